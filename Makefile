@@ -1,0 +1,37 @@
+# One verb for every chore. The first use of any of them creates .venv; the second is quick.
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint docs bench clean
+
+help: ## list the verbs
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-6s %s\n", $$1, $$2 }'
+
+demo: ## install into .venv, run the example experiment, show its table
+	@scripts/install.sh
+	$(BIN)/bakeoff run examples/quickstart.toml
+	$(BIN)/bakeoff status latest
+
+test: lint ## install what the tests need, run every check and every test
+	@scripts/install-postgres.sh
+	$(BIN)/python -m pytest -n 2 --cov
+
+lint: ## style, types and the import rule
+	@scripts/install.sh test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+docs: ## write docs/cli.md anew from --help
+	@scripts/install.sh
+	$(BIN)/python scripts/cli_reference.py docs/cli.md
+
+bench: ## measure the hot paths; one JSON object for each benchmark
+	@scripts/install.sh bench
+	@command -v parallel >/dev/null || scripts/apt-install.sh parallel
+	@set -e; for script in benchmarks/*.py; do echo "== $$script" >&2; $(BIN)/python $$script; done
+
+clean: ## remove .venv, caches and build output; results in bakeoff-runs/ stay
+	rm -rf .venv build dist .coverage .coverage.* htmlcov
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

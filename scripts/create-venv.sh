@@ -1,0 +1,19 @@
+#!/bin/sh
+# Create .venv, also with a Debian Python that comes without ensurepip. PYTHON chooses the interpreter.
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    echo "bakeoff needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2
+    exit 2
+fi
+if "$python" -c 'import ensurepip' 2>/dev/null; then
+    "$python" -m venv .venv
+elif "$python" -m pip --version >/dev/null 2>&1; then
+    "$python" -m venv --without-pip .venv
+    "$python" -m pip --python .venv/bin/python install --quiet pip
+else
+    scripts/apt-install.sh python3-venv
+    "$python" -m venv .venv
+fi

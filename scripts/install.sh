@@ -1,0 +1,20 @@
+#!/bin/sh
+# install.sh [EXTRA]: bring .venv up to date with pyproject.toml, creating it when it is absent.
+set -eu
+cd "$(dirname "$0")/.."
+extra=${1:-}
+python=.venv/bin/python
+
+"$python" -c 'import pip' 2>/dev/null || scripts/create-venv.sh
+
+# The directory belongs to the key: an editable install points at it.
+key=$({ pwd; cat pyproject.toml; } | sha256sum | cut -c1-64)
+stamp=.venv/.installed-${extra:-base}
+if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
+    echo "installing bakeoff${extra:+[$extra]} into .venv (once; may take a minute)"
+    "$python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}"
+    echo "$key" >"$stamp"
+fi
+
+# Where PYTHONDONTWRITEBYTECODE is set nothing else writes these, and every start would compile the package again.
+"$python" -m compileall -q src

@@ -1,0 +1,56 @@
+"""bakeoff: run agents, policies and training recipes against each other and learn which one is better.
+
+    import bakeoff
+
+    experiment = bakeoff.load("experiment.toml")
+    experiment.run()
+    experiment.table().to_pandas()
+
+Inside a script that bakeoff runs (or that runs on its own): `bakeoff.log(step, reward=1.0)`, `bakeoff.finish(score=2)`.
+Names are imported when they are first used, so that `import bakeoff` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from bakeoff.api import Experiment as Experiment
+    from bakeoff.api import load as load
+    from bakeoff.errors import BakeoffError as BakeoffError
+    from bakeoff.errors import InfraError as InfraError
+    from bakeoff.errors import SpecError as SpecError
+    from bakeoff.records.script import finish as finish
+    from bakeoff.records.script import log as log
+    from bakeoff.spec.trajectory import Step as Step
+    from bakeoff.spec.workload import Outcome as Outcome
+    from bakeoff.spec.workload import RunContext as RunContext
+
+_HOMES = {
+    "BakeoffError": "bakeoff.errors",
+    "Experiment": "bakeoff.api",
+    "InfraError": "bakeoff.errors",
+    "Outcome": "bakeoff.spec.workload",
+    "RunContext": "bakeoff.spec.workload",
+    "SpecError": "bakeoff.errors",
+    "Step": "bakeoff.spec.trajectory",
+    "finish": "bakeoff.records.script",
+    "load": "bakeoff.api",
+    "log": "bakeoff.records.script",
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bakeoff' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

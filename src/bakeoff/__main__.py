@@ -1,0 +1,6 @@
+"""`python -m bakeoff` is `bakeoff`."""
+
+from bakeoff.cli import main
+
+if __name__ == "__main__":  # worker processes import this module under another name
+    main(prog_name="bakeoff")

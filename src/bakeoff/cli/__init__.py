@@ -1,0 +1,102 @@
+"""The command line: one module for each verb, imported when that verb is called and not before."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from typing import Any
+
+import click
+
+VERBS: dict[str, tuple[str, str]] = {
+    "init": ("bakeoff.cli.init", "Write a small experiment file that runs, to start from."),
+    "validate": ("bakeoff.cli.validate", "Check an experiment file and say what it would run."),
+    "run": ("bakeoff.cli.run", "Run what an experiment file asks for and is not done yet."),
+    "ls": ("bakeoff.cli.ls", "List experiments, or the editions of one."),
+    "status": ("bakeoff.cli.status", "Show how far an edition is, its failures and its plain means."),
+    "show": ("bakeoff.cli.show", "Show everything recorded about one run."),
+    "logs": ("bakeoff.cli.logs", "Print what a run wrote."),
+    "reproduce": ("bakeoff.cli.reproduce", "Print or execute the exact command of one run."),
+    "diff": ("bakeoff.cli.diff", "Show what differs between two editions."),
+    "collect": ("bakeoff.cli.collect", "Write an edition's table as CSV and Parquet."),
+    "query": ("bakeoff.cli.query", "Ask an edition's table a question in SQL."),
+    "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
+    "rm": ("bakeoff.cli.rm", "Delete an edition or a whole experiment."),
+}
+"""Each verb's module, which has a click command called `command`, and its line in `bakeoff --help`."""
+
+
+class Verbs(click.Group):
+    """Knows its verbs by name; help is written from the table above, so that it costs no import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        from importlib import import_module
+
+        command: click.Command = import_module(VERBS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}; {_meant(args[0])}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # the reader of our output left; click ends quietly
+            _fail(ctx, f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+        except Exception as error:
+            from bakeoff.errors import BakeoffError
+
+            if not isinstance(error, BakeoffError):
+                raise
+            _fail(ctx, str(error), error.exit_code)
+
+
+def _meant(word: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, VERBS, n=1)
+    return f"did you mean {close[0]!r}?" if close else "`bakeoff --help` lists them"
+
+
+def _fail(ctx: click.Context, message: str, code: int) -> None:
+    click.echo(f"error: {message}", err=True)
+    ctx.exit(code)
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from bakeoff import __version__
+
+        click.echo(f"bakeoff {__version__} (Python {sys.version.split()[0]})")
+        ctx.exit()
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """Run agents, policies and training recipes against each other and learn which one is better."""

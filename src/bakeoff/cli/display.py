@@ -1,0 +1,137 @@
+"""What verbs print: tables for people, JSON for programs, and nothing that a run's output could smuggle in."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+NOTHING = "-"
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movement
+    r"|\x1b[\]PX^_].*?(?:\x1b\\|\x07|$)"  # OSC, DCS and the like: titles, clipboard, links
+    r"|\x1b[ -/]*[0-~]?"  # any other escape
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]",  # control characters but tab and newline
+    re.DOTALL,
+)
+_COLOURS = {
+    "succeeded": "green",
+    "complete": "green",
+    "failed": "red",
+    "timeout": "red",
+    "infra_error": "yellow",
+    "cancelled": "yellow",
+    "running": "cyan",
+}
+
+
+def printable(text: str) -> str:
+    """Text from outside without terminal escapes and control characters."""
+    return _ESCAPES.sub("", text)
+
+
+def one_line(text: str | None, limit: int = 100) -> str:
+    """The last line that says something (where Python puts the error), shortened."""
+    lines = [line.strip() for line in printable(text or "").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return lines[-1] if len(lines[-1]) <= limit else lines[-1][: limit - 3] + "..."
+
+
+def print_json(value: Any) -> None:
+    """Standard JSON: what is no number (NaN, infinities) is null."""
+    click.echo(json.dumps(standard(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def standard(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): standard(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [standard(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def print_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), title: str = ""
+) -> None:
+    """A drawn table on a terminal; aligned columns, cut nowhere, in a pipe or file."""
+    clean = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _draw(headers, clean, right, title)
+        return
+    if title:
+        click.echo(title)
+    widths = [max(len(row[i]) for row in [list(headers), *clean]) for i in range(len(headers))]
+    for row in [list(headers), *clean]:
+        cells = [c.rjust(w) if h in right else c.ljust(w) for c, w, h in zip(row, widths, headers, strict=True)]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], title: str) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD, title=Text(title, "bold") if title else None, title_justify="left", pad_edge=False
+    )
+    for header in headers:
+        table.add_column(Text(header), justify="right" if header in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """`name  value` lines with the values below each other."""
+    width = max((len(name) for name in facts), default=0)
+    for name, value in facts.items():
+        click.echo(f"{name.ljust(width)}  {printable(value)}")
+
+
+def number(value: Any) -> str:
+    """A metric for people: four significant digits or a whole number."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool | str):
+        return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e6):
+        return str(int(value))
+    return f"{value:.4g}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return NOTHING
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(stamp: float | None) -> str:
+    """A time on this machine's clock."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stamp)) if stamp is not None else NOTHING
+
+
+def ago(stamp: float, now: float | None = None) -> str:
+    seconds = (time.time() if now is None else now) - stamp
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return "just now"

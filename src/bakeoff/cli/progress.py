@@ -1,0 +1,228 @@
+"""How a run looks while it goes on: a live display on a terminal, plain lines elsewhere. All of it on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from bakeoff.cli.display import duration, number, one_line, printable
+from bakeoff.engine.executors.base import Start
+from bakeoff.engine.scheduler import Observer
+from bakeoff.engine.session import Session
+from bakeoff.records.edition import Result
+from bakeoff.records.rundir import STDERR, STDOUT
+
+_PLAIN_INTERVAL = 2.0
+_WORDS = {"succeeded": "ok", "failed": "FAILED", "timeout": "TIMEOUT", "infra_error": "INFRA", "cancelled": "stopped"}
+
+
+def observers(session: Session, verbosity: int) -> list[Observer]:
+    state = Progress(session)
+    shown: list[Observer] = [state]
+    if verbosity > 1:
+        shown.append(Stream(session.paths.runs))
+    if verbosity > 0:
+        shown.append(Lines(state))
+    elif sys.stderr.isatty():
+        shown.append(Live(state))
+    else:
+        shown.append(Plain(state))
+    return shown
+
+
+class Progress:
+    """Counts that the displays share."""
+
+    def __init__(self, session: Session) -> None:
+        self.name = f"{session.paths.experiment}/{session.paths.name}"
+        counts = session.edition.counts()
+        self.total = sum(counts.values())
+        self.before = counts.get("succeeded", 0) + counts.get("failed", 0) + counts.get("timeout", 0)
+        self.by_arm = {arm: Counter(counts) for arm, counts in session.edition.counts_by_arm().items()}
+        self.statuses: Counter[str] = Counter()
+        self.failures: deque[tuple[str, str]] = deque(maxlen=3)
+        self.running: Sequence[tuple[Start, float]] = ()
+        self.began = time.monotonic()
+
+    def finished(self, start: Start, result: Result) -> None:
+        if result.final:
+            self.statuses[result.status] += 1
+            arm = self.by_arm.setdefault(start.cell.arm.name, Counter())
+            arm["planned"] -= 1
+            arm[result.status] += 1
+        if result.status not in ("succeeded", "cancelled"):
+            word = _WORDS[result.status] if result.final else "again"
+            self.failures.append((start.run_id, f"{word}: {one_line(result.error)}"))
+
+    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        self.running = running
+
+    def close(self) -> None:
+        return
+
+    @property
+    def done(self) -> int:
+        return self.before + sum(self.statuses.values())
+
+    @property
+    def bad(self) -> int:
+        return sum(count for status, count in self.statuses.items() if status != "succeeded")
+
+    def rate(self) -> float:
+        return sum(self.statuses.values()) / max(1e-9, time.monotonic() - self.began)
+
+    def line(self) -> str:
+        rate, left = self.rate(), self.total - self.done
+        text = f"{self.done}/{self.total} done"
+        if self.bad:
+            text += f", {self.bad} failed"
+        if rate > 0:
+            speed = f"{rate:.1f} runs/s" if rate >= 1 else f"{duration(1 / rate)} a run"
+            text += f", {speed}" + (f", {duration(left / rate)} left" if left else "")
+        return text
+
+
+class Plain:
+    """A line every few seconds, and one for each failure."""
+
+    def __init__(self, state: Progress) -> None:
+        self._state = state
+        self._next = time.monotonic() + _PLAIN_INTERVAL
+        click.echo(f"{state.name}: {state.total} runs, {state.before} done already", err=True)
+
+    def finished(self, start: Start, result: Result) -> None:
+        if result.status not in ("succeeded", "cancelled"):
+            click.echo(_run_line(self._state, start, result), err=True)
+
+    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PLAIN_INTERVAL
+            click.echo(self._state.line(), err=True)
+
+    def close(self) -> None:
+        return
+
+
+class Lines:
+    """-v: a line for each run."""
+
+    def __init__(self, state: Progress) -> None:
+        self._state = state
+
+    def finished(self, start: Start, result: Result) -> None:
+        click.echo(_run_line(self._state, start, result), err=True)
+
+    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def _run_line(state: Progress, start: Start, result: Result) -> str:
+    word = _WORDS.get(result.status, result.status) if result.final else f"{_WORDS.get(result.status)}, trying again"
+    took = (result.ended_at or 0.0) - (result.started_at or 0.0)
+    shown = [f"{name}={number(value)}" for name, value in list(result.metrics.items())[:3]]
+    detail = one_line(result.error) if result.error else " ".join(shown)
+    return f"[{state.done}/{state.total}] {word:7} {start.run_id}  {duration(took)}  {detail}".rstrip()
+
+
+class Live:
+    """A few lines that stay in place: a bar, the arms, what is running, the last failures."""
+
+    def __init__(self, state: Progress) -> None:
+        from rich.console import Console
+        from rich.live import Live as RichLive
+
+        self._state = state
+        self._live = RichLive(
+            console=Console(stderr=True), get_renderable=self._draw, auto_refresh=False, transient=True
+        )
+        self._live.start()
+
+    def finished(self, start: Start, result: Result) -> None:
+        return
+
+    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        self._live.refresh()
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _draw(self) -> Any:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        state = self._state
+        top = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=max(1, state.total), completed=state.done, width=40)
+        top.add_row(Text(state.name, "bold"), bar, Text(state.line()))
+        arms = Table.grid(padding=(0, 2))
+        for arm, counts in list(state.by_arm.items())[:12]:
+            bad = counts["failed"] + counts["timeout"] + counts["infra_error"]
+            arms.add_row(
+                Text(f"  {arm}"),
+                Text(f"{counts['succeeded']} ok", "green"),
+                Text(f"{bad} failed" if bad else "", "red"),
+                Text(f"{max(0, counts['planned'])} to do", "dim"),
+            )
+        if len(state.by_arm) > 12:
+            arms.add_row(Text(f"  ... {len(state.by_arm) - 12} more arms", "dim"))
+        now = time.time()
+        going = [
+            Text(f"  running {s.run_id} {duration(now - at)}", "cyan") for s, at in state.running[:4] if now - at > 1
+        ]
+        failures = [Text(f"  {run_id} {what}", "red") for run_id, what in state.failures]
+        return Group(top, arms, *going, *failures)
+
+
+class Stream:
+    """-vv: what running runs write, line by line, with the run's id in front."""
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+        self._open: dict[tuple[str, str], IO[bytes]] = {}
+        self._rest: dict[tuple[str, str], bytes] = {}
+
+    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        for start, _ in running:
+            self._pump(start.run_id)
+
+    def finished(self, start: Start, result: Result) -> None:
+        self._pump(start.run_id)
+        for name in (STDOUT, STDERR):
+            key = (start.run_id, name)
+            self._print(start.run_id, self._rest.pop(key, b""))
+            file = self._open.pop(key, None)
+            if file is not None:
+                file.close()
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+
+    def _pump(self, run_id: str) -> None:
+        for name in (STDOUT, STDERR):
+            key = (run_id, name)
+            if key not in self._open:
+                try:
+                    self._open[key] = (self._runs / run_id / name).open("rb")
+                except FileNotFoundError:
+                    continue
+            while chunk := self._open[key].read(1 << 16):
+                *lines, self._rest[key] = (self._rest.get(key, b"") + chunk).split(b"\n")
+                for line in lines:
+                    self._print(run_id, line)
+
+    @staticmethod
+    def _print(run_id: str, line: bytes) -> None:
+        if line:
+            click.echo(f"{run_id} | {printable(line.decode(errors='replace'))}", err=True)

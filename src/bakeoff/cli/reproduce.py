@@ -1,0 +1,212 @@
+"""`bakeoff reproduce`: the exact command of one run, printed or executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bakeoff.cli.display import print_json
+from bakeoff.cli.options import json_option, root_option, run_argument
+from bakeoff.errors import UsageError
+from bakeoff.records.edition import Edition
+from bakeoff.records.find import find_run
+from bakeoff.records.provenance import REDACTED, code_change, git_state
+
+OTHER_ROOT = "bakeoff-reproduced"
+_REFERENCE = re.compile(r"\$\$|(\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\})|([\\\"`$])")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What to call, where, and what to add to the environment."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str]
+    named: Mapping[str, str]
+    """The experiment's own variables, in which `${NAME}` is filled in only when a run starts."""
+    directory: Path | None = None
+    """The run's own directory, where it occurs in argv and env."""
+    notes: tuple[str, ...] = ()
+
+    def shell(self) -> str:
+        variables = [f"{name}={_quoted(value)}" for name, value in self.named.items()]
+        variables += [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        prefix = "".join(f"  {variable} \\\n" for variable in variables)
+        return (
+            f"cd {shlex.quote(str(self.cwd))} &&\n" + (f"env \\\n{prefix}  " if prefix else "") + shlex.join(self.argv)
+        )
+
+
+@click.command()
+@run_argument
+@click.option("--exec", "execute", is_flag=True, help="Execute it, and exit with its exit code.")
+@root_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, run: str, execute: bool, root: Path, as_json: bool) -> None:
+    """Print the shell command that does RUN again, with the code it ran on.
+
+    With --exec, a command writes into a fresh directory and an in-process run goes to another root
+    (bakeoff-reproduced), so that what is recorded stays as it is.
+    """
+    edition, position = find_run(run, root)
+    try:
+        provenance = _provenance(edition, position)
+        recipe = recipe_of(edition, position, provenance)
+        run_id = edition.run(position)["run_id"]
+    finally:
+        edition.close()
+    notes = [*recipe.notes, *_code_notes(provenance, run_id)]
+    if as_json and not execute:
+        print_json(_facts(recipe, run_id, provenance, notes))
+        return
+    for note in notes:
+        click.echo(f"# {note}", err=execute)
+    if execute:
+        ctx.exit(_execute(recipe))
+    click.echo(recipe.shell())
+
+
+def _facts(recipe: Recipe, run_id: str, provenance: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "shell": recipe.shell(),
+        "argv": recipe.argv,
+        "cwd": recipe.cwd,
+        "env": {**recipe.named, **recipe.env},
+        "code": provenance.get("git"),
+        "notes": notes,
+    }
+
+
+def recipe_of(edition: Edition, position: int, provenance: Mapping[str, Any]) -> Recipe:
+    run, spec = edition.run(position), edition.facts()["spec"]
+    if run["command"] is None:
+        return _in_process(edition, run, provenance)
+    base = Path(provenance.get("base") or provenance.get("cwd") or Path.cwd())
+    directory = edition.paths.run(run["run_id"])
+    env, cwd = _environment(run, edition.facts()["workload"], base, directory)
+    return Recipe(tuple(shlex.split(run["command"])), cwd, env, spec["env"], directory)
+
+
+def _environment(run: Mapping[str, Any], kind: str, base: Path, directory: Path) -> tuple[dict[str, str], Path]:
+    """What the engine adds for this run, and where it starts it."""
+    from bakeoff.engine.context import Facts
+    from bakeoff.spec import registry
+    from bakeoff.spec.workload import CommandWorkload
+
+    workload = registry.workload(kind)
+    if not isinstance(workload, CommandWorkload):
+        raise UsageError(f"workload {kind!r} is installed in another version, which does not start commands")
+    named = {name: run[name] for name in ("run_id", "arm", "task", "seed", "rollout")}
+    with tempfile.TemporaryDirectory() as elsewhere:  # a workload may make directories for its command
+        facts = Facts(**named, attempt=run["attempts"], flags=tuple(run["flags"]), base=base, path=Path(elsewhere))
+        started = workload.command(workload.Params.model_validate(run["params"]), facts)
+    settings = registry.settings(kind)
+    params = {key: value for key, value in run["params"].items() if key not in settings}
+    return {
+        **started.env,
+        **{f"BAKEOFF_{name.upper()}": str(value) for name, value in named.items()},
+        "BAKEOFF_RUN_DIR": str(directory),
+        "BAKEOFF_OUT_DIR": str(directory / "out"),
+        "BAKEOFF_PARAMS": json.dumps(params),
+    }, started.cwd
+
+
+def _in_process(edition: Edition, run: Mapping[str, Any], provenance: Mapping[str, Any]) -> Recipe:
+    """One run of a new edition, in a root of its own."""
+    called = [str(part) for part in provenance.get("argv", ())]
+    source, notes = _source(edition, called, Path(provenance.get("cwd") or "."))
+    overrides = _overrides(called)
+    if any(REDACTED in part for part in overrides):
+        notes = (*notes, "a --set value was secret and is not recorded: fill it in")
+    only = ["--only", f"run_id={run['run_id']}"]
+    argv = ("bakeoff", "run", str(source), *overrides, *only, "--fresh", "--root", OTHER_ROOT)
+    return Recipe(argv, Path.cwd(), {}, {}, notes=notes)
+
+
+def _source(edition: Edition, called: Sequence[str], cwd: Path) -> tuple[Path, tuple[str, ...]]:
+    """The file that was given, while it is still the same; else the frozen copy."""
+    frozen = [
+        path for suffix in (".toml", ".yaml", ".yml", ".json") if (path := edition.paths.frozen(suffix)).is_file()
+    ]
+    if not frozen:
+        raise UsageError(f"{edition.paths.directory}: no experiment file is kept here, so the run cannot be done again")
+    for part in called:
+        given = cwd / part.rpartition("=")[2]
+        if given.suffix == frozen[0].suffix and given.is_file() and given.read_bytes() == frozen[0].read_bytes():
+            return given, ()
+    return frozen[0], (
+        "the experiment file has changed or moved: this is the frozen copy, and relative paths in it start there",
+    )
+
+
+def _overrides(called: Sequence[str]) -> list[str]:
+    """The parts of a recorded command line that changed the file."""
+    kept: list[str] = []
+    for index, part in enumerate(called):
+        name, equals, _ = part.partition("=")
+        if name in ("--set", "--exp_name"):
+            kept += [part] if equals else list(called[index : index + 2])
+    return kept
+
+
+def _provenance(edition: Edition, position: int) -> dict[str, Any]:
+    """Of the session that made the attempt that counts."""
+    sessions = {session["session"]: session["provenance"] for session in edition.sessions()}
+    tries = edition.attempts(position)
+    number = tries[-1]["session"] if tries else max(sessions, default=0)
+    found: dict[str, Any] = sessions.get(number, {})
+    return found
+
+
+def _code_notes(provenance: Mapping[str, Any], run_id: str) -> list[str]:
+    git = provenance.get("git")
+    if not git:
+        return ["the code it ran on is not recorded: it was not in a git repository"]
+    notes = [f"code: commit {git['commit']} on {git['branch']}"]
+    if git["dirty"]:
+        notes.append(f"with uncommitted changes: bakeoff reproduce {run_id} --json | jq -r .code.diff | git apply")
+    base = Path(provenance.get("base") or ".")
+    change = code_change(provenance, {"git": git_state(base)}) if base.is_dir() else None
+    return [*notes, f"the code here is another one now: {change}"] if change else notes
+
+
+def _execute(recipe: Recipe) -> int:
+    from bakeoff.spec.variables import expand_tree, variables
+
+    argv, env = list(recipe.argv), dict(recipe.env)
+    if recipe.directory is not None:
+        fresh = tempfile.mkdtemp(prefix="bakeoff-reproduce-")
+        Path(fresh, "out").mkdir()
+        click.echo(f"# writes into {fresh}", err=True)
+        argv = [part.replace(str(recipe.directory), fresh) for part in argv]
+        env = {name: value.replace(str(recipe.directory), fresh) for name, value in env.items()}
+    named = expand_tree(dict(recipe.named), variables())
+    try:
+        code = subprocess.run(argv, cwd=recipe.cwd, env={**os.environ, **named, **env}).returncode
+    except OSError as error:
+        raise UsageError(f"cannot start {argv[0]}: {error.strerror}") from error
+    return code if code >= 0 else 128 - code
+
+
+def _quoted(value: str) -> str:
+    """For the shell; `${NAME}` stays a reference, so that no secret is printed."""
+    if "${" not in value and "$$" not in value:
+        return shlex.quote(value)
+
+    def escape(match: re.Match[str]) -> str:
+        return match[1] or ("\\$" if match[0] == "$$" else f"\\{match[0]}")
+
+    return f'"{_REFERENCE.sub(escape, value)}"'

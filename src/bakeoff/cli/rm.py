@@ -1,0 +1,48 @@
+"""`bakeoff rm`: delete editions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from bakeoff.cli.options import root_option
+from bakeoff.errors import UsageError
+from bakeoff.records.find import find_edition
+from bakeoff.records.layout import LATEST, EditionPaths, editions
+from bakeoff.records.remove import remove
+
+
+@click.command()
+@click.argument("name", metavar="EXPERIMENT")
+@click.option("--all", "everything", is_flag=True, help="Every edition of the experiment.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@root_option
+def command(name: str, everything: bool, yes: bool, root: Path) -> None:
+    """Delete an edition: its directory with everything that runs wrote, and its records.
+
+    EXPERIMENT is name/edition, a path, `latest`, or the name of an experiment that has only one edition.
+    """
+    found = _meant(name, everything, root)
+    for paths in found:
+        click.echo(f"{paths.experiment}/{paths.name}  {paths.directory}", err=True)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("deleting needs --yes when there is no terminal to ask on")
+        click.confirm("Delete for good?", abort=True, err=True)
+    for paths in found:
+        remove(paths)
+    click.echo(f"deleted {len(found)} edition{'s' if len(found) > 1 else ''}", err=True)
+
+
+def _meant(name: str, everything: bool, root: Path) -> list[EditionPaths]:
+    paths = find_edition(name, root)
+    siblings = editions(paths.directory.parent)
+    if everything:
+        return siblings
+    says_which = name == LATEST or "/" in name.rstrip("/") or Path(name).is_dir()
+    if len(siblings) > 1 and not says_which:
+        listed = ", ".join(sibling.name for sibling in siblings[-5:])
+        raise UsageError(f"{paths.experiment} has {len(siblings)} editions ({listed}); name one, or give --all")
+    return [paths]

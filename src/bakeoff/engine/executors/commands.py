@@ -1,0 +1,274 @@
+"""Commands on this machine: spawned with posix_spawn, output into files, ended as whole trees."""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from bakeoff.engine import processes
+from bakeoff.engine.capture import Capture
+from bakeoff.engine.context import Facts
+from bakeoff.engine.executors.base import Start
+from bakeoff.engine.executors.finish import Finisher
+from bakeoff.engine.watch import Watch, death, verdict
+from bakeoff.errors import InfraError
+from bakeoff.records.edition import Result
+from bakeoff.records.rundir import STDOUT, set_aside
+from bakeoff.spec.experiment import Limits
+from bakeoff.spec.workload import Command, CommandWorkload, Exit, Outcome
+
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class _Running:
+    start: Start
+    facts: Facts
+    params: Any
+    command: Command
+    pid: int
+    pidfd: int
+    capture: Capture
+    watch: Watch
+    began: float
+    began_at: float
+    oom_before: int
+    settled: bool = False
+
+
+class CommandLane:
+    """Up to `jobs` commands at a time."""
+
+    def __init__(
+        self,
+        workload: CommandWorkload,
+        finisher: Finisher,
+        *,
+        jobs: int,
+        mark: str,
+        limits: Limits,
+        env: Mapping[str, str],
+        base: Path,
+        scratch: Path,
+        settle_after: float,
+    ) -> None:
+        self._workload = workload
+        self._finisher = finisher
+        self._jobs = jobs
+        self._mark = mark
+        self._limits = limits
+        self._base = base
+        self._env = {**os.environ, **env}
+        self._settle_after = settle_after
+        self._captures = [Capture(scratch, f"command-{number}") for number in range(jobs)]
+        self._running: dict[int, _Running] = {}
+        self._poll = select.epoll()
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._params: dict[int, Any] = {}
+        self._failed: list[Result] = []
+        self._adopted: set[int] = set()
+        self._before = set(processes.children())
+
+    def capacity(self) -> int:
+        return self._jobs - len(self._running)
+
+    def running(self) -> list[tuple[Start, float]]:
+        return [(run.start, run.began_at) for run in self._running.values()]
+
+    def returned(self) -> list[Start]:
+        return []
+
+    def recall(self) -> None:
+        return
+
+    def start(self, run: Start) -> None:
+        facts = self._finisher.facts(run)
+        if facts.path.exists():
+            set_aside(facts.path, run.attempt - 1)
+        now = time.time()
+        try:
+            params = self._validated(run)
+            command = self._workload.command(params, facts)
+            for directory in command.directories:
+                directory.mkdir(parents=True, exist_ok=True)
+            self._finisher.begin(run, facts, command, now)
+            capture = self._captures.pop()
+            try:
+                pid = self._spawn(run, facts, command, capture)
+            except BaseException:
+                self._captures.append(capture)
+                raise
+        except (OSError, InfraError) as error:
+            text = (
+                f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+            )
+            self._failed.append(
+                Result(
+                    run.position, run.run_id, run.attempt, "infra_error", now, time.time(), 127, f"cannot start: {text}"
+                )
+            )
+            return
+        pidfd = os.pidfd_open(pid)
+        self._poll.register(pidfd, select.EPOLLIN)
+        watch = Watch(pid, self._run_mark(run), self._limits)
+        self._running[pidfd] = _Running(
+            run, facts, params, command, pid, pidfd, capture, watch, time.monotonic(), now, processes.oom_kills()
+        )
+        if self._settle_after == 0:
+            self._settle(self._running[pidfd])
+
+    def _validated(self, run: Start) -> Any:
+        params = self._params.get(run.cell.index)
+        if params is None:
+            if len(self._params) > 1000:
+                self._params.clear()
+            params = self._params[run.cell.index] = self._workload.Params.model_validate(dict(run.cell.params))
+        return params
+
+    def _run_mark(self, run: Start) -> str:
+        return f"{self._mark}:{run.run_id}:"
+
+    def _spawn(self, run: Start, facts: Facts, command: Command, capture: Capture) -> int:
+        env = {
+            **self._env,
+            **command.env,
+            "BAKEOFF_SEED": str(run.seed),
+            "BAKEOFF_ROLLOUT": str(run.rollout),
+            "BAKEOFF_ARM": run.cell.arm.name,
+            "BAKEOFF_TASK": run.cell.task.name,
+            "BAKEOFF_RUN_ID": run.run_id,
+            "BAKEOFF_RUN_DIR": str(facts.path),
+            "BAKEOFF_OUT_DIR": str(facts.path / "out"),
+            "BAKEOFF_PARAMS": self._finisher.params_json(run.cell),
+            processes.MARK: f"{self._run_mark(run)}{run.attempt}",
+        }
+        program = _program(command.argv[0], str(command.cwd), env.get("PATH", os.defpath))
+        here = os.getcwd()
+        os.chdir(command.cwd)  # posix_spawn has no working directory of its own; this process has one thread that cares
+        try:
+            return os.posix_spawn(
+                program,
+                command.argv,
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, self._null, 0),
+                    (os.POSIX_SPAWN_DUP2, capture.stdout, 1),
+                    (os.POSIX_SPAWN_DUP2, capture.stderr, 2),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        finally:
+            os.chdir(here)
+
+    def wait(self, timeout: float) -> list[Result]:
+        results, self._failed = self._failed, []
+        for pidfd, _ in self._poll.poll(0 if results else timeout):
+            results.append(self._ended(self._running.pop(pidfd)))
+        now = time.monotonic()
+        for run in self._running.values():
+            run.watch.check(now)
+            if not run.settled and now - run.began >= self._settle_after:
+                self._settle(run)
+        self._reap_adopted()
+        return results
+
+    def _settle(self, run: _Running) -> None:
+        run.settled = True
+        try:
+            run.capture.settle(run.facts.path)
+        except OSError:
+            pass  # a full disk shows when the result is recorded
+
+    def _ended(self, run: _Running) -> Result:
+        _, status = os.waitpid(run.pid, 0)
+        ended_at = time.time()
+        self._poll.unregister(run.pidfd)
+        os.close(run.pidfd)
+        left = self._end_leftovers(run)
+        kept = run.capture.finish(run.facts.path, renew=left > 0)
+        self._captures.append(run.capture)
+        code = os.waitstatus_to_exitcode(status)
+        outcome = self._outcome(run, code, kept.get(STDOUT))
+        note = f"left {left} process{'es' if left > 1 else ''} behind, ended" if left else None
+        result = Result(
+            run.start.position,
+            run.start.run_id,
+            run.start.attempt,
+            outcome.status,
+            run.began_at,
+            ended_at,
+            code if code >= 0 else 128 - code,
+            "; ".join(part for part in (outcome.error, note) if part) or None,
+            outcome.metrics,
+            command=shlex.join(run.command.argv),
+        )
+        return self._finisher.end(run.start, run.facts, result, run.command)
+
+    def _outcome(self, run: _Running, code: int, stdout: Path | None) -> Outcome:
+        told = verdict(run.watch.reason, self._limits)
+        if told is None and code < 0:
+            told = death(code, run.oom_before)
+        outcome = self._workload.outcome(run.params, run.facts, Exit(code if code >= 0 else 128 - code, stdout))
+        if told is not None:
+            return Outcome(outcome.metrics, told[0], told[1])  # type: ignore[arg-type]
+        return outcome
+
+    def _end_leftovers(self, run: _Running) -> int:
+        """End what the run left running: the scheduler is a subreaper, so it is a child of ours by now."""
+        known = {other.pid for other in self._running.values()} | self._before | self._adopted
+        mark = self._run_mark(run.start)
+        orphans = [pid for pid in processes.children() if pid not in known and pid != run.pid]
+        mine = [pid for pid in orphans if (processes.mark_of(pid) or "").startswith(mark) or _session(pid) == run.pid]
+        if not mine:
+            return 0
+        processes.send(processes.descendants(mine), signal.SIGKILL)
+        self._adopted.update(mine)
+        return len(mine)
+
+    def _reap_adopted(self) -> None:
+        for pid in list(self._adopted):
+            try:
+                done, _ = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                done = pid
+            if done:
+                self._adopted.discard(pid)
+
+    def stop(self) -> None:
+        for run in self._running.values():
+            run.watch.end("cancelled")
+
+    def close(self) -> None:
+        for capture in self._captures:
+            capture.close()
+        os.close(self._null)
+        self._poll.close()
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _program(name: str, cwd: str, path: str) -> str:
+    """The file to execute, as a shell in `cwd` would find it."""
+    if "/" in name:
+        return name
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise FileNotFoundError(2, "no such command", name)
+    return found

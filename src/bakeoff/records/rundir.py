@@ -1,0 +1,49 @@
+"""A run's directory: what is in it, and `meta.json`, which lets the directory speak for itself.
+
+The database is the truth; `meta.json` is for people, for other tools and for `bakeoff import`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+META = "meta.json"
+STDOUT = "stdout.txt"
+STDERR = "stderr.txt"
+SERIES = "metrics.jsonl"
+ATTEMPTS = "attempts"
+
+
+def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
+    """Whole or not at all: written beside and renamed."""
+    directory.mkdir(parents=True, exist_ok=True)
+    fresh = directory / f".{META}"
+    fresh.write_text(json.dumps(meta, indent=2, sort_keys=True) + "\n")
+    os.replace(fresh, directory / META)
+
+
+def read_meta(directory: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads((directory / META).read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def set_aside(directory: Path, attempt: int) -> None:
+    """Move what an earlier try left into `attempts/<n>/`, so that nothing of it can pass for the next one's."""
+    entries = [entry for entry in directory.iterdir() if entry.name != ATTEMPTS] if directory.is_dir() else []
+    if not entries:
+        return
+    target = directory / ATTEMPTS / str(attempt)
+    while target.exists():  # an attempt that a dead scheduler never recorded has no number of its own
+        attempt += 1
+        target = directory / ATTEMPTS / str(attempt)
+    target.mkdir(parents=True)
+    for entry in entries:
+        shutil.move(entry, target / entry.name)

@@ -1,0 +1,121 @@
+"""The sweep runner's run directories and its table of runs, column for column.
+
+runs/<run_id>/meta.json  params, ablation_name, ablation_flags, cmd, times, exit_code
+runs/<run_id>/out/       summary.csv (one row) and tiers.csv (one row for each tier)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.errors import UsageError
+from bakeoff.records.edition import Edition
+from bakeoff.records.foreign import number, read_csv, read_json
+from bakeoff.records.table import read_table, typed
+from bakeoff.spec.dialects.sweep import PARAMETERS, SWITCH
+from bakeoff.spec.experiment import flatten
+from bakeoff.spec.workload import Scalar
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SWITCHES = ("disable_hedging", "disable_escalation", "disable_dag_priority")
+SUMMARY = ("makespan_mean_ms", "makespan_p50_ms", "makespan_p95_ms", "makespan_p99_ms", "cost_mean", "cost_p50")
+TIER = ("utilization", "queue_wait_p95_ms", "in_flight_avg")
+FIRST = (
+    "run_id", *PARAMETERS, SWITCH, "ablation_name", "ablation_flags", *SWITCHES, "exit_code", "wall_time_s",
+    "sim_binary_version", *SUMMARY, "run_dir", "start_time_unix_s", "end_time_unix_s",
+)  # fmt: skip
+"""These columns in this order, then the rest sorted. `sim_binary_version` only where a run has one."""
+_COPIED = ("exit_code", "wall_time_s", "start_time_unix_s", "end_time_unix_s", "sim_binary_version")
+
+
+def read_metrics(directory: str) -> dict[str, Scalar] | None:
+    """Metrics of one run; None when it has no `summary.csv`. Files that cannot be read are a ValueError."""
+    summary = read_csv(f"{directory}/out/summary.csv")
+    if not summary:
+        return None
+    metrics = {name: number(value) for name, value in summary[-1].items()}
+    for row in read_csv(f"{directory}/out/tiers.csv") or ():
+        prefix = f"{row.get('provider', '')}_tier{row.get('tier_id', '')}"
+        metrics |= {f"{prefix}_{name}": number(row[name]) for name in TIER if name in row}
+    return metrics
+
+
+def frame_of_directory(directory: Path) -> tuple[pl.DataFrame, list[str]]:
+    """The table of a sweep directory that only consists of files, and what of it could not be read."""
+    runs = directory / "runs"
+    if not runs.is_dir():
+        raise UsageError(f"{directory}: holds no experiment: neither a database nor a directory runs/")
+    problems: list[str] = []
+    rows = [row for name in sorted(os.listdir(runs)) if (row := _row(f"{runs}/{name}", name, problems)) is not None]
+    if not rows:
+        raise UsageError(f"{runs}: no run with a readable meta.json is in it")
+    return _frame({name: typed([row.get(name) for row in rows]) for name in _names(rows)}), problems
+
+
+def _row(directory: str, name: str, problems: list[str]) -> dict[str, Any] | None:
+    metrics: dict[str, Scalar] = {}
+    try:
+        meta = read_json(f"{directory}/meta.json")
+        if meta is None:
+            return None
+    except ValueError as error:
+        problems.append(f"{directory}/meta.json: {error}")
+        return None
+    try:
+        metrics = read_metrics(directory) or {}
+    except ValueError as error:
+        problems.append(f"{directory}/out: {error}")
+    return {
+        "run_id": meta.get("run_id", name),
+        "run_dir": directory,
+        **{key: meta[key] for key in _COPIED if key in meta},
+        **_ablation(str(meta.get("ablation_name", "")), meta.get("ablation_flags") or []),
+        **flatten(meta.get("params") or {}),
+        **metrics,
+    }
+
+
+def _ablation(name: str, flags: list[str]) -> dict[str, Any]:
+    switches = {switch: f"--{switch}" in flags for switch in SWITCHES}
+    return {"ablation_name": name, "ablation_flags": " ".join(flags) or None, **switches}
+
+
+def _names(rows: Iterable[Mapping[str, Any]]) -> dict[str, None]:
+    return dict.fromkeys(name for row in rows for name in row)
+
+
+def frame_of_edition(edition: Edition) -> pl.DataFrame:
+    """The same table from an edition's database."""
+    import polars as pl
+
+    table = read_table(edition)
+    frame = table.frame
+    flags = {cell["arm"]: _ablation(cell["ablation"], cell["flags"]) for cell in edition.cells()}
+    ablations = [flags[arm] for arm in frame["arm"]]
+    columns = {
+        "run_id": frame["run_id"],
+        "seed": frame["seed"],
+        **{name: frame[column] for name, column in (*table.params.items(), *table.metrics.items())},
+        **{name: typed([row[name] for row in ablations]) for name in _ablation("", [])},
+        "exit_code": frame["exit_code"],
+        "wall_time_s": frame["wall_s"].round(6),
+        "run_dir": pl.Series([str(edition.paths.run(run_id)) for run_id in frame["run_id"]], dtype=pl.String),
+        "start_time_unix_s": frame["started_at"],
+        "end_time_unix_s": frame["ended_at"],
+    }
+    return _frame(columns)
+
+
+def _frame(columns: Mapping[str, pl.Series]) -> pl.DataFrame:
+    import polars as pl
+
+    first = [name for name in FIRST if name in columns or name in SUMMARY]
+    rest = sorted(set(columns) - set(FIRST))
+    height = len(next(iter(columns.values())))
+    empty = pl.Series([None] * height, dtype=pl.Float64)
+    return pl.DataFrame({name: columns.get(name, empty) for name in (*first, *rest)})

@@ -1,0 +1,91 @@
+"""The table of an edition: one row for each planned run, whatever became of it.
+
+Columns, in this order: FIXED, then parameters, then metrics. A parameter or metric whose name is taken already is
+called `param.<name>` or `metric.<name>`. `wall_s` is seconds from start to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.records.edition import Edition, decode_metrics
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FIXED = (
+    "experiment", "edition", "run_id", "arm", "task", "seed", "rollout", "ablation", "status", "attempts",
+    "started_at", "ended_at", "wall_s", "exit_code", "error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`params` and `metrics` say under which column each one is found."""
+
+    frame: pl.DataFrame
+    params: Mapping[str, str]
+    metrics: Mapping[str, str]
+
+
+def read_table(edition: Edition) -> Table:
+    import polars as pl
+
+    cells = {cell["cell"]: cell for cell in edition.cells()}
+    facts = edition.facts()
+    rows = list(edition.rows())
+    of_cell = [cells[row[2]] for row in rows]
+    started, ended = [row[7] for row in rows], [row[8] for row in rows]
+    columns: dict[str, pl.Series] = {
+        "experiment": pl.Series([facts["experiment"]] * len(rows), dtype=pl.String),
+        "edition": pl.Series([facts["edition"]] * len(rows), dtype=pl.String),
+        "run_id": pl.Series([row[1] for row in rows], dtype=pl.String),
+        "arm": pl.Series([cell["arm"] for cell in of_cell], dtype=pl.String),
+        "task": pl.Series([cell["task"] for cell in of_cell], dtype=pl.String),
+        "seed": pl.Series([row[3] for row in rows], dtype=pl.Int64),
+        "rollout": pl.Series([row[4] for row in rows], dtype=pl.Int64),
+        "ablation": pl.Series([cell["ablation"] for cell in of_cell], dtype=pl.String),
+        "status": pl.Series([row[5] for row in rows], dtype=pl.String),
+        "attempts": pl.Series([row[6] for row in rows], dtype=pl.Int64),
+        "started_at": pl.Series(started, dtype=pl.Float64),
+        "ended_at": pl.Series(ended, dtype=pl.Float64),
+        "wall_s": pl.Series(
+            [e - s if s is not None and e is not None else None for s, e in zip(started, ended, strict=True)],
+            dtype=pl.Float64,
+        ),
+        "exit_code": pl.Series([row[9] for row in rows], dtype=pl.Int64),
+        "error": pl.Series([row[10] for row in rows], dtype=pl.String),
+    }
+    params = _add(columns, "param", [cell["columns"] for cell in of_cell])
+    metrics = _add(columns, "metric", [decode_metrics(row[11]) for row in rows])
+    return Table(pl.DataFrame(columns), params, metrics)
+
+
+def _add(columns: dict[str, pl.Series], kind: str, rows: list[dict[str, Any]]) -> dict[str, str]:
+    """One column for each name, in order of first appearance."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    placed = {}
+    for name in names:
+        column = f"{kind}.{name}" if name in columns else name
+        columns[column] = typed([row.get(name) for row in rows])
+        placed[name] = column
+    return placed
+
+
+def typed(values: list[Any]) -> pl.Series:
+    """Whole numbers, numbers, booleans or text: the narrowest that holds every value. Nothing is lost or guessed."""
+    import json
+
+    import polars as pl
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {bool}:
+        return pl.Series(values, dtype=pl.Boolean)
+    if kinds <= {int} and all(value is None or -(2**63) <= value < 2**63 for value in values):
+        return pl.Series(values, dtype=pl.Int64)
+    if kinds <= {int, float, bool}:
+        return pl.Series([None if value is None else float(value) for value in values], dtype=pl.Float64)
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    return pl.Series(texts, dtype=pl.String)

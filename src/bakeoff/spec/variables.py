@@ -1,0 +1,68 @@
+"""`${VAR}` in files, from the environment and from a `.env` file in the working directory or above it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_REFERENCE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+class MissingVariable(KeyError):
+    """A `${VAR}` that is set nowhere and has no default."""
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Fill in `${VAR}` and `${VAR:-default}`; `$$` is a dollar sign."""
+
+    def fill(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        if name is None:
+            return "$"
+        if name in variables:
+            return variables[name]
+        if default is not None:
+            return default
+        raise MissingVariable(name)
+
+    return _REFERENCE.sub(fill, text)
+
+
+def expand_tree(value: Any, variables: Mapping[str, str]) -> Any:
+    """`expand` over every text in nested lists and tables."""
+    if isinstance(value, str):
+        return expand(value, variables) if "$" in value else value
+    if isinstance(value, list):
+        return [expand_tree(item, variables) for item in value]
+    if isinstance(value, dict):
+        return {key: expand_tree(item, variables) for key, item in value.items()}
+    return value
+
+
+def variables(start: Path | None = None) -> dict[str, str]:
+    """The environment on top of the nearest `.env` from `start` (the working directory) upwards."""
+    directory = (start or Path.cwd()).resolve()
+    for folder in (directory, *directory.parents):
+        file = folder / ".env"
+        if file.is_file():
+            return {**read_env_file(file.read_text()), **os.environ}
+    return dict(os.environ)
+
+
+def read_env_file(text: str) -> dict[str, str]:
+    """`NAME=value` lines; `export`, quotes and comments as shells have them."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        match = re.match(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$", line)
+        if match is None:
+            continue
+        value = match[2]
+        if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        else:
+            value = value.split(" #", 1)[0].rstrip()
+        found[match[1]] = value
+    return found

@@ -1,0 +1,79 @@
+"""Real parts shared by all tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[Callable[[], str]]:
+    """`postgres_url()` creates an empty database on a real server and returns its URL.
+
+    Each xdist worker that asks has a server of its own, on a unix socket: no port, so nothing to collide.
+    """
+    programs = _postgres_programs()
+    # A socket's path may have 107 bytes: pytest's own temporary directories are too deep.
+    home = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+    as_user = ["setpriv", "--pdeathsig=INT"]  # the server stops even when pytest is killed
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        shutil.chown(home, "postgres")
+        as_user += ["--reuid=postgres", "--regid=postgres", "--clear-groups"]
+    try:
+        initdb = [programs / "initdb", "-D", home / "data", "-A", "trust", "-U", "postgres", "-E", "UTF8"]
+        subprocess.run([*as_user, *initdb, "--no-locale", "--no-sync"], cwd=home, check=True, stdout=subprocess.DEVNULL)
+        settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
+        with (home / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [*as_user, programs / "postgres", "-D", home / "data", "-k", home, *settings],
+                cwd=home,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            url = "postgresql://postgres@/{}?host=" + str(home)
+            _wait_until_ready(url.format("postgres"), server, home / "log")
+            numbers = count(1)
+
+            def fresh_database() -> str:
+                name = f"test_{next(numbers)}"
+                with psycopg.connect(url.format("postgres"), autocommit=True) as connection:
+                    connection.execute(f"CREATE DATABASE {name}")
+                return url.format(name)
+
+            yield fresh_database
+        finally:
+            server.send_signal(signal.SIGINT)  # fast shutdown: open connections are ended
+            server.wait(timeout=30)
+    finally:
+        shutil.rmtree(home)
+
+
+def _postgres_programs() -> Path:
+    """The directory of the newest installed server's programs."""
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if not installed:
+        pytest.fail("PostgreSQL is not installed: run `make test`, or scripts/install-postgres.sh", pytrace=False)
+    return installed[-1].parent
+
+
+def _wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            psycopg.connect(url).close()
+            return
+        except psycopg.OperationalError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"PostgreSQL did not start:\n{log.read_text(errors='replace')}", pytrace=False)
+            time.sleep(0.02)

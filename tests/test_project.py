@@ -1,0 +1,53 @@
+"""The files around the package agree with it and with each other."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import bakeoff
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", "CONTRIBUTING.md", *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/**/*.md")))]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_package_and_pyproject_agree_on_the_version() -> None:
+    assert tomllib.loads(read("pyproject.toml"))["project"]["version"] == bakeoff.__version__
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_links_to_exists(page: str) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", read(page))
+    broken = [link for link in links if "://" not in link and not ((ROOT / page).parent / link).exists()]
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_make_verb_that_a_page_names_exists(page: str) -> None:
+    targets = set(re.findall(r"^([a-z]+):", read("Makefile"), flags=re.MULTILINE))
+    named = re.findall(r"(?:`|^\$? *)make ([a-z]+)", read(page), flags=re.MULTILINE)
+    assert set(named) <= targets
+
+
+def test_the_command_line_reference_is_what_help_says() -> None:
+    reference = runpy.run_path(str(ROOT / "scripts/cli_reference.py"))["reference"]
+    assert read("docs/cli.md") == reference(), "run `make docs`"
+
+
+def test_postgres_gives_each_caller_an_empty_database(postgres_url: Callable[[], str]) -> None:
+    first, second = postgres_url(), postgres_url()
+    with psycopg.connect(first) as connection:
+        connection.execute("CREATE TABLE t (x int)")
+    with psycopg.connect(second) as connection:
+        tables = connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone()
+    assert tables == (0,)
