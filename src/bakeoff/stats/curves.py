@@ -1,0 +1,220 @@
+"""A run's series becomes one number: area, last values, mean, best, slope, time to a threshold, percentile.
+
+Windows are measured in steps, not in rows, so logging density does not move them. NaN is refused: a metric that
+became NaN is a failure of the run, not a gap in its curve.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bakeoff.stats.vectors import Array, vector
+
+Kind = Literal["auc", "final", "mean", "best", "slope", "time_to_threshold", "percentile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Part of a series: `first` or `last` share of its steps (0 to 1], or absolute steps [start, end], or everything.
+
+    An absolute end that lies beyond the series is an error unless at least `coverage` of the window was reached:
+    a run that died early must not be averaged over the part it survived.
+    """
+
+    first: float | None = None
+    last: float | None = None
+    start: float | None = None
+    end: float | None = None
+    coverage: float = 0.9
+
+    def __post_init__(self) -> None:
+        absolute = self.start is not None or self.end is not None
+        if (self.first is not None) + (self.last is not None) + absolute > 1:
+            raise ValueError("a window is first, last or start/end: give one of them")
+        for name in ("first", "last"):
+            share = getattr(self, name)
+            if share is not None and not 0.0 < share <= 1.0:
+                raise ValueError(f"window.{name} must lie in (0, 1], got {share}")
+        if self.start is not None and self.end is not None and not self.start < self.end:
+            raise ValueError(f"window.start must be below window.end, got {self.start} and {self.end}")
+
+    def edges(self, steps: Array) -> tuple[float, float]:
+        """Absolute edges of the window for a series with these ascending steps, inside the series."""
+        begin, finish = float(steps[0]), float(steps[-1])
+        if self.first is not None:
+            return begin, begin + self.first * (finish - begin)
+        if self.last is not None:
+            return finish - self.last * (finish - begin), finish
+        low = begin if self.start is None else self.start
+        high = finish if self.end is None else self.end
+        inside_low, inside_high = max(low, begin), min(high, finish)
+        if inside_high < inside_low or (inside_high - inside_low) < self.coverage * (high - low):
+            raise ValueError(
+                f"series covers steps {begin:g} to {finish:g}, too little of the window {low:g} to {high:g}"
+            )
+        return inside_low, inside_high
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How to reduce a series. Only the fields that `kind` names are read.
+
+    final: mean of the last `n` values. best: largest (smallest when `larger_is_better` is False). percentile: `q` in
+    [0, 100]. time_to_threshold: first step at which `threshold` is reached. auc: `normalise` divides by the window's
+    length, which makes it a step-weighted mean. `smooth`: trailing moving average over this many values first.
+    """
+
+    kind: Kind = "auc"
+    window: Window = Window()
+    n: int = 5
+    q: float = 50.0
+    threshold: float | None = None
+    larger_is_better: bool = True
+    normalise: bool = True
+    smooth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """One run's number. `censored`: the threshold was never reached, and `value` is the horizon."""
+
+    value: float
+    censored: bool = False
+
+
+def series(steps: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
+    """Finite steps and values in ascending order of steps; of values logged twice at one step the later stays."""
+    s, v = vector(steps, "steps"), vector(values, "values")
+    if s.size != v.size:
+        raise ValueError(f"steps and values must have one length, got {s.size} and {v.size}")
+    order = np.argsort(s, kind="stable")
+    s, v = s[order], v[order]
+    last = np.append(s[1:] != s[:-1], True)
+    return s[last], v[last]
+
+
+def reduce_series(steps: ArrayLike, values: ArrayLike, summary: Summary) -> Reduced:
+    """The number that `summary` asks for."""
+    s, v = series(steps, values)
+    if summary.smooth > 1:
+        v = moving_average(v, summary.smooth)
+    if summary.kind == "auc":
+        return Reduced(area(s, v, *summary.window.edges(s), normalise=summary.normalise))
+    inside = _inside(s, v, summary.window)
+    if summary.kind == "time_to_threshold":
+        if summary.threshold is None:
+            raise ValueError("time_to_threshold needs a threshold")
+        return time_to_threshold(*inside, summary.threshold, summary.larger_is_better)
+    return Reduced(_plain(*inside, summary))
+
+
+def _plain(s: Array, v: Array, summary: Summary) -> float:
+    match summary.kind:
+        case "final":
+            if summary.n < 1:
+                raise ValueError(f"final needs n >= 1, got {summary.n}")
+            return float(v[-summary.n :].mean())
+        case "mean":
+            return float(v.mean())
+        case "best":
+            return float(v.max() if summary.larger_is_better else v.min())
+        case "slope":
+            return slope(s, v)
+        case "percentile":
+            return float(np.percentile(v, summary.q))
+        case _:
+            raise ValueError(f"unknown summary {summary.kind!r}")
+
+
+def _inside(s: Array, v: Array, window: Window) -> tuple[Array, Array]:
+    low, high = window.edges(s)
+    keep = (s >= low) & (s <= high)
+    if not keep.any():
+        raise ValueError(f"no value was logged between steps {low:g} and {high:g}")
+    return s[keep], v[keep]
+
+
+def area(steps: Array, values: Array, low: float, high: float, normalise: bool = True) -> float:
+    """Trapezoid area of the curve between two steps, its values at the edges interpolated; a point has its value."""
+    if high <= low:
+        return float(np.interp(low, steps, values)) if normalise else 0.0
+    between = (steps > low) & (steps < high)
+    x = np.concatenate(([low], steps[between], [high]))
+    y = np.concatenate(([np.interp(low, steps, values)], values[between], [np.interp(high, steps, values)]))
+    total = float(((y[1:] + y[:-1]) * np.diff(x)).sum()) / 2.0
+    return total / (high - low) if normalise else total
+
+
+def slope(steps: Array, values: Array) -> float:
+    """Least-squares slope, metric unit per step; needs two different steps."""
+    if steps.size < 2 or steps[0] == steps[-1]:
+        raise ValueError("a slope needs values at two different steps or more")
+    span = steps[-1] - steps[0]
+    x = (steps - steps.mean()) / span
+    return float(x @ (values - values.mean()) / (x @ x) / span)
+
+
+def time_to_threshold(steps: Array, values: Array, threshold: float, larger_is_better: bool = True) -> Reduced:
+    """First step at which the curve, interpolated between values, reaches the threshold; the last step if never."""
+    gain = values - threshold if larger_is_better else threshold - values
+    hits = np.flatnonzero(gain >= 0.0)
+    if not hits.size:
+        return Reduced(float(steps[-1]), censored=True)
+    i = int(hits[0])
+    if i == 0:
+        return Reduced(float(steps[0]))
+    share = -gain[i - 1] / (gain[i] - gain[i - 1])
+    return Reduced(float(steps[i - 1] + share * (steps[i] - steps[i - 1])))
+
+
+def restricted_times(times: ArrayLike, reached: ArrayLike, horizons: ArrayLike) -> Array:
+    """Times to a threshold with runs that never reached it at the common horizon (restricted mean time).
+
+    Unequal horizons are a ValueError: a run that was watched for longer had more time to succeed.
+    """
+    t, ends = vector(times, "times"), vector(horizons, "horizons")
+    done = np.asarray(reached, dtype=bool)
+    if not (t.shape == ends.shape == done.shape):
+        raise ValueError("times, reached and horizons must have one length")
+    horizon = float(ends[0])
+    if not np.allclose(ends, horizon, rtol=1e-9, atol=0.0):
+        raise ValueError(f"runs were watched for unequal horizons ({ends.min():g} to {ends.max():g} steps)")
+    if (t[done] > horizon).any():
+        raise ValueError("a threshold was reached after the horizon")
+    return np.where(done, t, horizon)
+
+
+def moving_average(values: Array, width: int) -> Array:
+    """Trailing mean over `width` values; the first ones average what there is."""
+    if width < 1:
+        raise ValueError(f"smoothing needs a width of at least 1, got {width}")
+    total = np.concatenate(([0.0], np.cumsum(values - values[0])))
+    ends = np.arange(1, values.size + 1)
+    starts = np.maximum(0, ends - width)
+    return np.asarray((total[ends] - total[starts]) / (ends - starts) + values[0], dtype=np.float64)
+
+
+def exponential_average(values: Array, weight: float) -> Array:
+    """Exponential moving average, bias-corrected at the start; `weight` in [0, 1) is what the past keeps."""
+    if not 0.0 <= weight < 1.0:
+        raise ValueError(f"weight must lie in [0, 1), got {weight}")
+    out, state, mass = np.empty(values.size), 0.0, 0.0
+    for i, value in enumerate(values):
+        state, mass = weight * state + (1.0 - weight) * float(value), weight * mass + (1.0 - weight)
+        out[i] = state / mass
+    return out
+
+
+def common_grid(runs: list[tuple[Array, Array]], points: int = 200) -> tuple[Array, Array]:
+    """Runs interpolated onto one grid over the steps they share: (grid, values of shape (runs, points)). For bands."""
+    low = max(float(s[0]) for s, _ in runs)
+    high = min(float(s[-1]) for s, _ in runs)
+    if not low <= high or math.isinf(low):
+        raise ValueError("the runs share no steps")
+    grid = np.linspace(low, high, points)
+    return grid, np.stack([np.interp(grid, s, v) for s, v in runs])

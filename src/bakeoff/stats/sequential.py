@@ -1,0 +1,256 @@
+"""Looking after every pair: e-processes, their confidence sequences, and the rule that stops.
+
+An e-process is a betting score against 'no effect'; under no effect it ever reaches 1/a with probability at most a,
+so it may be looked at as often as one likes. Values enter in plan order, never in order of finishing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bakeoff.stats.interval import Interval
+from bakeoff.stats.special import log_expit, logsumexp
+from bakeoff.stats.vectors import Array, Integers, Seed, generator, probability, sd, vector
+
+BETS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
+"""Stakes that the symmetric e-process averages over: small ones for weak effects, large ones for strong."""
+LEAST_PLANNED = 7
+"""Each pair can at most double the score, so fewer planned pairs could never decide."""
+
+LogE = Callable[[Array, float], tuple[Array, Array]]
+"""Paths of (log e+, log e-) against 'centre <= x' and 'centre >= x' of values shaped (..., n), along the last axis."""
+
+
+def symmetric_log_e(d: ArrayLike, centre: float = 0.0) -> tuple[Array, Array]:
+    """log e+ and log e- after each pair, shape (..., n) like d; replicates along the leading axes.
+
+    e+ = mean over k of prod(1 + tanh(k d_i / rms(d_1..d_i))) grows when d lies above `centre`. Exact when each
+    difference is symmetric about the centre given the past; the scale may use the current magnitude, because signs
+    alone carry the randomness. Zeros before the first non-zero difference leave the score at 1.
+    """
+    x = np.asarray(d, dtype=np.float64) - centre
+    steps = np.arange(1, x.shape[-1] + 1)
+    rms = np.hypot.accumulate(np.abs(x), axis=-1) / np.sqrt(steps)
+    scaled = np.divide(x, rms, out=np.zeros_like(x), where=rms > 0.0)
+    bets = BETS.reshape(-1, *([1] * x.ndim))
+    # 1 + tanh(y) = 2 / (1 + exp(-2y)): in this form the log of a losing bet keeps its digits.
+    up = np.cumsum(math.log(2.0) + log_expit(2.0 * bets * scaled), axis=-1)
+    down = np.cumsum(math.log(2.0) + log_expit(-2.0 * bets * scaled), axis=-1)
+    return logsumexp(up, 0) - math.log(BETS.size), logsumexp(down, 0) - math.log(BETS.size)
+
+
+@dataclass(frozen=True, slots=True)
+class SymmetricE:
+    """The symmetric e-process as running state: `state.after(d)` is the state one pair later. Same as the paths."""
+
+    n: int = 0
+    norm: float = 0.0
+    ups: tuple[float, ...] = (0.0,) * BETS.size
+    downs: tuple[float, ...] = (0.0,) * BETS.size
+
+    def after(self, d: float) -> SymmetricE:
+        """State after one more difference."""
+        if not math.isfinite(d):
+            raise ValueError("a difference must be finite; re-run a lost run or count it at the adverse end")
+        norm = math.hypot(self.norm, d)
+        ratio = d / (norm / math.sqrt(self.n + 1)) if norm > 0.0 else 0.0
+        gain = math.log(2.0) + log_expit(2.0 * BETS * ratio)
+        loss = math.log(2.0) + log_expit(-2.0 * BETS * ratio)
+        ups = tuple(float(u) for u in np.array(self.ups) + gain)
+        downs = tuple(float(u) for u in np.array(self.downs) + loss)
+        return SymmetricE(self.n + 1, norm, ups, downs)
+
+    @property
+    def log_e_plus(self) -> float:
+        """log e+: evidence for a positive centre."""
+        return float(logsumexp(np.array(self.ups), 0)) - math.log(BETS.size)
+
+    @property
+    def log_e_minus(self) -> float:
+        """log e-: evidence for a negative centre."""
+        return float(logsumexp(np.array(self.downs), 0)) - math.log(BETS.size)
+
+
+def betting_log_e(low: float, high: float, cap: float = 0.5) -> LogE:
+    """The betting test for values known to lie in [low, high] (binary differences: -1 to 1); no symmetry needed.
+
+    Stakes follow the past mean and variance (approximate growth-rate optimal), at most `cap` of what keeps the score
+    positive. Valid for any law on the range whose conditional mean is the centre tested.
+    """
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"betting needs a finite range with low < high, got [{low}, {high}]")
+
+    def paths(values: Array, centre: float) -> tuple[Array, Array]:
+        x = (np.asarray(values, dtype=np.float64) - low) / (high - low)
+        if not ((x >= 0.0) & (x <= 1.0)).all():
+            raise ValueError(f"values outside the declared range [{low}, {high}]")
+        m = (centre - low) / (high - low)
+        if not 0.0 < m < 1.0:
+            # A centre beyond the range is impossible, one at its end is never bet against.
+            never, sure = np.zeros_like(x), np.full_like(x, math.inf)
+            return (sure if m < 0.0 else never), (sure if m > 1.0 else never)
+        stake_up, stake_down = _stakes(x, m, cap)
+        return np.cumsum(np.log1p(stake_up * (x - m)), axis=-1), np.cumsum(np.log1p(-stake_down * (x - m)), axis=-1)
+
+    return paths
+
+
+def _stakes(x: Array, m: float, cap: float) -> tuple[Array, Array]:
+    """Predictable stakes from the mean and variance of what came before, with one pseudo-value of 1/2."""
+    count = np.arange(1, x.shape[-1] + 1)
+    means = (0.5 + np.cumsum(x, axis=-1)) / (count + 1)
+    variances = (0.25 + np.cumsum((x - means) ** 2, axis=-1)) / (count + 1)
+    first = np.full_like(x[..., :1], 0.5)
+    past_mean = np.concatenate((first, means[..., :-1]), axis=-1)
+    past_variance = np.concatenate((0.5 * first, variances[..., :-1]), axis=-1)
+    lean = (past_mean - m) / (past_variance + (past_mean - m) ** 2)
+    return np.clip(lean, 0.0, cap / m), np.clip(-lean, 0.0, cap / (1.0 - m))
+
+
+def confidence_sequence(
+    d: ArrayLike, alpha: float = 0.05, comparisons: int = 1, log_e: LogE = symmetric_log_e
+) -> Interval:
+    """All centres that neither e-process has rejected at 2m/alpha at any pair so far: valid at every look at once.
+
+    Invariant: excludes 0 exactly when the sequential test has decided better or worse. Where the kept set has gaps
+    the hull is given.
+    """
+    x = vector(d, "d")
+    level = 1.0 - probability(alpha, "alpha") / comparisons
+    bar = math.log(2.0 * comparisons / alpha)
+    scale = sd(x) if x.size > 1 and sd(x) > 0.0 else max(float(np.abs(x).max()), 1.0)
+    centre = float(np.median(x))
+
+    def up(c: float) -> bool:
+        return float(log_e(x, c)[0].max()) >= bar
+
+    def down(c: float) -> bool:
+        return float(log_e(x, c)[1].max()) >= bar
+
+    low, high = _outermost_kept(up, centre, -scale), _outermost_kept(down, centre, scale)
+    interval = Interval(low, high, level, math.isinf(low), math.isinf(high))
+    return interval.agreeing(0.0, up(0.0), down(0.0))
+
+
+def _outermost_kept(rejected: Callable[[float], bool], centre: float, step: float) -> float:
+    """The kept point furthest from the centre in the direction of `step`; infinite when nothing is rejected far out."""
+    reach = centre + step * np.sinh(np.linspace(0.0, 20.0, 161))
+    kept = [i for i, c in enumerate(reach) if not rejected(float(c))]
+    if not kept:
+        return centre
+    last = kept[-1]
+    if last == reach.size - 1:
+        return math.copysign(math.inf, step)
+    inside, outside = float(reach[last]), float(reach[last + 1])
+    for _ in range(60):
+        middle = 0.5 * (inside + outside)
+        if rejected(middle):
+            outside = middle
+        else:
+            inside = middle
+    return inside
+
+
+Stop = Literal["better", "worse", "equivalent", "undecided", "continue"]
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialRule:
+    """When to stop: at 2m/alpha for better or worse, m/alpha on both margins for equivalent, at N_max undecided.
+
+    `planned` is N_max in pairs; `comparisons` is m. With `log_e = betting_log_e(low, high)` the same rule serves
+    bounded and binary differences.
+    """
+
+    planned: int
+    alpha: float = 0.05
+    comparisons: int = 1
+    margin: float | None = None
+    log_e: LogE = symmetric_log_e
+
+    def __post_init__(self) -> None:
+        probability(self.alpha, "alpha")
+        if self.planned < LEAST_PLANNED:
+            raise ValueError(f"a sequential run needs at least {LEAST_PLANNED} planned pairs, got {self.planned}")
+        if self.margin is not None and not self.margin > 0.0:
+            raise ValueError(f"margin must be positive, got {self.margin}")
+
+    def look(self, d: ArrayLike) -> SequentialLook:
+        """What the pairs so far, in plan order, say."""
+        x = vector(d, "d")
+        stops, words = self.stops(x[None, :])
+        up, down = self.log_e(x, 0.0)
+        decided = bool(stops[0] <= min(x.size, self.planned))
+        word: Stop = _WORDS[int(words[0])] if decided else "continue"
+        if not decided and (x.size >= self.planned or self._hopeless(x)):
+            word = "undecided"
+        return SequentialLook(word, x.size, float(up[-1]), float(down[-1]), float(up.max()), float(down.max()))
+
+    def stops(self, d: ArrayLike) -> tuple[Integers, Integers]:
+        """For replicates d of shape (R, n): pairs at the stop (n + 1 if none) and word (0 none, 1 better, 2 worse, 3 equivalent)."""
+        x = np.asarray(d, dtype=np.float64)[:, : self.planned]
+        bar = math.log(2.0 * self.comparisons / self.alpha)
+        up, down = self.log_e(x, 0.0)
+        firsts = [_first(up, bar), _first(down, bar)]
+        if self.margin is not None:
+            each = math.log(self.comparisons / self.alpha)
+            above = _first(self.log_e(x, -self.margin)[0], each)
+            below = _first(self.log_e(x, self.margin)[1], each)
+            firsts.append(np.maximum(above, below))
+        table = np.stack(firsts)
+        stop = table.min(axis=0)
+        # Of verdicts reached at the same pair the margin's comes first, as in the fixed-size decision.
+        word = table.shape[0] - table[::-1].argmin(axis=0)
+        never = stop > x.shape[-1]
+        return np.where(never, np.asarray(d).shape[-1] + 1, stop), np.where(never, 0, word)
+
+    def _hopeless(self, x: Array) -> bool:
+        """No verdict can be reached by N_max even if every remaining pair doubled the score: stopping loses nothing."""
+        if self.log_e is not symmetric_log_e:
+            return False  # a bet on a bounded value may more than double
+        gain = (self.planned - x.size) * math.log(2.0)
+        up, down = self.log_e(x, 0.0)
+        reachable = max(float(up[-1]), float(down[-1])) + gain >= math.log(2.0 * self.comparisons / self.alpha)
+        if self.margin is not None and not reachable:
+            each = math.log(self.comparisons / self.alpha)
+            above, below = self.log_e(x, -self.margin)[0], self.log_e(x, self.margin)[1]
+            reachable = all(float(p.max()) >= each or float(p[-1]) + gain >= each for p in (above, below))
+        return not reachable
+
+    def chance_to_decide(self, d: ArrayLike, replicates: int = 500, seed: Seed = 0) -> float:
+        """Share of futures, drawn from the pairs seen so far, that reach a verdict by N_max: the futility figure.
+
+        Stopping for a small chance never adds false verdicts; it may only miss a true one.
+        """
+        x = vector(d, "d")
+        more = max(0, self.planned - x.size)
+        future = generator(seed).choice(x, (replicates, more))
+        paths = np.concatenate((np.broadcast_to(x, (replicates, x.size)), future), axis=1)
+        return float((self.stops(paths)[1] > 0).mean())
+
+
+_WORDS: tuple[Stop, ...] = ("continue", "better", "worse", "equivalent")
+
+
+def _first(log_e: Array, bar: float) -> Integers:
+    """1-based index of the first value at or above the bar along the last axis; n + 1 where there is none."""
+    hit = log_e >= bar
+    return np.asarray(np.where(hit.any(axis=-1), hit.argmax(axis=-1) + 1, log_e.shape[-1] + 1), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialLook:
+    """One look: the word, the pairs seen, both scores now and at their highest (natural logs)."""
+
+    word: Stop
+    n: int
+    log_e_plus: float
+    log_e_minus: float
+    highest_plus: float
+    highest_minus: float

@@ -1,0 +1,280 @@
+"""The invariants of the decision: p, interval and verdict say the same, whatever the data and the design."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bakeoff.stats.choose import (
+    binary_paired_test,
+    binary_unpaired_test,
+    crossed_test,
+    flips_suffice,
+    paired_test,
+    relative_margin_test,
+    stratified_paired_test,
+    stratified_test,
+    unpaired_test,
+)
+from bakeoff.stats.decision import CAMPAIGN_WORDS, Decision, decide, seed_has_no_effect, skew_check, undecided
+from bakeoff.stats.evidence import Test
+from bakeoff.stats.signflip import SignFlip
+from bakeoff.stats.ttests import one_sample_t
+from stats.strategies import samples, spread_samples
+
+ALPHAS = st.sampled_from([0.01, 0.05, 0.1, 0.2])
+
+
+@st.composite
+def comparisons_of_any_design(draw: st.DrawFn, margin: bool = True, comparisons: int = 1) -> Test:
+    """A Test from data of some design, with a margin of some size."""
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    shift = draw(st.sampled_from([0.0, 0.0, 0.7, -1.5]))
+    lumpy = draw(st.booleans())
+
+    def data(*shape: int) -> np.ndarray:
+        x = rng.normal(shift, 1.0, shape)
+        return np.round(2.0 * x) / 2.0 if lumpy else x
+
+    d = draw(st.sampled_from([0.3, 0.5, 1.0, 2.0])) if margin else None
+    n = draw(st.integers(3, 12))
+    match draw(st.sampled_from(["paired", "unpaired", "binary", "stratified", "crossed", "binary unpaired", "strata"])):
+        case "paired":
+            return paired_test(data(n), 0.05, comparisons, d)
+        case "unpaired":
+            other = rng.normal(0.0, 1.0, draw(st.sampled_from([n, n + 2])))
+            return unpaired_test(other, data(n), 0.05, comparisons, d)
+        case "binary":
+            return binary_paired_test(rng.integers(0, 2, n), (data(n) > 0).astype(float), None if d is None else d / 3)
+        case "binary unpaired":
+            outcome = (data(n + 1) > 0).astype(float)
+            return binary_unpaired_test(rng.integers(0, 2, n), outcome, None if d is None else d / 3)
+        case "stratified":
+            return stratified_paired_test([data(3), data(5), data(4)], d)
+        case "strata":
+            return stratified_test([rng.normal(size=3), rng.normal(size=4)], [data(3), data(5)], d)
+        case _:
+            return crossed_test(data(5, 4), d)
+
+
+@given(st.lists(comparisons_of_any_design(comparisons=3), min_size=1, max_size=5), ALPHAS)
+@settings(max_examples=120, deadline=None)
+def test_adjusted_p_is_at_most_alpha_exactly_when_the_decision_interval_excludes_zero(
+    family: list[Test], alpha: float
+) -> None:
+    for decision in decide(family, alpha):
+        assert (decision.p_adjusted <= alpha) == decision.decision_interval.excludes(0.0)
+        assert decision.interval.excludes(0.0) == (decision.p <= alpha)
+        assert 0.0 < decision.p <= 1.0
+
+
+@given(st.lists(comparisons_of_any_design(comparisons=3), min_size=1, max_size=5), ALPHAS)
+@settings(max_examples=120, deadline=None)
+def test_adjusted_equivalence_p_is_at_most_alpha_exactly_when_the_interval_lies_inside_the_margin(
+    family: list[Test], alpha: float
+) -> None:
+    for test, decision in zip(family, decide(family, alpha), strict=True):
+        inside = decision.equivalence_interval.lies_inside(test.margin)
+        assert (decision.p_eq_adjusted <= alpha) == inside == (decision.verdict == "equivalent")
+
+
+@given(st.lists(comparisons_of_any_design(comparisons=2), min_size=1, max_size=4), ALPHAS)
+@settings(max_examples=80, deadline=None)
+def test_the_verdict_follows_from_the_two_adjusted_p_values(family: list[Test], alpha: float) -> None:
+    for decision in decide(family, alpha):
+        if decision.p_eq_adjusted <= alpha:
+            assert decision.verdict == "equivalent" and decision.differs == (decision.p_adjusted <= alpha)
+        elif decision.p_adjusted <= alpha:
+            assert decision.verdict == ("better" if decision.effect > 0 else "worse")
+            low, high = decision.decision_interval.low, decision.decision_interval.high
+            assert (low >= 0.0) if decision.verdict == "better" else (high <= 0.0)
+        else:
+            assert (decision.verdict, decision.reason) == ("undecided", "inconclusive")
+
+
+MIRROR = {"better": "worse", "worse": "better", "equivalent": "equivalent", "undecided": "undecided"}
+
+
+def assert_mirrored(one: Decision, other: Decision) -> None:
+    assert other.verdict == MIRROR[one.verdict]
+    assert other.p == pytest.approx(one.p, rel=1e-9)
+    assert other.p_eq == pytest.approx(one.p_eq, rel=1e-9)
+    back = other.decision_interval.negated()
+    assert (one.decision_interval.low, one.decision_interval.high) == pytest.approx((back.low, back.high), rel=1e-9)
+
+
+@given(samples(min_size=3, max_size=24), st.sampled_from([0.3, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_swapping_paired_arms_swaps_the_verdict_and_negates_the_interval(d: np.ndarray, share: float) -> None:
+    margin = share * float(np.abs(d).max() or 1.0)
+    one, other = (decide([paired_test(x, margin=margin)])[0] for x in (d, -d))
+    assert_mirrored(one, other)
+
+
+@given(spread_samples(min_size=3, max_size=9), spread_samples(min_size=3, max_size=9))
+@settings(max_examples=40, deadline=None)
+def test_swapping_unpaired_arms_swaps_the_verdict_and_negates_the_interval(a: np.ndarray, b: np.ndarray) -> None:
+    margin = float(np.abs(np.concatenate((a, b))).max())
+    one, other = decide([unpaired_test(a, b, margin=margin)])[0], decide([unpaired_test(b, a, margin=margin)])[0]
+    # The 1e-9 tie tolerance is relative to the pooled values, which differ between +D and -D shifts by rounding only.
+    assert other.verdict == MIRROR[one.verdict]
+    assert other.p == pytest.approx(one.p, rel=1e-9)
+
+
+@given(st.integers(3, 24), st.integers(0, 10**6), st.sampled_from([1e-3, 7.0, 1e9]), st.sampled_from([0.0, 3.0, -50.0]))
+@settings(max_examples=40, deadline=None)
+def test_row_order_common_offset_and_positive_scale_change_nothing(
+    n: int, seed: int, scale: float, offset: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=n), rng.normal(0.4, 1.0, n)
+    order = rng.permutation(n)
+    base = decide([paired_test(b - a, margin=0.5)])[0]
+    d = (scale * b[order] + offset) - (scale * a[order] + offset)
+    moved = decide([paired_test(d, margin=0.5 * scale)])[0]
+    assert (moved.verdict, moved.method) == (base.verdict, base.method)
+    assert moved.p == pytest.approx(base.p, rel=1e-6) and moved.p_eq == pytest.approx(base.p_eq, rel=1e-6)
+    assert moved.decision_interval.low == pytest.approx(scale * base.decision_interval.low, rel=1e-6)
+
+
+@given(samples(min_size=3, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_p_is_never_zero_and_never_below_its_named_floor(d: np.ndarray) -> None:
+    test = paired_test(d)
+    assert test.p >= test.floor > 0.0
+    if test.method == "sign-flip" and d.size <= 20:
+        assert test.floor == 2.0 / 2**d.size
+
+
+def test_the_method_follows_from_units_alpha_and_comparisons_alone() -> None:
+    assert [flips_suffice(n) for n in (6, 7)] == [False, True]
+    assert [flips_suffice(n, comparisons=3) for n in (7, 8, 9)] == [False, False, True]
+    assert [flips_suffice(n, alpha=0.01) for n in (9, 10)] == [False, True]
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        assert paired_test(rng.standard_cauchy(6)).method == "paired t"
+        assert paired_test(rng.standard_cauchy(7)).method == "sign-flip"
+
+
+def test_small_samples_are_judged_by_t_and_larger_ones_by_sign_flips() -> None:
+    rng = np.random.default_rng(1)
+    small, large = rng.normal(1.0, 1.0, 5), rng.normal(1.0, 1.0, 9)
+    assert paired_test(small).p == one_sample_t(small).p
+    assert "normal" in paired_test(small).assumes
+    assert paired_test(large).p == SignFlip(large).p
+
+
+def test_fewer_than_three_units_are_too_few_and_still_count_in_the_family() -> None:
+    few, strong = paired_test([5.0, 5.1]), paired_test(np.arange(1.0, 9.0))
+    decisions = decide([few, strong])
+    assert (decisions[0].verdict, decisions[0].reason, decisions[0].n) == ("undecided", "too_few", 2)
+    assert decisions[1].p_adjusted == pytest.approx(2 * strong.p)
+    assert decide([undecided("seed_has_no_effect"), strong])[0].reason == "seed_has_no_effect"
+
+
+def test_constant_differences_are_undecided_below_six_units() -> None:
+    for n in (3, 5, 6):
+        decision = decide([paired_test(np.full(n, 2.0))])[0]
+        assert decision.p == 2.0 / 2**n
+        assert decision.verdict == ("better" if n >= 6 else "undecided")
+        assert decision.decision_interval.is_bounded == (n >= 6)
+
+
+def test_all_zero_differences_are_equivalent_from_five_units_and_called_identical() -> None:
+    for n in (4, 5, 9):
+        decision = decide([paired_test(np.zeros(n), margin=0.1)])[0]
+        assert decision.p == 1.0
+        assert decision.verdict == ("equivalent" if n >= 5 else "undecided")
+        assert decision.identical
+    assert not decide([paired_test([0.0, 0.1, -0.1, 0.0, 0.2, 0.0, 0.0])])[0].identical
+
+
+def test_without_a_margin_nothing_is_equivalent() -> None:
+    decision = decide([paired_test(np.random.default_rng(0).normal(0.0, 1e-9, 12))])[0]
+    assert decision.p_eq is None and decision.verdict != "equivalent"
+
+
+def test_an_equivalent_pair_may_still_differ() -> None:
+    d = 0.01 + 0.001 * np.random.default_rng(0).normal(size=12)
+    decision = decide([paired_test(d, margin=0.1)])[0]
+    assert decision.verdict == "equivalent" and decision.differs
+
+
+def test_simultaneous_intervals_are_at_least_as_wide() -> None:
+    rng = np.random.default_rng(2)
+    family = [paired_test(rng.normal(m, 1.0, 12), comparisons=3) for m in (2.0, 1.0, 0.1)]
+    plain, wide = decide(family), decide(family, simultaneous=True)
+    for one, other in zip(plain, wide, strict=True):
+        assert other.decision_interval.low <= one.decision_interval.low
+        assert other.decision_interval.level == pytest.approx(1 - 0.05 / 3)
+        assert one.verdict == other.verdict
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, np.inf, np.nan])
+def test_a_margin_must_be_positive_and_finite(margin: float) -> None:
+    with pytest.raises(ValueError, match="margin"):
+        paired_test([1.0, 2.0, 3.0], margin=margin)
+
+
+def test_a_relative_margin_lets_the_controls_noise_count() -> None:
+    rng = np.random.default_rng(3)
+    a = rng.normal(10.0, 0.5, 14)
+    b = a + rng.normal(0.0, 0.1, 14)
+    test = relative_margin_test(a, b, 0.05)
+    lower, upper = SignFlip(b - 0.95 * a).greater(0.0), SignFlip(b - 1.05 * a).less(0.0)
+    assert test.p_eq == pytest.approx(max(lower, upper))
+    assert decide([test])[0].verdict == "equivalent" and test.lies_inside_margin(0.9)
+    # The same margin around a control below zero is the mirrored question.
+    assert relative_margin_test(-a, -b, 0.05).p_eq == pytest.approx(test.p_eq)
+    with pytest.raises(ValueError, match="mean is not 0"):
+        relative_margin_test([-1.0, 1.0], [0.0, 1.0], 0.1)
+
+
+def test_an_arm_that_the_seed_does_not_move_is_noticed() -> None:
+    assert seed_has_no_effect([0.5, 0.5, 0.5], [0.7, 0.7, 0.7])
+    assert not seed_has_no_effect([0.5, 0.5, 0.5], [0.7, 0.7, 0.8])
+    assert not seed_has_no_effect([0.5], [0.7])
+
+
+def test_the_skew_check_speaks_from_eight_units_and_flags_a_disagreement() -> None:
+    rng = np.random.default_rng(4)
+    d = rng.normal(0.5, 1.0, 12)
+    check = skew_check(d, SignFlip(d).interval(0.95))
+    assert check.interval.low < d.mean() < check.interval.high
+    assert check.sensitive == (check.interval.contains(0.0) != SignFlip(d).interval(0.95).contains(0.0))
+    assert skew_check(d[:7], SignFlip(d).interval(0.95)) is None
+    assert skew_check(np.ones(9), SignFlip(np.ones(9)).interval(0.95)) is None
+    skewed = np.append(np.full(14, 0.05) + 0.01 * rng.normal(size=14), -1.5)
+    flags = [skew_check(skewed + s, SignFlip(skewed + s).interval(0.95)).sensitive for s in np.linspace(0, 0.3, 31)]
+    assert any(flags) and not all(flags)
+
+
+def test_every_verdict_has_a_campaign_word() -> None:
+    assert set(CAMPAIGN_WORDS) == set(MIRROR)
+
+
+def test_zero_spread_in_every_design_falls_back_to_counting_units() -> None:
+    cases: list[tuple[Callable[[], Test], int]] = [
+        (lambda: stratified_paired_test([[1.0, 1.0], [2.0, 2.0, 2.0]]), 5),
+        (lambda: stratified_test([[0.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [2.0, 2.0]]), 4),
+        (lambda: crossed_test(np.full((4, 3), 0.5)), 3),
+    ]
+    for make, units in cases:
+        assert make().p == pytest.approx(2.0 / 2**units)
+        assert make().n == units
+    assert stratified_paired_test([[1.0, 1.0], [2.0, 2.0, 2.0]]).effect == pytest.approx(1.5)
+
+
+def test_false_verdicts_stay_within_alpha_over_a_family_of_three_metrics() -> None:
+    rng = np.random.default_rng(5)
+    wrong = 0
+    for _ in range(600):
+        shared = rng.normal(size=(8, 1))
+        d = shared + rng.normal(size=(8, 3))
+        family = [paired_test(d[:, k], comparisons=3) for k in range(3)]
+        wrong += any(x.verdict != "undecided" for x in decide(family))
+    assert wrong / 600 <= 0.06 + 3 * np.sqrt(0.06 * 0.94 / 600)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from bakeoff.stats.ranking import bradley_terry, friedman, nemenyi_difference
+from bakeoff.stats.ranks import average_ranks, mann_whitney, probability_of_improvement, wilcoxon
+from bakeoff.stats.special import studentized_range_sf
+
+lumps = st.lists(st.integers(-6, 6), min_size=1, max_size=40).map(lambda v: np.array(v) / 4.0)
+
+
+@given(lumps)
+@settings(max_examples=60, deadline=None)
+def test_ranks_are_scipys(x: np.ndarray) -> None:
+    assert average_ranks(x) == pytest.approx(stats.rankdata(x))
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 25, 50])
+def test_wilcoxon_without_ties_is_scipys_exact_test(n: int) -> None:
+    d = np.random.default_rng(n).normal(0.2, 1.0, n)
+    ours, oracle = wilcoxon(d), stats.wilcoxon(d, method="exact")
+    assert (ours.statistic, ours.exact) == (oracle.statistic, True)
+    assert ours.p == pytest.approx(oracle.pvalue, rel=1e-9)
+
+
+@given(st.lists(st.integers(-6, 6), min_size=10, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_wilcoxon_with_ties_is_scipys_approximation(values: list[int]) -> None:
+    d = np.array([*values, 1.0, 1.0, -1.0])
+    ours, oracle = wilcoxon(d), stats.wilcoxon(d, method="asymptotic", correction=False)
+    assert not ours.exact
+    assert ours.p == pytest.approx(oracle.pvalue, rel=1e-9)
+
+
+def test_wilcoxon_of_zeros_says_nothing() -> None:
+    assert wilcoxon([0.0, 0.0, 0.0]).p == 1.0
+
+
+@pytest.mark.parametrize(("n1", "n2"), [(1, 1), (3, 5), (8, 8), (7, 60), (60, 5)])
+def test_mann_whitney_without_ties_is_scipys_exact_test(n1: int, n2: int) -> None:
+    rng = np.random.default_rng(n1 + n2)
+    a, b = rng.normal(size=n1), rng.normal(0.5, 1.0, n2)
+    ours, oracle = mann_whitney(a, b), stats.mannwhitneyu(b, a, method="exact")
+    assert ours.statistic == pytest.approx(oracle.statistic) and ours.exact
+    assert ours.p == pytest.approx(oracle.pvalue, rel=1e-9)
+
+
+@given(lumps, lumps)
+@settings(max_examples=60, deadline=None)
+def test_mann_whitney_with_ties_is_scipys_approximation(a: np.ndarray, b: np.ndarray) -> None:
+    a, b = np.append(a, [0.0, 0.0]), np.append(b, 0.0)
+    ours = mann_whitney(a, b)
+    if np.ptp(np.concatenate((a, b))) == 0.0:
+        assert ours.p == 1.0
+        return
+    oracle = stats.mannwhitneyu(b, a, method="asymptotic")
+    assert ours.statistic == pytest.approx(oracle.statistic)
+    assert ours.p == pytest.approx(min(1.0, oracle.pvalue), rel=1e-9)
+
+
+def test_the_probability_of_improvement_averages_mann_whitney_over_tasks() -> None:
+    rng = np.random.default_rng(0)
+    a, b = np.round(rng.normal(size=(6, 4)), 1), np.round(rng.normal(0.4, 1.0, (9, 4)), 1)
+    expected = np.mean([stats.mannwhitneyu(b[:, t], a[:, t]).statistic / 54 for t in range(4)])
+    ours = probability_of_improvement(a, b)
+    assert ours.probability == pytest.approx(expected)
+    assert ours.low < ours.probability < ours.high
+    with pytest.raises(ValueError, match="same tasks"):
+        probability_of_improvement(a, b[:, :2])
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_friedman_is_scipys(seed: int, lumpy: bool) -> None:
+    x = np.random.default_rng(seed).normal(size=(7, 4))
+    x = np.round(x) if lumpy else x
+    oracle = stats.friedmanchisquare(*x.T)
+    ours = friedman(x)
+    assert ours.statistic == pytest.approx(oracle.statistic, rel=1e-9, abs=1e-9)
+    assert ours.p == pytest.approx(oracle.pvalue, rel=1e-9, abs=1e-12)
+    assert sum(ours.ranks) == pytest.approx(10.0)
+
+
+def test_the_best_arm_has_the_smallest_rank() -> None:
+    assert friedman([[1.0, 2.0, 3.0], [1.0, 5.0, 9.0]]).ranks == (3.0, 2.0, 1.0)
+
+
+@pytest.mark.parametrize("arms", [2, 3, 5, 10])
+def test_the_range_of_normals_is_scipys(arms: int) -> None:
+    for q in (1.0, 2.5, 3.8):
+        expected = stats.studentized_range.sf(q, arms, np.inf)
+        assert studentized_range_sf(q, arms) == pytest.approx(expected, rel=1e-7, abs=1e-10)
+    # Demsar 2006, table 5: q_.05 / sqrt 2 for 2, 3, 5 and 10 classifiers.
+    published = {2: 1.960, 3: 2.343, 5: 2.728, 10: 3.164}[arms]
+    assert nemenyi_difference(1, arms) / np.sqrt(arms * (arms + 1) / 6) == pytest.approx(published, abs=1e-3)
+
+
+def test_bradley_terry_is_a_logistic_regression_without_intercept() -> None:
+    rng = np.random.default_rng(1)
+    wins = rng.integers(1, 12, (4, 4)).astype(float)
+    np.fill_diagonal(wins, 0)
+    rows, outcomes, weights = [], [], []
+    for i in range(4):
+        for j in range(4):
+            if i != j:
+                rows.append([(i == k) - (j == k) for k in range(1, 4)])
+                outcomes.append(1.0)
+                weights.append(wins[i, j])
+                rows.append([(j == k) - (i == k) for k in range(1, 4)])
+                outcomes.append(0.0)
+                weights.append(wins[i, j])
+    fit = sm.GLM(
+        np.array(outcomes), np.array(rows, dtype=float), sm.families.Binomial(), freq_weights=np.array(weights) / 2
+    ).fit()
+    theirs = np.append(0.0, fit.params)
+    ours = bradley_terry(wins)
+    assert np.array(ours.strength) == pytest.approx(theirs - theirs.mean(), abs=1e-7)
+    assert ours.chance(0, 1) + ours.chance(1, 0) == pytest.approx(1.0)
+    covariance = np.zeros((4, 4))
+    covariance[1:, 1:] = fit.cov_params()
+    centre = np.eye(4) - 0.25
+    error = np.sqrt(np.diag(centre @ covariance @ centre))
+    half = (np.array(ours.high) - np.array(ours.low)) / 2
+    assert half == pytest.approx(stats.norm.isf(0.025) * error, rel=1e-5)
+
+
+def test_two_arms_have_the_log_odds_of_their_score() -> None:
+    ours = bradley_terry([[0, 30], [10, 0]])
+    assert ours.strength[0] - ours.strength[1] == pytest.approx(np.log(3.0))
+    assert ours.elo[0] - ours.elo[1] == pytest.approx(400 * np.log10(3.0))
+
+
+def test_an_arm_that_never_loses_needs_a_prior() -> None:
+    wins = [[0, 5, 5], [0, 0, 3], [0, 2, 0]]
+    with pytest.raises(ValueError, match="prior"):
+        bradley_terry(wins)
+    ours = bradley_terry(wins, prior=0.5)
+    assert ours.strength[0] > ours.strength[1] > ours.strength[2]
+    with pytest.raises(ValueError, match="square"):
+        bradley_terry([[0, 1, 2], [1, 0, 1]])
