@@ -1,10 +1,12 @@
 # One verb for every chore. The first use of any of them creates .venv; the second is quick.
 BIN := .venv/bin
+FIGURES := overhead collect startup plan
+BENCHMARKS := $(filter-out benchmarks/table.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench clean
+.PHONY: help demo test lint docs bench figures clean
 
 help: ## list the verbs
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-6s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-7s %s\n", $$1, $$2 }'
 
 demo: ## install into .venv, run the example experiment, show its table
 	@scripts/install.sh
@@ -13,6 +15,7 @@ demo: ## install into .venv, run the example experiment, show its table
 
 test: lint ## install what the tests need, run every check and every test
 	@scripts/install-postgres.sh
+	@scripts/install-chromium.sh
 	$(BIN)/python -m pytest -n 2 --cov
 
 lint: ## style, types and the import rule
@@ -29,7 +32,14 @@ docs: ## write docs/cli.md anew from --help
 bench: ## measure the hot paths; one JSON object for each benchmark
 	@scripts/install.sh bench
 	@command -v parallel >/dev/null || scripts/apt-install.sh parallel
-	@set -e; for script in benchmarks/*.py; do echo "== $$script" >&2; $(BIN)/python $$script; done
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script" >&2; $(BIN)/python $$script; done
+
+figures: ## measure, keep the results in benchmarks/results/ and write them into docs/benchmarks.md
+	@scripts/install.sh bench
+	@command -v parallel >/dev/null || scripts/apt-install.sh parallel
+	@set -e; for name in $(FIGURES); do echo "== $$name" >&2; \
+		$(BIN)/python benchmarks/$$name.py --out benchmarks/results/$$name.json >/dev/null; done
+	$(BIN)/python benchmarks/table.py
 
 clean: ## remove .venv, caches and build output; results in bakeoff-runs/ stay
 	rm -rf .venv build dist .coverage .coverage.* htmlcov

@@ -19,7 +19,8 @@ This page is what `--help` prints, written by `make docs`; a test fails when the
 
 def commands(command: click.Command, parent: click.Context | None, name: str) -> Iterator[click.Context]:
     """The command and everything below it, depth first, in the order in which help lists them."""
-    context = click.Context(command, parent=parent, info_name=name, max_content_width=100, terminal_width=100)
+    settings = {"max_content_width": 100, "terminal_width": 100, **command.context_settings}
+    context = click.Context(command, parent=parent, info_name=name, **settings)
     context.color = False
     yield context
     if isinstance(command, click.Group):

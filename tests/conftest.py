@@ -15,6 +15,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from lab import Lab
+
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[Callable[[], str]]:
@@ -57,6 +59,13 @@ def postgres_url() -> Iterator[Callable[[], str]]:
             server.wait(timeout=30)
     finally:
         shutil.rmtree(home)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """A place to run experiments in. The test fails when a process of it is left at the end."""
+    with Lab(tmp_path) as lab:
+        yield lab
 
 
 def _postgres_programs() -> Path:

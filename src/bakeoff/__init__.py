@@ -5,6 +5,7 @@
     experiment = bakeoff.load("experiment.toml")
     experiment.run()
     experiment.table().to_pandas()
+    print(bakeoff.compare(experiment)[0].sentence)
 
 Inside a script that bakeoff runs (or that runs on its own): `bakeoff.log(step, reward=1.0)`, `bakeoff.finish(score=2)`.
 Names are imported when they are first used, so that `import bakeoff` costs next to nothing.
@@ -14,10 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from bakeoff.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bakeoff.api import Experiment as Experiment
+    from bakeoff.api import compare as compare
     from bakeoff.api import load as load
     from bakeoff.errors import BakeoffError as BakeoffError
     from bakeoff.errors import InfraError as InfraError
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from bakeoff.spec.trajectory import Step as Step
     from bakeoff.spec.workload import Outcome as Outcome
     from bakeoff.spec.workload import RunContext as RunContext
+    from bakeoff.verdicts.compare import Verdict as Verdict
 
 _HOMES = {
     "BakeoffError": "bakeoff.errors",
@@ -36,6 +39,8 @@ _HOMES = {
     "RunContext": "bakeoff.spec.workload",
     "SpecError": "bakeoff.errors",
     "Step": "bakeoff.spec.trajectory",
+    "Verdict": "bakeoff.verdicts.compare",
+    "compare": "bakeoff.api",
     "finish": "bakeoff.records.script",
     "load": "bakeoff.api",
     "log": "bakeoff.records.script",

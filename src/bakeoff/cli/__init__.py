@@ -12,6 +12,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "init": ("bakeoff.cli.init", "Write a small experiment file that runs, to start from."),
     "validate": ("bakeoff.cli.validate", "Check an experiment file and say what it would run."),
     "run": ("bakeoff.cli.run", "Run what an experiment file asks for and is not done yet."),
+    "prereg": ("bakeoff.cli.prereg", "Freeze plan, metric, test and alpha with a hash before the first result."),
     "ls": ("bakeoff.cli.ls", "List experiments, or the editions of one."),
     "status": ("bakeoff.cli.status", "Show how far an edition is, its failures and its plain means."),
     "show": ("bakeoff.cli.show", "Show everything recorded about one run."),
@@ -19,7 +20,15 @@ VERBS: dict[str, tuple[str, str]] = {
     "reproduce": ("bakeoff.cli.reproduce", "Print or execute the exact command of one run."),
     "diff": ("bakeoff.cli.diff", "Show what differs between two editions."),
     "collect": ("bakeoff.cli.collect", "Write an edition's table as CSV and Parquet."),
+    "plot": ("bakeoff.cli.plot", "Draw results: curves, differences, profiles and more, as PNG, SVG or HTML."),
     "query": ("bakeoff.cli.query", "Ask an edition's table a question in SQL."),
+    "compare": ("bakeoff.cli.compare", "Say which arm is better, worse or equivalent, and how sure that is."),
+    "gate": ("bakeoff.cli.gate", "For CI: say whether metrics regressed more than they may."),
+    "variance": ("bakeoff.cli.variance", "Say how precise a mean is at N runs, and how many runs would do."),
+    "power": ("bakeoff.cli.power", "Say how many runs an effect needs, and what the runs at hand can find."),
+    "litmus": ("bakeoff.cli.litmus", "Check rules with thresholds and evidence: confirmed, failed or inconclusive."),
+    "rank": ("bakeoff.cli.rank", "Rank many arms on many tasks: IQM, profiles, ranks, pass@k."),
+    "schedsim": ("bakeoff.cli.schedsim", "Simulate agent workflows under a scheduling policy."),
     "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
     "rm": ("bakeoff.cli.rm", "Delete an edition or a whole experiment."),
 }
@@ -83,7 +92,7 @@ def _fail(ctx: click.Context, message: str, code: int) -> None:
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from bakeoff import __version__
+        from bakeoff.version import __version__
 
         click.echo(f"bakeoff {__version__} (Python {sys.version.split()[0]})")
         ctx.exit()

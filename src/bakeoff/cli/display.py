@@ -84,11 +84,16 @@ def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        box=box.SIMPLE_HEAD, title=Text(title, "bold") if title else None, title_justify="left", pad_edge=False
-    )
-    for header in headers:
-        table.add_column(Text(header), justify="right" if header in right else "left", overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    if title:
+        table.title, table.title_justify = Text(title, "bold"), "left"
+    for index, header in enumerate(headers):
+        table.add_column(
+            Text(header),
+            justify="right" if header in right else "left",
+            no_wrap=0 < index < len(headers) - 1,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in row))
     Console(highlight=False).print(table)

@@ -17,7 +17,7 @@ from bakeoff.records.layout import EditionPaths, editions, experiment_directory
 from bakeoff.spec import registry
 from bakeoff.spec.plan import Plan, RunSpec, facts
 from bakeoff.spec.select import Test
-from bakeoff.spec.workload import FINISHED, CommandWorkload
+from bakeoff.spec.workload import FINISHED, CommandWorkload, Equivalent
 
 _SHOWN = 20
 
@@ -25,6 +25,16 @@ _SHOWN = 20
 def show_plan(plan: Plan, root: Path, only: Sequence[Test], *, fresh: bool, as_json: bool, verbose: bool) -> int:
     """Exit code 0, or 1 when nothing is planned."""
     edition = _edition(plan, root, fresh)
+    try:
+        return _show(plan, edition, root, only, as_json=as_json, verbose=verbose)
+    finally:
+        if edition is not None:
+            edition.close()
+
+
+def _show(
+    plan: Plan, edition: Edition | None, root: Path, only: Sequence[Test], *, as_json: bool, verbose: bool
+) -> int:
     statuses = {run.run_id: status for run, status in edition.statuses()} if edition else {}
     directory = edition.paths.directory if edition else experiment_directory(root, plan.experiment.name) / "<edition>"
     rows = _rows(plan, statuses, only, directory)
@@ -57,7 +67,10 @@ def _edition(plan: Plan, root: Path, fresh: bool) -> Edition | None:
         edition = Edition.open(known[-1])
     except UsageError:
         return None
-    return None if edition.complete and plan.experiment.editions == "repeat" else edition
+    if edition.complete and plan.experiment.editions == "repeat":
+        edition.close()
+        return None
+    return edition
 
 
 def _rows(plan: Plan, statuses: dict[str, str], only: Sequence[Test], directory: Path) -> Iterator[dict[str, Any]]:
@@ -91,7 +104,7 @@ class _Commands:
         self._params: tuple[int, Any] = (-1, None)
 
     def of(self, run: RunSpec) -> str | None:
-        if not isinstance(self._workload, CommandWorkload):
+        if not isinstance(self._workload, CommandWorkload | Equivalent):
             return None
         cell = run.cell
         if self._params[0] != cell.index:
@@ -100,7 +113,9 @@ class _Commands:
         known = Facts(
             run.run_id, cell.arm.name, cell.task.name, run.seed, run.rollout, 1, cell.arm.flags, self._plan.base, path
         )
-        return shlex.join(self._workload.command(self._params[1], known).argv)
+        if isinstance(self._workload, CommandWorkload):
+            return shlex.join(self._workload.command(self._params[1], known).argv)
+        return shlex.join(self._workload.equivalent(self._params[1], known).argv)
 
 
 def _print(plan: Plan, edition: Edition | None, rows: Iterator[dict[str, Any]], verbose: bool) -> int:

@@ -13,7 +13,7 @@ from bakeoff.errors import BakeoffError
 from bakeoff.records.edition import Edition
 from bakeoff.records.find import is_edition
 from bakeoff.records.importing import Findings, copy_edition, read_directory, take_in
-from bakeoff.records.layout import EditionPaths
+from bakeoff.records.layout import EditionPaths, editions
 from bakeoff.records.overview import Tally
 
 
@@ -31,9 +31,9 @@ def command(ctx: click.Context, directory: Path, name: str | None, root: Path, a
     listed and left out, and the exit code is 1.
     """
     directory = directory.resolve()
-    if is_edition(directory):
-        paths, findings = copy_edition(EditionPaths(directory), name, root), Findings([], [])
-        edition = Edition.open(paths)
+    ours = EditionPaths(directory) if is_edition(directory) else next(reversed(editions(directory)), None)
+    if ours is not None:
+        edition, findings = Edition.open(copy_edition(ours, name, root)), Findings([], [])
     else:
         findings = read_directory(directory)
         _tell(findings.problems)

@@ -33,7 +33,7 @@ def command(ctx: click.Context, experiment: str | None, root: Path, as_json: boo
     lines, broken = [], []
     for paths in listed:
         try:
-            lines.append(line(paths))
+            lines.append(describe(paths))
         except BakeoffError as error:
             broken.append(str(error))
     if as_json:
@@ -59,7 +59,7 @@ def _newest_of_each(root: Path) -> list[EditionPaths]:
     return list(newest.values())
 
 
-def line(paths: EditionPaths) -> dict[str, Any]:
+def describe(paths: EditionPaths) -> dict[str, Any]:
     """One edition as `ls` shows it."""
     edition = Edition.open(paths)
     try:
@@ -78,14 +78,15 @@ def line(paths: EditionPaths) -> dict[str, Any]:
 
 
 def _print(lines: list[dict[str, Any]]) -> None:
+    headers = ["experiment", "edition", "state", "age", "runs", "ok", "failed", "missing"]
     rows = [
         [
-            entry["experiment"],
-            entry["edition"],
-            entry["state"],
-            ago(entry["created_at"]),
-            *(str(entry[n]) for n in NUMBERS),
+            line["experiment"],
+            line["edition"],
+            line["state"],
+            ago(line["created_at"]).removesuffix(" ago"),
+            *(str(line[n]) for n in NUMBERS),
         ]
-        for entry in lines
+        for line in lines
     ]
-    print_table(["experiment", "edition", "state", "begun", *NUMBERS], rows, right=NUMBERS)
+    print_table(headers, rows, right=headers[4:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,3 +36,42 @@ def edition_argument(function: F) -> F:
 
 def run_argument(function: F) -> F:
     return click.argument("run", metavar="RUN")(function)
+
+
+class Several(click.Option):
+    """An option that takes every value up to the next one: `--baseline run_s*` as a shell expands it.
+
+    It can be repeated too. Only works on a command of class `SeveralValues`.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        settings["multiple"] = True
+        super().__init__(*args, **settings)
+
+
+class SeveralValues(click.Command):
+    """A command whose `Several` options may be followed by several values."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names = {name for option in self.params if isinstance(option, Several) for name in option.opts}
+        return super().parse_args(ctx, list(repeated(args, names)))
+
+
+def repeated(args: Sequence[str], names: set[str]) -> Iterator[str]:
+    """`--flag a b c` as `--flag a --flag b --flag c`, for flags in `names`; everything else as it is."""
+    flag, first = "", True
+    for position, arg in enumerate(args):
+        if arg == "--":
+            yield from args[position:]
+            return
+        if _is_flag(arg):
+            flag, first = arg if arg in names else "", True
+            yield arg
+        else:
+            yield from (arg,) if first or not flag else (flag, arg)
+            first = False
+
+
+def _is_flag(arg: str) -> bool:
+    """`-j` and `--jobs`, but not `-1` and not a dash alone."""
+    return len(arg) > 1 and arg[0] == "-" and (arg[1] == "-" or arg[1].isalpha())

@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -15,16 +15,23 @@ from bakeoff.cli.display import duration, number, one_line, printable
 from bakeoff.engine.executors.base import Start
 from bakeoff.engine.scheduler import Observer
 from bakeoff.engine.session import Session
-from bakeoff.records.edition import Result
+from bakeoff.records.edition import FAILED, OPEN, Result
 from bakeoff.records.rundir import STDERR, STDOUT
+from bakeoff.spec.workload import FINISHED
+
+if TYPE_CHECKING:
+    from bakeoff.verdicts.until_decided import UntilDecided
 
 _PLAIN_INTERVAL = 2.0
+_LONGEST_LINE = 1 << 16
 _WORDS = {"succeeded": "ok", "failed": "FAILED", "timeout": "TIMEOUT", "infra_error": "INFRA", "cancelled": "stopped"}
 
 
-def observers(session: Session, verbosity: int) -> list[Observer]:
+def observers(session: Session, verbosity: int, source: UntilDecided | None = None) -> list[Observer]:
     state = Progress(session)
     shown: list[Observer] = [state]
+    if source is not None:
+        shown.append(Looks(state, source, spoken=verbosity > 0 or not sys.stderr.isatty()))
     if verbosity > 1:
         shown.append(Stream(session.paths.runs))
     if verbosity > 0:
@@ -37,24 +44,26 @@ def observers(session: Session, verbosity: int) -> list[Observer]:
 
 
 class Progress:
-    """Counts that the displays share."""
+    """Counts that the displays share: of the runs that were asked for, those that --only left out excepted."""
 
     def __init__(self, session: Session) -> None:
         self.name = f"{session.paths.experiment}/{session.paths.name}"
-        counts = session.edition.counts()
-        self.total = sum(counts.values())
-        self.before = counts.get("succeeded", 0) + counts.get("failed", 0) + counts.get("timeout", 0)
-        self.by_arm = {arm: Counter(counts) for arm, counts in session.edition.counts_by_arm().items()}
+        self.by_arm = _by_arm(session)
+        self._again = FAILED if session.options.retry_failed else ()
+        self.total = sum(sum(counts.values()) for counts in self.by_arm.values())
+        self.before = sum(counts[status] for counts in self.by_arm.values() for status in FINISHED - {*self._again})
         self.statuses: Counter[str] = Counter()
         self.failures: deque[tuple[str, str]] = deque(maxlen=3)
         self.running: Sequence[tuple[Start, float]] = ()
         self.began = time.monotonic()
+        self.note = ""
+        """Where the sequential test is, when there is one."""
 
     def finished(self, start: Start, result: Result) -> None:
         if result.final:
             self.statuses[result.status] += 1
             arm = self.by_arm.setdefault(start.cell.arm.name, Counter())
-            arm["planned"] -= 1
+            arm[next((status for status in (*OPEN, *self._again) if arm[status]), "planned")] -= 1
             arm[result.status] += 1
         if result.status not in ("succeeded", "cancelled"):
             word = _WORDS[result.status] if result.final else "again"
@@ -68,11 +77,11 @@ class Progress:
 
     @property
     def done(self) -> int:
-        return self.before + sum(self.statuses.values())
+        return self.before + sum(self.statuses[status] for status in FINISHED)
 
     @property
     def bad(self) -> int:
-        return sum(count for status, count in self.statuses.items() if status != "succeeded")
+        return sum(self.statuses[status] for status in (*FAILED, "infra_error"))
 
     def rate(self) -> float:
         return sum(self.statuses.values()) / max(1e-9, time.monotonic() - self.began)
@@ -86,6 +95,48 @@ class Progress:
             speed = f"{rate:.1f} runs/s" if rate >= 1 else f"{duration(1 / rate)} a run"
             text += f", {speed}" + (f", {duration(left / rate)} left" if left else "")
         return text
+
+
+def _by_arm(session: Session) -> dict[str, Counter[str]]:
+    """Statuses of each arm's runs, as far as they were asked for."""
+    only = session.selected()
+    if only is None:
+        return {arm: Counter(counts) for arm, counts in session.edition.counts_by_arm().items()}
+    arm_of = {cell.index: cell.arm.name for cell in session.plan.cells}
+    counts: dict[str, Counter[str]] = {}
+    for run, status in session.edition.statuses():
+        if only(run):
+            counts.setdefault(arm_of[run.cell], Counter())[status] += 1
+    return counts
+
+
+class Looks:
+    """What the sequential test saw, each time it has looked; and the runs that it planned."""
+
+    def __init__(self, state: Progress, source: UntilDecided, spoken: bool) -> None:
+        self._state, self._source, self._spoken = state, source, spoken
+        self._looks = 0
+        state.note = source.line
+
+    def finished(self, start: Start, result: Result) -> None:
+        self._update()
+
+    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        self._update()
+
+    def close(self) -> None:
+        self._update()
+
+    def _update(self) -> None:
+        if self._looks == self._source.looks:
+            return
+        self._looks = self._source.looks
+        self._state.note = self._source.line
+        for arm, runs in self._source.take_added().items():
+            self._state.total += runs
+            self._state.by_arm.setdefault(arm, Counter())["planned"] += runs
+        if self._spoken:
+            click.echo(self._state.note, err=True)
 
 
 class Plain:
@@ -128,7 +179,7 @@ class Lines:
 def _run_line(state: Progress, start: Start, result: Result) -> str:
     word = _WORDS.get(result.status, result.status) if result.final else f"{_WORDS.get(result.status)}, trying again"
     took = (result.ended_at or 0.0) - (result.started_at or 0.0)
-    shown = [f"{name}={number(value)}" for name, value in list(result.metrics.items())[:3]]
+    shown = [f"{name}={one_line(number(value), 40)}" for name, value in list(result.metrics.items())[:3]]
     detail = one_line(result.error) if result.error else " ".join(shown)
     return f"[{state.done}/{state.total}] {word:7} {start.run_id}  {duration(took)}  {detail}".rstrip()
 
@@ -167,12 +218,12 @@ class Live:
         top.add_row(Text(state.name, "bold"), bar, Text(state.line()))
         arms = Table.grid(padding=(0, 2))
         for arm, counts in list(state.by_arm.items())[:12]:
-            bad = counts["failed"] + counts["timeout"] + counts["infra_error"]
+            bad = counts["failed"] + counts["timeout"]
             arms.add_row(
                 Text(f"  {arm}"),
                 Text(f"{counts['succeeded']} ok", "green"),
                 Text(f"{bad} failed" if bad else "", "red"),
-                Text(f"{max(0, counts['planned'])} to do", "dim"),
+                Text(f"{sum(counts[status] for status in OPEN)} to do", "dim"),
             )
         if len(state.by_arm) > 12:
             arms.add_row(Text(f"  ... {len(state.by_arm) - 12} more arms", "dim"))
@@ -181,7 +232,8 @@ class Live:
             Text(f"  running {s.run_id} {duration(now - at)}", "cyan") for s, at in state.running[:4] if now - at > 1
         ]
         failures = [Text(f"  {run_id} {what}", "red") for run_id, what in state.failures]
-        return Group(top, arms, *going, *failures)
+        note = [Text(f"  {state.note}", "bold")] if state.note else []
+        return Group(top, *note, arms, *going, *failures)
 
 
 class Stream:
@@ -217,8 +269,11 @@ class Stream:
                     self._open[key] = (self._runs / run_id / name).open("rb")
                 except FileNotFoundError:
                     continue
-            while chunk := self._open[key].read(1 << 16):
-                *lines, self._rest[key] = (self._rest.get(key, b"") + chunk).split(b"\n")
+            while chunk := self._open[key].read(_LONGEST_LINE):
+                *lines, rest = (self._rest.get(key, b"") + chunk).split(b"\n")
+                if len(rest) >= _LONGEST_LINE:  # no line at all: shown in pieces, not collected for ever
+                    lines, rest = [*lines, rest], b""
+                self._rest[key] = rest
                 for line in lines:
                     self._print(run_id, line)
 

@@ -21,6 +21,7 @@ from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.find import find_run
 from bakeoff.records.provenance import REDACTED, code_change, git_state
+from bakeoff.records.rundir import read_meta
 
 OTHER_ROOT = "bakeoff-reproduced"
 _REFERENCE = re.compile(r"\$\$|(\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\})|([\\\"`$])")
@@ -94,10 +95,19 @@ def recipe_of(edition: Edition, position: int, provenance: Mapping[str, Any]) ->
     run, spec = edition.run(position), edition.facts()["spec"]
     if run["command"] is None:
         return _in_process(edition, run, provenance)
-    base = Path(provenance.get("base") or provenance.get("cwd") or Path.cwd())
     directory = edition.paths.run(run["run_id"])
+    if not provenance:
+        return _imported(run["command"], directory)
+    base = Path(provenance.get("base") or provenance["cwd"])
     env, cwd = _environment(run, edition.facts()["workload"], base, directory)
     return Recipe(tuple(shlex.split(run["command"])), cwd, env, spec["env"], directory)
+
+
+def _imported(command: str, directory: Path) -> Recipe:
+    """Of a run from elsewhere only its command and, in its directory, where it was started are known."""
+    cwd = (read_meta(directory) or {}).get("cwd")
+    note = "imported: the environment that it ran in is not recorded" + ("" if cwd else ", nor the directory")
+    return Recipe(tuple(shlex.split(command)), Path(cwd or "."), {}, {}, notes=(note,))
 
 
 def _environment(run: Mapping[str, Any], kind: str, base: Path, directory: Path) -> tuple[dict[str, str], Path]:
@@ -174,7 +184,8 @@ def _provenance(edition: Edition, position: int) -> dict[str, Any]:
 def _code_notes(provenance: Mapping[str, Any], run_id: str) -> list[str]:
     git = provenance.get("git")
     if not git:
-        return ["the code it ran on is not recorded: it was not in a git repository"]
+        why = ": it was not in a git repository" if provenance else ""
+        return [f"the code it ran on is not recorded{why}"]
     notes = [f"code: commit {git['commit']} on {git['branch']}"]
     if git["dirty"]:
         notes.append(f"with uncommitted changes: bakeoff reproduce {run_id} --json | jq -r .code.diff | git apply")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bakeoff.cli.options import root_option
-from bakeoff.errors import UsageError
+from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.records.find import find_edition
 from bakeoff.records.layout import LATEST, EditionPaths, editions
 from bakeoff.records.remove import remove
@@ -30,7 +30,8 @@ def command(name: str, everything: bool, yes: bool, root: Path) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("deleting needs --yes when there is no terminal to ask on")
-        click.confirm("Delete for good?", abort=True, err=True)
+        if not click.confirm("Delete for good?", err=True):
+            raise BakeoffError("nothing was deleted")
     for paths in found:
         remove(paths)
     click.echo(f"deleted {len(found)} edition{'s' if len(found) > 1 else ''}", err=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -16,10 +19,13 @@ from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option
 
 if TYPE_CHECKING:
+    from bakeoff.engine.executors.base import Start
     from bakeoff.engine.scheduler import Summary
     from bakeoff.engine.session import Options, Session
+    from bakeoff.records.edition import Result
     from bakeoff.spec.plan import Plan
     from bakeoff.spec.select import Test
+    from bakeoff.verdicts.until_decided import UntilDecided
 
 _MANY = 10_000
 
@@ -38,6 +44,9 @@ _MANY = 10_000
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the file, such as rollouts=3."
 )
+@click.option("--until-decided", is_flag=True, help="Add seeds in blocks until an anytime-valid test has decided.")
+@click.option("--max-seeds", type=click.IntRange(min=1), help="With --until-decided: most seeds, 7 or more; else the file's.")  # fmt: skip
+@click.option("--block", type=click.IntRange(min=1), help="With --until-decided: seeds between two looks.")
 @click.option("--exp_name", "name", metavar="NAME", help="Call the experiment by another name.")
 @click.option("--dry-run", "--dry_run", is_flag=True, help="Show what would run; create nothing.")
 @click.option("--allow-code-change", is_flag=True, help="Resume although the code is not the one that began.")
@@ -70,33 +79,74 @@ def command(
 
     \b
     Exit code: 0 every run succeeded; 1 runs failed or are missing; 2 the call or the file is wrong;
-    130 interrupted, and resumable.
+    130 interrupted, and resumable. With --until-decided: 0 decided; 3 not enough evidence.
     """
-    from bakeoff.spec.load import load_plan
-
     source = file or config
     if source is None:
         raise click.UsageError("name an experiment file; `bakeoff init` writes one to start from")
-    plan = load_plan(source, [*overrides, *([f"name={name}"] if name else [])])
+    with _Stdout(as_json) as stdout:
+        overrides = (*overrides, *([f"name={name}"] if name else []))
+        given = ctx.get_parameter_source("root") is not ParameterSource.DEFAULT
+        plan, root = _load(source, overrides, out_root or (root if given else None), root)
+        options = _options(source, plan, root, verbosity, how)
+        plan = _until_decided(plan, options, how)
+        if dry_run:
+            from bakeoff.cli.dry_run import show_plan
+
+            stdout.give_back()
+            tests = _tests(how["only"], plan)
+            ctx.exit(show_plan(plan, root, tests, fresh=how["fresh"], as_json=as_json, verbose=verbosity > 0))
+        _confirm(plan, yes)
+        report = _run(plan, options, verbosity)
+    if as_json:
+        print_json(report)
+    else:
+        _tell(report)
+    ctx.exit(int(report["exit_code"]))
+
+
+def _load(source: Path, overrides: Sequence[str], given: Path | None, default: Path) -> tuple[Plan, Path]:
+    """The plan, and where its results go: where the user says, or its dialect, or the usual place."""
+    from bakeoff.spec.load import load_plan
+
+    plan = load_plan(source, overrides)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
-    given = ctx.get_parameter_source("root") is not ParameterSource.DEFAULT
-    root = out_root or (root if given or plan.root is None else plan.root)
-    if dry_run:
-        from bakeoff.cli.dry_run import show_plan
-
-        ctx.exit(show_plan(plan, root, _tests(how["only"]), fresh=how["fresh"], as_json=as_json, verbose=verbosity > 0))
-    _confirm(plan, yes)
-    ctx.exit(_run(plan, _options(source, root, verbosity, how), verbosity, as_json))
+    return plan, given or plan.root or default
 
 
-def _tests(only: tuple[str, ...]) -> list[Test]:
+class _Stdout:
+    """With --json nothing but the JSON may reach standard output, whatever a workload or a library prints."""
+
+    def __init__(self, guarded: bool) -> None:
+        self._kept: int | None = None
+        self._guarded = guarded
+
+    def __enter__(self) -> _Stdout:
+        if self._guarded:
+            sys.stdout.flush()
+            self._kept = os.dup(1)
+            os.dup2(2, 1)
+        return self
+
+    def give_back(self) -> None:
+        if self._kept is not None:
+            sys.stdout.flush()
+            os.dup2(self._kept, 1)
+            os.close(self._kept)
+            self._kept = None
+
+    def __exit__(self, *error: object) -> None:
+        self.give_back()
+
+
+def _tests(only: tuple[str, ...], plan: Plan) -> list[Test]:
     from bakeoff.spec.select import expression
 
-    return [expression(text) for text in only]
+    return [expression(text, plan.names | {"run_id"}) for text in only]
 
 
-def _options(source: Path, root: Path, verbosity: int, how: dict[str, Any]) -> Options:
+def _options(source: Path, plan: Plan, root: Path, verbosity: int, how: dict[str, Any]) -> Options:
     from bakeoff.engine.session import Options
 
     return Options(
@@ -108,9 +158,22 @@ def _options(source: Path, root: Path, verbosity: int, how: dict[str, Any]) -> O
         allow_code_change=how["allow_code_change"],
         wait=how["wait"],
         stream=verbosity > 1,
-        only=_tests(how["only"]),
+        only=_tests(how["only"], plan),
         source=source,
     )
+
+
+def _until_decided(plan: Plan, options: Options, how: dict[str, Any]) -> Plan:
+    """The plan as far as the sequential test goes by now, when the flag or the file asks for one."""
+    wanted = how["until_decided"] or plan.experiment.sequential is not None
+    if not wanted:
+        if how["max_seeds"] or how["block"]:
+            raise click.UsageError("--max-seeds and --block go with --until-decided")
+        return plan
+    from bakeoff.verdicts.until_decided import prepare, sequential
+
+    experiment = sequential(plan.experiment, how["max_seeds"], how["block"])
+    return prepare(replace(plan, experiment=experiment), options)
 
 
 def _confirm(plan: Plan, yes: bool) -> None:
@@ -119,7 +182,7 @@ def _confirm(plan: Plan, yes: bool) -> None:
         click.confirm(f"This plan has {len(plan):,} runs. Start?", default=True, abort=True, err=True)
 
 
-def _run(plan: Plan, options: Options, verbosity: int, as_json: bool) -> int:
+def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
     from bakeoff.cli.progress import observers
     from bakeoff.engine.session import open_session
 
@@ -127,34 +190,69 @@ def _run(plan: Plan, options: Options, verbosity: int, as_json: bool) -> int:
     try:
         if session.grown:
             click.echo(f"the plan grew by {session.grown} runs since this edition began", err=True)
-        with _Interrupts(session):
-            summary = session.run(observers(session, verbosity))
-        counts = _counts(session)
-        report = _report(session, summary, counts)
-        if as_json:
-            print_json(report)
-        else:
-            _tell(report)
-        return int(report["exit_code"])
+        source = _source(session)
+        with _Interrupts(session) as interrupts:
+            summary = session.run([interrupts, *observers(session, verbosity, source)], source)
+        report = _report(session, summary, _counts(session))
+        return report if source is None else {**report, **_decision(source, summary)}
     finally:
         session.close()
 
 
+def _source(session: Session) -> UntilDecided | None:
+    if session.plan.experiment.sequential is None:
+        return None
+    from bakeoff.verdicts.until_decided import UntilDecided
+
+    return UntilDecided(session)
+
+
+def _decision(source: UntilDecided, summary: Summary) -> dict[str, Any]:
+    """What the sequential test says at the end, and the exit code that goes with it."""
+    from bakeoff.cli.sequential import facts
+
+    found = source.look()
+    interrupted = summary.stopped == "interrupted" and not found.stopped
+    failed_fast = summary.stopped.startswith("stopped at the first failure")
+    code = 130 if interrupted else 1 if failed_fast else 0 if found.decided else 3
+    return {"sequential": facts(found), "exit_code": code}
+
+
 class _Interrupts:
-    """Ctrl-C and SIGTERM press the session's switch instead of tearing through the loop."""
+    """Ctrl-C and SIGTERM press the session's switch instead of tearing through the loop.
+
+    An observer too, because a signal may come while something is being printed: what was pressed is said later.
+    """
 
     def __init__(self, session: Session) -> None:
         self._switch = session.switch
         self._before: dict[signal.Signals, Any] = {}
+        self._pressed = 0
+        self._told = 0
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._pressed)
+            self._before[number] = signal.signal(number, self._press)
+        return self
 
-    def _pressed(self, number: int, frame: FrameType | None) -> None:
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        self._pressed += 1
         self._switch.press()
-        if self._switch.state == "drain":
-            click.echo("\nstarting nothing more; running ones may finish. Once more ends them too", err=True)
+
+    def finished(self, start: Start, result: Result) -> None:
+        return
+
+    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        if self._told < self._pressed:
+            self._told = self._pressed
+            if self._switch.state == "drain":
+                text = f"starting nothing more; {len(running)} running may finish. Once more ends them too"
+            else:
+                text = f"ending {len(running)} that are running"
+            click.echo(text, err=True)
+
+    def close(self) -> None:
+        return
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
@@ -173,7 +271,7 @@ def _counts(session: Session) -> Counter[str]:
 def _report(session: Session, summary: Summary, counts: Counter[str]) -> dict[str, Any]:
     failed = counts["failed"] + counts["timeout"]
     missing = sum(counts[status] for status in ("planned", "running", "cancelled", "infra_error"))
-    interrupted = summary.stopped == "interrupted"
+    interrupted = summary.stopped == "interrupted" and missing > 0
     return {
         "experiment": session.paths.experiment,
         "edition": session.paths.name,
@@ -201,6 +299,8 @@ def _tell(report: dict[str, Any]) -> None:
     else:
         click.echo(f"{name}: {done}" + (f"; {report['left_out']} left out by --only" if report["left_out"] else ""))
     click.echo(f"results: {report['directory']}")
+    for one in report.get("sequential", {}).get("comparisons", ()):
+        click.echo(one["sentence"])
     if report["exit_code"] == 130:
         click.echo("the same command goes on from here")
     elif report["failed"] or report["missing"]:

@@ -111,10 +111,10 @@ def _show(facts: dict[str, Any]) -> None:
 
 def _sentence(facts: dict[str, Any]) -> str:
     """`12 runs planned: 10 succeeded, 1 failed, 1 missing (infra_error 1)`."""
-    details = [f"{status} {facts['counts'][status]}" for status in STATUSES if status in facts["counts"]]
-    plain = {"succeeded", "failed"} >= set(facts["counts"])
-    text = f"{facts['planned']} runs planned: {facts['succeeded']} succeeded, {facts['failed']} failed, {facts['missing']} missing"
-    return text if plain else f"{text} ({', '.join(details)})"
+    told = ("succeeded", "failed")
+    details = [f"{status} {n}" for status, n in facts["counts"].items() if status not in told]
+    done = f"{facts['succeeded']} succeeded, {facts['failed']} failed, {facts['missing']} missing"
+    return f"{facts['planned']} runs planned: {done}" + (f" ({', '.join(details)})" if details else "")
 
 
 def _show_arms(arms: dict[str, Any], metric: str | None) -> None:
@@ -156,13 +156,20 @@ def _show_runs(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         display.print_json(found)
         return
-    rows = [
-        [run["run_id"], run["arm"], run["task"], str(run["seed"]), str(run["rollout"]), run["status"],
-         display.duration(_took(run)), display.one_line(run["error"], 60)]
-        for run in found
-    ]  # fmt: skip
-    headers = ["run", "arm", "task", "seed", "rollout", "status", "took", "error"]
-    display.print_table(headers, rows, right=("seed", "rollout", "took"))
+    columns = {
+        "run": [run["run_id"] for run in found],
+        "arm": [run["arm"] for run in found],
+        "task": [run["task"] for run in found],
+        "seed": [str(run["seed"]) for run in found],
+        "rollout": [str(run["rollout"]) for run in found],
+        "status": [run["status"] for run in found],
+        "took": [display.duration(_took(run)) for run in found],
+        "error": [display.one_line(run["error"], 60) for run in found],
+    }
+    for name, default in (("task", "default"), ("rollout", "0"), ("error", "")):
+        if set(columns[name]) <= {default}:
+            del columns[name]
+    display.print_table(list(columns), list(zip(*columns.values(), strict=True)), right=("seed", "rollout", "took"))
 
 
 def _took(run: dict[str, Any]) -> float | None:

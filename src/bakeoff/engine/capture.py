@@ -12,6 +12,8 @@ from pathlib import Path
 
 from bakeoff.records.rundir import STDERR, STDOUT
 
+_NUMBERS = {STDOUT: 1, STDERR: 2}
+
 
 def _remove_if_empty(directory: Path) -> None:
     try:
@@ -28,6 +30,7 @@ class Capture:
         self._paths = {STDOUT: str(scratch / f"{name}.out"), STDERR: str(scratch / f"{name}.err")}
         self._fds = {name: self._fresh(path) for name, path in self._paths.items()}
         self._settled = False
+        self._standard = False
 
     @property
     def stdout(self) -> int:
@@ -40,6 +43,19 @@ class Capture:
     @staticmethod
     def _fresh(path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def take_over_standard_streams(self) -> None:
+        """Let descriptors 1 and 2 of this process be the captured ones. Ours stay: a run may close its own."""
+        self._standard = True
+        for name, number in _NUMBERS.items():
+            os.dup2(self._fds[name], number)
+
+    def intact(self) -> bool:
+        """Whether descriptors 1 and 2 are still the captured ones."""
+        try:
+            return all(os.path.sameopenfile(self._fds[name], number) for name, number in _NUMBERS.items())
+        except OSError:
+            return False
 
     def settle(self, directory: Path) -> None:
         """Show what the run at hand writes under its final name from now on; open descriptors stay valid."""
@@ -57,17 +73,11 @@ class Capture:
         kept = {}
         for name, path in self._paths.items():
             size = os.fstat(self._fds[name]).st_size
-            target = directory / name
-            if size and not self._settled:
-                directory.mkdir(parents=True, exist_ok=True)
-                os.rename(path, target)
-            elif self._settled and not size:
-                target.unlink(missing_ok=True)
-            elif size and not target.exists():  # somebody deleted the directory; the descriptor still has the content
-                directory.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(f"/proc/self/fd/{self._fds[name]}", target)
             if size:
-                kept[name] = target
+                kept[name] = directory / name
+                self._keep(name, directory)
+            elif self._settled:
+                (directory / name).unlink(missing_ok=True)
             if size or self._settled or renew:
                 self._renew(name, path)
         if self._settled and not kept:
@@ -75,20 +85,25 @@ class Capture:
         self._settled = False
         return kept
 
+    def _keep(self, name: str, directory: Path) -> None:
+        target = directory / name
+        if self._settled and target.exists():
+            return
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            os.rename(self._paths[name], target)
+        except FileNotFoundError:  # somebody deleted the directory; the descriptor still has the content
+            shutil.copyfile(f"/proc/self/fd/{self._fds[name]}", target)
+
     def _renew(self, name: str, path: str) -> None:
-        """The descriptor keeps its number, so that it can be 1 or 2 of a worker."""
+        """Descriptors keep their numbers."""
         if os.path.exists(path):
             os.unlink(path)
         fresh = self._fresh(path)
-        os.dup2(fresh, self._fds[name], inheritable=self._fds[name] in (1, 2))
+        os.dup2(fresh, self._fds[name], inheritable=False)
         os.close(fresh)
-
-    def take_over_standard_streams(self) -> None:
-        """Let descriptors 1 and 2 of this process be the captured ones."""
-        for name, number in ((STDOUT, 1), (STDERR, 2)):
-            os.dup2(self._fds[name], number)
-            os.close(self._fds[name])
-            self._fds[name] = number
+        if self._standard:
+            os.dup2(self._fds[name], _NUMBERS[name])
 
     def close(self) -> None:
         for name, path in self._paths.items():

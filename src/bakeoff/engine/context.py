@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ class Context:
         self.finished: dict[str, Any] = {}
         self.series = Series()
         self._trajectory: TrajectoryWriter | None = None
-        self._lines: list[str] = []
+        self._lines: deque[str] = deque()
         self._streaming = False
 
     @property
@@ -95,7 +96,7 @@ class Context:
 
     def flush(self) -> None:
         """Called now and then during a long run: what was logged so far can be read, and survives a crash."""
-        lines, self._lines = self._lines, []
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]  # the run may add to it meanwhile
         if lines:
             self._streaming = True
             with open(self.directory / SERIES, "a") as file:

@@ -42,6 +42,15 @@ def children() -> list[int]:
     return found
 
 
+def has_children() -> bool:
+    """One system call, where listing them costs four."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 def parents() -> dict[int, int]:
     """pid to parent's pid, of every process that can be seen."""
     found = {}
@@ -65,6 +74,33 @@ def _stat(pid: int) -> list[bytes] | None:
 def alive(pid: int) -> bool:
     fields = _stat(pid)
     return fields is not None and fields[0] != b"Z"
+
+
+def born(pid: int) -> int:
+    """When the process began, in clock ticks since boot; 0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else 0
+
+
+def session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+def reap(pid: int, patience: float = 0.0) -> bool:
+    """Take leave of a child of ours that has ended, or will within `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return True
+        except ChildProcessError:
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.001)
 
 
 def descendants(roots: Iterable[int]) -> list[int]:

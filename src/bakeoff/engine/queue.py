@@ -18,6 +18,7 @@ from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.plan import Cell, Plan
 
 _PAGE = 512
+_MOST_ASKED_FOR = 500
 Key = tuple[int, Hashable]
 
 
@@ -26,6 +27,7 @@ class _Group:
     """Cells under the same limits, with a reading position of their own: a group that has to wait stops no other."""
 
     keys: tuple[Key, ...]
+    cells: list[int] = field(default_factory=list)
     after: int = -1
     page: deque[Pending] = field(default_factory=deque)
     dry: bool = False
@@ -49,8 +51,10 @@ class Queue:
         groups: dict[tuple[Key, ...], _Group] = {}
         for cell in plan.cells:
             keys = tuple(_keys(cell, plan.experiment.concurrency))
-            self._group_of[cell.index] = groups.setdefault(keys, _Group(keys))
+            group = self._group_of[cell.index] = groups.setdefault(keys, _Group(keys))
+            group.cells.append(cell.index)
         self._groups = list(groups.values())
+        self._page = max(16, _PAGE // len(self._groups)) if self._groups else _PAGE
         self._running: Counter[Key] = Counter()
         self._front: list[Start] = []
         self._later: list[tuple[float, int, Start]] = []
@@ -69,9 +73,13 @@ class Queue:
         for number, start in enumerate(self._front):
             if self._may_run(self._group_of[start.cell.index]):
                 return self._front.pop(number)
-        if not self._later or self._later[0][0] > time.monotonic():
-            return None
-        return heapq.heappop(self._later)[2] if self._may_run(self._group_of[self._later[0][2].cell.index]) else None
+        now = time.monotonic()
+        while self._later and self._later[0][0] <= now:
+            start = heapq.heappop(self._later)[2]
+            if self._may_run(self._group_of[start.cell.index]):
+                return start
+            self._front.append(start)
+        return None
 
     def _next_in_plan(self) -> Start | None:
         able = [group for group in self._groups if self._may_run(group) and self._filled(group)]
@@ -86,7 +94,9 @@ class Queue:
 
     def _filled(self, group: _Group) -> bool:
         while not group.page and not group.dry:
-            rows = self._edition.pending(group.after, _PAGE, retry_failed=self._retry_failed)
+            rows = self._edition.pending(
+                group.after, self._page, retry_failed=self._retry_failed, cells=self._asked_for(group)
+            )
             if not rows:
                 group.dry = True
                 break
@@ -99,6 +109,10 @@ class Queue:
                     continue
                 group.page.append(row)
         return bool(group.page)
+
+    def _asked_for(self, group: _Group) -> list[int] | None:
+        """Cells by which the database looks for the group's runs; None when reading all of them is better."""
+        return group.cells if len(self._groups) > 1 and len(group.cells) <= _MOST_ASKED_FOR else None
 
     def ended(self, start: Start) -> None:
         self._running.subtract(self._group_of[start.cell.index].keys)
@@ -114,9 +128,9 @@ class Queue:
         heapq.heappush(self._later, (time.monotonic() + delay, start.position, following))
 
     def reopen(self) -> None:
-        """Further runs were planned."""
+        """Further runs were planned; those that were lost get another try with them."""
         for group in self._groups:
-            group.dry = False
+            group.dry, group.after = False, -1
 
     def empty(self) -> bool:
         return not self._front and not self._later and not any(self._filled(group) for group in self._groups)

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from bakeoff.engine.budget import Account
 from bakeoff.engine.executors.base import Executor, Start
 from bakeoff.engine.queue import Queue
-from bakeoff.errors import StorageError
+from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.edition import Edition, Result
 from bakeoff.spec.experiment import Retries
 from bakeoff.spec.plan import Plan, RunSpec
@@ -71,6 +71,10 @@ class Summary:
 More = Callable[[], Iterable[RunSpec]]
 
 
+def _is_failure(result: Result) -> bool:
+    return result.status not in ("succeeded", "cancelled")
+
+
 class Scheduler:
     def __init__(
         self,
@@ -98,6 +102,8 @@ class Scheduler:
         self._in_flight: dict[int, Start] = {}
         self._failures: Counter[int] = Counter()
         self._ended: list[Result] = []
+        self._failing = False
+        """With fail-fast: a run has failed, so nothing more is started while that is being recorded."""
         self._record_at = 0.0
         self._not_before = 0.0
         self._beat_at = 0.0
@@ -108,12 +114,13 @@ class Scheduler:
         while self._step():
             pass
         self.summary.stopped = self._switch.why
-        self.summary.left_out = self._queue.left_out
         return self.summary
 
     def _step(self) -> bool:
         """One turn of the loop. False when there is nothing left to do."""
         self._obey()
+        if self._ended and self._account.metered:
+            self._record()  # what the next run may cost depends on what the last one did
         self._fill()
         if self._ended and (time.monotonic() >= self._record_at or len(self._ended) == len(self._in_flight)):
             self._record()
@@ -147,12 +154,14 @@ class Scheduler:
             self._executor.stop()
 
     def _fill(self) -> None:
-        while not self._switch.state and self._executor.capacity() > 0:
-            why = self._account.exhausted(len(self._in_flight))
+        while not self._switch.state and not self._failing and self._executor.capacity() > 0:
+            why = self._account.exhausted()
             if why is not None:
                 if not self._queue.empty():
                     self._switch.press(why)
                 return
+            if not self._account.room(len(self._in_flight)):
+                return  # what is going on may use up the rest, and if it comes to nothing there is room again
             start = self._queue.take()
             if start is None:
                 return
@@ -170,6 +179,7 @@ class Scheduler:
             self._record_at = max(self._not_before, time.monotonic() + _GROUP)
         start = self._in_flight[result.position]
         result.final = not self._tried_again(start, result)
+        self._failing |= self._fail_fast and result.final and _is_failure(result)
         self._ended.append(result)
 
     def _tried_again(self, start: Start, result: Result) -> bool:
@@ -189,20 +199,22 @@ class Scheduler:
             start = self._in_flight.pop(result.position)
             self._queue.ended(start)
             self.summary.attempts += 1
-            if not result.final:
+            if result.final:
+                self._conclude(start, result)
+            else:
                 delay = self._retries.backoff * 2 ** (self._failures[start.position] - 1)
                 self._queue.again(start, min(delay, _LONGEST_BACKOFF))
-            else:
-                self._conclude(start, result)
             for observer in self._observers:
                 observer.finished(start, result)
+        if self._account.unmetered is not None:
+            raise BakeoffError(self._account.unmetered)
         # On a slow disk groups grow, so that recording never takes most of the time.
         self._not_before = time.monotonic() + 2 * (time.monotonic() - began)
 
     def _conclude(self, start: Start, result: Result) -> None:
         self.summary.statuses[result.status] += 1
         self._account.charge(result)
-        if self._fail_fast and result.status not in ("succeeded", "cancelled"):
+        if self._fail_fast and _is_failure(result):
             self._switch.stop_now(f"stopped at the first failure: {start.run_id} ({result.error or result.status})")
 
     def _persist(self, group: list[Result]) -> None:

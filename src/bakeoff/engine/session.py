@@ -7,15 +7,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bakeoff.engine.executors.base import Executor
-from bakeoff.engine.executors.local import local
+from bakeoff.engine.executors.local import environment, local
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
-from bakeoff.errors import LeaseHeld, UsageError
+from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records import layout, provenance
 from bakeoff.records.edition import Edition, Pending
 from bakeoff.records.layout import EditionPaths
@@ -25,6 +27,8 @@ from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
 
 SETTLE_AFTER = 1.0
+_SERVER_NOTICES = 5.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +71,41 @@ class Session:
         return self.options.jobs or self.plan.experiment.jobs or os.cpu_count() or 1
 
     def run(self, observers: Sequence[Observer] = (), more: More | None = None) -> Summary:
-        queue = Queue(self.plan, self.edition, only=self.selected(), retry_failed=self.options.retry_failed)
-        executor = self._executor()
+        """Do what is missing. The observers are closed in any case."""
         how = "failed"
         try:
-            scheduler = Scheduler(
-                self.plan, self.edition, self.number, executor, queue,
-                switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
-            )  # fmt: skip
-            summary = scheduler.run()
+            queue = Queue(self.plan, self.edition, only=self.selected(), retry_failed=self.options.retry_failed)
+            summary = self._scheduled(queue, observers, more) if more or not queue.empty() else Summary()
+            summary.left_out = queue.left_out
             how = summary.stopped or "done"
         finally:
-            executor.close()
             for observer in observers:
                 observer.close()
-            complete = self.edition.end_session(self.number, how)
-        summary.complete = complete
+            if how == "failed":
+                self._end(how)
+        summary.complete = self.edition.end_session(self.number, how)
         return summary
+
+    def _scheduled(self, queue: Queue, observers: Sequence[Observer], more: More | None) -> Summary:
+        executor = self._executor()
+        try:
+            return Scheduler(
+                self.plan, self.edition, self.number, executor, queue,
+                switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
+            ).run()  # fmt: skip
+        finally:
+            executor.close()
+
+    def _end(self, how: str) -> None:
+        """Something went wrong, and that is what the user must hear of, not that this cannot be written down either."""
+        try:
+            self.edition.end_session(self.number, how)
+        except StorageError:
+            pass
 
     def _executor(self) -> Executor:
         settle = 0.0 if self.options.stream or self.plan.dialect == "sweep" else SETTLE_AFTER
-        return local(self.plan, self.paths, jobs=self.jobs, mark=self._mark(), settle_after=settle)
+        return local(self.plan, self.paths, jobs=self.jobs, mark=self._mark(), session=self.number, settle_after=settle)
 
     def _mark(self) -> str:
         created = self.edition.facts()["created_at"]
@@ -103,13 +121,16 @@ class Session:
         )
 
     def close(self) -> None:
-        self.edition.close()
-        self.lease.release()
+        try:
+            self.edition.close()
+        finally:
+            self.lease.release()
 
 
 def open_session(plan: Plan, options: Options) -> Session:
-    """Resume the newest unfinished edition, or begin a new one."""
+    """Resume the newest unfinished edition, or begin a new one. What can be refused is refused before anything is made."""
     registry.workload(plan.experiment.workload)
+    environment(plan)
     if not plan.cells or len(plan) == 0:
         raise UsageError("the plan is empty: no run is left after include and exclude")
     directory = layout.experiment_directory(options.root, plan.experiment.name)
@@ -123,76 +144,92 @@ def open_session(plan: Plan, options: Options) -> Session:
 
 def _begin(plan: Plan, options: Options, directory: Path) -> Session:
     paths = layout.new_edition(directory)
-    lease = Lease(paths.lease)
-    edition = Edition.create(plan, paths)
-    edition.lock()
-    _freeze(options.source, paths)
-    edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
-    edition.add_runs(plan)
-    number = edition.begin_session(_provenance(plan, options), edition.planned())
-    layout.point_latest(paths)
-    if plan.dialect == "sweep":
-        layout.point_through_latest(paths)
+    with ExitStack() as undo:
+        lease = undo.enter_context(Lease(paths.lease))
+        edition = undo.enter_context(closing(Edition.create(plan, paths)))
+        edition.lock()
+        _freeze(options.source, paths)
+        edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
+        edition.add_runs(plan)
+        number = edition.begin_session(_provenance(plan, options), edition.planned())
+        layout.point_latest(paths)
+        if plan.dialect == "sweep":
+            layout.point_through_latest(paths)
+        undo.pop_all()
     return Session(plan, options, edition, lease, number, new=True)
 
 
 def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None:
     """The edition with its lease, or None when a new one is to be begun."""
-    lease = _lease(paths, options.wait)
-    try:
+    with ExitStack() as undo:
+        lease = undo.enter_context(_patiently(lambda: Lease(paths.lease), inf if options.wait else 0.0))
         try:
-            edition = Edition.open(paths, readonly=False)
+            edition = undo.enter_context(closing(Edition.open(paths, readonly=False)))
         except UsageError:
-            lease.release()
+            if options.source is not None and paths.frozen(options.source.suffix).exists():
+                raise  # its results are somewhere else
             return None  # its scheduler died before it had recorded the plan
-        edition.lock()
+        # A server needs a moment to see that the scheduler before us was killed.
+        _patiently(edition.lock, inf if options.wait else _SERVER_NOTICES)
         if edition.complete and plan.experiment.editions == "repeat" and not options.retry_failed:
-            edition.close()
-            lease.release()
             return None
-        grown = _reconcile(plan, edition)
+        _check_kind(plan, edition)
+        fresh = _new_runs(plan, edition)
         now = _provenance(plan, options)
-        _check_code(edition, now, options)
+        if fresh or options.retry_failed or not edition.complete:
+            _check_code(edition, now, options)
+        if fresh:
+            edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
+            edition.add_runs(plan)
+            edition.move_cells(plan)
         number = edition.begin_session(now, edition.planned())
+        undo.pop_all()
+        grown = len(fresh) if len(fresh) < len(plan) else 0
         return Session(plan, options, edition, lease, number, new=False, grown=grown)
-    except BaseException:
-        lease.release()
-        raise
 
 
-def _lease(paths: EditionPaths, wait: bool) -> Lease:
+def _patiently(take: Callable[[], T], patience: float) -> T:
+    """What `take` returns, as soon as nobody else holds it."""
+    deadline = time.monotonic() + patience
     while True:
         try:
-            return Lease(paths.lease)
+            return take()
         except LeaseHeld:
-            if not wait:
+            if time.monotonic() >= deadline:
                 raise
-            time.sleep(0.5)
+            time.sleep(0.2)
 
 
-def _reconcile(plan: Plan, edition: Edition) -> int:
-    """A plan may have grown since; it may not have become another one. Returns how many runs are new."""
+def _check_kind(plan: Plan, edition: Edition) -> None:
+    """What runs until it is decided may have stopped early: filled up to a fixed number it would be neither."""
+    if edition.facts()["spec"].get("sequential") is not None and plan.experiment.sequential is None:
+        raise UsageError(
+            f"{edition.paths.experiment}/{edition.paths.name} runs until it is decided: go on with --until-decided, "
+            "or start a new edition with --fresh"
+        )
+
+
+def _new_runs(plan: Plan, edition: Edition) -> set[str]:
+    """A plan may have grown since; it may not have become another one."""
     known = edition.run_ids()
     wanted = {run.run_id for run in plan}
     gone, fresh = known - wanted, wanted - known
-    if gone and known:
+    if gone:
         raise UsageError(
             f"the file now describes other runs than {edition.paths.experiment}/{edition.paths.name}: "
             f"{len(gone)} of its {len(known)} are gone, {len(fresh)} are new. "
             "Start a new edition with --fresh, or restore the file"
         )
-    if fresh:
-        edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
-        edition.add_runs(plan)
-        edition.move_cells(plan)
-    return len(fresh) if known else 0
+    return fresh
 
 
 def _check_code(edition: Edition, now: dict[str, Any], options: Options) -> None:
-    sessions = edition.sessions()
-    if not sessions or options.allow_code_change or edition.complete:
+    """Against the session that recorded the newest results; one that found nothing to do says nothing about them."""
+    number = edition.last_productive_session()
+    if number is None or options.allow_code_change:
         return
-    change = provenance.code_change(sessions[-1]["provenance"], now)
+    before = next(session for session in edition.sessions() if session["session"] == number)
+    change = provenance.code_change(before["provenance"], now)
     if change is not None:
         raise UsageError(
             f"the code changed since {edition.paths.experiment}/{edition.paths.name} was begun: {change}. "
@@ -201,10 +238,14 @@ def _check_code(edition: Edition, now: dict[str, Any], options: Options) -> None
 
 
 def _provenance(plan: Plan, options: Options) -> dict[str, Any]:
-    ignore = [options.source] if options.source is not None else []
+    source = options.source
+    ignore = [source, layout.registration_of(source)] if source is not None else []
     return provenance.collect(plan.base, sys.argv, ignore=ignore)
 
 
 def _freeze(source: Path | None, paths: EditionPaths) -> None:
+    """The file as it was given, and the registration beside it, if `bakeoff prereg` made one."""
     if source is not None:
         paths.frozen(source.suffix).write_bytes(source.read_bytes())
+        if layout.registration_of(source).exists():
+            paths.registration.write_bytes(layout.registration_of(source).read_bytes())

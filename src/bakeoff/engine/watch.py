@@ -24,6 +24,8 @@ class Watch:
         self._kill_at = 0.0
         self._deadline = 0.0
         self.reason: Reason | None = None
+        self.asked_at = 0.0
+        """When it was ended, in seconds since the epoch."""
         self.restart()
 
     def restart(self) -> None:
@@ -45,10 +47,21 @@ class Watch:
     def end(self, reason: Reason) -> None:
         if self.reason is None:
             self.reason = reason
+            self.asked_at = time.time()
             # Memory does not wait: the next allocation may take the machine down.
             self._kill_at = time.monotonic() + (0.0 if reason == "memory" else self._limits.grace)
             if reason != "memory":
                 processes.send(self._tree(), signal.SIGTERM)
+
+    def why_ended(self, started_at: float, ended_at: float) -> Reason | None:
+        """The reason that holds for a run between these times, in seconds since the epoch.
+
+        It may have ended by itself before it was asked to, or have been late before anybody looked.
+        """
+        if self.reason is not None and ended_at >= self.asked_at:
+            return self.reason
+        late = self._limits.time is not None and ended_at - started_at > self._limits.time
+        return "timeout" if late else None
 
     def _tree(self) -> list[int]:
         return list({*processes.descendants([self._pid]), *processes.marked(self._mark)})
@@ -69,13 +82,14 @@ def verdict(reason: Reason | None, limits: Limits) -> tuple[str, str] | None:
 def death(code: int, oom_before: int) -> tuple[str, str]:
     """Status and error of a process that ended by itself. `code` as `os.waitstatus_to_exitcode` gives it.
 
-    A SIGKILL that neither we nor the kernel's memory guard sent came from outside: the machine's doing, not the arm's.
+    A signal to go that neither we nor the kernel's memory guard sent came from outside (a shutdown, somebody's hand):
+    the machine's doing, not the arm's.
     """
     if code >= 0:
-        return "failed", f"exit code {code}"
+        return "failed", f"ended its process (exit code {code})"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-    if -code == signal.SIGKILL:
-        if processes.oom_kills() > oom_before:
-            return "failed", "killed by the kernel: out of memory"
-        return "infra_error", "killed from outside (SIGKILL)"
+    if -code == signal.SIGKILL and processes.oom_kills() > oom_before:
+        return "failed", "killed by the kernel: out of memory"
+    if -code in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
+        return "infra_error", f"killed from outside ({name})"
     return "failed", f"killed by {name}"

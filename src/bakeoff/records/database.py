@@ -5,6 +5,7 @@ SQLite is in WAL mode with full synchronisation: a committed transaction survive
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ class Database:
         self.place = place
         self._readonly = readonly
         self._errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+        self._file = _identity(place) if engine == "sqlite" else None
         if engine == "postgres":
             import psycopg
 
@@ -63,9 +65,20 @@ class Database:
             try:
                 yield Transaction(cursor, self._sql)
                 cursor.execute("COMMIT")
+                self._check_still_there()
             except BaseException:
                 self._rollback(cursor)
                 raise
+
+    def _check_still_there(self) -> None:
+        """SQLite goes on writing into a file that was deleted under it, where nobody would ever find it."""
+        if self.engine == "sqlite":
+            try:
+                same = _identity(self.place) == self._file
+            except OSError:
+                same = False
+            if not same:
+                raise StorageError(f"{self.label}: was deleted or replaced while in use")
 
     def _rollback(self, cursor: Any) -> None:
         try:
@@ -88,6 +101,11 @@ class Database:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
 
 
 class Transaction:
@@ -130,17 +148,17 @@ def _sqlite(path: Path, readonly: bool) -> Database:
     try:
         # A reader opens the file for writing too where it may: WAL needs its shared-memory file.
         mode = "ro" if readonly and not _writable(path) else "rw" if readonly else "rwc"
-        immutable = "&immutable=1" if mode == "ro" and not _writable(path.parent) else ""
+        immutable = "&immutable=1" if mode == "ro" and not _writable(path.parent) and not _unfolded(path) else ""
         connection = sqlite3.connect(
             f"file:{_quoted(path)}?mode={mode}{immutable}", uri=True, isolation_level=None, check_same_thread=False,
             timeout=30,
         )  # fmt: skip
         if not readonly:
-            connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
         connection.execute("SELECT name FROM sqlite_master LIMIT 1")
     except sqlite3.Error as error:
-        raise StorageError(f"{path}: cannot be opened: {error}") from error
+        fix = ". Copy its directory to where it can be written" if readonly and not _writable(path.parent) else ""
+        raise StorageError(f"{path}: cannot be opened: {error}{fix}") from error
     return Database(connection, "sqlite", str(path), readonly)
 
 
@@ -150,9 +168,13 @@ def _quoted(path: Path) -> str:
     return quote(str(path.absolute()))
 
 
-def _writable(path: Path) -> bool:
-    import os
+def _unfolded(path: Path) -> bool:
+    """Whether there are results beside the file that are not in it yet; `immutable` would not see them."""
+    beside = path.with_name(f"{path.name}-wal")
+    return beside.exists() and beside.stat().st_size > 0
 
+
+def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK)
 
 
@@ -171,13 +193,16 @@ def _postgres(url: str) -> Database:
 def _without_password(url: str) -> str:
     import re
 
-    return re.sub(r"(//[^:/@]+):[^@]*@", r"\1:***@", url)
+    shown = re.sub(r"(://[^:/@]*):\S*@", r"\1:***@", url)
+    return re.sub(r"(?i)([?&][^=&]*passw[^=&]*=)[^&]*", r"\1***", shown)
 
 
 def _check_version(database: Database, readonly: bool) -> None:
     found = _version(database)
     if found is None and not readonly:
         words = SQLITE_WORDS if database.engine == "sqlite" else POSTGRES_WORDS
+        if database.engine == "sqlite":  # it stays with the file; a file that is not ours to write is left as it is
+            database.one("PRAGMA journal_mode=WAL")
         with database.transaction() as transaction:
             if database.engine == "postgres":  # two first users at once: CREATE IF NOT EXISTS alone can collide
                 transaction.run("SELECT pg_advisory_xact_lock(7246112)")

@@ -11,17 +11,19 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bakeoff.errors import LeaseHeld, UsageError
-from bakeoff.records.database import URL_VARIABLE, Database, connect
+from bakeoff.records.database import URL_VARIABLE, Database, Transaction, connect
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.trajectory import TrajectoryIndex
-from bakeoff.spec.experiment import flatten
-from bakeoff.spec.plan import Cell, Plan, RunSpec
-from bakeoff.spec.workload import Scalar, Status
+
+if TYPE_CHECKING:  # readers of results need no pydantic models, which take longer to import than a table to read
+    from bakeoff.spec.experiment import Experiment
+    from bakeoff.spec.plan import Cell, Plan, RunSpec
+    from bakeoff.spec.workload import Scalar, Status
 
 _JSON = msgspec.json.Encoder()
 
@@ -86,13 +88,19 @@ class Edition:
                     time.time(),
                 ),
             )
+        database.close()
         return cls.open(paths, readonly=False)
 
     @classmethod
     def open(cls, paths: EditionPaths, *, readonly: bool = True) -> Edition:
         place = str(paths.database)
-        if not paths.database.exists() and os.environ.get(URL_VARIABLE):
-            place = os.environ[URL_VARIABLE]
+        if not paths.database.exists():
+            place = os.environ.get(URL_VARIABLE) or ""
+        if not place:
+            # Nothing may be created here: an empty file would hide what PostgreSQL has.
+            raise UsageError(
+                f"{paths.directory}: no results are here; if they are in PostgreSQL, set {URL_VARIABLE} to its URL"
+            )
         database = connect(place, readonly=readonly)
         # A mailed or renamed directory still holds its own edition: in a file of its own there is only one.
         row = database.one(
@@ -120,31 +128,52 @@ class Edition:
     # -- the plan
 
     def add_cells(self, cells: Sequence[Cell], settings: frozenset[str]) -> None:
-        """`settings` are parameters that say how to run and are no column of the table."""
-        rows = [
-            (
-                self.edition_id,
-                cell.index,
-                cell.arm.name,
-                cell.task.name,
-                cell.arm.base,
-                cell.arm.ablation,
-                json.dumps(list(cell.arm.flags)),
-                cell.task.digest,
-                json.dumps(dict(cell.params)),
-                json.dumps({k: v for k, v in flatten(dict(cell.params)).items() if k.split(".")[0] not in settings}),
-            )
-            for cell in cells
-        ]
+        """The plan's cells in place of those that are there. Runs that are there follow their cell to its new number,
+        and a cell that the plan no longer has is kept behind the others as long as it has runs.
+
+        `settings` are parameters that say how to run and are no column of the table.
+        """
+        rows = [(cell.index, *_cell_row(cell, settings)) for cell in cells]
+        before = self.database.all(
+            "SELECT cell, arm, task, base, ablation, flags, task_digest, params, columns FROM cells c WHERE edition_id = ? "
+            "AND EXISTS (SELECT 1 FROM runs r WHERE r.edition_id = c.edition_id AND r.cell = c.cell) ORDER BY cell",
+            (self.edition_id,),
+        )
+        index_of = {row[1:]: row[0] for row in rows}
+        moves: dict[int, int] = {}
+        for index, *content in before:
+            moves[index] = index_of.setdefault(tuple(content), len(index_of))
+            if moves[index] >= len(rows):
+                rows.append((moves[index], *content))
         with self.database.transaction() as transaction:
             transaction.run("DELETE FROM cells WHERE edition_id = ?", (self.edition_id,))
-            transaction.many("INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            transaction.many(
+                "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [(self.edition_id, *row) for row in rows]
+            )
+            self._move(transaction, {old: new for old, new in moves.items() if old != new})
+
+    def _move(self, transaction: Transaction, moves: Mapping[int, int]) -> None:
+        """Runs of cell `old` become runs of cell `new`, all at once."""
+        if not moves:
+            return
+        transaction.run("CREATE TEMPORARY TABLE moves (old INTEGER PRIMARY KEY, new INTEGER NOT NULL)")
+        transaction.many("INSERT INTO moves VALUES (?, ?)", list(moves.items()))
+        transaction.run(
+            "UPDATE runs SET cell = (SELECT new FROM moves WHERE old = cell) "
+            "WHERE edition_id = ? AND cell IN (SELECT old FROM moves)",
+            (self.edition_id,),
+        )
+        transaction.run("DROP TABLE moves")
 
     def add_runs(self, runs: Iterable[RunSpec]) -> int:
         """Plan further runs, behind those that are there; a run that is there already is left alone."""
         known = self.run_ids()
         position = self.planned()
-        fresh = ((run.run_id, run.cell.index, run.seed, run.rollout) for run in runs if run.run_id not in known)
+        fresh = (
+            (run.run_id, run.cell.index, run.seed, run.rollout)
+            for run in runs
+            if run.run_id not in known and not known.add(run.run_id)  # type: ignore[func-returns-value]
+        )
         rows = ((self.edition_id, position + offset, *row) for offset, row in enumerate(fresh))
         with self.database.transaction() as transaction:
             transaction.many(
@@ -160,6 +189,13 @@ class Edition:
         with self.database.transaction() as transaction:
             transaction.many("UPDATE runs SET cell = ? WHERE edition_id = ? AND run_id = ?", moved)
 
+    def restate(self, experiment: Experiment) -> None:
+        """The same experiment with more to do, as it is asked for now."""
+        with self.database.transaction() as transaction:
+            transaction.run(
+                "UPDATE editions SET spec = ? WHERE edition_id = ?", (experiment.model_dump_json(), self.edition_id)
+            )
+
     def run_ids(self) -> set[str]:
         rows = self.database.stream("SELECT run_id FROM runs WHERE edition_id = ?", (self.edition_id,))
         return {row[0] for row in rows}
@@ -172,11 +208,13 @@ class Edition:
     ) -> list[Pending]:
         """Runs still to be done behind `after`, in plan order."""
         statuses = (*OPEN, *FAILED) if retry_failed else OPEN
-        among = f"AND cell IN ({', '.join('?' * len(cells))})" if cells is not None else ""
+        if cells is not None and not cells:
+            return []
+        among = f"AND cell IN ({', '.join(str(int(cell)) for cell in cells)})" if cells is not None else ""
         rows = self.database.all(
             "SELECT position, run_id, cell, seed, rollout, attempts FROM runs WHERE edition_id = ? AND position > ? "
             f"AND status IN ({', '.join('?' * len(statuses))}) {among} ORDER BY position LIMIT ?",
-            (self.edition_id, after, *statuses, *(cells or ()), limit),
+            (self.edition_id, after, *statuses, limit),
         )
         return [Pending(*row) for row in rows]
 
@@ -229,13 +267,14 @@ class Edition:
         edition = self.edition_id
         attempts, updates, again = [], [], []
         for r in results:
+            error = storable(r.error)
             attempts.append(
-                (edition, r.position, r.attempt, session, r.status, r.started_at, r.ended_at, r.exit_code, r.error)
+                (edition, r.position, r.attempt, session, r.status, r.started_at, r.ended_at, r.exit_code, error)
             )
             if r.final:
                 updates.append(
-                    (r.status, r.attempt, r.started_at, r.ended_at, r.exit_code, r.error, encode_metrics(r.metrics),
-                     r.command, edition, r.position)
+                    (r.status, r.attempt, r.started_at, r.ended_at, r.exit_code, error, encode_metrics(r.metrics),
+                     storable(r.command), edition, r.position)
                 )  # fmt: skip
             else:
                 again.append((r.attempt, edition, r.position))
@@ -252,6 +291,9 @@ class Edition:
                 "metrics = ?, command = ? WHERE edition_id = ? AND position = ?",
                 updates,
             )
+            if tried_before := [(edition, r.position) for r in results if r.final and r.attempt > 1]:
+                for table in ("series", "trajectories"):  # what an earlier try left is not this one's
+                    transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", tried_before)
             if again:
                 transaction.many(
                     "UPDATE runs SET status = 'planned', attempts = ? WHERE edition_id = ? AND position = ?", again
@@ -318,21 +360,27 @@ class Edition:
         names = ("session", "started_at", "seen_at", "ended", "planned", "provenance")
         return [{**dict(zip(names, row, strict=True)), "provenance": json.loads(row[5])} for row in rows]
 
+    def last_productive_session(self) -> int | None:
+        """The newest session that recorded anything; 0 stands for results that were imported."""
+        found = self._value("SELECT MAX(session) FROM attempts WHERE edition_id = ?")
+        return int(found) if found else None
+
     def spent(self, metric: str) -> float:
-        """Sum of a metric over every run that reported it."""
+        """Sum of a metric over every run that reported it; a NaN would make every budget endless, so it counts nothing."""
         total = 0.0
         for (text,) in self.database.stream(
             "SELECT metrics FROM runs WHERE edition_id = ? AND metrics IS NOT NULL", (self.edition_id,)
         ):
             value = decode_metrics(text).get(metric)
-            total += float(value) if isinstance(value, int | float) else 0.0
+            total += float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
         return total
 
-    def cells(self) -> list[dict[str, Any]]:
+    def cells(self, number: int | None = None) -> list[dict[str, Any]]:
+        """All cells, or the one with this number."""
         rows = self.database.all(
             "SELECT cell, arm, task, base, ablation, flags, task_digest, params, columns FROM cells "
-            "WHERE edition_id = ? ORDER BY cell",
-            (self.edition_id,),
+            f"WHERE edition_id = ? {'' if number is None else 'AND cell = ?'} ORDER BY cell",
+            (self.edition_id,) if number is None else (self.edition_id, number),
         )
         names = ("cell", "arm", "task", "base", "ablation", "flags", "task_digest", "params", "columns")
         as_json = {"flags", "params", "columns"}
@@ -362,8 +410,11 @@ class Edition:
                  "exit_code", "error", "metrics", "command")  # fmt: skip
         found = dict(zip(names, row, strict=True))
         found["metrics"] = decode_metrics(found["metrics"])
-        cell = next(cell for cell in self.cells() if cell["cell"] == found["cell"])
-        return {**found, **{key: cell[key] for key in ("arm", "task", "base", "ablation", "flags", "params", "columns")}}
+        (cell,) = self.cells(found["cell"])
+        return {
+            **found,
+            **{key: cell[key] for key in ("arm", "task", "base", "ablation", "flags", "params", "columns")},
+        }
 
     def attempts(self, position: int) -> list[dict[str, Any]]:
         names = ("attempt", "session", "status", "started_at", "ended_at", "exit_code", "error")
@@ -379,12 +430,26 @@ class Edition:
         )
         return bytes(row[0]) if row else None
 
+    def all_series(self) -> Iterator[tuple[int, bytes]]:
+        """(position, block) of every run that logged steps."""
+        rows = self.database.stream(
+            "SELECT position, block FROM series WHERE edition_id = ? ORDER BY position", (self.edition_id,), size=200
+        )
+        return ((int(position), bytes(block)) for position, block in rows)
+
+    def trajectory(self, position: int) -> TrajectoryIndex | None:
+        row = self.database.one(
+            "SELECT path, steps, reward, bytes FROM trajectories WHERE edition_id = ? AND position = ?",
+            (self.edition_id, position),
+        )
+        return TrajectoryIndex(*row) if row else None
+
     def positions(self, pattern: str) -> list[tuple[int, str]]:
-        """Runs whose id matches an SQL LIKE pattern."""
+        """Runs whose id matches an SQL LIKE pattern, in small letters or large."""
         return [
             (int(position), run_id)
             for position, run_id in self.database.all(
-                "SELECT position, run_id FROM runs WHERE edition_id = ? AND run_id LIKE ? ESCAPE '!' ORDER BY position",
+                "SELECT position, run_id FROM runs WHERE edition_id = ? AND LOWER(run_id) LIKE LOWER(?) ESCAPE '!' ORDER BY position",
                 (self.edition_id, pattern),
             )
         ]
@@ -402,6 +467,17 @@ class Edition:
         return row[0]
 
 
+def _cell_row(cell: Cell, settings: frozenset[str]) -> tuple[Any, ...]:
+    """arm, task, base, ablation, flags, task_digest, params, columns."""
+    from bakeoff.spec.experiment import flatten
+
+    params = dict(cell.params)
+    columns = {name: value for name, value in flatten(params).items() if name.split(".")[0] not in settings}
+    arm, task = cell.arm, cell.task
+    flags = json.dumps(list(arm.flags))
+    return arm.name, task.name, arm.base, arm.ablation, flags, task.digest, json.dumps(params), json.dumps(columns)
+
+
 def encode_metrics(metrics: Mapping[str, Scalar]) -> str | None:
     """JSON text; NaN and infinities as Python's json writes them, since standard JSON would lose them."""
     if not metrics:
@@ -409,7 +485,18 @@ def encode_metrics(metrics: Mapping[str, Scalar]) -> str | None:
     for value in metrics.values():
         if isinstance(value, float) and not math.isfinite(value):
             return json.dumps(dict(metrics))
-    return _JSON.encode(metrics).decode()
+    try:
+        return _JSON.encode(metrics).decode()
+    except (UnicodeEncodeError, OverflowError):  # half of a surrogate pair, or a number of more than 64 bits
+        storables = {name: storable(value) if isinstance(value, str) else value for name, value in metrics.items()}
+        return json.dumps(storables)
+
+
+def storable(text: str | None) -> str | None:
+    """Text that both databases take: what a run says may hold anything."""
+    if text is None:
+        return None
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def decode_metrics(text: str | None) -> dict[str, Scalar]:

@@ -27,20 +27,15 @@ def all_editions(root: Path) -> list[EditionPaths]:
 def find_edition(name: str, root: Path) -> EditionPaths:
     """The edition that `name` means; an experiment's name means its newest one."""
     root = root.absolute()
-    as_path = Path(name)
     if name == LATEST:
         newest = all_editions(root)
         if not newest:
             raise UsageError(f"no experiment has been run under {root}")
         return newest[0]
-    if as_path.is_dir() or as_path.name == DATABASE:
-        return _from_directory(as_path.parent if as_path.name == DATABASE else as_path)
-    experiment, _, edition = name.partition("/")
-    known = editions(root / experiment)
-    if not known:
-        close = difflib.get_close_matches(experiment, experiments(root), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "`bakeoff ls` lists what is there"
-        raise UsageError(f"no experiment called {experiment!r} under {root}; {hint}")
+    experiment, _, edition = name.rstrip("/").partition("/")
+    known = editions(root / experiment) if experiment not in ("", ".", "..") else []
+    if not known:  # a name goes before a directory that happens to be called the same
+        return _from_path(Path(name), experiment, root)
     if edition in ("", LATEST):
         return known[-1]
     for paths in known:
@@ -48,6 +43,14 @@ def find_edition(name: str, root: Path) -> EditionPaths:
             return paths
     listed = ", ".join(paths.name for paths in known[-5:])
     raise UsageError(f"{experiment} has no edition {edition!r}; there are {listed}")
+
+
+def _from_path(path: Path, experiment: str, root: Path) -> EditionPaths:
+    if path.is_dir() or path.name == DATABASE:
+        return _from_directory(path.parent if path.name == DATABASE else path)
+    close = difflib.get_close_matches(experiment, experiments(root), n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`bakeoff ls` lists what is there"
+    raise UsageError(f"no experiment called {experiment!r} under {root}; {hint}")
 
 
 def is_edition(directory: Path) -> bool:

@@ -27,12 +27,13 @@ from bakeoff.records.lease import is_held
 from bakeoff.records.rundir import META, SERIES
 from bakeoff.records.series import read_jsonl
 from bakeoff.spec.dialects.sweep import PARAMETERS
-from bakeoff.spec.experiment import Experiment, flatten
+from bakeoff.spec.experiment import Analysis, Experiment, flatten
 from bakeoff.spec.identity import slug
 from bakeoff.spec.plan import Arm, Cell, Plan, RunSpec, Task
 from bakeoff.spec.workload import Scalar, Status
 
 _NAME = re.compile(r"(?P<arm>.+?)[_.\-]+(?:seed|s)[_=\-]?(?P<seed>\d+)", re.IGNORECASE)
+SWEEP_ANALYSIS = Analysis(metric="makespan_p95_ms", direction="minimize", tasks="fixed")
 _STATUSES = get_args(Status)
 _METRIC_FILES = ("metrics.json", "out/metrics.json", "out/summary.csv", "summary.csv")
 
@@ -58,6 +59,7 @@ class FoundRun:
     started_at: float | None = None
     ended_at: float | None = None
     metrics: dict[str, Scalar] = field(default_factory=dict)
+    series: bytes | None = None
     command: str | None = None
     workload: str = "command"
 
@@ -92,12 +94,19 @@ def read_directory(directory: Path) -> Findings:
             continue
         seen[run.run_id] = entry
         runs.append(run)
-        torn = read_jsonl(entry / SERIES)[1] if (entry / SERIES).is_file() else 0
-        if torn:
-            problems.append(f"{entry / SERIES}: {torn} line{'s' if torn > 1 else ''} left out")
+        problems += _take_series(run)
     if not runs and not problems:
         raise UsageError(f"{home}: no run directories are in it")
     return Findings(runs, problems)
+
+
+def _take_series(run: FoundRun) -> list[str]:
+    path = run.directory / SERIES
+    if not path.is_file():
+        return []
+    series, torn = read_jsonl(path)
+    run.series = series.block() if series else None
+    return [f"{path}: {torn} line{'s' if torn > 1 else ''} left out"] if torn else []
 
 
 def read_run(directory: Path) -> FoundRun:
@@ -181,21 +190,24 @@ def _ending(exit_code: Any) -> tuple[Status, str | None]:
 
 
 def _plain(directory: Path) -> FoundRun:
-    metrics = _plain_metrics(directory)
-    first = _first_line(directory / SERIES)
-    if metrics is None and first is None:
+    metrics, lines = _plain_metrics(directory), _lines(directory / SERIES)
+    if metrics is None and not lines:
         raise Unreadable(f"none of {', '.join((META, SERIES, *_METRIC_FILES))} is in it")
-    name = _NAME.fullmatch(directory.name)
-    if name is not None:
-        arm, seed = name["arm"], int(name["seed"])
-    elif first and "condition" in first and "seed" in first:
-        arm, seed = str(first["condition"]), int(first["seed"])
+    named = seed_in_name(directory.name)
+    if named is not None:
+        arm, seed = named
+    elif lines and {"condition", "seed"} <= set(lines[0]):
+        arm, seed = str(lines[0]["condition"]), int(lines[0]["seed"])
     else:
         raise Unreadable("its seed is not known: name it NAME_s3, or write `condition` and `seed` into metrics.jsonl")
-    last = _scalars(_last_line(directory / SERIES)) if metrics is None else {}
-    return FoundRun(
-        directory, run_id=slug(directory.name, 200), arm=arm, seed=seed, kind="plain", metrics=metrics or last
-    )
+    found = metrics if metrics is not None else _scalars(lines[-1])
+    return FoundRun(directory, run_id=slug(directory.name, 200), arm=arm, seed=seed, kind="plain", metrics=found)
+
+
+def seed_in_name(name: str) -> tuple[str, int] | None:
+    """(`full`, 3) of `full_s3`, `full.seed3` and the like: the arm and the seed that a run's name ends in."""
+    found = _NAME.fullmatch(name)
+    return (found["arm"], int(found["seed"])) if found else None
 
 
 def _plain_metrics(directory: Path) -> dict[str, Scalar] | None:
@@ -213,17 +225,9 @@ def _plain_metrics(directory: Path) -> dict[str, Scalar] | None:
     return found
 
 
-def _scalars(table: Mapping[str, Any] | None) -> dict[str, Scalar]:
-    flat = flatten(dict(table or {}))
+def _scalars(table: Mapping[str, Any]) -> dict[str, Scalar]:
+    flat = flatten(dict(table))
     return {key: value for key, value in flat.items() if value is None or isinstance(value, bool | int | float | str)}
-
-
-def _first_line(path: Path) -> dict[str, Any] | None:
-    return next(iter(_lines(path)), None)
-
-
-def _last_line(path: Path) -> dict[str, Any] | None:
-    return next(iter(reversed(_lines(path))), None)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -298,15 +302,12 @@ def _record(plan: Plan, runs: list[RunSpec], found: list[FoundRun], paths: Editi
     paths.lease.touch()
     edition.add_cells(plan.cells, frozenset())
     edition.add_runs(runs)
-    ended = [_result(position, run, paths) for position, run in enumerate(found)]
-    edition.finish(ended, session=0)
+    edition.finish([_result(position, run) for position, run in enumerate(found)], session=0)
     edition.end_session(0, "imported")  # there was no session; this says whether every run has an outcome
     return edition
 
 
-def _result(position: int, run: FoundRun, paths: EditionPaths) -> Result:
-    steps = paths.run(run.run_id) / SERIES
-    series = read_jsonl(steps)[0] if steps.is_file() else None
+def _result(position: int, run: FoundRun) -> Result:
     return Result(
         position,
         run.run_id,
@@ -317,7 +318,7 @@ def _result(position: int, run: FoundRun, paths: EditionPaths) -> Result:
         run.exit_code,
         run.error,
         run.metrics,
-        series.block() if series else None,
+        run.series,
         command=run.command,
     )
 
@@ -332,8 +333,12 @@ def _plan(found: list[FoundRun], name: str, description: str) -> tuple[Plan, lis
             arm = Arm(run.arm, {}, run.flags, base=run.base or run.arm, ablation=run.ablation)
             cells[key] = Cell(len(cells), arm, Task(run.task), run.params, {}, 1, lambda seed, rollout: "")
         runs.append(RunSpec(position, run.run_id, cells[key], run.seed, run.rollout))
-    experiment = Experiment(
-        name=name, workload=found[0].workload, seeds=sorted({run.seed for run in found}), description=description
-    )
     dialect = "sweep" if all(run.kind == "sweep" for run in found) else "native"
+    experiment = Experiment(
+        name=name,
+        description=description,
+        workload=found[0].workload,
+        seeds=sorted({run.seed for run in found}),
+        analysis=SWEEP_ANALYSIS if dialect == "sweep" else Analysis(),
+    )
     return Plan(experiment, list(cells.values()), dialect=dialect), runs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +59,18 @@ class EditionPaths:
     def frozen(self, suffix: str) -> Path:
         return self.directory / f"experiment{suffix}"
 
+    @property
+    def registration(self) -> Path:
+        """What was registered before the first result, if anything was."""
+        return self.directory / "prereg.json"
+
     def run(self, run_id: str) -> Path:
         return self.runs / run_id
+
+
+def registration_of(source: Path) -> Path:
+    """Where the registration of an experiment file lies."""
+    return source.with_name(f"{source.name}.prereg.json")
 
 
 def experiment_directory(root: Path, name: str) -> Path:
@@ -71,7 +82,12 @@ def editions(directory: Path) -> list[EditionPaths]:
     if not directory.is_dir():
         return []
     found = [entry for entry in directory.iterdir() if (entry / DATABASE).exists() or (entry / ".lease").exists()]
-    return [EditionPaths(entry) for entry in sorted(found) if not entry.is_symlink()]
+    return [EditionPaths(entry) for entry in sorted(found, key=_age) if not entry.is_symlink()]
+
+
+def _age(entry: Path) -> str:
+    """Orders stamps by time: the tenth edition of a second comes after the second one."""
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(20), entry.name)
 
 
 def new_edition(directory: Path, now: float | None = None) -> EditionPaths:
@@ -105,6 +121,9 @@ def point_through_latest(paths: EditionPaths) -> None:
 def _link(link: Path, target: str) -> None:
     """Replaced in one step, so that it never points nowhere."""
     fresh = link.parent / f".{link.name}-{os.getpid()}"
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(target)
-    fresh.replace(link)
+    try:
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(target)
+        fresh.replace(link)
+    except OSError as error:
+        raise StorageError(f"{link}: cannot be made a link to {target}: {error.strerror}") from error

@@ -9,8 +9,11 @@ import platform
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from bakeoff.errors import LeaseHeld, StorageError
+
+_TRIES = 5
 
 
 class Lease:
@@ -22,20 +25,36 @@ class Lease:
             self._file = open(path, "a+")  # noqa: SIM115 - held as long as the lease
         except OSError as error:
             raise StorageError(f"{path.parent}: cannot be written: {error.strerror}") from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.seek(0)
-            holder = _describe(self._file.read())
+        if not self._lock():
+            holder = _holder(self._file)
             self._file.close()
             raise LeaseHeld(
                 f"{path.parent.parent.name}/{path.parent.name} is being run by {holder}. "
                 "Wait for it (--wait does), stop it, or start a new edition with --fresh"
-            ) from None
-        self._file.truncate(0)
-        me = {"pid": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
-        self._file.write(json.dumps(me))
-        self._file.flush()
+            )
+        me = {
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        }
+        try:
+            self._file.truncate(0)
+            self._file.write(json.dumps(me))
+            self._file.flush()
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def _lock(self) -> bool:
+        """A reader that asks `is_held` holds the file for an instant, so one refusal is not yet an answer."""
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError as error:
+                raise StorageError(f"{self._path}: cannot be locked: {error.strerror}") from error
+        return False
 
     def release(self) -> None:
         self._file.close()
@@ -43,7 +62,9 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.release()
 
 
@@ -59,9 +80,13 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _describe(text: str) -> str:
-    try:
-        holder = json.loads(text)
-        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (ValueError, KeyError):
-        return "another process"
+def _holder(file: IO[str]) -> str:
+    """Who holds it. The one who has only just taken it needs a moment to write down its name."""
+    for _ in range(20):
+        file.seek(0)
+        try:
+            holder = json.loads(file.read())
+            return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+        except (ValueError, KeyError):
+            time.sleep(0.01)
+    return "another process"

@@ -54,7 +54,9 @@ def _repair_latest(directory: Path) -> None:
         if link.is_symlink() and not link.exists():
             point_latest(left[-1])
         return
-    if link.is_symlink():
-        link.unlink()
+    link.unlink(missing_ok=True)
+    for entry in directory.iterdir():
+        if entry.is_symlink() and not entry.exists():  # runs/ and the like, which went through `latest`
+            entry.unlink()
     if not any(directory.iterdir()):
         directory.rmdir()

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,22 @@ def read_meta(directory: Path) -> dict[str, Any] | None:
 
 
 def set_aside(directory: Path, attempt: int) -> None:
-    """Move what an earlier try left into `attempts/<n>/`, so that nothing of it can pass for the next one's."""
+    """Move what earlier tries left into `attempts/`, so that nothing of it can pass for the next one's.
+
+    `attempt` is the last one that was recorded. What a try left that no scheduler lived to record has no number of
+    its own and becomes `attempts/<n>-lost`, so that `attempts/<n>` is always what attempt n left.
+    """
     entries = [entry for entry in directory.iterdir() if entry.name != ATTEMPTS] if directory.is_dir() else []
     if not entries:
         return
-    target = directory / ATTEMPTS / str(attempt)
-    while target.exists():  # an attempt that a dead scheduler never recorded has no number of its own
-        attempt += 1
-        target = directory / ATTEMPTS / str(attempt)
+    meta = read_meta(directory) or {}
+    recorded = meta.get("attempt") == attempt and "status" in meta
+    name = str(attempt) if recorded else f"{attempt + 1}-lost"
+    target = directory / ATTEMPTS / name
+    for number in count(2):
+        if not target.exists():
+            break
+        target = directory / ATTEMPTS / f"{name}-{number}"
     target.mkdir(parents=True)
     for entry in entries:
         shutil.move(entry, target / entry.name)

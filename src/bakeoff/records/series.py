@@ -33,11 +33,12 @@ class Series:
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
+            number = float(value)
             column = self._columns.get(name)
             if column is None:
                 column = self._columns[name] = (array("q"), array("d"))
             column[0].append(step)
-            column[1].append(value)
+            column[1].append(number)
 
     def block(self) -> bytes:
         columns = {name: [steps.tobytes(), values.tobytes()] for name, (steps, values) in self._columns.items()}
@@ -70,10 +71,9 @@ def read_jsonl(path: Path) -> tuple[Series, int]:
             try:
                 entry = json.loads(line)
                 step = int(entry.get("step", entry.get("_step", number)))
-            except (ValueError, TypeError, AttributeError):
+                series.add(step, dict(_numbers(entry.items())))
+            except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
                 torn += 1
-                continue
-            series.add(step, dict(_numbers(entry.items())))
     return series, torn
 
 

@@ -68,7 +68,9 @@ def _add(columns: dict[str, pl.Series], kind: str, rows: list[dict[str, Any]]) -
     names = list(dict.fromkeys(name for row in rows for name in row))
     placed = {}
     for name in names:
-        column = f"{kind}.{name}" if name in columns else name
+        column = name
+        while column in columns:
+            column = f"{kind}.{column}"
         columns[column] = typed([row.get(name) for row in rows])
         placed[name] = column
     return placed
@@ -81,11 +83,12 @@ def typed(values: list[Any]) -> pl.Series:
     import polars as pl
 
     kinds = {type(value) for value in values if value is not None}
-    if kinds <= {bool}:
+    if kinds == {bool}:
         return pl.Series(values, dtype=pl.Boolean)
-    if kinds <= {int} and all(value is None or -(2**63) <= value < 2**63 for value in values):
+    whole = all(type(value) is not int or -(2**63) <= value < 2**63 for value in values)
+    if kinds == {int} and whole:
         return pl.Series(values, dtype=pl.Int64)
-    if kinds <= {int, float, bool}:
+    if kinds <= {int, float, bool} and whole:
         return pl.Series([None if value is None else float(value) for value in values], dtype=pl.Float64)
     texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
     return pl.Series(texts, dtype=pl.String)

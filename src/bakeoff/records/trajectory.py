@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,8 @@ import zstandard
 from bakeoff.spec.trajectory import Step
 
 FILE = "trajectory.jsonl.zst"
+FLUSH_AFTER = 1.0
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +30,29 @@ class TrajectoryIndex:
 
 
 class TrajectoryWriter:
+    """Writes steps as they come, and at least once a second so that they can be read while the run goes on."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("wb")
+        self._file = path.open("wb", buffering=0)
         self._stream = zstandard.ZstdCompressor().stream_writer(self._file)
-        self._encode = msgspec.json.Encoder().encode
+        self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
+        self._flushed = time.monotonic()
         self._steps = 0
         self._reward: float | None = None
 
     def add(self, step: Step) -> None:
-        self._stream.write(self._encode(step) + b"\n")
+        line = self._encode(step)
+        if b"null" in line:  # standard JSON has no NaN and no infinity; Python's has
+            line = json.dumps(msgspec.to_builtins(step, enc_hook=_plain)).encode()
+        self._stream.write(line + b"\n")
         self._steps += 1
         if step.reward is not None:
             self._reward = (self._reward or 0.0) + step.reward
+        now = time.monotonic()
+        if now - self._flushed >= FLUSH_AFTER:
+            self._stream.flush(zstandard.FLUSH_BLOCK)
+            self._flushed = now
 
     def close(self) -> TrajectoryIndex:
         self._stream.flush(zstandard.FLUSH_FRAME)
@@ -46,9 +60,25 @@ class TrajectoryWriter:
         return TrajectoryIndex(FILE, self._steps, self._reward, self._path.stat().st_size)
 
 
+def _plain(value: Any) -> Any:
+    """Arrays and numbers of numpy and torch as lists and numbers."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a trajectory step cannot hold a {type(value).__name__}")
+
+
+def _decode(line: bytes, decoder: msgspec.json.Decoder[Step]) -> Step:
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(line), Step)
+
+
 def read_trajectory(path: Path) -> Iterator[Step]:
     """The steps in order; a torn tail ends the reading."""
-    decode: Any = msgspec.json.Decoder(Step).decode
+    decoder = msgspec.json.Decoder(Step)
     pending = b""
     with path.open("rb") as file:
         reader = zstandard.ZstdDecompressor().stream_reader(file)
@@ -60,4 +90,5 @@ def read_trajectory(path: Path) -> Iterator[Step]:
             if not chunk:
                 return
             *lines, pending = (pending + chunk).split(b"\n")
-            yield from map(decode, lines)
+            for line in lines:
+                yield _decode(line, decoder)

@@ -2,54 +2,123 @@
 
 from __future__ import annotations
 
-import ast
+import difflib
+import gc
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import AblationEntry, Experiment, Rule
-from bakeoff.spec.identity import RunIds, directory_digest
-from bakeoff.spec.plan import Arm, Cell, Plan, Task, facts
+from bakeoff.spec.experiment import AblationEntry, ArmEntry, Experiment, TaskEntry, flatten
+from bakeoff.spec.identity import RunIds, canonical_json, directory_digest
+from bakeoff.spec.plan import Arm, Cell, Lazy, Plan, Task, facts
 from bakeoff.spec.problems import problems
-from bakeoff.spec.select import Test, rule
+from bakeoff.spec.select import Test, names, rule
+from bakeoff.spec.workload import CommandWorkload, Workload
+
+RESERVED = {"seed": "seeds", "rollout": "rollouts"}
+"""No parameters: they say which run it is, and every workload gets them from its context."""
 
 
+@contextmanager
+def _growing() -> Iterator[None]:
+    """Hardly any garbage is made while a plan is, so looking for it would only go through all of its cells again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_growing()
 def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     """Everything that can be wrong with a plan is found here, before anything starts."""
-    params, revision = _workload(experiment.workload)
+    workload = _workload(experiment.workload)
+    _check_setters(experiment)
     arms = _arms(experiment)
     tasks = _tasks(experiment, base)
     _check_names("arms", arms)
     _check_names("tasks", tasks)
-    cells: list[Cell] = []
-    for arm, task, rollouts in _pairs(experiment, arms, tasks):
-        cells.append(_cell(experiment, len(cells), arm, task, rollouts, params, revision))
-    plan = _filtered(Plan(experiment, cells, base=base, **more))
-    _check_references(plan)
+    _check_ablations(experiment, arms)
+    kitchen = _Kitchen(experiment, workload)
+    cells = [kitchen.cell(index, *pair) for index, pair in enumerate(_pairs(experiment, arms, tasks))]
+    plan = Plan(experiment, cells, base=base, **more)
+    _check_concurrency(plan)
+    plan = _filtered(plan)
+    _check_control(plan)
     return plan
 
 
-def _workload(kind: str) -> tuple[type[BaseModel], str]:
+def _workload(kind: str) -> Workload | CommandWorkload:
     try:
-        found = registry.workload(kind)
+        return registry.workload(kind)
     except UsageError as error:
         raise SpecError([Problem("workload", str(error))]) from error
-    return found.Params, found.revision
+
+
+def _setters(experiment: Experiment, side: str) -> Iterator[tuple[str, str]]:
+    """(parameter, place in the file that sets it) for the `arms` or the `tasks`."""
+    for key in experiment.matrix:
+        if (key in experiment.task_keys) == (side == "tasks"):
+            yield key, f"matrix.{key}"
+    entries: Sequence[ArmEntry | TaskEntry] = experiment.tasks if side == "tasks" else experiment.arms
+    for number, entry in enumerate(entries):
+        for key in flatten(entry.params):
+            yield key, f"{side}.{number}.params.{key}"
+
+
+def _check_setters(experiment: Experiment) -> None:
+    """A parameter belongs to arms or to tasks, and to the matrix or to entries: else one would win in silence."""
+    for_all = [(key, f"params.{key}") for key in flatten(experiment.params)]
+    ablated = [
+        (key, f"ablations.{number}.params.{key}")
+        for number, entry in enumerate(experiment.ablations)
+        for key in flatten(entry.params)
+    ]
+    of_arms, of_tasks = list(_setters(experiment, "arms")), list(_setters(experiment, "tasks"))
+    found = []
+    for key, place in (*for_all, *of_arms, *ablated, *of_tasks):
+        if key in RESERVED:
+            found.append(Problem(place, f"{key} is no parameter", f"write {RESERVED[key]} = ... at the top level"))
+    arm_side = dict((*ablated, *of_arms))
+    for key, place in of_tasks:
+        if other := _overlap(key, arm_side):
+            fix = "set it in one of the two, or two arms would not meet the same task"
+            found.append(Problem(place, f"an arm sets it too ({other})", fix))
+    for side in (of_arms, of_tasks):
+        axes = {key: place for key, place in side if place.startswith("matrix.")}
+        for key, place in side:
+            if not place.startswith("matrix.") and (other := _overlap(key, axes)):
+                found.append(Problem(place, f"{other} sets it too", "set it in one of the two"))
+    if found:
+        raise SpecError(found)
+
+
+def _overlap(key: str, others: Mapping[str, str]) -> str | None:
+    """The place of a setter that sets `key`, a table that it is in, or something in it."""
+    if key in others:
+        return others[key]
+    return next((p for k, p in others.items() if k.startswith(f"{key}.") or key.startswith(f"{k}.")), None)
 
 
 def _arms(experiment: Experiment) -> list[Arm]:
     combos = _combinations(experiment, [key for key in experiment.matrix if key not in experiment.task_keys])
     arms = []
     for entry in experiment.arms or (None,):
+        given, flags = (merge({}, entry.params), tuple(entry.flags)) if entry else ({}, ())
         for label, values in combos:
-            given = {**(entry.params if entry else {}), **values}
-            name = ",".join(part for part in (entry.name if entry else "", label) if part) or "default"
-            arms.append(Arm(name, given, tuple(entry.flags) if entry else (), base=name))
+            name = _name(entry.name if entry else "", label)
+            arms.append(Arm(name, merge(given, values) if given else values, flags, name))
+    if not experiment.ablations:
+        return arms
     return [changed for arm in arms for changed in (arm, *_ablated(arm, experiment.ablations))]
 
 
@@ -57,7 +126,7 @@ def _ablated(arm: Arm, ablations: Iterable[AblationEntry]) -> list[Arm]:
     return [
         Arm(
             f"{arm.name}+{entry.name}",
-            {**arm.params, **entry.params},
+            merge(arm.params, entry.params),
             (*arm.flags, *entry.flags),
             base=arm.name,
             ablation=entry.name,
@@ -70,88 +139,140 @@ def _ablated(arm: Arm, ablations: Iterable[AblationEntry]) -> list[Arm]:
 def _tasks(experiment: Experiment, base: Path) -> list[Task]:
     combos = _combinations(experiment, experiment.task_keys)
     tasks = []
-    for entry in experiment.tasks or (None,):
+    for number, entry in enumerate(experiment.tasks or (None,)):
         path = base / entry.path if entry and entry.path else None
-        if path is not None and not path.exists():
-            raise SpecError([Problem("tasks", f"{path} does not exist")])
-        digest = directory_digest(path) if path is not None else None
+        try:
+            digest = directory_digest(path) if path is not None else None
+        except OSError as error:
+            raise SpecError([Problem(f"tasks.{number}.path", f"{path} cannot be read: {error.strerror}")]) from error
+        given = merge({}, entry.params) if entry else {}
         for label, values in combos:
-            name = ",".join(part for part in (entry.name if entry else "", label) if part) or "default"
-            tasks.append(Task(name, {**(entry.params if entry else {}), **values}, path, digest))
+            tasks.append(Task(_name(entry.name if entry else "", label), merge(given, values), path, digest))
     return tasks
 
 
 def _combinations(experiment: Experiment, keys: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    """(label, parameters) for each point of the product over `keys`; one key is labelled by its value alone."""
+    """(label, parameters) for each point of the product over `keys`; one key of arms is labelled by its value alone."""
+    alone = len(keys) == 1 and keys[0] not in experiment.task_keys
+    axes = [
+        [(_text(value) if alone else f"{key}={_text(value)}", value) for value in experiment.matrix[key]]
+        for key in keys
+    ]
+    nested = any("." in key for key in keys)
     combos = []
-    for values in itertools.product(*(experiment.matrix[key] for key in keys)):
-        chosen = dict(zip(keys, values, strict=True))
-        if len(keys) == 1 and keys[0] not in experiment.task_keys:
-            label = _text(values[0])
-        else:
-            label = ",".join(f"{key}={_text(value)}" for key, value in chosen.items())
-        combos.append((label, chosen))
+    for point in itertools.product(*axes):
+        chosen = dict(zip(keys, (value for _, value in point), strict=True))
+        combos.append((",".join([label for label, _ in point]), merge({}, chosen) if nested else chosen))
     return combos
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) else str(value) if isinstance(value, float) else canonical_json(value)
+
+
+def _name(entry: str, label: str) -> str:
+    return f"{entry},{label}" if entry and label else entry or label or "default"
 
 
 def _pairs(experiment: Experiment, arms: list[Arm], tasks: list[Task]) -> Iterable[tuple[Arm, Task, int]]:
     if not experiment.cells:
         return ((arm, task, experiment.rollouts) for task in tasks for arm in arms)
     by_arm, by_task = {arm.name: arm for arm in arms}, {task.name: task for task in tasks}
-    pairs = []
+    pairs: dict[tuple[str, str], tuple[Arm, Task, int]] = {}
     for number, entry in enumerate(experiment.cells):
         for noun, name, known in (("arm", entry.arm, by_arm), ("task", entry.task, by_task)):
             if name not in known:
-                raise SpecError([Problem(f"cells.{number}.{noun}", f"no {noun} called {name!r}", _one_of(known))])
-        pairs.append((by_arm[entry.arm], by_task[entry.task], entry.rollouts or experiment.rollouts))
-    return pairs
+                raise SpecError([Problem(f"cells.{number}.{noun}", f"no {noun} called {name!r}", _one_of(name, known))])
+        if (entry.arm, entry.task) in pairs:
+            message = f"arm {entry.arm!r} on task {entry.task!r} stands twice"
+            raise SpecError([Problem(f"cells.{number}", message, "use rollouts for repeats")])
+        rollouts = entry.rollouts or experiment.rollouts
+        pairs[entry.arm, entry.task] = (by_arm[entry.arm], by_task[entry.task], rollouts)
+    return pairs.values()
 
 
-def _cell(
-    experiment: Experiment, index: int, arm: Arm, task: Task, rollouts: int, model: type[BaseModel], revision: str
-) -> Cell:
-    both = sorted(set(arm.params) & set(task.params))
-    if both:
-        fix = "set it in one of the two, or two arms would not meet the same task"
-        raise SpecError([Problem("params", f"arm {arm.name!r} and task {task.name!r} both set {both[0]!r}", fix)])
-    merged = merge(merge(experiment.params, arm.params), task.params)
-    try:
-        checked = model.model_validate(merged)
-    except ValidationError as error:
-        raise SpecError(
-            [
-                Problem(f"params.{p.key}", f"arm {arm.name!r}, task {task.name!r}: {p.message}", p.fix)
-                for p in problems(error, model)
-            ]
-        ) from error
-    identity = checked.model_dump(mode="json", exclude_defaults=True)
-    if arm.flags:
-        identity["flags"] = list(arm.flags)
-    ids = RunIds(
-        workload=experiment.workload,
-        revision=revision,
-        arm=arm.name,
-        task=task.name,
-        task_digest=task.digest,
-        params=identity,
-    )
-    return Cell(index, arm, task, checked.model_dump(mode="json"), identity, rollouts, ids.run_id)
+class _Kitchen:
+    """Makes the parameters of a cell out of what all cells share, its task and its arm."""
+
+    def __init__(self, experiment: Experiment, workload: Workload | CommandWorkload) -> None:
+        self._experiment = experiment
+        self._shared = merge({}, experiment.params)
+        self._model = workload.Params
+        adapter = TypeAdapter(self._model)  # its core parts: a hundred thousand calls feel the wrappers around them
+        self._validate, self._dump = adapter.validator.validate_python, adapter.serializer.to_python
+        self._revision = workload.revision
+        self._below: dict[str, dict[str, Any]] = {}
+
+    def cell(self, index: int, arm: Arm, task: Task, rollouts: int) -> Cell:
+        """Validated now; its complete parameters are written out when someone looks at them."""
+        ids = RunIds(
+            workload=self._experiment.workload,
+            revision=self._revision,
+            arm=arm.name,
+            task=task.name,
+            task_digest=task.digest,
+            params=self.identity(arm, task),
+            flags=arm.flags,
+        )
+        return Cell(index, arm, task, Lazy(self.params, arm, task), Lazy(self.identity, arm, task), rollouts, ids)
+
+    def params(self, arm: Arm, task: Task) -> dict[str, Any]:
+        table: dict[str, Any] = self._dump(self._checked(arm, task), mode="json")
+        return table
+
+    def identity(self, arm: Arm, task: Task) -> dict[str, Any]:
+        table: dict[str, Any] = self._dump(self._checked(arm, task), mode="json", exclude_defaults=True)
+        return table
+
+    def _checked(self, arm: Arm, task: Task) -> Any:
+        below = self._below.get(task.name)
+        if below is None:
+            below = self._below[task.name] = merge(self._shared, task.params)
+        merged = merge(below, arm.params)
+        try:
+            return self._validate(merged)
+        except ValidationError as error:
+            raise SpecError(
+                [
+                    Problem(
+                        _origin(self._experiment, arm, task, p.key),
+                        f"arm {arm.name!r}, task {task.name!r}: {p.message}",
+                        p.fix,
+                    )
+                    for p in problems(error, self._model, given=merged)
+                ]
+            ) from error
+
+
+def _origin(experiment: Experiment, arm: Arm, task: Task, key: str) -> str:
+    """Where the file sets a parameter of this cell."""
+    sections: list[tuple[str, Iterable[Any], str]] = [
+        ("ablations", experiment.ablations, arm.ablation),
+        ("arms", experiment.arms, arm.name),
+        ("tasks", experiment.tasks, task.name),
+    ]
+    for axis in experiment.matrix:
+        if key == axis or key.startswith(f"{axis}."):
+            return f"matrix.{key}"
+    for section, entries, name in sections:
+        for number, entry in enumerate(entries):
+            named = name == entry.name or name.startswith((f"{entry.name},", f"{entry.name}+"))
+            if named and key.split(".")[0] in {given.split(".")[0] for given in entry.params}:
+                return f"{section}.{number}.params.{key}"
+    return f"params.{key}" if key else "params"
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` over `below`, table by table; a dotted key reaches into tables."""
     merged = dict(below)
     for key, value in above.items():
-        first, dot, rest = key.partition(".")
-        if dot:
+        if "." in key:
+            first, _, rest = key.partition(".")
             inner = merged.get(first)
             merged[first] = merge(inner if isinstance(inner, dict) else {}, {rest: value})
-        elif isinstance(value, dict) and isinstance(merged.get(key), dict):
-            merged[key] = merge(merged[key], value)
+        elif isinstance(value, dict):
+            inner = merged.get(key)
+            merged[key] = merge(inner if isinstance(inner, dict) else {}, value)
         else:
             merged[key] = value
     return merged
@@ -162,57 +283,74 @@ def _filtered(plan: Plan) -> Plan:
     experiment = plan.experiment
     if not experiment.include and not experiment.exclude:
         return plan
-    include, exclude = [rule(r) for r in experiment.include], [rule(r) for r in experiment.exclude]
+    known = plan.names
+    include, exclude = _rules(plan, "include", known), _rules(plan, "exclude", known)
 
     def keep(given: Mapping[str, Any]) -> bool:
         return (not include or any(test(given) for test in include)) and not any(test(given) for test in exclude)
 
-    test: Test = keep
+    by_run = any(names(r) & {"seed", "rollout"} for r in (*experiment.include, *experiment.exclude))
     try:
-        if any(_asks_for_seed(r) for r in (*experiment.include, *experiment.exclude)):
-            cells = [c for c in plan.cells if any(test(facts(c, s, r)) for s in experiment.seeds for r in range(c.rollouts))]
-            return Plan(experiment, cells, keep=test, base=plan.base, dialect=plan.dialect, root=plan.root)
-        kept = [cell for cell in plan.cells if test(facts(cell, 0, 0))]
+        if by_run:
+            kept = [
+                c for c in plan.cells if any(keep(facts(c, s, r)) for s in experiment.seeds for r in range(c.rollouts))
+            ]
+        else:
+            kept = [cell for cell in plan.cells if keep(facts(cell, 0, 0))]
     except UsageError as error:
         raise SpecError([Problem("include" if experiment.include else "exclude", str(error))]) from error
-    return Plan(experiment, kept, base=plan.base, dialect=plan.dialect, root=plan.root)
+    cells = [replace(cell, index=index) for index, cell in enumerate(kept)]
+    return replace(plan, cells=cells, keep=keep if by_run else None)
 
 
-def _asks_for_seed(text_or_table: Rule) -> bool:
-    if isinstance(text_or_table, str):
+def _rules(plan: Plan, section: str, known: Collection[str]) -> list[Test]:
+    tests = []
+    for number, given in enumerate(getattr(plan.experiment, section)):
         try:
-            names = {node.id for node in ast.walk(ast.parse(text_or_table)) if isinstance(node, ast.Name)}
-        except SyntaxError:
-            names = {text_or_table.partition("=")[0].strip()}
-    else:
-        names = set(text_or_table)
-    return bool(names & {"seed", "rollout"})
+            tests.append(rule(given, known))
+        except UsageError as error:
+            raise SpecError([Problem(f"{section}.{number}", str(error))]) from error
+    return tests
 
 
 def _check_names(section: str, entries: Sequence[Arm | Task]) -> None:
     seen: set[str] = set()
     for entry in entries:
         if entry.name in seen:
-            raise SpecError([Problem(section, f"two {section} are called {entry.name!r}", "give each its own name")])
+            fix = "give each its own name; in [matrix] each value may stand once"
+            raise SpecError([Problem(section, f"two {section} are called {entry.name!r}", fix)])
         seen.add(entry.name)
 
 
-def _check_references(plan: Plan) -> None:
-    """Names that other sections use must exist."""
-    experiment = plan.experiment
-    arms = {arm.name for arm in plan.arms}
-    control = experiment.analysis.control
-    if plan.cells and control is not None and control not in arms:
-        raise SpecError([Problem("analysis.control", f"no arm called {control!r}", _one_of(arms))])
+def _check_ablations(experiment: Experiment, arms: Sequence[Arm]) -> None:
+    known = {arm.base for arm in arms}
     for number, entry in enumerate(experiment.ablations):
         for name in entry.arms or ():
-            if name not in {arm.base for arm in plan.arms}:
-                raise SpecError([Problem(f"ablations.{number}.arms", f"no arm called {name!r}", _one_of(arms))])
-    for number, limit in enumerate(experiment.concurrency):
-        if not any(limit.by in facts(cell, 0, 0) for cell in plan.cells[:1000]):
-            raise SpecError([Problem(f"concurrency.{number}.by", f"no run has a parameter {limit.by!r}")])
+            if name not in known:
+                raise SpecError([Problem(f"ablations.{number}.arms", f"no arm called {name!r}", _one_of(name, known))])
 
 
-def _one_of(names: Iterable[str]) -> str:
-    listed = sorted(names)
+def _check_concurrency(plan: Plan) -> None:
+    if not plan.experiment.concurrency:
+        return
+    known = plan.names - {"ablation", "seed", "rollout"}
+    for number, limit in enumerate(plan.experiment.concurrency):
+        if limit.by not in known:
+            message, fix = f"no run has a parameter {limit.by!r}", _one_of(limit.by, known)
+            raise SpecError([Problem(f"concurrency.{number}.by", message, fix)])
+
+
+def _check_control(plan: Plan) -> None:
+    control = plan.experiment.analysis.control
+    if control is None or not plan.cells:
+        return
+    arms = {arm.name for arm in plan.arms}
+    if control not in arms:
+        raise SpecError([Problem("analysis.control", f"no arm called {control!r}", _one_of(control, arms))])
+
+
+def _one_of(name: str, known: Iterable[str]) -> str:
+    listed = sorted(known)
+    if close := difflib.get_close_matches(name, listed, n=1):
+        return f"did you mean {close[0]!r}?"
     return f"one of {', '.join(listed[:20])}" + (" ..." if len(listed) > 20 else "")

@@ -5,47 +5,84 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from bakeoff.spec.units import Duration, Size
+from bakeoff.spec.units import Duration, Pause, Size
 
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+MOST_SEEDS = 10_000_000
+_SEEDS = "seeds must be a list, a count, a range such as '1..15', {count = 15, base = 100} or {start, stop, step}"
+
+
 def parse_seeds(value: Any) -> list[int]:
     """A list, a count, a range in text (`"1..15"`, both ends in it), or `{count, base}` / `{start, stop, step}`."""
-    match value:
-        case bool():
-            raise ValueError("seeds must be a list, a count, a range such as '1..15', or {count = 15, base = 100}")
-        case int():
-            seeds = list(range(value))
-        case str() if (found := re.fullmatch(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*", value)) is not None:
-            seeds = list(range(int(found[1]), int(found[2]) + 1))
-        case {"count": int(count), **rest} if set(rest) <= {"base"}:
-            base = int(value.get("base", 0))
-            seeds = list(range(base, base + count))
-        case {"start": int(start), "stop": int(stop), **rest} if set(rest) <= {"step"}:
-            seeds = list(range(start, stop + 1, int(value.get("step", 1))))
-        case list():
-            if any(isinstance(seed, bool) or not isinstance(seed, int) for seed in value):
-                raise ValueError("every seed must be a whole number")
-            seeds = value
-        case _:
-            raise ValueError("seeds must be a list, a count, a range such as '1..15', or {count = 15, base = 100}")
+    seeds = list(value) if isinstance(value, list) else _seed_range(value)
     if not seeds:
         raise ValueError("at least one seed is needed")
+    if any(isinstance(seed, bool) or not isinstance(seed, int) for seed in seeds):
+        raise ValueError("every seed must be a whole number")
     if len(set(seeds)) != len(seeds):
         raise ValueError("a seed stands in the list twice; the second run would only be a copy of the first")
-    if any(not -(2**63) <= seed < 2**63 for seed in seeds):
+    if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
         raise ValueError("a seed must fit into 64 bits")
     return seeds
 
 
+def _seed_range(value: Any) -> list[int]:
+    first, step = 0, 1
+    match value:
+        case str() if (found := re.fullmatch(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*", value)) is not None:
+            first, count = int(found[1]), int(found[2]) - int(found[1]) + 1
+        case int() | str() if not isinstance(value, bool) and re.fullmatch(r"-?\d+", str(value)):
+            count = int(value)
+        case {"count": count, **rest} if set(rest) <= {"base"} and _whole(value):
+            first = value.get("base", 0)
+        case {"start": first, "stop": stop, **rest} if set(rest) <= {"step"} and _whole(value):
+            step = value.get("step", 1)
+            if step == 0:
+                raise ValueError("step must not be 0")
+            count = (stop - first) // step + 1
+        case _:
+            raise ValueError(_SEEDS)
+    if count > MOST_SEEDS:
+        raise ValueError(f"{count} seeds are more than anyone can run")
+    return [first + step * number for number in range(count)]
+
+
+def _whole(table: dict[str, Any]) -> bool:
+    return all(isinstance(number, int) and not isinstance(number, bool) for number in table.values())
+
+
 Seeds = Annotated[list[int], BeforeValidator(parse_seeds)]
-Rule = str | dict[str, Any]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _text_or_table(value: Any) -> Any:
+    if not isinstance(value, str | dict):
+        raise ValueError("a rule is a table such as {policy = 'full'} or an expression such as \"seed < 3\"")
+    return value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable() or value != value.strip():
+        raise ValueError("a name has no line breaks or control characters, and no spaces around it")
+    return value
+
+
+Rule = Annotated[str | dict[str, Any], BeforeValidator(_text_or_table)]
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 
 
 class ArmEntry(Section):
@@ -92,7 +129,7 @@ class Limits(Section):
     """Seconds or text such as `"5m"`; a run that takes longer ends with status `timeout`."""
     memory: Size | None = None
     """Resident memory of the run's whole process tree, such as `"2GB"`; above it the run ends as `failed`."""
-    grace: Duration = 5.0
+    grace: Pause = 5.0
     """Seconds between the polite signal and the final one."""
 
 
@@ -103,7 +140,7 @@ class Retries(Section):
     """After infrastructure failures."""
     failed: Annotated[int, Field(ge=0)] = 0
     """After failures of the arm itself. Every retry changes what is measured, so the default is none."""
-    backoff: Duration = 1.0
+    backoff: Pause = 1.0
     """Seconds before the first retry; doubled each time."""
 
 
@@ -128,6 +165,9 @@ class Budget(Section):
     cost_metric: str = "cost_usd"
 
 
+_WINDOW = re.compile(r"(first|last)\s+\d+(\.\d+)?\s*%|\d+\s*\.\.\s*\d+")
+
+
 class Summary(Section):
     """How a per-step series becomes one number."""
 
@@ -140,6 +180,15 @@ class Summary(Section):
     window: str | None = None
     """`"first 20%"`, `"last 50%"` or steps such as `"100..500"`."""
     smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Summary:
+        for kind, value in (("time_to_threshold", self.threshold), ("percentile", self.percentile)):
+            if self.type == kind and value is None:
+                raise ValueError(f"{kind} needs {kind.removeprefix('time_to_')}")
+        if self.window is not None and not _WINDOW.fullmatch(self.window.strip()):
+            raise ValueError(f"{self.window!r} is no window; write 'first 20%', 'last 50%' or steps such as '100..500'")
+        return self
 
 
 class Analysis(Section):
@@ -174,6 +223,20 @@ class Analysis(Section):
         if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
             raise ValueError("bounds must be [lowest, highest]")
         return self
+
+
+class Sequential(Section):
+    """Add seeds in blocks until an anytime-valid test has decided. The section alone asks for it; {} takes defaults."""
+
+    max_seeds: Annotated[int, Field(ge=1)] | None = None
+    """Most seeds, 7 or more; the number of `seeds` when left out. Beyond the list of `seeds` it counts on."""
+    block: Annotated[int, Field(ge=1)] | None = None
+    """Seeds between two looks; when left out 4, or as many as keep every job busy."""
+    test: Literal["symmetric", "betting"] = "symmetric"
+    """`symmetric`: differences between arms are as likely up as down when there is no effect. `betting` needs only
+    `analysis.bounds`, and more seeds."""
+    futility: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Stop undecided when the chance to decide within `max_seeds`, foreseen from the pairs so far, falls below this."""
 
 
 class Experiment(Section):
@@ -214,6 +277,7 @@ class Experiment(Section):
     concurrency: list[Concurrency] = []
     budget: Budget = Budget()
     analysis: Analysis = Analysis()
+    sequential: Sequential | None = None
 
     @field_validator("matrix", mode="before")
     @classmethod
@@ -229,16 +293,26 @@ class Experiment(Section):
                 raise ValueError(f"{key} has no values, so the product is empty")
         return value
 
-    @model_validator(mode="after")
-    def _task_keys_are_axes(self) -> Experiment:
-        for key in self.task_keys:
-            if key not in self.matrix:
-                raise ValueError(f"task_keys names {key!r}, which is not a key of [matrix]")
-        return self
+    @field_validator("name")
+    @classmethod
+    def _not_latest(cls, value: str) -> str:
+        if value == "latest":
+            raise ValueError("'latest' means the newest experiment; choose another name")
+        return value
+
+    @field_validator("task_keys")
+    @classmethod
+    def _task_keys_are_axes(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        for key in value:
+            if key not in info.data.get("matrix", value):
+                raise ValueError(f"{key!r} is not a key of [matrix]")
+        return value
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted keys."""
+    if not prefix and dict not in map(type, tree.values()):
+        return dict(tree)
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"

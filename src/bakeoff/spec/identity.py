@@ -4,63 +4,101 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 DIGEST_LENGTH = 12
+NOT_CONTENT = frozenset({".git", "__pycache__"})
+"""Directories inside a task that say nothing about what the task is."""
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9\-_.+=]")
 
 
 def canonical_json(value: Any) -> str:
-    """Compact, key-sorted, ASCII JSON: equal values give equal text on every machine."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    """Compact, key-sorted, ASCII JSON: equal values give equal text on every machine. NaN and infinities have names."""
+    return _ENCODER.encode(value)
 
 
 def slug(text: str, limit: int = 48) -> str:
     """`text` as part of a file name: anything but letters, digits and `-_.+=` becomes `_`."""
-    clean = re.sub(r"[^A-Za-z0-9\-_.+=]", "_", text).strip("_.") or "_"
+    clean = _NOT_IN_NAMES.sub("_", text).strip("_.").lstrip("-_.") or "_"
     return clean[:limit]
 
 
 class RunIds:
-    """Run ids of one cell: everything but seed and rollout is serialised once, so 100,000 ids are quick."""
+    """Run ids of one cell: everything but seed and rollout is serialised and hashed once, so 100,000 ids are quick.
+
+    The digest is that of the canonical JSON of `{arm, flags, params, rollout, seed, task, workload}`, in this order;
+    `flags` only where there are any, and `task` with its content's digest where it has content.
+    """
+
+    __slots__ = ("_arm", "_head", "_prefix", "_tail", "_task")
 
     def __init__(
-        self, *, workload: str, revision: str, arm: str, task: str, task_digest: str | None, params: Mapping[str, Any]
+        self,
+        *,
+        workload: str,
+        revision: str,
+        arm: str,
+        task: str,
+        task_digest: str | None,
+        params: Mapping[str, Any],
+        flags: Sequence[str] = (),
     ) -> None:
-        identity = {
-            "arm": arm,
-            "params": params,
-            "rollout": 0,
-            "seed": 0,
-            "task": task_digest or task,
-            "workload": [workload, revision],
-        }
-        # Keys are sorted, so rollout and seed are neighbours and the text splits around them.
-        head, tail = canonical_json(identity).rsplit('"rollout":0,"seed":0,', 1)
-        self._head = hashlib.sha256(head.encode())
-        self._tail = tail.encode()
-        self._prefix = slug(arm) if task == "default" else f"{slug(arm)}__{slug(task)}"
+        more = f'"flags":{canonical_json(list(flags))},' if flags else ""
+        self._head = hashlib.sha256(f'{{"arm":{canonical_json(arm)},{more}"params":{canonical_json(params)},'.encode())
+        self._tail = _tail(workload, revision, task, task_digest)
+        self._arm, self._task = arm, task
+        self._prefix: str | None = None
 
     def digest(self, seed: int, rollout: int) -> str:
         digest = self._head.copy()
-        digest.update(b'"rollout":%d,"seed":%d,' % (rollout, seed))
-        digest.update(self._tail)
+        digest.update(b'"rollout":%d,"seed":%d,%b' % (rollout, seed, self._tail))
         return digest.hexdigest()[:DIGEST_LENGTH]
 
     def run_id(self, seed: int, rollout: int) -> str:
-        middle = f"__s{seed}__r{rollout}__" if rollout else f"__s{seed}__"
-        return self._prefix + middle + self.digest(seed, rollout)
+        if self._prefix is None:
+            self._prefix = slug(self._arm) if self._task == "default" else f"{slug(self._arm)}__{slug(self._task)}"
+        digest = self.digest(seed, rollout)
+        return f"{self._prefix}__s{seed}__r{rollout}__{digest}" if rollout else f"{self._prefix}__s{seed}__{digest}"
+
+    __call__ = run_id
+
+
+@lru_cache(maxsize=64)
+def _tail(workload: str, revision: str, task: str, task_digest: str | None) -> bytes:
+    named = task if task_digest is None else [task, task_digest]
+    return f'"task":{canonical_json(named)},"workload":{canonical_json([workload, revision])}}}'.encode()
 
 
 def directory_digest(path: Path) -> str:
     """Digest of a file or directory by content: relative names, executable bits and bytes; no times, no owners."""
     digest = hashlib.sha256()
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and ".git" not in p.parts)
-    for file in files:
-        name = "" if file == path else file.relative_to(path).as_posix()
-        executable = "x" if file.stat().st_mode & 0o100 else "-"
-        content = hashlib.sha256(file.read_bytes()).hexdigest()
-        digest.update(f"{name}\0{executable}\0{content}\n".encode())
+    for name, file in sorted(_content(path)):
+        if file.is_symlink() and not file.is_file():
+            kind, content = "l", hashlib.sha256(os.fsencode(os.readlink(file))).hexdigest()
+        else:
+            kind = "x" if file.stat().st_mode & 0o100 else "-"
+            with file.open("rb") as opened:
+                content = hashlib.file_digest(opened, "sha256").hexdigest()
+        digest.update(name + f"\0{kind}\0{content}\n".encode())
     return digest.hexdigest()
+
+
+def _content(path: Path) -> Iterator[tuple[bytes, Path]]:
+    """Files below `path` by their relative name; links to directories count as links and are not followed."""
+    if not path.is_dir():
+        yield b"", path
+        return
+    for folder, folders, files in os.walk(path):
+        folders[:] = [name for name in folders if name not in NOT_CONTENT]
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in (*files, *links):
+            file = Path(folder, name)
+            if file.is_file() or file.is_symlink():  # sockets and pipes have no content
+                yield os.fsencode(file.relative_to(path).as_posix()), file

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError
+from bakeoff.spec import formats
 from bakeoff.spec import variables as env
 from bakeoff.spec.dialects import sweep, tasks
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import Experiment
-from bakeoff.spec.locate import KeyPath, find_line
+from bakeoff.spec.locate import find_line
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.problems import problems
-
-_SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
@@ -34,48 +32,33 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
         if sweep.recognises(tree):
             return sweep.plan(tree, path)
         if tasks.recognises(tree):
-            return tasks.plan(_fill_in(tree, text, path), path)
-        return expand(validate(_fill_in(tree, text, path), text, path), base=base)
+            return tasks.plan(_fill_in(tree), path)
+        return expand(validate(_fill_in(tree), text, path), base=base)
     except SpecError as error:
         located = [_with_line(problem, text, path) for problem in error.problems]
         raise SpecError(located, path) from error
 
 
 def read_text(path: Path) -> str:
-    if path.suffix.lower() not in _SUFFIXES:
-        raise UsageError(f"{path}: an experiment file ends in {', '.join(_SUFFIXES)}")
     try:
-        return path.read_text(encoding="utf-8")
+        if path.suffix.lower() not in formats.SUFFIXES and not path.is_dir():
+            raise UsageError(f"{path}: an experiment file ends in {', '.join(formats.SUFFIXES)}")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1)
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""
         raise UsageError(f"{path}: no such file{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8 text ({error.reason})"
+        raise UsageError(f"{path}: cannot be read: {reason}") from error
 
 
 def parse(text: str, path: Path) -> dict[str, Any]:
     """The file as nested tables; syntax errors name the line."""
     try:
-        match path.suffix.lower():
-            case ".toml":
-                tree = tomllib.loads(text)
-            case ".json":
-                tree = json.loads(text)
-            case _:
-                import yaml
-
-                tree = yaml.safe_load(text)
-    except json.JSONDecodeError as error:
-        raise SpecError([Problem("", f"not valid JSON: {error.msg}", line=error.lineno)], path) from error
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError([Problem("", f"not valid TOML: {error}")], path) from error
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] != "yaml":
-            raise
-        mark = getattr(error, "problem_mark", None)
-        message = f"not valid YAML: {getattr(error, 'problem', error)}"
-        raise SpecError([Problem("", message, line=mark.line + 1 if mark else None)], path) from error
+        tree = formats.read(text, path.suffix.lower())
+    except formats.NotReadable as error:
+        raise SpecError([Problem("", str(error), line=error.line)], path) from error
     if not isinstance(tree, dict):
         raise SpecError([Problem("", "an experiment file is a table of keys and values")], path)
     return tree
@@ -93,36 +76,49 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     *parents, last = key.strip().split(".")
     here: Any = tree
     for part in parents:
-        here = _entry(here, part, override) if isinstance(here, list) else here.setdefault(part, {})
+        here = here[_entry(here, part, override)] if isinstance(here, list) else here.setdefault(part, {})
         if not isinstance(here, dict | list):
             raise UsageError(f"--set {override!r}: {part!r} is not a table")
-    if isinstance(here, list):
-        raise UsageError(f"--set {override!r}: name a key of the entry {last!r}")
-    here[last] = parsed
+    here[_entry(here, last, override) if isinstance(here, list) else last] = parsed
 
 
-def _entry(entries: list[Any], part: str, override: str) -> Any:
-    for entry in entries:
-        if isinstance(entry, dict) and entry.get("name") == part:
-            return entry
+def _entry(entries: list[Any], part: str, override: str) -> int:
+    """Which entry of a list `part` means."""
+    names = [str(entry.get("name", "")) if isinstance(entry, dict) else "" for entry in entries]
+    if part in names:
+        return names.index(part)
     if part.isdigit() and int(part) < len(entries):
-        return entries[int(part)]
-    names = [entry["name"] for entry in entries if isinstance(entry, dict) and "name" in entry]
-    raise UsageError(f"--set {override!r}: no entry called {part!r}; there are {', '.join(names) or len(entries)}")
+        return int(part)
+    there = ", ".join(name for name in names if name) or f"{len(entries)} without names, counted from 0"
+    raise UsageError(f"--set {override!r}: no entry called {part!r}; there are {there}")
 
 
-def _fill_in(tree: dict[str, Any], text: str, path: Path) -> dict[str, Any]:
-    """`${VAR}` everywhere except in `env`, which keeps names so that no secret is stored."""
+def _fill_in(tree: dict[str, Any]) -> dict[str, Any]:
+    """`${VAR}` everywhere except in environment variables, which keep names so that no secret is stored."""
     known = env.variables()
-    filled = {}
-    for key, value in tree.items():
-        try:
-            filled[key] = value if key == "env" else env.expand_tree(value, known)
-        except env.MissingVariable as missing:
-            name = missing.args[0]
-            fix = f"export {name}=..., put it into .env, or write ${{{name}:-default}}"
-            raise SpecError([Problem(key, f"${{{name}}} is not set", fix)], path) from missing
+    missing: list[Problem] = []
+    filled = {key: value if key == "env" else _filled(value, key, known, missing) for key, value in tree.items()}
+    if missing:
+        raise SpecError(missing)
     return filled
+
+
+def _filled(value: Any, key: str, known: Mapping[str, str], missing: list[Problem]) -> Any:
+    if isinstance(value, dict):
+        keep = "environment_variables" if key.startswith("tasks.") else None
+        return {
+            name: item if name == keep else _filled(item, f"{key}.{name}", known, missing)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_filled(item, f"{key}.{number}", known, missing) for number, item in enumerate(value)]
+    try:
+        return env.expand(value, known) if isinstance(value, str) and "$" in value else value
+    except env.MissingVariable as error:
+        name = error.args[0]
+        fix = f"export {name}=..., put it into .env, or write ${{{name}:-default}}"
+        missing.append(Problem(key, f"${{{name}}} is not set", fix))
+        return value
 
 
 def validate(tree: dict[str, Any], text: str, path: Path | None) -> Experiment:
@@ -131,13 +127,11 @@ def validate(tree: dict[str, Any], text: str, path: Path | None) -> Experiment:
     try:
         return Experiment.model_validate(tree)
     except ValidationError as error:
-        raise SpecError(problems(error, Experiment), path) from error
+        raise SpecError(problems(error, Experiment, given=tree), path) from error
 
 
 def _with_line(problem: Problem, text: str, path: Path) -> Problem:
     if problem.line is not None or not problem.key:
         return problem
-    key: KeyPath = tuple(int(part) if part.isdigit() else part for part in problem.key.split("."))
-    return Problem(problem.key, problem.message, problem.fix, find_line(text, path.suffix.lower(), key))
-
-
+    line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
+    return Problem(problem.key, problem.message, problem.fix, line)

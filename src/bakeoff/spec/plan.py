@@ -33,6 +33,30 @@ class Task:
     digest: str | None = None
 
 
+class Lazy(Mapping[str, Any]):
+    """A cell's table that is put together when it is first looked at: a hundred thousand cells are made quickly."""
+
+    __slots__ = ("_arm", "_found", "_make", "_task")
+
+    def __init__(self, make: Callable[[Arm, Task], dict[str, Any]], arm: Arm, task: Task) -> None:
+        self._make, self._arm, self._task = make, arm, task
+        self._found: dict[str, Any] | None = None
+
+    def _all(self) -> dict[str, Any]:
+        if self._found is None:
+            self._found = self._make(self._arm, self._task)
+        return self._found
+
+    def __getitem__(self, key: str) -> Any:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One arm on one task. `params` are complete and validated; `identity` are those that differ from defaults."""
@@ -72,20 +96,24 @@ class Plan:
     """What the user should know before running."""
 
     def __iter__(self) -> Iterator[RunSpec]:
-        position = 0
-        most = max((cell.rollouts for cell in self.cells), default=0)
-        for seed in self.experiment.seeds:
-            for rollout in range(most):
-                for cell in self.cells:
-                    if rollout >= cell.rollouts or (self.keep and not self.keep(facts(cell, seed, rollout))):
-                        continue
-                    yield RunSpec(position, cell.run_id(seed, rollout), cell, seed, rollout)
-                    position += 1
+        for position, (cell, seed, rollout) in enumerate(self._kept()):
+            yield RunSpec(position, cell.run_id(seed, rollout), cell, seed, rollout)
 
     def __len__(self) -> int:
         if self.keep is None:
             return len(self.experiment.seeds) * sum(cell.rollouts for cell in self.cells)
-        return sum(1 for _ in self)
+        return sum(1 for _ in self._kept())
+
+    def _kept(self) -> Iterator[tuple[Cell, int, int]]:
+        most = max((cell.rollouts for cell in self.cells), default=0)
+        keep = self.keep
+        # What a rule can ask is the same for all runs of a cell, but for seed and rollout.
+        known = [facts(cell, 0, 0) for cell in self.cells] if keep is not None else [{}] * len(self.cells)
+        for seed in self.experiment.seeds:
+            for rollout in range(most):
+                for cell, given in zip(self.cells, known, strict=True):
+                    if rollout < cell.rollouts and (keep is None or keep({**given, "seed": seed, "rollout": rollout})):
+                        yield cell, seed, rollout
 
     @property
     def arms(self) -> list[Arm]:
@@ -94,6 +122,15 @@ class Plan:
     @property
     def tasks(self) -> list[Task]:
         return list({cell.task.name: cell.task for cell in self.cells}.values())
+
+    @property
+    def names(self) -> set[str]:
+        """Every name that rules and `--only` can ask for."""
+        found: set[str] = {"arm", "task", "ablation", "seed", "rollout"}
+        for cell in self.cells:
+            if not found.issuperset(cell.params) or any(isinstance(value, dict) for value in cell.params.values()):
+                found.update(facts(cell, 0, 0))
+        return found
 
 
 def facts(cell: Cell, seed: int, rollout: int) -> dict[str, Any]:

@@ -31,10 +31,12 @@ def workload(kind: str) -> Workload | CommandWorkload:
         raise UsageError(f"no workload called {kind!r}; {hint}")
     try:
         found = entry.load()()
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         raise UsageError(f"workload {kind!r} ({entry.value}) cannot be imported: {error}") from error
     if not isinstance(found, Workload | CommandWorkload):
-        raise UsageError(f"{entry.value} is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`")
+        raise UsageError(
+            f"{entry.value} is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`"
+        )
     return found
 
 

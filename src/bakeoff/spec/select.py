@@ -1,6 +1,7 @@
-"""Which runs are meant: `{policy = "full", seed = [1, 2]}` or `policy == 'full' and seed < 3`.
+"""Which runs are meant: `{policy = "full", seed = [1, 2]}`, `arm=full*`, or `policy == 'full' and seed < 3`.
 
 Expressions are parsed with `ast` and evaluated by the few lines below; nothing is ever passed to `eval`.
+`name=value` is rewritten to `'name' @ 'value'` first, which no other part of the language uses.
 """
 
 from __future__ import annotations
@@ -9,87 +10,141 @@ import ast
 import difflib
 import fnmatch
 import operator
-from collections.abc import Callable, Mapping
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from bakeoff.errors import UsageError
+from bakeoff.spec.experiment import flatten
 
 Facts = Mapping[str, Any]
 Test = Callable[[Facts], bool]
 
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda item, group: item in group,
-    ast.NotIn: lambda item, group: item not in group,
-}
 HELP = "write arm=full, seed<5, policy in ['a', 'b'], joined by and / or / not"
 
 
-def rule(text_or_table: str | Mapping[str, Any]) -> Test:
-    """A rule from a file: a table of values to match, or an expression."""
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """A run that lacks the value is neither below nor above anything."""
+    return lambda left, right: left is not None and right is not None and compare(left, right)
+
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: _ordered(operator.lt),
+    ast.LtE: _ordered(operator.le),
+    ast.Gt: _ordered(operator.gt),
+    ast.GtE: _ordered(operator.ge),
+    ast.In: lambda item, group: item in group,
+    ast.NotIn: lambda item, group: item not in group,
+}
+_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+_ALLOWED = (
+    ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Name, ast.Attribute, ast.Load,
+    ast.Constant, ast.List, ast.Tuple, ast.cmpop, ast.BinOp, ast.MatMult,
+)  # fmt: skip
+_KEY = r"[A-Za-z_][\w.\-]*"
+_ALONE = re.compile(rf"\s*({_KEY})\s*=(?!=)\s*([^=<>'\"()]*?)\s*")
+_SHORTHAND = re.compile(
+    rf"""(?P<text>'[^']*'|"[^"]*")|(?P<key>{_KEY})\s*=(?!=)\s*(?P<value>'[^']*'|"[^"]*"|[^\s=<>'"()]+)"""
+)
+
+
+def rule(text_or_table: str | Mapping[str, Any], known: Collection[str] | None = None) -> Test:
+    """A rule from a file: a table of values to match, or an expression. `known` as for `expression`."""
     if isinstance(text_or_table, str):
-        return expression(text_or_table)
-    wanted = dict(text_or_table)
-    return lambda facts: all(_matches(_lookup(facts, key), value) for key, value in wanted.items())
+        return expression(text_or_table, known)
+    wanted = flatten(dict(text_or_table))
+    return _telling(
+        lambda facts: all(_matches(facts.get(key), value) for key, value in wanted.items()), list(wanted), known
+    )
 
 
-def expression(text: str) -> Test:
-    """A rule from text. `name=value` with a bare word (globs allowed) is short for a comparison."""
-    short = _shorthand(text)
-    if short is not None:
-        return short
+def expression(text: str, known: Collection[str] | None = None) -> Test:
+    """A rule from text. `name=value` with bare words (globs allowed, several with commas) is short for a comparison.
+
+    `known` are the names that any run of the plan has: another one is an error at once, and a run without one of
+    them has `None` there. Without `known` every run must have every name.
+    """
+    tree = _parse(text)
+    return _telling(lambda facts: bool(_evaluate(tree, facts)), sorted(_names(tree)), known)
+
+
+def names(text_or_table: str | Mapping[str, Any]) -> set[str]:
+    """Which facts a rule asks for."""
+    return _names(_parse(text_or_table)) if isinstance(text_or_table, str) else set(flatten(dict(text_or_table)))
+
+
+def _telling(test: Test, asked: list[str], known: Collection[str] | None) -> Test:
+    if known is not None:
+        _check_known(asked, known)
+        return test
+
+    def checked(facts: Facts) -> bool:
+        _check_known(asked, facts)
+        return test(facts)
+
+    return checked
+
+
+def _check_known(asked: Iterable[str], known: Collection[str]) -> None:
+    for name in asked:
+        if name not in known:
+            close = difflib.get_close_matches(name, list(known), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+            raise UsageError(f"no run has {name!r}; {hint}")
+
+
+def _parse(text: str) -> ast.expr:
+    alone = _ALONE.fullmatch(text)
+    if alone and not re.search(r"\s(and|or)\s", alone[2]):
+        return ast.BinOp(ast.Constant(alone[1]), ast.MatMult(), ast.Constant(alone[2]))
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise UsageError(f"cannot read the expression {text!r}: {error.msg}; {HELP}") from error
-    _check(tree, text)
-    return lambda facts: bool(_evaluate(tree, facts))
-
-
-def _shorthand(text: str) -> Test | None:
-    """`key=value[,value...]` with nothing quoted: values compare as text, globs count."""
-    key, equals, value = text.partition("=")
-    key = key.strip()
-    plain = key.replace(".", "_").replace("-", "_").isidentifier() and not set(value) & set("=<>'\"()")
-    if not equals or not plain or " and " in value or " or " in value:
-        return None
-    wanted = [part.strip() for part in value.split(",")]
-    return lambda facts: any(fnmatch.fnmatchcase(_as_text(_lookup(facts, key)), part) for part in wanted)
-
-
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _matches(actual: Any, wanted: Any) -> bool:
-    if isinstance(wanted, list):
-        return any(_matches(actual, one) for one in wanted)
-    if isinstance(wanted, str) and isinstance(actual, str):
-        return fnmatch.fnmatchcase(actual, wanted)
-    return bool(actual == wanted)
-
-
-def _lookup(facts: Facts, key: str) -> Any:
-    if key in facts:
-        return facts[key]
-    close = difflib.get_close_matches(key, list(facts), n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(facts))}"
-    raise UsageError(f"no run has {key!r}; {hint}")
-
-
-def _check(tree: ast.expr, text: str) -> None:
-    allowed = (
-        ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Name, ast.Attribute, ast.Load,
-        ast.Constant, ast.List, ast.Tuple, ast.cmpop,
-    )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a strange escape in a string is the user's business
+            tree = ast.parse(_SHORTHAND.sub(_longhand, text).strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = getattr(error, "msg", None) or str(error) or "too deeply nested"
+        raise UsageError(f"cannot read the expression {text!r}: {reason}; {HELP}") from error
     for node in ast.walk(tree):
-        if not isinstance(node, allowed) or isinstance(node, ast.Is | ast.IsNot):
+        if not _harmless(node):
             raise UsageError(f"{type(node).__name__} is not allowed in the expression {text!r}; {HELP}")
+    return tree
+
+
+def _longhand(match: re.Match[str]) -> str:
+    if match["key"] is None:
+        return match[0]
+    key, value = match["key"], match["value"]
+    quoted = value if value[0] in "'\"" else repr(value)
+    return f"{key!r} @ {quoted}"
+
+
+def _harmless(node: ast.AST) -> bool:
+    if not isinstance(node, _ALLOWED) or isinstance(node, ast.Is | ast.IsNot):
+        return False
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return all(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in (left, right))
+        case ast.Attribute(value=value, attr=name):
+            return isinstance(value, ast.Name | ast.Attribute) and not name.startswith("__")
+        case ast.Name(id=name):
+            return not name.startswith("__")
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return isinstance(operand, ast.Constant) and type(operand.value) in (int, float)
+    return True
+
+
+def _names(node: ast.expr) -> set[str]:
+    match node:
+        case ast.Attribute():
+            return {ast.unparse(node)}
+        case ast.Name(id=name):
+            return set() if name in _WORDS else {name}
+        case ast.BinOp(left=ast.Constant(value=str(name))):
+            return {name}
+    return {name for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr) for name in _names(child)}
 
 
 def _evaluate(node: ast.expr, facts: Facts) -> Any:
@@ -97,9 +152,11 @@ def _evaluate(node: ast.expr, facts: Facts) -> Any:
         case ast.Constant(value=value):
             return value
         case ast.Name(id=name):
-            return {"true": True, "false": False}.get(name) if name in ("true", "false") else _lookup(facts, name)
+            return _WORDS[name] if name in _WORDS else facts.get(name)
         case ast.Attribute():
-            return _lookup(facts, ast.unparse(node))
+            return facts.get(ast.unparse(node))
+        case ast.BinOp(left=ast.Constant(value=str(name)), right=ast.Constant(value=str(wanted))):
+            return any(_same_text(facts.get(name), part.strip()) for part in wanted.split(","))
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_evaluate(item, facts) for item in items]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -110,16 +167,42 @@ def _evaluate(node: ast.expr, facts: Facts) -> Any:
             return all(_evaluate(value, facts) for value in values)
         case ast.BoolOp(op=ast.Or(), values=values):
             return any(_evaluate(value, facts) for value in values)
-        case ast.Compare(left=left, ops=ops, comparators=others):
-            value = _evaluate(left, facts)
-            for op, other in zip(ops, others, strict=True):
-                following = _evaluate(other, facts)
-                try:
-                    holds = _COMPARE[type(op)](value, following)
-                except TypeError as error:
-                    raise UsageError(f"cannot compare in {ast.unparse(node)!r}: {error}") from error
-                if not holds:
-                    return False
-                value = following
-            return True
+        case ast.Compare():
+            return _compare(node, facts)
     raise UsageError(f"cannot evaluate {ast.unparse(node)!r}; {HELP}")
+
+
+def _compare(node: ast.Compare, facts: Facts) -> bool:
+    value = _evaluate(node.left, facts)
+    for op, other in zip(node.ops, node.comparators, strict=True):
+        following = _evaluate(other, facts)
+        try:
+            holds = _COMPARE[type(op)](value, following)
+        except TypeError as error:
+            raise UsageError(f"cannot compare in {ast.unparse(node)!r}: {error}") from error
+        if not holds:
+            return False
+        value = following
+    return True
+
+
+def _matches(actual: Any, wanted: Any) -> bool:
+    """A value in a table: text may be a glob, a list means any of its values."""
+    if isinstance(wanted, list):
+        return actual == wanted or any(_matches(actual, one) for one in wanted)
+    if isinstance(wanted, str) and isinstance(actual, str):
+        return actual == wanted or fnmatch.fnmatchcase(actual, wanted)
+    return bool(actual == wanted)
+
+
+def _same_text(value: Any, wanted: str) -> bool:
+    """`lr=1e-3` means the number however it is written; `routing=true` the boolean; anything else is a glob."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower() == wanted.lower()
+    if isinstance(value, int | float):
+        try:
+            if value == float(wanted):
+                return True
+        except ValueError:
+            pass
+    return str(value) == wanted or fnmatch.fnmatchcase(str(value), wanted)

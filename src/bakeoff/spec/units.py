@@ -27,6 +27,11 @@ def parse_duration(value: Any) -> float:
     return seconds
 
 
+def parse_pause(value: Any) -> float:
+    """Seconds, of which there may be none."""
+    return 0.0 if value in (0, "0") and not isinstance(value, bool) else parse_duration(value)
+
+
 def parse_size(value: Any) -> int:
     """Bytes."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -42,4 +47,5 @@ def parse_size(value: Any) -> int:
 
 
 Duration = Annotated[float, BeforeValidator(parse_duration)]
+Pause = Annotated[float, BeforeValidator(parse_pause)]
 Size = Annotated[int, BeforeValidator(parse_size)]

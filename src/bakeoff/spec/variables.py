@@ -10,6 +10,11 @@ from typing import Any
 
 _REFERENCE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
+_LINE = re.compile(
+    r"""\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*"""
+    r"""(?:'(?P<single>[^']*)'\s*(?:\#.*)?$|"(?P<double>[^"]*)"\s*(?:\#.*)?$|(?P<bare>.*))"""
+)
+
 
 class MissingVariable(KeyError):
     """A `${VAR}` that is set nowhere and has no default."""
@@ -22,9 +27,9 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         name, default = match[1], match[2]
         if name is None:
             return "$"
-        if name in variables:
+        if variables.get(name) or (name in variables and default is None):
             return variables[name]
-        if default is not None:
+        if default is not None:  # as in a shell, an empty variable counts as not set here
             return default
         raise MissingVariable(name)
 
@@ -48,7 +53,7 @@ def variables(start: Path | None = None) -> dict[str, str]:
     for folder in (directory, *directory.parents):
         file = folder / ".env"
         if file.is_file():
-            return {**read_env_file(file.read_text()), **os.environ}
+            return {**read_env_file(file.read_text(encoding="utf-8", errors="replace")), **os.environ}
     return dict(os.environ)
 
 
@@ -56,13 +61,8 @@ def read_env_file(text: str) -> dict[str, str]:
     """`NAME=value` lines; `export`, quotes and comments as shells have them."""
     found: dict[str, str] = {}
     for line in text.splitlines():
-        match = re.match(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$", line)
-        if match is None:
-            continue
-        value = match[2]
-        if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
-            value = value[1:-1]
-        else:
-            value = value.split(" #", 1)[0].rstrip()
-        found[match[1]] = value
+        match = _LINE.match(line)
+        if match is not None:
+            quoted = match["single"] if match["single"] is not None else match["double"]
+            found[match["name"]] = quoted if quoted is not None else re.sub(r"(^|\s+)#.*", "", match["bare"]).rstrip()
     return found

@@ -123,3 +123,10 @@ class CommandWorkload(Protocol):
     def command(self, params: Any, ctx: RunFacts) -> Command: ...
 
     def outcome(self, params: Any, ctx: RunFacts, exit: Exit) -> Outcome: ...
+
+
+@runtime_checkable
+class Equivalent(Protocol):
+    """An in-process workload that knows the command line for the same run. Records and people are told of it."""
+
+    def equivalent(self, params: Any, ctx: RunFacts) -> Command: ...

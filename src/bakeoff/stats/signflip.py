@@ -9,10 +9,12 @@ an interval is a pair of order statistics. Ties count half, the identity counts 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bakeoff.stats.interval import Interval
 from bakeoff.stats.vectors import Array, Seed, exponent, generator, probability, vector
@@ -23,6 +25,8 @@ EXACT_COUNT_UNITS = 40
 """Up to here `exact_tails` counts all 2^N subsets without holding them."""
 DRAWS = 99_999
 """Random subsets above EXACT_UNITS; with the identity they make a round 100,000."""
+REMEMBERED = 256
+"""Units up to which the random subsets of a seed are kept for the next call (3 MB at most)."""
 TIE = 1e-9
 """Two means closer than this times max|d| are one: float noise must not decide a tie."""
 
@@ -48,7 +52,7 @@ class SignFlip:
         if self.exact:
             means, identities = _all_subset_means(scaled), 1
         else:
-            means, identities = _random_subset_means(scaled, generator(seed))
+            means, identities = _random_subset_means(scaled, seed)
         self._means = -means[::-1] if mirrored else means
         self._below_all = identities
         self._total = means.size + identities
@@ -170,13 +174,21 @@ def _canonical(d: Array) -> tuple[Array, bool]:
 
 def _all_subset_means(d: Array) -> Array:
     """Sorted means of the 2^n - 1 non-empty subsets of d."""
-    sums, sizes = np.zeros(1), np.zeros(1)
-    for value in d:
-        sums = np.concatenate((sums, sums + value))
-        sizes = np.concatenate((sizes, sizes + 1.0))
-    means: Array = sums[1:] / sizes[1:]
+    sums = np.zeros(2**d.size)
+    for k, value in enumerate(d):
+        np.add(sums[: 2**k], value, out=sums[2**k : 2 ** (k + 1)])
+    means: Array = sums[1:] / _subset_sizes(d.size)[1:]
     means.sort()
     return means
+
+
+@lru_cache(maxsize=4)
+def _subset_sizes(n: int) -> NDArray[np.uint8]:
+    """How many of n units each subset holds, in the order of `_all_subset_means`: a family asks again and again."""
+    sizes = np.zeros(1, dtype=np.uint8)
+    for _ in range(n):
+        sizes = np.concatenate((sizes, sizes + np.uint8(1)))
+    return sizes
 
 
 def _sorted_subset_sums(d: Array) -> Array:
@@ -188,23 +200,34 @@ def _sorted_subset_sums(d: Array) -> Array:
     return sums
 
 
-def _random_subset_means(d: Array, rng: np.random.Generator) -> tuple[Array, int]:
+def _random_subset_means(d: Array, seed: Seed) -> tuple[Array, int]:
     """Sorted means of DRAWS random subsets; the second value counts the identity and every empty draw.
 
     Eight units share one random byte, which picks the sum of its subset from a table of 256: an eighth of the
     lookups, and no (draws x units) matrix.
     """
-    sums, sizes = np.zeros(DRAWS), np.zeros(DRAWS)
-    for start in range(0, d.size, 8):
-        block = d[start : start + 8]
-        table, size_table = np.zeros(1), np.zeros(1)
-        for value in block:
+    remembered = isinstance(seed, int) and d.size <= REMEMBERED
+    picks = _remembered_picks(d.size, seed) if remembered else _random_picks(d.size, generator(seed))
+    sums, sizes = np.zeros(DRAWS), np.zeros(DRAWS, dtype=np.int32)
+    for start, pick in zip(range(0, d.size, 8), picks, strict=True):
+        table = np.zeros(1)
+        for value in d[start : start + 8]:
             table = np.concatenate((table, table + value))
-            size_table = np.concatenate((size_table, size_table + 1.0))
-        picks = rng.integers(0, 2**block.size, DRAWS, dtype=np.uint16)
-        sums += table.take(picks)
-        sizes += size_table.take(picks)
-    drawn = sizes > 0.0
+        sums += table.take(pick)
+        sizes += _subset_sizes(min(8, d.size - start)).take(pick)
+    drawn = sizes > 0
     means: Array = sums[drawn] / sizes[drawn]
     means.sort()
     return means, 1 + int(DRAWS - drawn.sum())
+
+
+def _random_picks(n: int, rng: np.random.Generator) -> Iterator[NDArray[np.uint8]]:
+    """DRAWS random subsets of n units, eight units at a time."""
+    for start in range(0, n, 8):
+        yield rng.integers(0, 2 ** min(8, n - start), DRAWS, dtype=np.uint16).astype(np.uint8)
+
+
+@lru_cache(maxsize=2)
+def _remembered_picks(n: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
+    """The subsets of a seed depend on the number of units alone, and a family asks again and again."""
+    return tuple(_random_picks(n, generator(seed)))

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import os
 import re
-import shlex
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bakeoff.spec.experiment import flatten
-from bakeoff.spec.workload import Command, Exit, Outcome, RunFacts, Scalar
+from bakeoff.spec.workload import Command, Exit, Outcome, RunFacts
+from bakeoff.workloads.metrics import AUTO, TAIL, Source, as_number, read_metrics
+from bakeoff.workloads.template import Argument, as_flags, as_text, fill, fill_argv, fill_shell, placeholders
 
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.]*)\}")
-_CONTEXT = ("seed", "rollout", "arm", "task", "run_id", "dir", "out")
-AUTO = ("metrics.json", "out/metrics.json", "out/summary.csv", "stdout")
-TAIL = 65536
+__all__ = ["AUTO", "TAIL", "CommandParams", "CommandWorkload", "Source", "as_flags", "as_number", "as_text", "fill",
+           "placeholders", "read_metrics"]  # fmt: skip
 
-
-class Source(BaseModel):
-    """A CSV file with several rows: `name` says what each value is called, from the row's columns and `{column}`."""
-
-    model_config = ConfigDict(extra="forbid")
-    file: str
-    name: str
+CONTEXT = {
+    "seed": "BAKEOFF_SEED",
+    "rollout": "BAKEOFF_ROLLOUT",
+    "arm": "BAKEOFF_ARM",
+    "task": "BAKEOFF_TASK",
+    "run_id": "BAKEOFF_RUN_ID",
+    "dir": "BAKEOFF_RUN_DIR",
+    "out": "BAKEOFF_OUT_DIR",
+}
+"""What every template may name besides parameters, and the environment variable that every run finds it in."""
 
 
 class CommandParams(BaseModel):
     model_config = ConfigDict(extra="allow")
     settings: ClassVar[frozenset[str]] = frozenset({"command", "metrics", "cwd", "infra_exit_codes"})
 
-    command: list[str] | str
+    command: (
+        Annotated[list[Annotated[str, Field(min_length=1)] | int | float], Field(min_length=1)]
+        | Annotated[str, Field(pattern=r"\S")]
+    )
     """An argv as a list, or one string for the shell. `{name}` is a parameter, `{seed}`, `{arm}`, `{task}`,
     `{rollout}`, `{run_id}`, `{dir}` (the run's directory), `{out}` (its `out/`), or `{flags}` (all other parameters as
     `--name value`, then the arm's flags)."""
@@ -42,30 +43,44 @@ class CommandParams(BaseModel):
     """Files in the run's directory (`.json`, `.csv`, `.jsonl`), or `stdout` for its last JSON line."""
     cwd: str = "."
     """Where it runs, from the experiment file's directory."""
-    infra_exit_codes: list[int] = [75]
+    infra_exit_codes: tuple[int, ...] = (75,)
     """Exit codes that mean that the machine failed and not the arm; 75 is `EX_TEMPFAIL`."""
 
-    @field_validator("command")
-    @classmethod
-    def _not_empty(cls, value: list[str] | str) -> list[str] | str:
-        if not value or (isinstance(value, str) and not value.strip()):
-            raise ValueError("command is empty")
-        return value
-
     @model_validator(mode="after")
-    def _placeholders_are_known(self) -> CommandParams:
-        known = {*self.values(), *_CONTEXT, "flags"}
-        for name in sorted(placeholders(self.command) - known):
-            raise ValueError(f"command: {{{name}}} is not a parameter; known: {', '.join(sorted(known))}")
+    def _names_are_known(self) -> CommandParams:
+        command = self.command if isinstance(self.command, str) else tuple(self.command)
+        if problem := _problem(command, tuple(self.values())):
+            raise ValueError(problem)
         return self
 
     def values(self) -> dict[str, Any]:
-        return flatten(dict(self.model_extra or {}))
+        return flatten(self.__pydantic_extra__ or {})
 
 
-def placeholders(command: list[str] | str) -> set[str]:
-    text = command if isinstance(command, str) else "\0".join(command)
-    return {match[1] for match in _PLACEHOLDER.finditer(text) if match[1]}
+@lru_cache(maxsize=512)
+def _problem(command: tuple[Argument, ...] | str, names: tuple[str, ...]) -> str | None:
+    """What is wrong with a template and the parameters that it can name. Cells mostly differ in values only."""
+    for name in names:
+        if name in CONTEXT or name == "flags":
+            return f"{name} is no parameter: {{{name}}} has a meaning of its own in commands"
+    known = {*names, *CONTEXT, "flags"}
+    for name in sorted(placeholders(command) - known):
+        braces = f"write {{{{{name}}}}} for braces"
+        return f"command: {{{name}}} is not a parameter; known: {', '.join(sorted(known))}; {braces}"
+    if not isinstance(command, str):
+        for part in command:
+            if part != "{flags}" and "flags" in placeholders(str(part)):
+                return f"command: {{flags}} is several arguments, so it stands alone and not in {part!r}"
+    variables = [variable(name) for name in names]
+    for name, other in zip(names, variables, strict=True):
+        if variables.count(other) > 1:
+            return f"two parameters would be one environment variable, {other}; rename {name}"
+    return None
+
+
+def variable(name: str) -> str:
+    """The environment variable that carries a parameter."""
+    return f"BAKEOFF_PARAM_{re.sub(r'[^A-Z0-9_]', '_', name.upper())}"
 
 
 class CommandWorkload:
@@ -76,14 +91,31 @@ class CommandWorkload:
     def command(self, params: CommandParams, ctx: RunFacts) -> Command:
         used = placeholders(params.command)
         values = params.values()
-        known: dict[str, Any] = {**values, "seed": ctx.seed, "rollout": ctx.rollout, "arm": ctx.arm, "task": ctx.task, "run_id": ctx.run_id}
-        env = {f"BAKEOFF_PARAM_{re.sub(r'[^A-Z0-9_]', '_', key.upper())}": as_text(value) for key, value in values.items()}
-        places = {"dir": ctx.path, "out": ctx.path / "out"}
-        known |= places
-        flags = [*as_flags({k: v for k, v in values.items() if k not in used}), *ctx.flags]
-        argv = _argv(params.command, known, flags if "flags" in used else list(ctx.flags), "flags" in used)
-        needed = tuple(path for name, path in places.items() if name in used)
-        return Command(tuple(argv), ctx.base / params.cwd, env, needed)
+        known = {
+            **values,
+            "seed": ctx.seed,
+            "rollout": ctx.rollout,
+            "arm": ctx.arm,
+            "task": ctx.task,
+            "run_id": ctx.run_id,
+        }
+        if "dir" in used:
+            known["dir"] = ctx.directory
+        if "out" in used:
+            known["out"] = ctx.directory / "out"
+            known["out"].mkdir(parents=True, exist_ok=True)
+        others = (
+            as_flags({name: value for name, value in values.items() if name not in used}) if "flags" in used else []
+        )
+        flags = [*others, *ctx.flags]
+        env = {variable(name): as_text(value) for name, value in values.items() if value is not None}
+        if not isinstance(params.command, str):
+            template = params.command if "flags" in used or not flags else [*params.command, "{flags}"]
+            return Command(tuple(fill_argv(template, known, flags)), ctx.base / params.cwd, env)
+        text = params.command if "flags" in used or not flags else f"{params.command.rstrip()} {{flags}}"
+        names = {**{name: variable(name) for name in values}, **CONTEXT}
+        text, needed = fill_shell(text, known, flags, names)
+        return Command(("/bin/sh", "-c", text), ctx.base / params.cwd, {**env, **needed})
 
     def outcome(self, params: CommandParams, ctx: RunFacts, exit: Exit) -> Outcome:
         if exit.code in params.infra_exit_codes:
@@ -92,119 +124,3 @@ class CommandWorkload:
         if exit.code != 0:
             return Outcome(metrics, "failed", f"exit code {exit.code}")
         return Outcome(metrics, "failed" if problem else "succeeded", problem)
-
-
-def _argv(command: list[str] | str, known: Mapping[str, Any], flags: list[str], placed: bool) -> list[str]:
-    if isinstance(command, str):
-        text = fill(command, {k: shlex.quote(as_text(v)) for k, v in known.items()} | {"flags": shlex.join(flags)})
-        return ["/bin/sh", "-c", text if placed or not flags else f"{text} {shlex.join(flags)}"]
-    argv: list[str] = []
-    texts = {key: as_text(value) for key, value in known.items()}
-    for part in command:
-        argv += flags if part == "{flags}" else [fill(part, texts)]
-    return argv if placed else [*argv, *flags]
-
-
-def fill(template: str, values: Mapping[str, str]) -> str:
-    """`{name}` replaced where it is a known name; `{{` and `}}` are braces; any other brace stays as it is."""
-
-    def replace(match: re.Match[str]) -> str:
-        return match[0][0] if match[1] is None else values.get(match[1], match[0])
-
-    return _PLACEHOLDER.sub(replace, template)
-
-
-def as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return json.dumps(value) if isinstance(value, list | dict) else str(value)
-
-
-def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """`--name value` for each parameter; true is the bare flag, false and none are left out."""
-    flags: list[str] = []
-    for name, value in values.items():
-        if value is True:
-            flags.append(f"--{name}")
-        elif value is not None and value is not False:
-            flags += [f"--{name}", as_text(value)]
-    return flags
-
-
-def read_metrics(
-    sources: list[str | Source] | str, directory: Path, stdout: Path | None
-) -> tuple[dict[str, Scalar], str | None]:
-    """Metrics, and what is wrong with them: a file that was asked for by name has to be there."""
-    automatic = sources == "auto"
-    wanted: list[str | Source] = (list(AUTO) if directory.exists() else ["stdout"]) if automatic else [sources] if isinstance(sources, str) else sources
-    metrics: dict[str, Scalar] = {}
-    for source in wanted:
-        name = source if isinstance(source, str) else source.file
-        try:
-            if name == "stdout":
-                found = _last_json_line(stdout)
-            elif automatic and not os.path.exists(directory / name):
-                continue
-            else:
-                found = _read_file(directory / name, source)
-        except FileNotFoundError:
-            return metrics, f"{name}: the command wrote no such file"
-        except (ValueError, KeyError, OSError, csv.Error) as error:
-            return metrics, f"{name}: cannot be read: {error}"
-        if found is None and not automatic:
-            return metrics, f"{name}: no metrics in it"
-        metrics |= found or {}
-    return metrics, None
-
-
-def _read_file(path: Path, source: str | Source) -> dict[str, Scalar] | None:
-    text = path.read_text(errors="replace")
-    if path.suffix == ".csv":
-        rows = list(csv.DictReader(text.splitlines()))
-        if isinstance(source, Source):
-            return {
-                fill(source.name, {**row, "column": column}): as_number(value)
-                for row in rows
-                for column, value in row.items()
-                if f"{{{column}}}" not in source.name
-            }
-        return {key: as_number(value) for key, value in rows[-1].items()} if rows else None
-    if path.suffix == ".jsonl":
-        lines = [line for line in text.splitlines() if line.strip()]
-        return _table(json.loads(lines[-1])) if lines else None
-    return _table(json.loads(text))
-
-
-def _table(value: Any) -> dict[str, Scalar]:
-    if not isinstance(value, dict):
-        raise ValueError("a table of metrics was expected")
-    flat = flatten(value)
-    return {key: item for key, item in flat.items() if item is None or isinstance(item, bool | int | float | str)}
-
-
-def _last_json_line(stdout: Path | None) -> dict[str, Scalar] | None:
-    if stdout is None:
-        return None
-    with stdout.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - TAIL))
-        lines = file.read().decode(errors="replace").splitlines()
-    for line in reversed(lines):
-        line = line.strip()
-        if line.startswith("{") and line.endswith("}"):
-            try:
-                return _table(json.loads(line))
-            except ValueError:
-                continue
-    return None
-
-
-def as_number(text: str | None) -> Scalar:
-    if text is None or text == "":
-        return None
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

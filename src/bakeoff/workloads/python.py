@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from bakeoff.spec.workload import Outcome, RunContext
+from bakeoff.spec.experiment import flatten
+from bakeoff.spec.workload import Outcome, RunContext, Scalar
 
 
 class PythonParams(BaseModel):
@@ -49,26 +51,35 @@ def _function(name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
     found: Any = importlib.import_module(module)
     for part in path.split("."):
         found = getattr(found, part)
-    parameters = inspect.signature(found).parameters
+    try:
+        parameters = inspect.signature(found).parameters
+    except ValueError:  # some functions written in C do not say
+        return found, ()
     return found, tuple(name for name in ("ctx", "context", "seed") if name in parameters)
 
 
 def as_outcome(value: Any) -> Outcome:
-    """A table of metrics, one number (the metric `value`), an Outcome, or nothing."""
+    """A table of metrics (tables in it become dotted names), one number (the metric `value`), an Outcome, or nothing."""
     match value:
         case Outcome():
-            return value
+            return replace(value, metrics={name: _scalar(name, item) for name, item in value.metrics.items()})
         case None:
             return Outcome()
         case Mapping():
-            return Outcome({str(key): _scalar(key, item) for key, item in value.items()})
+            return Outcome({name: _scalar(name, item) for name, item in flatten(dict(value)).items()})
         case _:
             return Outcome({"value": _scalar("value", value)})
 
 
-def _scalar(name: Any, value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
+def _scalar(name: str, value: Any) -> Scalar:
     if hasattr(value, "item"):  # numpy and torch scalars
-        return value.item()
+        try:
+            value = value.item()
+        except (ValueError, RuntimeError):
+            pass  # an array of several numbers is told below
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if value is None:
+        return None
     raise TypeError(f"metric {name!r} is a {type(value).__name__}; metrics are numbers, and series go through ctx.log")

@@ -19,8 +19,8 @@ from bakeoff.engine.capture import Capture
 from bakeoff.engine.context import Facts
 from bakeoff.engine.executors.base import Start
 from bakeoff.engine.executors.finish import Finisher
+from bakeoff.engine.orphans import Orphans
 from bakeoff.engine.watch import Watch, death, verdict
-from bakeoff.errors import InfraError
 from bakeoff.records.edition import Result
 from bakeoff.records.rundir import STDOUT, set_aside
 from bakeoff.spec.experiment import Limits
@@ -57,7 +57,6 @@ class CommandLane:
         mark: str,
         limits: Limits,
         env: Mapping[str, str],
-        base: Path,
         scratch: Path,
         settle_after: float,
     ) -> None:
@@ -66,7 +65,6 @@ class CommandLane:
         self._jobs = jobs
         self._mark = mark
         self._limits = limits
-        self._base = base
         self._env = {**os.environ, **env}
         self._settle_after = settle_after
         self._captures = [Capture(scratch, f"command-{number}") for number in range(jobs)]
@@ -75,11 +73,12 @@ class CommandLane:
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._params: dict[int, Any] = {}
         self._failed: list[Result] = []
-        self._adopted: set[int] = set()
-        self._before = set(processes.children())
+        """Those that could not be started; they hold a place until they are told."""
+        self._orphans = Orphans()
+        self._here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def capacity(self) -> int:
-        return self._jobs - len(self._running)
+        return self._jobs - len(self._running) - len(self._failed)
 
     def running(self) -> list[tuple[Start, float]]:
         return [(run.start, run.began_at) for run in self._running.values()]
@@ -92,30 +91,17 @@ class CommandLane:
 
     def start(self, run: Start) -> None:
         facts = self._finisher.facts(run)
-        if facts.path.exists():
-            set_aside(facts.path, run.attempt - 1)
         now = time.time()
         try:
-            params = self._validated(run)
-            command = self._workload.command(params, facts)
-            for directory in command.directories:
-                directory.mkdir(parents=True, exist_ok=True)
-            self._finisher.begin(run, facts, command, now)
+            params, command = self._prepare(run, facts, now)
             capture = self._captures.pop()
             try:
                 pid = self._spawn(run, facts, command, capture)
             except BaseException:
                 self._captures.append(capture)
                 raise
-        except (OSError, InfraError) as error:
-            text = (
-                f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
-            )
-            self._failed.append(
-                Result(
-                    run.position, run.run_id, run.attempt, "infra_error", now, time.time(), 127, f"cannot start: {text}"
-                )
-            )
+        except Exception as error:
+            self._failed.append(self._unstarted(run, now, error))
             return
         pidfd = os.pidfd_open(pid)
         self._poll.register(pidfd, select.EPOLLIN)
@@ -125,6 +111,23 @@ class CommandLane:
         )
         if self._settle_after == 0:
             self._settle(self._running[pidfd])
+
+    def _prepare(self, run: Start, facts: Facts, now: float) -> tuple[Any, Command]:
+        if facts.path.exists():
+            set_aside(facts.path, run.attempt - 1)
+        params = self._validated(run)
+        command = self._workload.command(params, facts)
+        for directory in command.directories:
+            directory.mkdir(parents=True, exist_ok=True)
+        self._finisher.begin(run, facts, command, now)
+        return params, command
+
+    @staticmethod
+    def _unstarted(run: Start, began: float, error: Exception) -> Result:
+        """It never ran, so it is no failure of the arm."""
+        text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+        error_text = f"cannot start: {text or type(error).__name__}"
+        return Result(run.position, run.run_id, run.attempt, "infra_error", began, time.time(), 127, error_text)
 
     def _validated(self, run: Start) -> Any:
         params = self._params.get(run.cell.index)
@@ -151,8 +154,7 @@ class CommandLane:
             "BAKEOFF_PARAMS": self._finisher.params_json(run.cell),
             processes.MARK: f"{self._run_mark(run)}{run.attempt}",
         }
-        program = _program(command.argv[0], str(command.cwd), env.get("PATH", os.defpath))
-        here = os.getcwd()
+        program = _program(command.argv[0], env.get("PATH", os.defpath))
         os.chdir(command.cwd)  # posix_spawn has no working directory of its own; this process has one thread that cares
         try:
             return os.posix_spawn(
@@ -169,7 +171,7 @@ class CommandLane:
                 setsigdef=_DEFAULT_SIGNALS,
             )
         finally:
-            os.chdir(here)
+            os.fchdir(self._here)
 
     def wait(self, timeout: float) -> list[Result]:
         results, self._failed = self._failed, []
@@ -180,7 +182,6 @@ class CommandLane:
             run.watch.check(now)
             if not run.settled and now - run.began >= self._settle_after:
                 self._settle(run)
-        self._reap_adopted()
         return results
 
     def _settle(self, run: _Running) -> None:
@@ -191,15 +192,11 @@ class CommandLane:
             pass  # a full disk shows when the result is recorded
 
     def _ended(self, run: _Running) -> Result:
-        _, status = os.waitpid(run.pid, 0)
+        code = self._wait_for(run)
         ended_at = time.time()
-        self._poll.unregister(run.pidfd)
-        os.close(run.pidfd)
         left = self._end_leftovers(run)
-        kept = run.capture.finish(run.facts.path, renew=left > 0)
-        self._captures.append(run.capture)
-        code = os.waitstatus_to_exitcode(status)
-        outcome = self._outcome(run, code, kept.get(STDOUT))
+        kept = self._keep_output(run, renew=left > 0 or self._orphans.any_doubtful)
+        outcome = self._outcome(run, code, ended_at, kept.get(STDOUT))
         note = f"left {left} process{'es' if left > 1 else ''} behind, ended" if left else None
         result = Result(
             run.start.position,
@@ -215,57 +212,56 @@ class CommandLane:
         )
         return self._finisher.end(run.start, run.facts, result, run.command)
 
-    def _outcome(self, run: _Running, code: int, stdout: Path | None) -> Outcome:
-        told = verdict(run.watch.reason, self._limits)
+    def _wait_for(self, run: _Running) -> int:
+        _, status = os.waitpid(run.pid, 0)
+        self._poll.unregister(run.pidfd)
+        os.close(run.pidfd)
+        return os.waitstatus_to_exitcode(status)
+
+    def _keep_output(self, run: _Running, renew: bool) -> dict[str, Path]:
+        try:
+            return run.capture.finish(run.facts.path, renew=renew)
+        finally:
+            self._captures.append(run.capture)
+
+    def _outcome(self, run: _Running, code: int, ended_at: float, stdout: Path | None) -> Outcome:
+        told = verdict(run.watch.reason or run.watch.why_ended(run.began_at, ended_at), self._limits)
         if told is None and code < 0:
             told = death(code, run.oom_before)
-        outcome = self._workload.outcome(run.params, run.facts, Exit(code if code >= 0 else 128 - code, stdout))
+        try:
+            outcome = self._workload.outcome(run.params, run.facts, Exit(code if code >= 0 else 128 - code, stdout))
+        except Exception as error:  # nothing that a run wrote may end the scheduler
+            outcome = Outcome(status="failed", error=f"what it wrote cannot be read: {type(error).__name__}: {error}")
         if told is not None:
             return Outcome(outcome.metrics, told[0], told[1])  # type: ignore[arg-type]
         return outcome
 
     def _end_leftovers(self, run: _Running) -> int:
-        """End what the run left running: the scheduler is a subreaper, so it is a child of ours by now."""
-        known = {other.pid for other in self._running.values()} | self._before | self._adopted
-        mark = self._run_mark(run.start)
-        orphans = [pid for pid in processes.children() if pid not in known and pid != run.pid]
-        mine = [pid for pid in orphans if (processes.mark_of(pid) or "").startswith(mark) or _session(pid) == run.pid]
-        if not mine:
-            return 0
-        processes.send(processes.descendants(mine), signal.SIGKILL)
-        self._adopted.update(mine)
-        return len(mine)
-
-    def _reap_adopted(self) -> None:
-        for pid in list(self._adopted):
-            try:
-                done, _ = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                done = pid
-            if done:
-                self._adopted.discard(pid)
+        others = [other.pid for other in self._running.values()]
+        return self._orphans.end(self._run_mark(run.start), run.pid, others, rivals=others)
 
     def stop(self) -> None:
         for run in self._running.values():
             run.watch.end("cancelled")
 
     def close(self) -> None:
+        """What still runs is ended: then we are leaving with an error to tell."""
+        processes.send(processes.descendants([run.pid for run in self._running.values()]), signal.SIGKILL)
+        while self._running:
+            _, run = self._running.popitem()
+            self._wait_for(run)
+            self._end_leftovers(run)
+            self._captures.append(run.capture)
         for capture in self._captures:
             capture.close()
         os.close(self._null)
+        os.close(self._here)
         self._poll.close()
 
 
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return None
-
-
 @lru_cache(maxsize=256)
-def _program(name: str, cwd: str, path: str) -> str:
-    """The file to execute, as a shell in `cwd` would find it."""
+def _program(name: str, path: str) -> str:
+    """The file to execute, as a shell would find it."""
     if "/" in name:
         return name
     found = shutil.which(name, path=path)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
+import time
 from dataclasses import dataclass
 
 from bakeoff.engine import processes
@@ -12,6 +11,7 @@ from bakeoff.engine.executors.base import Executor, Start
 from bakeoff.engine.executors.commands import CommandLane
 from bakeoff.engine.executors.finish import Finisher
 from bakeoff.engine.executors.pool import WorkerPool
+from bakeoff.engine.warden import Warden
 from bakeoff.errors import Problem, SpecError
 from bakeoff.records.edition import Result
 from bakeoff.records.layout import EditionPaths
@@ -19,13 +19,16 @@ from bakeoff.spec import registry, variables
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.workload import CommandWorkload
 
+_LOOK_AFTER_WARDEN = 0.5
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Local:
-    """An executor together with the warden and the right to adopt orphans."""
+    """Commands or workers, together with the warden and the right to adopt orphans."""
 
     lane: Executor
-    warden: subprocess.Popen[bytes]
+    warden: Warden
+    look_at: float = 0.0
 
     def capacity(self) -> int:
         return self.lane.capacity()
@@ -34,7 +37,11 @@ class Local:
         self.lane.start(run)
 
     def wait(self, timeout: float) -> list[Result]:
-        return self.lane.wait(timeout)
+        ended = self.lane.wait(timeout)
+        if time.monotonic() >= self.look_at:
+            self.look_at = time.monotonic() + _LOOK_AFTER_WARDEN
+            self.warden.check()
+        return ended
 
     def returned(self) -> list[Start]:
         return self.lane.returned()
@@ -49,30 +56,41 @@ class Local:
         self.lane.stop()
 
     def close(self) -> None:
-        self.lane.close()
-        assert self.warden.stdin is not None
-        self.warden.stdin.close()
-        self.warden.wait()
-        processes.become_subreaper(False)
+        try:
+            self.lane.close()
+        finally:
+            self.warden.close()
+            processes.become_subreaper(False)
 
 
-def local(plan: Plan, paths: EditionPaths, *, jobs: int, mark: str, settle_after: float) -> Executor:
-    """First ends what an earlier scheduler of this edition left running."""
+def local(plan: Plan, paths: EditionPaths, *, jobs: int, mark: str, session: int, settle_after: float) -> Executor:
+    """First ends what an earlier scheduler of this edition left running.
+
+    `mark` names the edition. Processes carry the session too, so that the warden of a scheduler that was killed
+    cannot mistake the next one's runs for its own.
+    """
+    env = environment(plan)
     processes.end_marked(f"{mark}:")
     shutil.rmtree(paths.scratch, ignore_errors=True)
     processes.become_subreaper()
-    warden = subprocess.Popen([sys.executable, "-m", "bakeoff.engine.warden", f"{mark}:"], stdin=subprocess.PIPE)
-    return Local(_lane(plan, paths, jobs, mark, settle_after), warden)
+    own = f"{mark}:{session}"
+    warden = Warden(f"{own}:")
+    try:
+        return Local(_lane(plan, paths, jobs, own, settle_after, env), warden)
+    except BaseException:
+        warden.close()
+        raise
 
 
-def _lane(plan: Plan, paths: EditionPaths, jobs: int, mark: str, settle_after: float) -> Executor:
+def _lane(
+    plan: Plan, paths: EditionPaths, jobs: int, mark: str, settle_after: float, env: dict[str, str]
+) -> CommandLane | WorkerPool:
     experiment = plan.experiment
     workload = registry.workload(experiment.workload)
     finisher = Finisher(plan, paths, registry.settings(experiment.workload))
-    env = _environment(plan)
     if isinstance(workload, CommandWorkload):
         return CommandLane(
-            workload, finisher, jobs=jobs, mark=mark, limits=experiment.limits, env=env, base=plan.base,
+            workload, finisher, jobs=jobs, mark=mark, limits=experiment.limits, env=env,
             scratch=paths.scratch, settle_after=settle_after,
         )  # fmt: skip
     return WorkerPool(
@@ -81,7 +99,7 @@ def _lane(plan: Plan, paths: EditionPaths, jobs: int, mark: str, settle_after: f
     )  # fmt: skip
 
 
-def _environment(plan: Plan) -> dict[str, str]:
+def environment(plan: Plan) -> dict[str, str]:
     """`${NAME}` in `env` is filled in only now, so that secrets are in no record."""
     known = variables.variables()
     filled = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.engine import processes
+from bakeoff.engine.context import Facts
 from bakeoff.engine.executors.base import Start
 from bakeoff.engine.executors.finish import Finisher
+from bakeoff.engine.orphans import Orphans
 from bakeoff.engine.watch import Watch, death, verdict
 from bakeoff.engine.wire import Frames, Job, Report, Setup
 from bakeoff.errors import BakeoffError
@@ -35,6 +38,7 @@ _MOST_AHEAD = 16
 _STUCK = 0.05
 _STARTS_THAT_MAY_FAIL = 3
 _BUFFER = 1 << 20
+_TIME_TO_LEAVE = 2.0
 
 
 @dataclass(slots=True)
@@ -54,7 +58,12 @@ class _Member:
     since_at: float = 0.0
     frames: Frames = field(default_factory=Frames)
     ready: bool = False
-    leaving: bool = False
+    leaving_since: float | None = None
+    """It has been told to go."""
+    garbled: bool = False
+    """Something else than reports came through its socket."""
+    disturbed: bool = False
+    """It was asked to stop for the sake of a run that had ended by then: what it does now has to be done again."""
 
 
 class WorkerPool:
@@ -79,6 +88,7 @@ class WorkerPool:
         self._limits = limits
         self._fresh = fresh
         self._scratch = scratch
+        self._orphans = Orphans()
         self._setup = Setup(
             workload, str(base), str(runs), str(scratch), "", os.getpid(), dict(env), limits.time, settle_after
         )
@@ -90,6 +100,7 @@ class WorkerPool:
         self._serial = 0
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Report).decode
+        self._decode_job = msgspec.msgpack.Decoder(Job).decode
         self._packed: dict[int, msgspec.Raw] = {}
         scratch.mkdir(parents=True, exist_ok=True)
 
@@ -108,7 +119,7 @@ class WorkerPool:
 
     @staticmethod
     def _going(member: _Member) -> bool:
-        return member.leaving or member.watch.reason is not None
+        return member.leaving_since is not None or member.watch.reason is not None
 
     def start(self, run: Start) -> None:
         able = [member for member in self._members if not self._going(member) and len(member.assigned) < self._ahead()]
@@ -153,7 +164,7 @@ class WorkerPool:
         env[processes.MARK] = f"{self._mark}:{name}:"
         with open(self._scratch / f"{name}.log", "wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "bakeoff.engine.worker", str(theirs.fileno()), str(reporting.fileno())],
+                [sys.executable, "-P", "-m", "bakeoff.engine.worker", str(theirs.fileno()), str(reporting.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -183,11 +194,16 @@ class WorkerPool:
             ended += self._read(key.data)
         now = time.monotonic()
         for member in self._members:
-            if member.assigned and member.ready:
-                member.watch.check(now)
-                if len(member.assigned) > 1 and now - member.since > _STUCK:
-                    self._take_back(member)
+            self._look_after(member, now)
         return ended
+
+    def _look_after(self, member: _Member, now: float) -> None:
+        if member.assigned and member.ready:
+            if len(member.assigned) > 1 and now - member.since > _STUCK:
+                self._take_back(member)
+            member.watch.check(now)
+        elif member.leaving_since is not None and now - member.leaving_since > _TIME_TO_LEAVE:
+            member.process.kill()  # an exit handler hangs
 
     def _read(self, member: _Member) -> list[Result]:
         ended: list[Result] = []
@@ -205,20 +221,31 @@ class WorkerPool:
                     member.ready = True
                     self._begins(member)
                     continue
-                ended.append(self._reported(member, self._decode(payload)))
+                try:
+                    report = self._decode(payload)
+                    if report.position != member.assigned[0].position:
+                        raise ValueError("a worker reports in the order it was given")
+                except (ValueError, IndexError):  # the run wrote into our socket: its worker cannot be trusted any more
+                    member.garbled = True
+                    member.process.kill()
+                    return ended
+                ended += self._reported(member, report)
 
-    def _reported(self, member: _Member, report: Report) -> Result:
+    def _reported(self, member: _Member, report: Report) -> list[Result]:
         self._failed_starts = 0
         run = member.assigned.popleft()
-        assert run.position == report.position, "a worker reports in the order it was given"
+        if member.disturbed:
+            self._returned.append(run)
+            return []
         took = report.ended_at - report.started_at
         self._typical = took if self._typical is None else 0.8 * self._typical + 0.2 * took
-        told = verdict(member.watch.reason, self._limits)
-        status, error = (report.status, report.error) if told is None else told
-        if report.dirty or self._fresh or told is not None:
+        told = verdict(member.watch.why_ended(report.started_at, report.ended_at), self._limits)
+        if report.dirty or self._fresh or member.watch.reason is not None:
             self._dismiss(member)
+            member.disturbed = bool(member.assigned)
         elif member.assigned:
             self._begins(member)
+        status, error = (report.status, report.error) if told is None else told
         result = Result(
             run.position,
             run.run_id,
@@ -232,17 +259,17 @@ class WorkerPool:
             report.series,
             TrajectoryIndex(*report.trajectory) if report.trajectory else None,
         )
-        return self._finisher.end(run, self._finisher.facts(run), result) if report.wrote else result
+        return [self._finisher.end(run, self._finisher.facts(run), result) if report.wrote else result]
 
     def _dismiss(self, member: _Member) -> None:
-        if not member.leaving:
-            member.leaving = True
+        if member.leaving_since is None:
+            member.leaving_since = time.monotonic()
             self._take_back(member)
             member.jobs.close()
 
     def _take_back(self, member: _Member) -> None:
-        """Packets that the worker has not read are the youngest of those it was given."""
-        count = 0
+        """Packets that the worker has not read. It may read one between two of ours, so each says whose it is."""
+        taken: set[int] = set()
         while True:
             try:
                 packet = member.taken_back.recv(_BUFFER, socket.MSG_DONTWAIT)
@@ -250,44 +277,53 @@ class WorkerPool:
                 break
             if not packet:
                 break
-            count += 1
-        for _ in range(count):
-            self._returned.append(member.assigned.pop())
+            taken.add(self._decode_job(packet).position)
+        if taken:
+            self._returned += [run for run in member.assigned if run.position in taken]
+            member.assigned = deque(run for run in member.assigned if run.position not in taken)
 
     def _died(self, member: _Member) -> list[Result]:
-        self._selector.unregister(member.results)
         self._members.remove(member)
         code = member.process.wait()
         self._take_back(member)
-        for end in (member.results, member.jobs, member.taken_back):
-            end.close()
-        processes.end_marked(f"{self._mark}:{member.name}:")
-        log = self._scratch / f"{member.name}.log"
-        if not member.ready or (code != 0 and not member.assigned and not member.leaving):
-            self._useless(log, code)
-        results = [self._lost(member, run, code) for run in member.assigned]
-        for name in (f"{member.name}.out", f"{member.name}.err", f"{member.name}.log"):
-            (self._scratch / name).unlink(missing_ok=True)
+        self._end_leftovers(member)
+        if not member.ready or (code != 0 and not member.assigned and member.leaving_since is None):
+            self._useless(member, code)
+        lost = list(member.assigned)
+        if member.disturbed:
+            self._returned += lost
+            lost = []
+        results = [self._lost(member, run, code) for run in lost]
+        self._forget(member)
         return results
 
-    def _useless(self, log: Path, code: int) -> None:
+    def _end_leftovers(self, member: _Member) -> None:
+        alive = [other.process.pid for other in self._members]
+        self._orphans.end(f"{self._mark}:{member.name}:", member.process.pid, alive)
+
+    def _forget(self, member: _Member) -> None:
+        self._selector.unregister(member.results)
+        for end in (member.results, member.jobs, member.taken_back):
+            end.close()
+        for suffix in (".out", ".err", ".log"):
+            (self._scratch / f"{member.name}{suffix}").unlink(missing_ok=True)
+
+    def _useless(self, member: _Member, code: int) -> None:
         """A worker died without a run to blame. That may happen; when it goes on happening, there is no point in going on."""
         self._failed_starts += 1
         if self._failed_starts >= _STARTS_THAT_MAY_FAIL:
+            log = self._scratch / f"{member.name}.log"
             tail = log.read_text(errors="replace").strip().splitlines()[-12:] if log.exists() else []
+            self._forget(member)
             raise BakeoffError(f"workers die by themselves (exit code {code}):\n" + "\n".join(tail))
 
     def _lost(self, member: _Member, run: Start, code: int) -> Result:
         """The run that a worker was doing when it died."""
         facts = self._finisher.facts(run)
-        for suffix, name in ((".out", STDOUT), (".err", STDERR)):
-            path = self._scratch / f"{member.name}{suffix}"
-            if path.exists() and path.stat().st_size:
-                path.rename(facts.directory / name)
-        if not member.ready:
-            status, error = "infra_error", f"worker died before it was ready (exit code {code})"
-        else:
-            status, error = verdict(member.watch.reason, self._limits) or death(code, member.oom_before)
+        self._keep_output(member, facts)
+        status, error = verdict(member.watch.reason, self._limits) or death(code, member.oom_before)
+        if member.garbled:
+            status, error = "failed", "wrote into the socket through which workers report"
         result = Result(
             run.position,
             run.run_id,
@@ -299,6 +335,15 @@ class WorkerPool:
             error,
         )
         return self._finisher.end(run, facts, result)
+
+    def _keep_output(self, member: _Member, facts: Facts) -> None:
+        for suffix, name in ((".out", STDOUT), (".err", STDERR)):
+            path = self._scratch / f"{member.name}{suffix}"
+            try:
+                if path.stat().st_size:
+                    path.rename(facts.directory / name)
+            except OSError:
+                continue  # it lies in the run's directory already, or there is no room for one
 
     # -- the rest of the face
 
@@ -322,15 +367,15 @@ class WorkerPool:
     def close(self) -> None:
         for member in self._members:
             self._dismiss(member)
-        for member in self._members:
+            if member.assigned:  # we are leaving in a hurry, with an error to tell
+                processes.send(processes.descendants([member.process.pid]), signal.SIGKILL)
+        while self._members:
+            member = self._members.pop()
             try:
-                member.process.wait(timeout=2)
+                member.process.wait(timeout=_TIME_TO_LEAVE)
             except subprocess.TimeoutExpired:
                 member.process.kill()
                 member.process.wait()
-            member.results.close()
-            member.taken_back.close()
-            for suffix in (".out", ".err", ".log"):
-                (self._scratch / f"{member.name}{suffix}").unlink(missing_ok=True)
-        self._members.clear()
+            self._end_leftovers(member)
+            self._forget(member)
         self._selector.close()

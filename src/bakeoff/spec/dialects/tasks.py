@@ -5,15 +5,15 @@ Each entry is one model on one task, so models become arms and prepared director
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bakeoff.errors import SpecError
-from bakeoff.spec.experiment import Analysis, Experiment
+from bakeoff.spec.experiment import Analysis, Experiment, Name
 from bakeoff.spec.identity import RunIds, directory_digest
 from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
@@ -23,8 +23,8 @@ WORKLOAD = "tasks"
 
 class Entry(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    prepared_dir: str
-    model: str = "gpt-5-mini"
+    prepared_dir: Annotated[str, Field(min_length=1)]
+    model: Name = "gpt-5-mini"
     rollouts: Annotated[int, Field(ge=1)] = 1
     overrides: str | None = None
     apply_overrides: bool = True
@@ -33,41 +33,34 @@ class Entry(BaseModel):
 
 class Benchmark(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    name: str
+    name: Name
     parallel: Annotated[int, Field(ge=1)] = 1
     tasks: Annotated[list[Entry], Field(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    arm: Arm
-    task: Task
-    params: Mapping[str, Any]
-
-
 def recognises(tree: Mapping[str, Any]) -> bool:
+    """Entries with a prepared directory, or `parallel` and nothing that only our own files have."""
     entries = tree.get("tasks")
     listed = isinstance(entries, list) and any(isinstance(entry, dict) and "prepared_dir" in entry for entry in entries)
-    return "parallel" in tree or listed
+    ours = set(Experiment.model_fields) - set(Benchmark.model_fields)
+    return listed or ("parallel" in tree and not ours & set(tree))
 
 
 def plan(tree: dict[str, Any], path: Path) -> Plan:
+    given = {"name": path.stem, **tree}
     try:
-        benchmark = Benchmark.model_validate({"name": path.stem, **tree})
+        benchmark = Benchmark.model_validate(given)
     except ValidationError as error:
-        raise SpecError(problems(error, Benchmark), path) from error
+        raise SpecError(problems(error, Benchmark, given=given), path) from error
     base = Path.cwd()
+    arms, tasks = _arm_names(benchmark.tasks), _task_names(benchmark.tasks)
+    pairs: dict[tuple[str, str], Entry] = {}
     rollouts: dict[tuple[str, str], int] = {}
-    pairs: dict[tuple[str, str], _Pair] = {}
-    missing = []
-    for entry in benchmark.tasks:
-        directory = base / entry.prepared_dir
-        if not directory.is_dir() and entry.prepared_dir not in missing:
-            missing.append(entry.prepared_dir)
-        pair = _pair(entry, directory, pairs)
-        key = (pair.arm.name, pair.task.name)
-        pairs.setdefault(key, pair)
-        rollouts[key] = rollouts.get(key, 0) + entry.rollouts
+    for entry, arm in zip(benchmark.tasks, arms, strict=True):
+        pair = (arm, tasks[_place(entry)])
+        pairs.setdefault(pair, entry)
+        rollouts[pair] = rollouts.get(pair, 0) + entry.rollouts
+    missing = list(dict.fromkeys(e.prepared_dir for e in benchmark.tasks if not (base / e.prepared_dir).is_dir()))
     experiment = Experiment(
         name=benchmark.name,
         workload=WORKLOAD,
@@ -75,32 +68,81 @@ def plan(tree: dict[str, Any], path: Path) -> Plan:
         jobs=benchmark.parallel,
         analysis=Analysis(metric="total_score", bounds=(0.0, 1.0), failure_score=0.0),
     )
-    cells = [_cell(index, pair, rollouts[key]) for index, (key, pair) in enumerate(pairs.items())]
+    digests = {place: _digest(base / place) for place in tasks}
+    cells = [
+        _cell(index, arm, Task(task, {"prepared_dir": entry.prepared_dir}, base / _place(entry), digests[_place(entry)]),
+              entry, rollouts[arm, task], base)
+        for index, ((arm, task), entry) in enumerate(pairs.items())
+    ]  # fmt: skip
     notes = tuple(f"prepared_dir {name} is not there; it is needed to run, not to plan" for name in missing)
     return Plan(experiment, cells, base=base, dialect="tasks", notes=notes)
 
 
-def _pair(entry: Entry, directory: Path, known: Mapping[tuple[str, str], _Pair]) -> _Pair:
-    """Arm names say no more than is needed to tell entries apart: model, then variables, then overrides."""
+def _place(entry: Entry) -> str:
+    """The prepared directory, however it is written."""
+    return os.path.normpath(entry.prepared_dir)
+
+
+def _task_names(entries: Sequence[Entry]) -> dict[str, str]:
+    """Prepared directories by as much of their end as tells them apart."""
+    places = list(dict.fromkeys(_place(entry) for entry in entries))
+    names: dict[str, str] = {}
+    for place in places:
+        parts = Path(place).parts
+        for length in range(1, len(parts) + 1):
+            name = "/".join(parts[-length:])
+            if sum(Path(other).parts[-length:] == parts[-length:] for other in places) == 1:
+                break
+        names[place] = name
+    return names
+
+
+def _arm_names(entries: Sequence[Entry]) -> list[str]:
+    """A name for each entry that says no more than is needed and does not depend on their order.
+
+    Model and variables always; overrides only where the same model runs with and without them, and which file only
+    where one task is tried with several.
+    """
+    models = [
+        ",".join([entry.model, *(f"{name}={value}" for name, value in sorted(entry.environment_variables.items()))])
+        for entry in entries
+    ]
+    files: dict[tuple[str, str], set[str]] = {}
+    ways: dict[str, set[str]] = {}
+    for model, entry in zip(models, entries, strict=True):
+        ways.setdefault(model, set()).add(_way(entry))
+        if _way(entry) == "overrides":
+            files.setdefault((model, _place(entry)), set()).add(entry.overrides or "")
+    several = {model for (model, _), found in files.items() if len(found) > 1}
+    names = []
+    for model, entry in zip(models, entries, strict=True):
+        way = _way(entry)
+        if way == "overrides" and model in several:
+            names.append(f"{model},overrides={entry.overrides}")
+        else:
+            names.append(f"{model},{way}" if way and len(ways[model]) > 1 else model)
+    return names
+
+
+def _way(entry: Entry) -> str:
+    return "no-overrides" if not entry.apply_overrides else "overrides" if entry.overrides else ""
+
+
+def _digest(path: Path) -> str | None:
+    return directory_digest(path) if path.exists() else None
+
+
+def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: Path) -> Cell:
     params = entry.model_dump(exclude={"prepared_dir", "rollouts"})
-    digest = directory_digest(directory) if directory.is_dir() else None
-    task = Task(directory.name, {"prepared_dir": entry.prepared_dir}, directory, digest)
-    name = ",".join([entry.model, *(f"{k}={v}" for k, v in sorted(entry.environment_variables.items()))])
-    twin = known.get((name, task.name))
-    if twin is not None and twin.params != params:
-        name += ",no-overrides" if not entry.apply_overrides else f",overrides={entry.overrides or 'default'}"
-    return _Pair(Arm(name, {"model": entry.model}, base=name), task, params)
-
-
-def _cell(index: int, pair: _Pair, rollouts: int) -> Cell:
-    identity = {key: value for key, value in pair.params.items() if value not in (None, {}, True)}
+    identity: dict[str, Any] = {"model": entry.model}
+    if entry.environment_variables:
+        identity["environment_variables"] = entry.environment_variables
+    if not entry.apply_overrides:
+        identity["apply_overrides"] = False
+    elif entry.overrides:  # by content, as the task is: the same file elsewhere makes the same run
+        identity["overrides"] = _digest(base / entry.overrides) or entry.overrides
     ids = RunIds(
-        workload=WORKLOAD,
-        revision="1",
-        arm=pair.arm.name,
-        task=pair.task.name,
-        task_digest=pair.task.digest,
-        params=identity,
-    )
-    params = {**pair.params, **pair.task.params}
-    return Cell(index, pair.arm, pair.task, params, identity, rollouts, ids.run_id)
+        workload=WORKLOAD, revision="1", arm=arm, task=task.name, task_digest=task.digest, params=identity
+    )  # fmt: skip
+    settings = {"model": entry.model}
+    return Cell(index, Arm(arm, settings, base=arm), task, {**params, **task.params}, identity, rollouts, ids.run_id)

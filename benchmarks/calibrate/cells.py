@@ -1,0 +1,351 @@
+"""Every line of the calibration table: what is simulated, what is counted, and the bound it must meet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from bakeoff.spec.experiment import Analysis
+from bakeoff.stats.power import minimum_detectable_effect
+from calibrate import looking, peers, pooled
+from calibrate.laws import BINARY, HEAVY, LAWS, LOGNORMAL, NORMAL, SKEWED, Array, Law, Rng
+from calibrate.table import ALPHA, Batch, Counts, Draw, Judge, two_arms
+
+Part = Literal[
+    "no effect", "several at once", "tasks differ", "coverage and power", "without a bar", "sequential", "pooled",
+    "reference",
+]  # fmt: skip
+Peers = Mapping[str, Callable[[Batch], Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """`outcome` as a share of all replicates, held against fixed limits or against another analysis of the same data."""
+
+    outcome: str
+    at_most: float = 1.0
+    at_least: float = 0.0
+    noise: bool = False
+    """The limit is alpha where the replicates cannot tell a larger one from it: alpha + 3 standard errors."""
+    near: str = ""
+    """Another outcome, of which ours may fall short by `points`."""
+    points: float = 0.0
+    statistic: Literal["mean", "median"] = "mean"
+
+    def limits(self, counts: Counts, replicates: int) -> tuple[float, float]:
+        high = self.at_most
+        if self.noise:
+            high = max(high, ALPHA + 3.0 * math.sqrt(ALPHA * (1.0 - ALPHA) / replicates))
+        low = float(counts[self.near].mean()) - self.points / 100.0 if self.near else self.at_least
+        return low, high
+
+    def value(self, counts: Counts) -> float:
+        return float(np.median(counts[self.outcome]) if self.statistic == "median" else counts[self.outcome].mean())
+
+    def holds(self, counts: Counts) -> bool:
+        low, high = self.limits(counts, counts[self.outcome].size)
+        return low - 1e-12 <= self.value(counts) <= high + 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One line. `count` simulates replicates and returns one number each for every outcome."""
+
+    key: str
+    part: Part
+    row: str
+    column: str
+    count: Callable[[Rng, int], Counts]
+    bars: tuple[Bar, ...] = ()
+
+
+def _through_compare(draw: Draw, judge: Judge, others: Peers | None = None) -> Callable[[Rng, int], Counts]:
+    def count(rng: Rng, replicates: int) -> Counts:
+        batch = draw(rng, replicates)
+        return judge.count(batch) | {name: peer(batch) for name, peer in (others or {}).items()}
+
+    return count
+
+
+def false_positives(stated: float = ALPHA) -> Bar:
+    """better + worse, where there is no difference."""
+    return Bar("decided", at_most=stated, noise=True)
+
+
+PAIRED, UNPAIRED = Judge(), Judge(seeds_shared=False)
+SEEDS, SIZES = (5, 8, 15, 30), ((8, 8), (15, 15), (8, 24))
+COVERS = Bar("covered", at_least=0.93, at_most=0.97)
+
+
+def _same_law(rng: Rng, replicates: int, law: Law, seeds: int) -> Batch:
+    shape = (replicates, 1, seeds, 1)
+    return two_arms(*law.arms(rng, shape, shape, shape))
+
+
+def _same_law_unpaired(rng: Rng, replicates: int, law: Law, sizes: tuple[int, int]) -> Batch:
+    shapes = [(replicates, 1, 1, n) for n in sizes]
+    return two_arms(*law.arms(rng, (replicates, 1, 1, 1), *shapes))
+
+
+def no_effect() -> Iterator[Cell]:
+    for law in LAWS:
+        for n in SEEDS:
+            stated = 0.06 if n < 7 and not law.normal else ALPHA
+            count = _through_compare(partial(_same_law, law=law, seeds=n), PAIRED)
+            yield Cell(
+                f"aa-paired-{n}-{law.name}", "no effect", law.name, f"{n} pairs", count, (false_positives(stated),)
+            )
+        for a, b in SIZES:
+            count = _through_compare(partial(_same_law_unpaired, law=law, sizes=(a, b)), UNPAIRED)
+            yield Cell(
+                f"aa-unpaired-{a}+{b}-{law.name}", "no effect", law.name, f"{a}+{b}", count, (false_positives(),)
+            )
+
+
+def _three_metrics(rng: Rng, replicates: int, seeds: int) -> Batch:
+    """Metrics of one run correlate with 0.6."""
+    shape = (replicates, 1, seeds, 1)
+    metrics: dict[str, dict[str, Array]] = {name: {} for name in ("score", "second", "third")}
+    for arm in "AB":
+        common = rng.normal(size=shape)
+        for arms in metrics.values():
+            arms[arm] = math.sqrt(0.6) * common + math.sqrt(0.4) * rng.normal(size=shape)
+    return Batch(metrics)
+
+
+def _many_arms(rng: Rng, replicates: int, arms: int, seeds: int) -> Batch:
+    shape = (replicates, 1, seeds, 1)
+    values = NORMAL.arms(rng, shape, *[shape] * (arms + 1))
+    return Batch({"score": dict(zip("ABCDEF", values, strict=False))})
+
+
+def several_at_once() -> Iterator[Cell]:
+    for n in SEEDS:
+        count = _through_compare(partial(_three_metrics, seeds=n), PAIRED)
+        yield Cell(
+            f"family-metrics-{n}",
+            "several at once",
+            "three correlated metrics",
+            f"{n} pairs",
+            count,
+            (false_positives(),),
+        )
+    for arms in (3, 5):
+        count = _through_compare(partial(_many_arms, arms=arms, seeds=15), PAIRED)
+        yield Cell(
+            f"family-arms-{arms}",
+            "several at once",
+            f"{arms} arms against a control",
+            "15 pairs",
+            count,
+            (false_positives(),),
+        )
+    for n in (15, 30):
+        margin = Judge(Analysis(margin=0.8))
+        count = _through_compare(partial(_shifted, seeds=n, effect=0.8), margin)
+        bars = (Bar("equivalent", at_most=ALPHA, noise=True),)
+        yield Cell(f"equivalence-{n}", "several at once", "differ by exactly the margin", f"{n} pairs", count, bars)
+
+
+def _shifted(rng: Rng, replicates: int, seeds: int, effect: float) -> Batch:
+    """`effect` in standard deviations of the differences."""
+    shape = (replicates, 1, seeds, 1)
+    a, b = NORMAL.arms(rng, shape, shape, shape)
+    return two_arms(a / math.sqrt(2.0), b / math.sqrt(2.0) + effect, effect)
+
+
+def _shifted_unpaired(rng: Rng, replicates: int, sizes: tuple[int, int], effect: float) -> Batch:
+    a, b = (rng.normal(size=(replicates, 1, 1, n)) for n in sizes)
+    return two_arms(a, b + effect, effect)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Tasks on which the effect differs, by task, by seed and by both; standard deviations in rollouts' units."""
+
+    tasks: int
+    seeds: int
+    rollouts: int
+    by_task: float = 1.0
+    by_seed: float = 0.0
+    centred: bool = False
+    """The effects of these very tasks sum to 0: what is true when tasks are fixed."""
+    effect: float = 0.0
+
+    def draw(self, rng: Rng, replicates: int) -> Batch:
+        shape = (replicates, self.tasks, self.seeds, self.rollouts)
+        base = 2.0 * rng.normal(size=(replicates, self.tasks, 1, 1))
+        by_task = self.by_task * rng.normal(size=(replicates, self.tasks, 1, 1))
+        if self.centred:
+            by_task -= by_task.mean(axis=1, keepdims=True)
+        by_seed = self.by_seed * rng.normal(size=(replicates, 1, self.seeds, 1))
+        control = base + rng.normal(size=shape)
+        return two_arms(control, base + self.effect + by_task + by_seed + rng.normal(size=shape), self.effect)
+
+
+OVER_TASKS: Peers = {
+    "z": peers.z_over_tasks,
+    "z, no small-sample factor": peers.z_over_tasks_plain,
+    "t on tasks": peers.t_test,
+}
+CROSSED = Judge(Analysis(seeds="crossed"))
+
+
+def tasks_differ() -> Iterator[Cell]:
+    for tasks in (5, 10, 20):
+        for rollouts in (4, 10):
+            count = _through_compare(Grid(tasks, 1, rollouts).draw, UNPAIRED, OVER_TASKS)
+            row, column = f"{tasks} tasks, a sample", f"{rollouts} rollouts"
+            yield Cell(f"tasks-{tasks}x{rollouts}", "tasks differ", row, column, count, (false_positives(),))
+    grid = Grid(10, 4, 1)
+    yield _grid("tasks-nested-10x4", "10 tasks, a sample", "4 nested seeds", grid, Judge())
+    for tasks in (5, 10, 20):
+        for seeds in (5, 10):
+            grid = Grid(tasks, seeds, 1, by_seed=1.0)
+            row, column = f"{tasks} tasks, a sample", f"{seeds} crossed seeds"
+            yield _grid(f"crossed-{tasks}x{seeds}", row, column, grid, CROSSED, 0.07)
+    for name, grid in (
+        ("tasks", Grid(10, 5, 1)),
+        ("seeds", Grid(10, 5, 1, by_task=0.0, by_seed=1.0)),
+        ("neither", Grid(10, 5, 1, by_task=0.0)),
+    ):
+        row, column = f"10 tasks, a sample; only {name} matter", "5 crossed seeds"
+        row = row.replace("only neither matter", "neither matters")
+        yield _grid(f"crossed-only-{name}", row, column, grid, CROSSED, 0.07)
+    fixed = Analysis(tasks="fixed")
+    grid = Grid(5, 1, 4, centred=True)
+    yield _grid("fixed-rollouts-5x4", "5 tasks, fixed", "4 rollouts", grid, Judge(fixed, seeds_shared=False))
+    yield _grid("fixed-nested-5x4", "5 tasks, fixed", "4 nested seeds", Grid(5, 4, 1, centred=True), Judge(fixed))
+    grid = Grid(5, 8, 1, by_seed=1.0, centred=True)
+    both = Judge(Analysis(tasks="fixed", seeds="crossed"))
+    yield _grid("fixed-crossed-5x8", "5 tasks, fixed", "8 crossed seeds", grid, both)
+
+
+def _grid(key: str, row: str, column: str, grid: Grid, judge: Judge, stated: float = ALPHA) -> Cell:
+    return Cell(key, "tasks differ", row, column, _through_compare(grid.draw, judge), (false_positives(stated),))
+
+
+def coverage_and_power() -> Iterator[Cell]:
+    part: Part = "coverage and power"
+    for n in (8, 15, 30):
+        effect = minimum_detectable_effect(1.0, n)
+        count = _through_compare(partial(_shifted, seeds=n, effect=effect), PAIRED, {"t-test": peers.t_test})
+        bars = (COVERS, Bar("decided", near="t-test", points=3.0))
+        yield Cell(f"power-paired-{n}", part, "pairs", f"{n} pairs", count, bars)
+    for sizes in SIZES:
+        draw = partial(_shifted_unpaired, sizes=sizes, effect=_found_by_welch(*sizes))
+        count = _through_compare(draw, UNPAIRED, {"t-test": peers.welch_test})
+        bars = (COVERS, Bar("decided", near="t-test", points=3.0))
+        name = f"{sizes[0]}+{sizes[1]}"
+        yield Cell(f"power-unpaired-{name}", part, "unpaired", name, count, bars)
+    effect = minimum_detectable_effect(math.sqrt(1.0 + 2.0 / 4.0), 10)
+    count = _through_compare(Grid(10, 1, 4, effect=effect).draw, UNPAIRED, {"t-test": peers.t_test})
+    bars = (COVERS, Bar("decided", near="t-test", points=3.0))
+    yield Cell("power-tasks-10x4", part, "tasks that differ", "10 tasks x 4 rollouts", count, bars)
+    count = _through_compare(Grid(10, 10, 1, by_seed=1.0, effect=1.0).draw, CROSSED)
+    yield Cell("coverage-crossed-10x10", part, "crossed", "10 tasks x 10 seeds", count, (COVERS,))
+
+
+def _found_by_welch(a: int, b: int) -> float:
+    """The difference of means that Welch's test finds with 80 % power when both arms have standard deviation 1."""
+    va, vb = 1.0 / a, 1.0 / b
+    df = (va + vb) ** 2 / (va**2 / (a - 1) + vb**2 / (b - 1))
+    # Its degrees of freedom with equal spreads; the paired formula with df + 1 units has the same t.
+    return minimum_detectable_effect(math.sqrt((va + vb) * (df + 1.0)), df + 1.0)
+
+
+def without_a_bar() -> Iterator[Cell]:
+    part: Part = "without a bar"
+    for name, skewed in SKEWED.items():
+        for n in (8, 15, 30):
+            count = _through_compare(partial(_skewed, noise=skewed, seeds=n), PAIRED, {"t-test": peers.t_test})
+            yield Cell(f"skew-{name}-{n}", part, f"no average effect, differences {name}", f"{n} pairs", count)
+    for spreads in ((3.0, 1.0), (1.0, 3.0)):
+        count = _through_compare(partial(_unequal, spreads=spreads), UNPAIRED, {"Welch": peers.welch_test})
+        row = f"no effect, standard deviations {spreads[0]:g} and {spreads[1]:g}"
+        yield Cell(f"unequal-{spreads[0]:g}-{spreads[1]:g}", part, row, "8+24", count)
+    for n in (15, 30):
+        count = _through_compare(partial(_heavy, seeds=n), PAIRED, {"Wilcoxon": peers.wilcoxon_test})
+        yield Cell(f"heavy-{n}", part, "an effect under heavy tails (t with 2 df)", f"{n} pairs", count)
+    for n, rates in ((15, (0.3, 0.8)), (30, (0.3, 0.65))):
+        count = _through_compare(partial(_success, runs=n, rates=rates), UNPAIRED, {"Boschloo": peers.boschloo_test})
+        row = f"success rates {rates[0]:.0%} and {rates[1]:.0%}".replace("%", " %")
+        yield Cell(f"boschloo-{n}", part, row, f"{n}+{n}", count)
+
+
+def _skewed(rng: Rng, replicates: int, noise: Callable[[Rng, tuple[int, ...]], Array], seeds: int) -> Batch:
+    world = rng.normal(size=(replicates, 1, seeds, 1))
+    return two_arms(world, world + noise(rng, world.shape))
+
+
+def _unequal(rng: Rng, replicates: int, spreads: tuple[float, float]) -> Batch:
+    return two_arms(*(s * rng.normal(size=(replicates, 1, 1, n)) for s, n in zip(spreads, (8, 24), strict=True)))
+
+
+def _heavy(rng: Rng, replicates: int, seeds: int) -> Batch:
+    shape = (replicates, 1, seeds, 1)
+    a, b = HEAVY.arms(rng, shape, shape, shape)
+    effect = 2.0 * math.sqrt(15.0 / seeds)
+    return two_arms(a, b + effect, effect)
+
+
+def _success(rng: Rng, replicates: int, runs: int, rates: tuple[float, float]) -> Batch:
+    a, b = ((rng.random((replicates, 1, 1, runs)) < rate).astype(np.float64) for rate in rates)
+    return two_arms(a, b, rates[1] - rates[0])
+
+
+def sequential() -> Iterator[Cell]:
+    for law in (NORMAL, LOGNORMAL, HEAVY, BINARY):
+        count = partial(looking.no_effect, law=law)
+        yield Cell(f"looking-{law.name}", "sequential", "no effect", law.name, count, (false_positives(),))
+    for size in looking.EFFECTS:
+        bars = (Bar("stop", at_most=9.0, statistic="median"),) if size == 1.5 else ()
+        count = partial(looking.effect, size=size)
+        yield Cell(f"stop-{size:g}", "sequential", "effect", f"{size:g}", count, bars)
+
+
+def pools() -> Iterator[Cell]:
+    for seed_sd in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0):
+        count = partial(pooled.no_effect, seed_sd=seed_sd)
+        yield Cell(f"pooled-sd-{seed_sd:g}", "pooled", f"{seed_sd:g}", "60", count, (false_positives(),))
+    for steps in (15, 30, 120, 240):
+        count = partial(pooled.no_effect, seed_sd=1.0, steps=steps)
+        yield Cell(f"pooled-steps-{steps}", "pooled", "1", f"{steps}", count, (false_positives(),))
+
+
+def references() -> Iterator[Cell]:
+    for n in (5, 8, 15):
+        draw = partial(_shifted, seeds=n, effect=1.0)
+        yield Cell(
+            f"percentile-{n}", "reference", "percentile", f"{n} pairs", _peer_alone(draw, peers.percentile_covers)
+        )
+    for tasks in (5, 10, 15):
+        grid = Grid(tasks, 5, 4, by_task=0.0, by_seed=1.0)
+        count = _through_compare(grid.draw, Judge(Analysis(seeds="nested")))
+        yield Cell(f"wrong-unit-{tasks}", "reference", "task as unit", f"{tasks} tasks x 5 crossed seeds", count)
+
+
+def _peer_alone(draw: Draw, peer: Callable[[Batch], Array]) -> Callable[[Rng, int], Counts]:
+    return lambda rng, replicates: {"covered": peer(draw(rng, replicates))}
+
+
+CELLS: dict[str, Cell] = {
+    cell.key: cell
+    for part in (
+        no_effect,
+        several_at_once,
+        tasks_differ,
+        coverage_and_power,
+        without_a_bar,
+        sequential,
+        pools,
+        references,
+    )
+    for cell in part()
+}
+"""All lines by key; keys seed the random numbers, so a line keeps its numbers when others come and go."""

@@ -1,0 +1,43 @@
+"""Replicates in chunks, in parallel. The numbers depend on a cell's key and the chunk, never on who computes them."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+
+from calibrate.cells import CELLS, Cell
+from calibrate.table import Counts
+
+CHUNK = 500
+SEED = 20_000
+
+
+def chunk(key: str, number: int) -> tuple[Counts, float]:
+    """The outcomes of CHUNK replicates, and the seconds of processor time they took."""
+    rng = np.random.default_rng([SEED, zlib.crc32(key.encode()), number])
+    began = time.process_time()
+    counts = CELLS[key].count(rng, CHUNK)
+    return counts, time.process_time() - began
+
+
+def joined(parts: Iterable[Counts]) -> Counts:
+    found = list(parts)
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+
+def replicate(key: str, replicates: int) -> Counts:
+    """One cell, in this process."""
+    return joined(chunk(key, number)[0] for number in range(replicates // CHUNK))
+
+
+def replicate_all(cells: Iterable[Cell], replicates: int, processes: int) -> Iterator[tuple[Cell, Counts, float]]:
+    """Every cell with its outcomes and processor seconds, as they are done, in order."""
+    with ProcessPoolExecutor(processes) as pool:
+        jobs = [(cell, [pool.submit(chunk, cell.key, n) for n in range(replicates // CHUNK)]) for cell in cells]
+        for cell, parts in jobs:
+            done = [part.result() for part in parts]
+            yield cell, joined(counts for counts, _ in done), sum(seconds for _, seconds in done)

@@ -1,0 +1,45 @@
+"""Tests that are looked at after every pair: the e-process that may be, and the t-test that may not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bakeoff.stats.sequential import SequentialRule
+from calibrate.laws import Array, Law, Rng
+from calibrate.peers import quantile_t
+from calibrate.table import Counts
+
+PAIRS = 100
+FIRST_LOOK = 6
+EFFECTS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
+"""In standard deviations of the differences."""
+
+
+def no_effect(rng: Rng, replicates: int, law: Law) -> Counts:
+    """Arms that do not differ: how often either analysis has ever decided by the last pair."""
+    a, b = law.arms(rng, (replicates, 1, PAIRS, 1), *[(replicates, 1, PAIRS, 1)] * 2)
+    d = (b - a)[:, 0, :, 0]
+    return {"decided": (_stops(d) <= PAIRS).astype(np.float64), "t-test after every pair": _peeking(d)}
+
+
+def effect(rng: Rng, replicates: int, size: float) -> Counts:
+    """Pairs until the stop; PAIRS + 1 where there was none."""
+    d = rng.normal(size, 1.0, (replicates, PAIRS))
+    stops = _stops(d)
+    return {"stop": stops, "decided": (stops <= PAIRS).astype(np.float64)}
+
+
+def _stops(d: Array) -> Array:
+    stops, _ = SequentialRule(planned=PAIRS).stops(d)
+    return stops.astype(np.float64)
+
+
+def _peeking(d: Array) -> Array:
+    """An ordinary paired t-test from the sixth pair on, until it says yes."""
+    n = np.arange(1, d.shape[1] + 1)
+    mean = np.cumsum(d, axis=1) / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = (np.cumsum(d**2, axis=1) - n * mean**2) / (n - 1)
+        t = mean / np.sqrt(variance / n)
+    looks = slice(FIRST_LOOK - 1, None)
+    return np.asarray((np.abs(t[:, looks]) >= quantile_t(n[looks] - 1.0)).any(axis=1), dtype=np.float64)

@@ -1,0 +1,283 @@
+"""The result as it is kept (JSON), as it is read (tables in Markdown), and as it is seen (the figure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bakeoff.report.figure import Dots, Figure, Line, Panel, Rule
+from bakeoff.report.static import image
+from calibrate.cells import Bar, Cell
+from calibrate.looking import PAIRS
+from calibrate.table import Counts
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE, PICTURE = DOCS / "calibration.md", DOCS / "images" / "pooled-vs-seeds.png"
+BEGIN, END = "<!-- tables: written by benchmarks/calibration.py -->", "<!-- end of tables -->"
+Row = dict[str, Any]
+Result = dict[str, Any]
+
+
+def row(cell: Cell, counts: Counts, seconds: float) -> Row:
+    """One cell as it stands in the JSON object: shares of the replicates, and each bar with its limits."""
+    found = {
+        "key": cell.key,
+        "part": cell.part,
+        "row": cell.row,
+        "column": cell.column,
+        "shares": {name: round(float(values.mean()), 5) for name, values in counts.items() if name != "stop"},
+        "bars": [_bar(bar, counts) for bar in cell.bars],
+        "holds": all(bar.holds(counts) for bar in cell.bars),
+        "seconds": round(seconds, 1),
+    }
+    return found | ({"stop": _stop(counts)} if "stop" in counts else {})
+
+
+def _bar(bar: Bar, counts: Counts) -> Row:
+    low, high = bar.limits(counts, counts[bar.outcome].size)
+    return {
+        "outcome": bar.outcome,
+        "value": round(bar.value(counts), 5),
+        "at_least": round(low, 5),
+        "at_most": round(high, 5),
+        "holds": bar.holds(counts),
+    }
+
+
+def _stop(counts: Counts) -> dict[str, float]:
+    """Pairs until the stop; whoever has not stopped has used all of them."""
+    median, eighty = (float(np.quantile(counts["stop"], q, method="inverted_cdf")) for q in (0.5, 0.8))
+    return {"median": median, "mean": round(float(np.minimum(counts["stop"], PAIRS).mean()), 2), "eighty": eighty}
+
+
+def write(result: Result) -> None:
+    """The tables into their place on the page, and the figure beside it."""
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(with_tables(page, result), encoding="utf-8")
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    PICTURE.write_bytes(image(figure(result), "png"))
+
+
+def with_tables(page: str, result: Result) -> str:
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{PAGE} has no place for the tables: put {BEGIN} and {END} into it")
+    return f"{head}{BEGIN}\n{tables(result)}\n{END}{tail}"
+
+
+def tables(result: Result) -> str:
+    """Everything that was counted, part by part."""
+    rows: list[Row] = result["cells"]
+    bars = [bar for one in rows for bar in one["bars"]]
+    held = sum(bar["holds"] for bar in bars)
+    intro = (
+        f"{result['replicates']:,} replicates a cell, alpha = {_percent(result['alpha'])}, {len(rows)} cells, "
+        f"{held} of {len(bars)} bounds hold. {result['measured_at']}, "
+        f"{result['processor_seconds']:,} s of processor time, bakeoff {result['versions']['bakeoff']}, "
+        f"numpy {result['versions']['numpy']}, scipy {result['versions']['scipy']}, seed {result['seed']}."
+    )
+    parts = {part: [one for one in rows if one["part"] == part] for part in dict.fromkeys(r["part"] for r in rows)}
+    sections = [
+        ("Arms that do not differ: `better` or `worse`, % of replicates", _no_effect(parts["no effect"])),
+        ("Several questions at once: any wrong verdict", _several(parts["several at once"])),
+        ("No average effect, but effects that differ by task", _tasks(parts["tasks differ"])),
+        ("Coverage, and power beside the t-test", _power(parts["coverage and power"])),
+        ("A look after every pair", _looking(parts["sequential"])),
+        ("Pooled steps and generations against one value a seed", _pools(parts["pooled"])),
+        ("Shown without a bound", _shown(parts["without a bar"])),
+        ("For reference: what other habits give on such data", _references(parts)),
+    ]
+    return "\n\n".join([intro, *(f"### {title}\n\n{body}" for title, body in sections)])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _number(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    head = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def _limit(bar: Row) -> str:
+    """The bound as it is read: `at most 5.5`, `93.0 to 97.0`, `at least 76.8`."""
+    if bar["at_most"] >= 1.0:
+        return f"at least {_number(bar['at_least'])}"
+    if bar["at_least"] <= 0.0:
+        return f"at most {_number(bar['at_most'])}"
+    return f"{_number(bar['at_least'])} to {_number(bar['at_most'])}"
+
+
+def _held(bar: Row) -> str:
+    return "yes" if bar["holds"] else "**no**"
+
+
+def _no_effect(rows: list[Row]) -> str:
+    columns = list(dict.fromkeys(one["column"] for one in rows))
+    by_place = {(one["row"], one["column"]): one for one in rows}
+    lines = []
+    for law in dict.fromkeys(one["row"] for one in rows):
+        cells = [by_place[law, column] for column in columns]
+        marked = [f"{_number(c['shares']['decided'])}{'' if c['holds'] else ' (**fails**)'}" for c in cells]
+        lines.append([law, *marked])
+    limits = sorted({_limit(one["bars"][0]) for one in rows})
+    return (
+        _markdown(["", *columns], lines)
+        + f"\n\nBounds: {limits[0]} %, and {' and '.join(limits[1:])} % for 5 pairs of data that are not normal."
+        if len(limits) > 1
+        else _markdown(["", *columns], lines) + f"\n\nBound: {limits[0]} %."
+    )
+
+
+def _plain(rows: list[Row], others: Sequence[str] = ()) -> str:
+    lines = []
+    for one in rows:
+        bar = one["bars"][0]
+        beside = [_number(one["shares"][name]) if name in one["shares"] else "" for name in others]
+        lines.append([one["row"], one["column"], _number(bar["value"]), *beside, _limit(bar), _held(bar)])
+    return _markdown(["", "", "measured, %", *others, "bound", "holds"], lines)
+
+
+def _several(rows: list[Row]) -> str:
+    lines = []
+    for one in rows:
+        bar = one["bars"][0]
+        word = "`equivalent`" if bar["outcome"] == "equivalent" else "`better` or `worse`"
+        lines.append([one["row"], one["column"], word, _number(bar["value"]), _limit(bar), _held(bar)])
+    return _markdown(["", "", "wrong verdict", "measured, %", "bound", "holds"], lines)
+
+
+def _tasks(rows: list[Row]) -> str:
+    return _plain(rows)
+
+
+def _power(rows: list[Row]) -> str:
+    lines = []
+    for one in rows:
+        covers, *power = one["bars"]
+        line = [one["row"], one["column"], _number(covers["value"]), _limit(covers), _held(covers)]
+        for bar in power:
+            line += [_number(bar["value"]), _number(one["shares"]["t-test"]), _limit(bar), _held(bar)]
+        lines.append(line + [""] * (9 - len(line)))
+    header = ["", "", "interval covers, %", "bound", "holds", "decided, %", "t-test, %", "bound", "holds"]
+    return _markdown(header, lines)
+
+
+def _looking(rows: list[Row]) -> str:
+    quiet = [one for one in rows if one["row"] == "no effect"]
+    first = []
+    for one in quiet:
+        bar, peeking = one["bars"][0], one["shares"]["t-test after every pair"]
+        first.append([one["column"], _number(bar["value"]), _limit(bar), _held(bar), _number(peeking)])
+    second = []
+    for one in rows:
+        if one["row"] != "effect":
+            continue
+        stop, bars = one["stop"], one["bars"]
+        bound = f"median at most {bars[0]['at_most']:g}: {_held(bars[0])}" if bars else ""
+        numbers = [_pairs(stop["median"]), f"{stop['mean']:.1f}", _pairs(stop["eighty"])]
+        second.append([one["column"], *numbers, _number(one["shares"]["decided"]), bound])
+    header = ["no effect", "decided by pair 100, %", "bound", "holds", "a t-test after every pair from the 6th, %"]
+    more = ["effect, in sd of the differences", "median stop", "mean", "80th percentile", "decided by 100, %", "bound"]
+    return f"{_markdown(header, first)}\n\n{_markdown(more, second)}"
+
+
+def _pairs(number: float) -> str:
+    return f"{number:g}" if number <= PAIRS else f"over {PAIRS}"
+
+
+def _pools(rows: list[Row]) -> str:
+    header = [
+        "seed sd, points",
+        "steps",
+        "pooled generations, %",
+        "pooled steps, %",
+        "one value a seed, %",
+        "bound",
+        "holds",
+    ]
+    lines = []
+    for one in rows:
+        shares, bar = one["shares"], one["bars"][0]
+        pooled = [_number(shares[name]) for name in ("pooled generations", "pooled steps")]
+        lines.append([one["row"], one["column"], *pooled, _number(bar["value"]), _limit(bar), _held(bar)])
+    return _markdown(header, lines)
+
+
+def _shown(rows: list[Row]) -> str:
+    lines = []
+    for one in rows:
+        name = next(name for name in ("t-test", "Welch", "Wilcoxon", "Boschloo") if name in one["shares"])
+        other = f"{name}: {_number(one['shares'][name])}"
+        lines.append([one["row"], one["column"], _number(one["shares"]["decided"]), other])
+    return _markdown(["", "", "`better` or `worse`, %", "another test, %"], lines)
+
+
+def _references(parts: dict[str, list[Row]]) -> str:
+    lines = []
+    for one in parts["reference"]:
+        if one["row"] == "percentile":
+            lines.append(["percentile bootstrap: covers", one["column"], _number(one["shares"]["covered"])])
+        else:
+            lines.append(["the task as unit: wrong verdicts", one["column"], _number(one["shares"]["decided"])])
+    for one in parts["tasks differ"]:
+        for name in ("z", "z, no small-sample factor", "t on tasks"):
+            if name in one["shares"]:
+                what = (
+                    "t on the tasks' means"
+                    if name == "t on tasks"
+                    else f"cluster-robust interval read at 1.96 ({name})"
+                )
+                place = f"{one['row'].partition(',')[0]}, {one['column']}"
+                lines.append([f"{what}: wrong verdicts", place, _number(one["shares"][name])])
+    for one in parts["several at once"]:
+        if not one["key"].startswith("equivalence"):
+            share = one["shares"]["unadjusted"]
+            lines.append([f"{one['row']} without Holm: any wrong verdict", one["column"], _number(share)])
+    return _markdown(["", "", "measured, %"], lines)
+
+
+def figure(result: Result) -> Figure:
+    """Wrong verdicts of three analyses of the same runs: as seeds differ more, and as runs get longer."""
+    rows = [one for one in result["cells"] if one["part"] == "pooled"]
+    by_seed = [one for one in rows if one["column"] == "60"]
+    by_steps = sorted((one for one in rows if one["row"] == "1"), key=lambda one: int(one["column"]))
+    steps = np.array([float(one["column"]) for one in by_steps])
+    ticks = tuple((float(np.log2(n)), f"{n:g}") for n in steps)
+    return Figure(
+        title="Two arms that do not differ: how often each analysis says that they do",
+        caption=(
+            f"{result['replicates']:,} simulated pairs of arms a point; 8 seeds x 128 generations a step, 47 % correct; "
+            f"dashed: alpha. {result['measured_at']}."
+        ),
+        panels=(
+            _panel("Seeds differ more (60 steps)", "sd of the seeds' rates, points", _floats(by_seed, "row"), by_seed),
+            _panel("Runs get longer (seed sd 1 point)", "steps in a run", np.log2(steps), by_steps, ticks),
+        ),
+    )
+
+
+def _floats(rows: list[Row], key: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array([float(one[key]) for one in rows])
+
+
+def _panel(title: str, label: str, x: Any, rows: list[Row], ticks: Any = None) -> Panel:
+    names = (
+        ("pooled generations", "generations pooled"),
+        ("pooled steps", "steps pooled"),
+        ("decided", "bakeoff: one value a seed"),
+    )
+    marks: list[Any] = [Rule("y", 5.0, "5 %")]
+    for number, (name, words) in enumerate(names):
+        y = np.array([100.0 * one["shares"][name] for one in rows])
+        colour = (1, 4, 0)[number]
+        marks += [Line(x, y, colour, words), Dots(x, y, colour)]
+    return Panel(label, "wrong verdicts, %", tuple(marks), title, x_ticks=ticks, y_range=(0.0, 80.0))

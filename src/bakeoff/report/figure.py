@@ -1,0 +1,141 @@
+"""A plot as data: what is drawn, without a word about how. Both renderers read it, so that they cannot drift apart.
+
+Axes are linear; a logarithmic one is drawn by giving logarithms and `ticks` that name the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Dash = Literal["solid", "dashed", "dotted"]
+Axis = Literal["x", "y"]
+Ticks = tuple[tuple[float, str], ...]
+INK = -1
+"""The colour of what belongs to no arm: zero lines, thresholds, intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A curve. `colour` counts through the palette; `faint` lines stand behind the others and have no label."""
+
+    x: Array
+    y: Array
+    colour: int = 0
+    label: str = ""
+    dash: Dash = "solid"
+    faint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The area between two curves, in the colour of its line."""
+
+    x: Array
+    low: Array
+    high: Array
+    colour: int = 0
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Single values; `names` are shown when the pointer is over one."""
+
+    x: Array
+    y: Array
+    colour: int = 0
+    label: str = ""
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """A histogram: `edges` has one entry more than `heights`."""
+
+    edges: Array
+    heights: Array
+    colour: int = 0
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A straight line across the panel at one value of an axis, with a word at its end."""
+
+    axis: Axis
+    at: float
+    label: str = ""
+    colour: int = INK
+    dash: Dash = "dashed"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A shaded strip across the panel between two values of an axis."""
+
+    axis: Axis
+    low: float
+    high: float
+    label: str = ""
+    colour: int = INK
+
+
+Mark = Line | Band | Dots | Bars | Rule | Span
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes."""
+
+    x_label: str
+    y_label: str
+    marks: tuple[Mark, ...]
+    title: str = ""
+    x_ticks: Ticks | None = None
+    y_ticks: Ticks | None = None
+    y_range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spoke:
+    """One arm of a radial plot: a value and its band on every axis, from 0 (centre) to 1 (rim)."""
+
+    label: str
+    values: Array
+    low: Array
+    high: Array
+    colour: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Radial:
+    """Axes around a circle."""
+
+    axes: tuple[str, ...]
+    spokes: tuple[Spoke, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table below the plot."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A whole plot. The title says what is compared; the caption says N, what bands are, and what it rests on."""
+
+    title: str
+    caption: str
+    panels: Sequence[Panel | Radial]
+    table: Grid | None = None
+    columns: int = 2
+    """Panels side by side, at most."""

@@ -1,0 +1,216 @@
+"""Figures as PNG and SVG, through matplotlib without a display."""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bakeoff.report import style
+from bakeoff.report.figure import Band, Bars, Dots, Figure, Grid, Line, Mark, Panel, Radial, Rule, Span
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+_WIDTH, _PAIR_WIDTH, _ROW = 7.4, 10.4, 3.9
+_PNG_DPI = 160
+_LINES = {"solid": "-", "dashed": (0, (5, 2.5)), "dotted": (0, (1.2, 1.8))}
+_RC: Any = {
+    "font.family": style.FONT,
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.5,
+    "axes.labelcolor": style.INK_COLOUR,
+    "axes.edgecolor": "#9aa1ab",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": style.GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": style.INK_COLOUR,
+    "ytick.color": style.INK_COLOUR,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "text.color": style.INK_COLOUR,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.9,
+    "lines.solid_capstyle": "round",
+    "figure.facecolor": "white",
+    "svg.hashsalt": "bakeoff",  # ids in the file depend on its content alone
+}
+
+
+def image(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
+    """The drawn figure as a file's content; the same figure gives the same bytes."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    with mpl.rc_context({**mpl.rcParamsDefault, **_RC, "backend": "agg"}):
+        rows, columns = _shape(figure)
+        width = _PAIR_WIDTH if columns > 1 else _WIDTH
+        table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
+        height = rows * (4.9 if isinstance(figure.panels[0], Radial) else _ROW) + 1.0 + table
+        canvas = Canvas(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(canvas)
+        _draw(canvas, figure, rows, columns, table / height)
+        out = io.BytesIO()
+        # No date and no version: they would make equal plots differ.
+        metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+        canvas.savefig(out, format=kind, dpi=_PNG_DPI, metadata=metadata)
+    return out.getvalue()
+
+
+def _shape(figure: Figure) -> tuple[int, int]:
+    columns = min(figure.columns, len(figure.panels))
+    return math.ceil(len(figure.panels) / columns), columns
+
+
+def _draw(canvas: Canvas, figure: Figure, rows: int, columns: int, table: float) -> None:
+    ratios = [1.0] * rows if figure.table is None else [*[(1.0 - table) / rows] * rows, table]
+    grid = canvas.add_gridspec(len(ratios), columns, height_ratios=ratios)
+    legend: dict[str, Any] = {}
+    for number, panel in enumerate(figure.panels):
+        place = grid[number // columns, number % columns]
+        if isinstance(panel, Radial):
+            _radial(canvas.add_subplot(place, projection="polar"), panel)
+            axes = canvas.axes[-1]
+        else:
+            axes = canvas.add_subplot(place)
+            _panel(axes, panel)
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            legend.setdefault(label, handle)
+    if figure.table is not None:
+        _table(canvas.add_subplot(grid[rows, :]), figure.table)
+    _around(canvas, figure, legend, columns)
+
+
+def _around(canvas: Canvas, figure: Figure, legend: dict[str, Any], columns: int) -> None:
+    """Title and legend above the panels, the caption below; the panels share what is left."""
+    width, height = canvas.get_size_inches()
+    title = textwrap.wrap(figure.title, int(width * 10.2))
+    caption = textwrap.wrap(figure.caption, int(width * 17.0))
+    left, top = 0.12 / width, 0.12 / height
+    canvas.text(left, 1.0 - top, "\n".join(title), ha="left", va="top", fontsize=12, fontweight="bold")
+    top += 0.23 * len(title) / height
+    if legend:
+        across = 6 if columns > 1 else 4
+        canvas.legend(
+            legend.values(), legend.keys(), loc="upper left", bbox_to_anchor=(left, 1.0 - top), ncols=across,
+            borderaxespad=0.0, borderpad=0.0, columnspacing=1.6,
+        )  # fmt: skip
+        top += 0.24 * math.ceil(len(legend) / across) / height
+    canvas.text(left, 0.1 / height, "\n".join(caption), ha="left", va="bottom", fontsize=8, color=style.MUTED)
+    bottom = (0.2 + 0.165 * len(caption)) / height
+    engine: Any = canvas.get_layout_engine()
+    engine.set(rect=(0.0, bottom, 1.0, 1.0 - top - bottom), w_pad=0.12, h_pad=0.08)
+
+
+def _panel(axes: Axes, panel: Panel) -> None:
+    for mark in panel.marks:
+        _mark(axes, mark)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    if panel.title:
+        axes.set_title(panel.title)
+    if panel.y_range is not None:
+        axes.set_ylim(panel.y_range)
+    axes.margins(x=0.02)
+    if panel.x_ticks is not None:
+        axes.set_xticks([at for at, _ in panel.x_ticks], [text for _, text in panel.x_ticks])
+    if panel.y_ticks is not None:
+        axes.set_yticks([at for at, _ in panel.y_ticks], [text for _, text in panel.y_ticks])
+
+
+def _mark(axes: Axes, mark: Mark) -> None:
+    colour = style.colour(mark.colour)
+    label = mark.label or None
+    match mark:
+        case Line(faint=True):
+            axes.plot(mark.x, mark.y, color=colour, alpha=style.FAINT_OPACITY, linewidth=0.7, zorder=1.5)
+        case Line():
+            axes.plot(mark.x, mark.y, color=colour, linestyle=_LINES[mark.dash], label=label, zorder=3)
+        case Band():
+            axes.fill_between(
+                mark.x, mark.low, mark.high, color=colour, alpha=style.BAND_OPACITY, linewidth=0, label=label, zorder=2
+            )
+        case Dots():
+            axes.plot(
+                mark.x, mark.y, "o", color=colour, markersize=6, markeredgecolor="white", markeredgewidth=0.8,
+                label=label, zorder=4,
+            )  # fmt: skip
+        case Bars():
+            axes.bar(
+                mark.edges[:-1], mark.heights, np.diff(mark.edges), align="edge", color=colour, alpha=0.55,
+                linewidth=0, label=label, zorder=2,
+            )  # fmt: skip
+        case Rule():
+            _rule(axes, mark)
+        case Span():
+            shade = axes.axvspan if mark.axis == "x" else axes.axhspan
+            shade(mark.low, mark.high, color=colour, alpha=0.13, linewidth=0, label=label, zorder=1)
+
+
+def _rule(axes: Axes, rule: Rule) -> None:
+    colour = style.colour(rule.colour)
+    draw = axes.axvline if rule.axis == "x" else axes.axhline
+    draw(rule.at, color=colour, linewidth=1.1, linestyle=_LINES[rule.dash], zorder=2.5)
+    if not rule.label:
+        return
+    box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}
+    if rule.axis == "y":  # beside the panel, where no dot can be
+        axes.annotate(
+            rule.label, (1.0, rule.at), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            textcoords="offset points", ha="left", va="center", fontsize=8, color=colour,
+        )  # fmt: skip
+    else:
+        above = sum(text.get_verticalalignment() == "top" for text in axes.texts)  # labels of rules close by stand below each other
+        axes.annotate(
+            rule.label, (rule.at, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -3 - 13 * above),
+            textcoords="offset points", ha="left", va="top", fontsize=8, color=colour, zorder=5, bbox=box,
+        )  # fmt: skip
+
+
+def _radial(axes: Any, radial: Radial) -> None:
+    angles = np.linspace(0.0, 2.0 * np.pi, len(radial.axes), endpoint=False)
+    around = np.append(angles, angles[0])
+    axes.set_theta_offset(np.pi / 2.0)
+    axes.set_theta_direction(-1)
+    for spoke in radial.spokes:
+        colour, dash = style.colour(spoke.colour), _LINES[style.dash(spoke.colour)]
+        low, mid, high = (np.append(v, v[0]) for v in (spoke.low, spoke.values, spoke.high))
+        axes.fill_between(around, low, high, color=colour, alpha=style.BAND_OPACITY, linewidth=0, zorder=2)
+        axes.plot(around, mid, color=colour, linestyle=dash, label=spoke.label, marker="o", markersize=3.5, zorder=3)
+    axes.set_xticks(angles, [textwrap.fill(name, 16) for name in radial.axes])
+    axes.tick_params(axis="x", pad=10)
+    axes.set_ylim(0.0, 1.0)
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["0.25", "0.5", "0.75", "1"], fontsize=7.5, color=style.MUTED)
+    axes.spines["polar"].set_color(style.GRID)
+
+
+def _table(axes: Axes, table: Grid) -> None:
+    from matplotlib.transforms import Bbox
+
+    axes.axis("off")
+    drawn = axes.table(
+        cellText=[list(row) for row in table.rows], colLabels=list(table.headers), loc="center", cellLoc="right",
+        bbox=Bbox.unit(),
+    )  # fmt: skip
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(8.5)
+    for (row, column), cell in drawn.get_celld().items():
+        cell.set_edgecolor(style.GRID)
+        cell.visible_edges = "B"
+        if row == 0:
+            cell.set_text_props(fontweight="bold", ha="right" if column else "left")
+        if column == 0:
+            cell.set_text_props(ha="left")
+            cell.PAD = 0.02

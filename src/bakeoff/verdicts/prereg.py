@@ -1,0 +1,257 @@
+"""What was promised before the first result: plan, seeds, metric, test and alpha, under a hash.
+
+`bakeoff prereg FILE` writes it beside the file, `run` keeps a copy in the edition, and `compare` asks here whether the
+analysis is the registered one:
+
+    found = prereg.check(edition, seen.analysis, options, metrics)      # None when nothing was registered
+    if found is not None: found.sentence, found.deviations
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bakeoff.version import __version__
+from bakeoff.errors import UsageError
+from bakeoff.records import layout, provenance
+from bakeoff.records.edition import Edition
+from bakeoff.spec.experiment import Analysis, Experiment
+from bakeoff.spec.identity import canonical_json
+from bakeoff.spec.plan import Plan
+from bakeoff.stats.choose import flips_suffice
+from bakeoff.verdicts import arrays, units
+from bakeoff.verdicts.compare import Options, choose_arms, population
+from bakeoff.verdicts.observations import Observation, Observations
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A registration held against what was done."""
+
+    hash: str
+    registered_at: float
+    late: bool
+    """It was made when there were results already."""
+    deviations: tuple[str, ...]
+
+    @property
+    def kept(self) -> bool:
+        return not self.deviations and not self.late
+
+    @property
+    def sentence(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.registered_at))
+        what = f"registered {when} ({self.hash[:12]})"
+        if self.late:
+            what += ", after results were there"
+        if not self.deviations:
+            return f"This is the analysis that was {what}."
+        count = len(self.deviations)
+        return f"The analysis was {what}, and this one deviates in {count} point{'s' if count > 1 else ''}."
+
+
+def register(plan: Plan, source: Path, *, late: bool = False, now: float | None = None) -> dict[str, Any]:
+    """Everything that a verdict rests on, as it will be asked for, and its hash."""
+    git = provenance.git_state(plan.base, [source, layout.registration_of(source)])
+    content = {
+        "bakeoff_prereg": VERSION,
+        "version": __version__,
+        "experiment": plan.experiment.name,
+        "registered_at": time.time() if now is None else now,
+        "late": late,
+        **_promise(plan.experiment, _ids(plan), list(_tasks_and_arms(plan))),
+        "test": _test(plan),
+        "code": {key: git[key] for key in ("commit", "dirty", "code")} if git else None,
+    }
+    return {**content, "hash": digest(content)}
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Over everything but the hash itself."""
+    return hashlib.sha256(canonical_json({k: v for k, v in content.items() if k != "hash"}).encode()).hexdigest()
+
+
+def promise(registration: Mapping[str, Any]) -> dict[str, Any]:
+    """The part that does not depend on when it was made."""
+    return {
+        key: registration.get(key) for key in ("experiment", "runs", "seeds", "cells", "analysis", "sequential", "test")
+    }
+
+
+def read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read as a registration: {error}") from error
+    if not isinstance(content, dict) or content.get("bakeoff_prereg") != VERSION:
+        raise UsageError(f"{path}: is no registration that this version of bakeoff knows")
+    return content
+
+
+def results_exist(root: Path, name: str) -> str | None:
+    """An edition of the experiment in which a run has ended; None when there is none."""
+    for paths in layout.editions(layout.experiment_directory(root, name)):
+        try:
+            edition = Edition.open(paths)
+        except UsageError:
+            continue
+        try:
+            if any(status not in ("planned", "running") for status in edition.counts()):
+                return f"{paths.experiment}/{paths.name}"
+        finally:
+            edition.close()
+    return None
+
+
+def check(
+    edition: Edition,
+    analysis: Analysis | None = None,
+    options: Options | None = None,
+    metrics: Sequence[str] = (),
+) -> Check | None:
+    """The edition's registration against the edition and the analysis at hand. None when there is no registration."""
+    path = edition.paths.registration
+    if not path.exists():
+        return None
+    registered = read(path)
+    experiment = Experiment.model_validate(edition.facts()["spec"])
+    used = analysis or experiment.analysis
+    found = [
+        *_intact(registered),
+        *_plan_deviations(registered, edition, experiment),
+        *_analysis_deviations(registered["analysis"], used, metrics),
+        *_option_deviations(registered, options or Options()),
+        *_code_deviations(registered.get("code"), edition),
+    ]
+    first = min((row[7] for row in edition.rows() if row[7] is not None), default=None)
+    when = float(registered.get("registered_at", 0.0))
+    late = bool(registered.get("late")) or (first is not None and first < when)
+    return Check(str(registered.get("hash", "")), when, late, tuple(found))
+
+
+def _intact(registered: Mapping[str, Any]) -> Iterator[str]:
+    if registered.get("hash") != digest(registered):
+        yield "the registration itself was changed after it was made: its hash does not match"
+
+
+def _analysis_deviations(registered: Mapping[str, Any], analysis: Analysis, metrics: Sequence[str]) -> Iterator[str]:
+    used = analysis.model_dump(mode="json")
+    for key, value in registered.items():
+        if used.get(key) != value:
+            yield f"analysis.{key}: registered {_show(value)}, used {_show(used.get(key))}"
+    family = {registered["metric"], *registered["primary"]}
+    if metrics and set(metrics) != family:
+        yield f"metrics: registered {', '.join(sorted(family))}, used {', '.join(sorted(set(metrics)))}"
+
+
+def _option_deviations(registered: Mapping[str, Any], options: Options) -> Iterator[str]:
+    control = registered["analysis"].get("control") or registered["cells"][0][0]
+    if options.control is not None and options.control != control:
+        yield f"control: registered {control}, used {options.control}"
+    candidates = {arm for arm, _ in registered["cells"]} - {control}
+    if options.candidates and set(options.candidates) != candidates:
+        yield f"candidates: registered {', '.join(sorted(candidates))}, used {', '.join(options.candidates)}"
+    for name in ("unpaired", "intersect"):
+        if getattr(options, name):
+            yield f"{name}: not registered"
+    if options.tasks is not None and options.tasks != registered["analysis"].get("tasks"):
+        yield f"tasks: registered {_show(registered['analysis'].get('tasks'))}, used {options.tasks}"
+
+
+def _plan_deviations(registered: Mapping[str, Any], edition: Edition, experiment: Experiment) -> Iterator[str]:
+    """Runs by seed, so that a sequential test may have stopped early; its settings; arms and tasks."""
+    sequential = experiment.sequential.model_dump(mode="json") if experiment.sequential else None
+    before = registered.get("sequential")
+    if (before is None) != (sequential is None):
+        words = {True: "a fixed number of runs", False: "until decided"}
+        yield f"plan: registered {words[before is None]}, run {words[sequential is None]}"
+    elif before is not None and sequential is not None:
+        for key, value in before.items():
+            if sequential.get(key) != value:
+                yield f"sequential.{key}: registered {_show(value)}, used {_show(sequential.get(key))}"
+    runs: dict[int, list[str]] = {}
+    for run, _ in edition.statuses():
+        runs.setdefault(run.seed, []).append(run.run_id)
+    known = registered["runs"]["by_seed"]
+    here = {str(seed): _digest_of(ids) for seed, ids in runs.items()}
+    extra = [seed for seed in here if seed not in known]
+    other = [seed for seed in here if seed in known and known[seed] != here[seed]]
+    absent = [seed for seed in known if seed not in here] if sequential is None else []
+    for what, seeds in (("not registered", extra), ("never run", absent), ("with other runs than registered", other)):
+        if seeds:
+            yield f"seeds {what}: {', '.join(seeds[:8])}{' ...' if len(seeds) > 8 else ''}"
+
+
+def _code_deviations(code: Mapping[str, Any] | None, edition: Edition) -> Iterator[str]:
+    for session in edition.sessions():
+        change = provenance.code_change({"git": code}, session["provenance"])
+        if change is not None:
+            yield f"code: {change} before session {session['session']}"
+            return
+
+
+def _promise(experiment: Experiment, ids: Mapping[int, list[str]], cells: list[list[str]]) -> dict[str, Any]:
+    every = [run_id for seed in ids.values() for run_id in seed]
+    return {
+        "runs": {
+            "count": len(every),
+            "digest": _digest_of(every),
+            "by_seed": {str(seed): _digest_of(found) for seed, found in ids.items()},
+        },
+        "seeds": list(experiment.seeds),
+        "cells": cells,
+        "analysis": experiment.analysis.model_dump(mode="json"),
+        # How many seeds there are between two looks depends on the machine and decides nothing.
+        "sequential": experiment.sequential.model_dump(mode="json", exclude={"block"})
+        if experiment.sequential
+        else None,
+    }
+
+
+def _ids(plan: Plan) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for run in plan:
+        found.setdefault(run.seed, []).append(run.run_id)
+    return found
+
+
+def _digest_of(run_ids: list[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(run_ids)).encode()).hexdigest()[:16]
+
+
+def _tasks_and_arms(plan: Plan) -> Iterator[list[str]]:
+    for cell in plan.cells:
+        yield [cell.arm.name, cell.task.name]
+
+
+def _test(plan: Plan) -> dict[str, Any]:
+    """The unit, how many there are, and the test that they get: known before any value is."""
+    experiment = plan.experiment
+    if experiment.sequential is not None:
+        return {"name": f"{experiment.sequential.test} e-process", "unit": "seed", "units": len(experiment.seeds)}
+    rows = [Observation(r.cell.arm.name, r.cell.task.name, r.seed, r.rollout, "missing", float("nan")) for r in plan]
+    swept = bool(experiment.task_keys) and not experiment.tasks
+    seen = Observations(experiment.analysis.metric or "", rows, experiment.analysis, fixed_tasks=swept)
+    if len(seen.arms) < 2:
+        return {"name": None, "unit": None, "units": 0}
+    control, candidates = choose_arms(seen, Options())
+    design = units.build(seen, control, candidates[0], tasks=population(seen, Options()))
+    n = arrays.count(design)
+    family = len(candidates) * len({experiment.analysis.metric, *experiment.analysis.primary})
+    flips = flips_suffice(n, experiment.analysis.alpha, family)
+    names = {"rollouts": "permutation and Welch", "crossed": "crossed t", "fixed seeds": "stratified paired t"}
+    default = "sign-flip" if flips else "paired t"
+    name = names.get(design.kind, "stratified t" if design.kind == "fixed rollouts" else default)
+    return {"name": name, "unit": design.unit, "units": n, "population": design.population, "comparisons": family}
+
+
+def _show(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

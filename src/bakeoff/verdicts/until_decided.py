@@ -1,0 +1,215 @@
+"""A source of further runs: seeds in blocks, in plan order, until the sequential test has decided.
+
+The plan of such an edition is a prefix of one long list of seeds that is fixed when it begins. Each block is added in
+one transaction after everything before it has ended, so whatever is killed, the same command goes on along the same
+path and comes to the same decision.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bakeoff.engine.session import Options, Session
+from bakeoff.errors import UsageError
+from bakeoff.records import layout
+from bakeoff.records.edition import Edition
+from bakeoff.spec.experiment import Experiment, Sequential
+from bakeoff.spec.plan import Plan, RunSpec
+from bakeoff.spec.select import Facts, Test
+from bakeoff.verdicts.sequential import SequentialReport, declared_metrics, line, report, sequential_rule
+
+LEAST_BLOCK = 4
+
+
+def prepare(plan: Plan, options: Options) -> Plan:
+    """The plan as far as it goes by now: the runs of the edition that is resumed, or the first block of a new one.
+
+    Everything that would make a verdict impossible or invalid is refused here, before anything starts.
+    """
+    if plan.experiment.sequential is None:
+        return plan
+    if options.only or options.retry_failed:
+        raise UsageError(
+            "--only and --retry-failed change which values the sequential test looks at; leave them out, "
+            "or run with a fixed number of seeds"
+        )
+    began = _resumed(plan, options)
+    known = set(began[1]) if began else set()
+    plan = _settled(plan, options, began[0] if began else None, len(known))
+    _check(plan)
+    seeds = plan.experiment.seeds
+    assert plan.experiment.sequential is not None and plan.experiment.sequential.block is not None
+    if not known <= set(seeds):
+        raise UsageError(
+            "seeds that were run already are not among those of the file; restore it, or begin with --fresh"
+        )
+    first = known or set(seeds[: plan.experiment.sequential.block])
+    return _of_seeds(plan, first)
+
+
+def settled(plan: Plan, options: Options) -> Plan:
+    """The whole plan, up to the most seeds there can be, as a new edition would have it."""
+    plan = _settled(plan, options, None, 0)
+    _check(plan)
+    return plan
+
+
+class UntilDecided:
+    """Called by the scheduler when nothing is left to do: looks, and plans another block or nothing."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        session.edition.restate(session.plan.experiment)  # more seeds may be asked for than when it began
+        self.found: SequentialReport = report(session.edition)
+
+        self.looks = 0
+        self._added: Counter[str] = Counter()
+
+    def __call__(self) -> Sequence[RunSpec]:
+        found = self.look()
+        block = [] if found.stopped else list(self._next_block())
+        self._added.update(run.cell.arm.name for run in block)
+        return block
+
+    def look(self) -> SequentialReport:
+        self.looks += 1
+        self.found = report(self._session.edition)
+        return self.found
+
+    def _next_block(self) -> Iterator[RunSpec]:
+        plan, edition = self._session.plan, self._session.edition
+        settings = plan.experiment.sequential
+        assert settings is not None and settings.block is not None
+        known = {run.seed for run, _ in edition.statuses()}
+        waiting = [seed for seed in plan.experiment.seeds if seed not in known]
+        yield from _of_seeds(plan, set(waiting[: settings.block]))
+
+    @property
+    def line(self) -> str:
+        return line(self.found)
+
+    def take_added(self) -> Counter[str]:
+        """How many runs each arm was given since this was last asked."""
+        added, self._added = self._added, Counter()
+        return added
+
+
+def sequential(experiment: Experiment, max_seeds: int | None = None, block: int | None = None) -> Experiment:
+    """The experiment as `--until-decided` asks for it: its own section, or the defaults, changed by flags."""
+    given = experiment.sequential or Sequential()
+    changes = {key: value for key, value in (("max_seeds", max_seeds), ("block", block)) if value is not None}
+    return experiment.model_copy(update={"sequential": given.model_copy(update=changes)})
+
+
+def _resumed(plan: Plan, options: Options) -> tuple[Experiment, list[int]] | None:
+    """What the edition that `run` would resume was begun with, and the seeds planned in it."""
+    known = layout.editions(layout.experiment_directory(options.root, plan.experiment.name))
+    if not known or options.fresh:
+        return None
+    try:
+        edition = Edition.open(known[-1])
+    except UsageError:
+        return None
+    try:
+        if edition.complete and plan.experiment.editions == "repeat":
+            return None
+        began = Experiment.model_validate(edition.facts()["spec"])
+        if began.sequential is None:
+            raise UsageError(
+                f"{edition.paths.experiment}/{edition.paths.name} was begun with a fixed number of runs, and cannot "
+                "become a sequential one now that results may have been seen; begin with --fresh"
+            )
+        return began, list(dict.fromkeys(run.seed for run, _ in edition.statuses()))
+    finally:
+        edition.close()
+
+
+def _settled(plan: Plan, options: Options, began: Experiment | None, planned: int) -> Plan:
+    """Seeds up to the most there can be, and the block's size: as given, as begun, or as fits the jobs."""
+    given, before = plan.experiment.sequential, began.sequential if began else None
+    assert given is not None
+    if began is not None:
+        _unchanged(plan.experiment, began)
+    asked = given.max_seeds or (before.max_seeds if before else None)
+    most = max(asked or len(plan.experiment.seeds), planned)
+    jobs = options.jobs or plan.experiment.jobs or os.cpu_count() or 1
+    for_one_seed = max(1, sum(cell.rollouts for cell in plan.cells))
+    block = given.block or (before.block if before else None) or max(LEAST_BLOCK, math.ceil(jobs / for_one_seed))
+    settings = given.model_copy(update={"max_seeds": most, "block": block})
+    seeds = _seeds(plan.experiment.seeds, most)
+    return replace(plan, experiment=plan.experiment.model_copy(update={"sequential": settings, "seeds": seeds}))
+
+
+def _seeds(given: Sequence[int], most: int) -> list[int]:
+    """The file's seeds, then the whole numbers above them."""
+    above = max(given) + 1
+    return [*given[:most], *range(above, above + most - len(given))]
+
+
+def _unchanged(now: Experiment, began: Experiment) -> None:
+    """What decides is fixed when the first block begins. More seeds and other blocks may be asked for at any time."""
+    assert now.sequential is not None and began.sequential is not None
+    changed = [
+        f"analysis.{key}: {old!r} became {new!r}"
+        for key, old, new in _differences(began.analysis.model_dump(), now.analysis.model_dump())
+        if not (key == "failure_score" and old is None)
+    ]
+    if now.sequential.test != began.sequential.test:
+        changed.append(f"sequential.test: {began.sequential.test!r} became {now.sequential.test!r}")
+    if changed:
+        raise UsageError(
+            f"the rule of a sequential test is fixed when it begins: {'; '.join(changed)}. "
+            "Restore the file, or begin with --fresh"
+        )
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for key, value in new.items():
+        if old.get(key) != value:
+            yield key, old.get(key), value
+
+
+def _check(plan: Plan) -> None:
+    experiment, analysis = plan.experiment, plan.experiment.analysis
+    assert experiment.sequential is not None
+    metrics = declared_metrics(analysis)
+    arms = [arm.name for arm in plan.arms]
+    if len(arms) < 2:
+        raise UsageError("there is nothing to decide: the plan has one arm")
+    tasks = [task.name for task in plan.tasks]
+    if len(plan.cells) != len(arms) * len(tasks):
+        raise UsageError("a pair needs both arms on the same tasks, and not every arm meets every task")
+    swept = bool(experiment.task_keys) and not experiment.tasks
+    if len(tasks) > 1 and (analysis.tasks or ("fixed" if swept else "sample")) == "sample":
+        raise UsageError(
+            f"more seeds say nothing about tasks beyond these {len(tasks)}: the unit is the task. "
+            "Set analysis.tasks = 'fixed' for a verdict on these tasks only, or run with a fixed number of seeds"
+        )
+    if analysis.relative_margin is not None:
+        raise UsageError("a sequential test takes its margin in the metric's unit: set analysis.margin")
+    try:
+        sequential_rule(analysis, experiment.sequential, len(metrics) * (len(arms) - 1))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _OfSeeds:
+    """Keeps runs with these seeds, as far as the file's own rules keep them."""
+
+    seeds: Set[int]
+    rule: Test | None
+
+    def __call__(self, facts: Facts) -> bool:
+        return facts["seed"] in self.seeds and (self.rule is None or self.rule(facts))
+
+
+def _of_seeds(plan: Plan, seeds: Set[int]) -> Plan:
+    """The part of the whole plan that has these seeds."""
+    rule = plan.keep.rule if isinstance(plan.keep, _OfSeeds) else plan.keep
+    return replace(plan, keep=_OfSeeds(seeds, rule))

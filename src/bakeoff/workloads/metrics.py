@@ -1,0 +1,139 @@
+"""Metrics that a command leaves behind: in JSON, CSV or JSON-lines files, or as the last JSON line of its output."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from bakeoff.spec.experiment import flatten
+from bakeoff.spec.workload import Scalar
+from bakeoff.workloads.template import fill, placeholders
+
+AUTO = ("metrics.json", "out/metrics.json", "out/summary.csv", "stdout")
+TAIL = 1 << 20
+"""How far from the end of the output a JSON line is looked for, in bytes."""
+
+Metrics = dict[str, Scalar]
+
+
+class Source(BaseModel):
+    """A CSV file with several rows: `name` says what each value is called, from the row's columns and `{column}`."""
+
+    model_config = ConfigDict(extra="forbid")
+    file: str
+    name: str
+    optional: bool = False
+    """Whether the file may be absent."""
+
+
+def read_metrics(
+    sources: Sequence[str | Source] | str, directory: Path, stdout: Path | None
+) -> tuple[Metrics, str | None]:
+    """Metrics, and what is wrong with them: a file that was asked for by name has to be there."""
+    automatic = sources == "auto"
+    metrics: Metrics = {}
+    for source in _wanted(sources, directory):
+        name = source if isinstance(source, str) else source.file
+        try:
+            if name == "stdout":
+                found = _last_json_line(stdout)
+            else:
+                found = _read_file(directory / name, source)
+        except FileNotFoundError:
+            if automatic or (isinstance(source, Source) and source.optional):
+                continue
+            return metrics, f"{name}: the command wrote no such file"
+        except (ValueError, OSError, csv.Error, RecursionError) as error:
+            return metrics, f"{name}: cannot be read: {error}"
+        if found is None and not automatic:
+            return metrics, f"{name}: no metrics in it"
+        metrics |= found or {}
+    return metrics, None
+
+
+def _wanted(sources: Sequence[str | Source] | str, directory: Path) -> Sequence[str | Source]:
+    if sources == "auto":
+        return AUTO if directory.exists() else ("stdout",)
+    return [sources] if isinstance(sources, str) else sources
+
+
+def _read_file(path: Path, source: str | Source) -> Metrics | None:
+    if path.suffix == ".jsonl":
+        with path.open("rb") as file:
+            lines = _last_lines(file)
+        return _table(json.loads(lines[-1])) if lines else None
+    if path.suffix != ".csv":
+        return _table(json.loads(path.read_text(encoding="utf-8-sig", errors="replace")))
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+        rows = csv.DictReader(text, skipinitialspace=True)
+        if isinstance(source, Source):
+            return _named_values(rows, source.name)
+        last = None
+        for row in rows:
+            last = row
+    return {key: as_number(value) for key, value in last.items() if key is not None} if last else None
+
+
+def _named_values(rows: csv.DictReader[str], template: str) -> Metrics:
+    used = placeholders(template)
+    metrics: Metrics = {}
+    for row in rows:
+        texts = {key: value or "" for key, value in row.items() if key is not None}
+        for column, value in texts.items():
+            if column not in used:
+                name = fill(template, {**texts, "column": column})
+                if name in metrics:
+                    raise ValueError(
+                        f"two values are called {name!r}; put a column that tells rows apart into the name"
+                    )
+                metrics[name] = as_number(value)
+    return metrics
+
+
+def _table(value: Any) -> Metrics:
+    if not isinstance(value, dict):
+        raise ValueError("a table of metrics was expected")
+    flat = flatten(value)
+    return {key: item for key, item in flat.items() if item is None or isinstance(item, bool | int | float | str)}
+
+
+def _last_json_line(stdout: Path | None) -> Metrics | None:
+    if stdout is None:
+        return None
+    with stdout.open("rb") as file:
+        lines = _last_lines(file)
+    for line in reversed(lines):
+        if line.startswith("{") and line.endswith("}"):
+            try:
+                return _table(json.loads(line))
+            except (ValueError, RecursionError):
+                continue
+    return None
+
+
+def _last_lines(file: IO[bytes]) -> list[str]:
+    """Lines with something in them from the last TAIL bytes, whatever the encoding and the kind of line end."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - TAIL))
+    text = file.read().decode(errors="replace")
+    return [line for part in re.split(r"[\r\n]+", text) if (line := part.strip())]
+
+
+def as_number(text: str | None) -> Scalar:
+    """A whole number, a number, or the text as it is; nothing when it is empty."""
+    if text is None or not text.strip():
+        return None
+    if "_" not in text:  # Python reads 1_000 as a number, and no one else does
+        for kind in (int, float):
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    return text

@@ -1,0 +1,92 @@
+"""The group itself: what it costs, what it says, and which exit codes it gives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import Result
+
+import bakeoff as package
+from bakeoff.cli import VERBS, main
+from bakeoff.records.edition import Edition
+
+Bakeoff = Callable[..., Result]
+MakeEdition = Callable[..., Edition]
+
+MODULE = [sys.executable, "-m", "bakeoff"]
+
+
+def test_help_lists_every_verb_and_imports_none_of_them() -> None:
+    script = (
+        "import sys; from bakeoff.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted(n for n in sys.modules if n.startswith('bakeoff.') or n in ('pydantic', 'msgspec', 'rich', 'polars')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    *text, modules = done.stdout.splitlines()
+    assert [verb for verb in VERBS if not any(line.strip().startswith(verb) for line in text)] == []
+    assert modules == "['bakeoff.cli']"
+
+
+def test_the_version_is_the_package_version(bakeoff: Bakeoff) -> None:
+    assert bakeoff("--version").output.startswith(f"bakeoff {package.__version__} ")
+
+
+def test_python_dash_m_is_the_same_program() -> None:
+    done = subprocess.run([*MODULE, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("bakeoff ")
+
+
+def test_a_misspelt_verb_gets_a_did_you_mean_and_exit_code_2(bakeoff: Bakeoff) -> None:
+    result = bakeoff("statsu")
+    assert result.exit_code == 2
+    assert "did you mean 'status'?" in result.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_option_and_argument_has_a_help_text(verb: str) -> None:
+    context = click.Context(main)
+    command = main.get_command(context, verb)
+    assert command is not None
+    assert command.help
+    undocumented = [p.name for p in command.params if isinstance(p, click.Option) and not p.help]
+    assert undocumented == []
+
+
+def test_errors_go_to_standard_error_and_leave_standard_output_empty(bakeoff: Bakeoff) -> None:
+    result = bakeoff("status", "nowhere", "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "error: no experiment called 'nowhere'" in result.stderr
+
+
+def test_an_interrupt_ends_with_130(make_edition: MakeEdition, tmp_path: Path) -> None:
+    edition = make_edition(outcome=lambda arm, seed: None)
+    with open(edition.paths.lease) as lease:
+        fcntl.flock(lease, fcntl.LOCK_EX)
+        run = edition.run(0)["run_id"]
+        process = subprocess.Popen([*MODULE, "logs", "-f", run], cwd=tmp_path, stderr=subprocess.PIPE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+    assert process.stderr is not None
+    assert process.stderr.read() == b"interrupted\n"
+    process.stderr.close()
+
+
+def test_a_reader_that_leaves_early_causes_no_traceback(make_edition: MakeEdition, tmp_path: Path) -> None:
+    make_edition()
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*MODULE, "status"], cwd=tmp_path, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert done.stderr == b""

@@ -1,0 +1,218 @@
+"""Commands: their output, their processes, and how they are ended."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from lab import Lab, eventually, process_exists
+
+WHOLE = os.environ.get("BAKEOFF_TEST_WHOLE") == "1"
+"""The sizes that the issue names, where the usual test does with less."""
+
+
+def _pid(path: Path) -> int:
+    return int(eventually(lambda: path.exists() and path.read_text().strip(), f"{path} is written"))
+
+
+def test_output_of_half_a_gigabyte_goes_past_the_scheduler(lab: Lab) -> None:
+    size = 500 if WHOLE else 150
+    lab.experiment(
+        f"""params = {{ command = "head -c {size}M /dev/zero; echo; echo '{{{{\\"done\\": 1}}}}'" }}""",
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    lab.run()
+    (row,) = lab.rows()
+    assert (row["status"], row["done"]) == ("succeeded", 1)
+    assert (lab.run_directory(row["run_id"]) / "stdout.txt").stat().st_size > size * 2**20
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown < 40, f"the scheduler grew by {grown:.0f} MB"
+    (lab.run_directory(row["run_id"]) / "stdout.txt").unlink()
+
+
+def test_output_that_is_no_text_is_kept_as_it_is(lab: Lab) -> None:
+    lab.experiment(r"""params = { command = 'printf "\377\376\000x\n{{\"score\": 2}}\n"; printf "\201" >&2' }""")
+    lab.run()
+    (row,) = lab.rows()
+    directory = lab.run_directory(row["run_id"])
+    assert row["score"] == 2
+    assert (directory / "stdout.txt").read_bytes() == b'\xff\xfe\x00x\n{"score": 2}\n'
+    assert (directory / "stderr.txt").read_bytes() == b"\x81"
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("prefix", ["", "env -i "], ids=["marked", "without an environment"])
+def test_a_daemon_that_a_run_leaves_is_ended_and_told(lab: Lab, prefix: str, jobs: int) -> None:
+    """It forked twice, has a session of its own and holds the run's output open."""
+    start = f"({prefix}setsid sh -c 'echo $$$$ > {{dir}}/pid; exec sleep 600' &)"
+    lab.experiment(
+        f"""
+seeds = {2 * jobs}
+jobs = {jobs}
+[params]
+command = '''mkdir -p {{dir}}
+if [ {{seed}} = 0 ]; then {start}; while ! [ -s {{dir}}/pid ]; do sleep 0.01; done; fi
+sleep 0.1; echo "{{{{\\"seed\\": {{seed}}}}}}"'''
+"""
+    )
+    lab.run()
+    rows = lab.rows()
+    assert [row["metric.seed" if "metric.seed" in row else "seed"] for row in rows] == list(range(2 * jobs))
+    assert {row["status"] for row in rows} == {"succeeded"}
+    assert not process_exists(_pid(lab.run_directory(rows[0]["run_id"]) / "pid"))
+    if prefix == "" or jobs == 1:
+        assert rows[0]["error"] == "left 1 process behind, ended"
+    assert [row["error"] for row in rows[1:]] == [None] * (2 * jobs - 1), "nobody else is blamed"
+
+
+def test_a_daemon_that_belongs_to_a_run_that_goes_on_is_left_alone(lab: Lab) -> None:
+    lab.experiment(
+        """
+seeds = 3
+jobs = 2
+[params]
+command = '''mkdir -p {dir}
+if [ {seed} = 0 ]; then
+  (env -i setsid sh -c 'echo $$$$ > {dir}/pid; exec sleep 600' &)
+  while ! [ -s {dir}/pid ]; do sleep 0.01; done
+  sleep 1; kill -0 $(cat {dir}/pid) && echo '{{"alive": true}}'
+else sleep 0.2; fi'''
+"""
+    )
+    lab.run()
+    rows = lab.rows()
+    assert rows[0]["alive"] is True
+    assert not process_exists(_pid(lab.run_directory(rows[0]["run_id"]) / "pid"))
+
+
+def test_a_timeout_ends_children_and_grandchildren_that_do_not_listen(lab: Lab) -> None:
+    lab.experiment(
+        """
+limits = { time = 0.7, grace = 0.3 }
+[params]
+command = '''mkdir -p {dir}; trap "" TERM
+sh -c 'trap "" TERM; sh -c "trap \\"\\" TERM; echo \\$\\$ > {dir}/grandchild; sleep 600; sleep 600" & echo $$$$ > {dir}/child; sleep 600; sleep 600' &
+sleep 600; sleep 600'''
+"""
+    )
+    began = time.monotonic()
+    assert lab.run().statuses == {"timeout": 1}
+    assert time.monotonic() - began < 30
+    (row,) = lab.rows()
+    assert row["error"] is not None and row["error"].startswith("took longer than 0.7 s")
+    for name in ("child", "grandchild"):
+        assert not process_exists(_pid(lab.run_directory(row["run_id"]) / name))
+
+
+def test_a_polite_command_gets_the_time_to_clean_up(lab: Lab) -> None:
+    lab.experiment(
+        """
+limits = { time = 0.5, grace = 20 }
+[params]
+command = '''mkdir -p {dir}; trap 'sleep 0.3; echo saved > {dir}/saved; exit 0' TERM; while true; do sleep 0.05; done'''
+"""
+    )
+    began = time.monotonic()
+    assert lab.run().statuses == {"timeout": 1}
+    assert time.monotonic() - began < 15
+    (row,) = lab.rows()
+    assert (lab.run_directory(row["run_id"]) / "saved").read_text() == "saved\n"
+    assert row["exit_code"] == 0
+
+
+def test_the_memory_limit_counts_the_whole_tree(lab: Lab) -> None:
+    hog = "import time; x = bytearray(b'x') * 150_000_000; time.sleep(600)"
+    lab.write("hog.py", hog)
+    lab.experiment(
+        """limits = { memory = "250MB" }\nparams = { command = "python3 {where}/hog.py & python3 {where}/hog.py & wait", where = "WHERE" }""".replace(
+            "WHERE", str(lab.place)
+        )
+    )
+    assert lab.run().statuses == {"failed": 1}
+    assert lab.rows()[0]["error"].startswith("used more than 250,000,000 bytes of memory")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('["no-such-program-anywhere"]', "cannot start: no such command: no-such-program-anywhere"),
+        ('["/etc/passwd"]', "cannot start: Permission denied: /etc/passwd"),
+    ],
+)
+def test_a_command_that_cannot_start_is_no_failure_of_the_arm(lab: Lab, text: str, error: str) -> None:
+    lab.experiment(f"seeds = 40\njobs = 2\nretries = {{ infra = 1, backoff = 0.05 }}\nparams = {{ command = {text} }}")
+    summary = lab.run()
+    assert summary.statuses == {"infra_error": 40} and summary.attempts == 80
+    assert {row["error"] for row in lab.rows()} == {error}
+    assert not summary.complete
+
+
+def test_a_working_directory_that_is_missing_is_told(lab: Lab) -> None:
+    lab.experiment('retries = { infra = 0 }\nparams = { command = "true", cwd = "nowhere" }')
+    lab.run()
+    assert lab.rows()[0]["error"] == f"cannot start: No such file or directory: {lab.place}/nowhere"
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("printf '{{\"n\": 1}}' > {dir}/metrics.json; mkdir {dir}/metrics.jsonl", "metrics.jsonl cannot be read"),
+        ('echo \'{{"step": 1e999, "x": 1}}\' > {dir}/metrics.jsonl', None),
+        (
+            "python3 -c 'print(\"[\" * 100000)' > {dir}/metrics.json",
+            "",
+        ),
+        ('echo \'{{"n": 123456789012345678901234567890, "s": "\\ud800"}}\'', None),
+    ],
+)
+def test_nothing_that_a_run_writes_ends_the_scheduler(lab: Lab, command: str, error: str | None) -> None:
+    lab.experiment(f"seeds = 2\n[params]\ncommand = '''mkdir -p {{dir}}; {command}'''")
+    summary = lab.run()
+    assert sum(summary.statuses.values()) == 2 and summary.complete
+    for row in lab.rows():
+        assert (error is None) == (row["error"] is None) and (error or "") in (row["error"] or "")
+
+
+def test_many_runs_leave_no_descriptors_zombies_or_scratch_files(lab: Lab) -> None:
+    lab.experiment(
+        """
+seeds = 150
+jobs = 3
+[params]
+command = '''if [ $(( {seed} % 10 )) = 0 ]; then (setsid sleep 600 &); fi; if [ $(( {seed} % 3 )) = 0 ]; then echo hello; fi'''
+"""
+    )
+    before = set(os.listdir("/proc/self/fd"))
+    lab.run()
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    assert [pid for pid in children if "(sleep)" in Path(f"/proc/{pid}/stat").read_text()] == []
+    assert list((lab.directory() / ".scratch").iterdir()) == []
+    assert {row["status"] for row in lab.rows()} == {"succeeded"}
+
+
+def test_the_run_knows_what_it_is(lab: Lab) -> None:
+    lab.experiment(
+        """
+seeds = [7]
+env = { GREETING = "${WHO:-nobody}" }
+[params]
+command = '''mkdir -p {out}; env | grep -E '^(BAKEOFF_|GREETING)' | sort > {out}/env; pwd >> {out}/env; cat >> {out}/env'''
+size = 3
+"""
+    )
+    lab.environment["WHO"] = "world"
+    lab.run()
+    (row,) = lab.rows()
+    directory = lab.run_directory(row["run_id"])
+    seen = (directory / "out" / "env").read_text().splitlines()
+    for line in (
+        "BAKEOFF_SEED=7", "BAKEOFF_ARM=default", "BAKEOFF_TASK=default", f"BAKEOFF_RUN_ID={row['run_id']}",
+        f"BAKEOFF_RUN_DIR={directory}", f"BAKEOFF_OUT_DIR={directory}/out", 'BAKEOFF_PARAMS={"size": 3}',
+        "BAKEOFF_PARAM_SIZE=3", "GREETING=world", str(lab.place),
+    ):  # fmt: skip
+        assert line in seen

@@ -1,0 +1,237 @@
+"""kill -9 of anything at any moment loses at most what was in flight; the same command again does the rest, once each."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from lab import LONG, Lab, eventually, reported
+
+RUNS, KILLS = 300, 30
+Victim = Literal["scheduler", "worker", "warden", "scheduler and worker", "everything"]
+VICTIMS: tuple[Victim, ...] = ("scheduler", "worker", "worker", "warden", "scheduler and worker", "everything")
+
+PYTHON = """
+import time
+def run(ctx, factor):
+    time.sleep(float(ctx.rng("pace").uniform(0.002, 0.05)))
+    if ctx.seed % 5 == 0:
+        for step in range(20): ctx.log(step, loss=float(ctx.rng("noise").normal()))
+    if ctx.seed % 7 == 0:
+        (ctx.directory / "notes.txt").write_text("kept" * 100)
+        print("said", ctx.seed)
+    return {"value": int(ctx.rng("world").integers(10**6)) * factor + ctx.seed}
+"""
+PYTHON_FILE = """
+workload = "python"
+jobs = 2
+seeds = 150
+retries = { backoff = 0.05 }
+params = { function = "work:run" }
+[matrix]
+factor = [1, 2]
+"""
+COMMAND_FILE = """
+jobs = 2
+seeds = 150
+retries = { backoff = 0.05 }
+[params]
+command = '''
+sleep 0.0$(( ({seed} * 7) % 5 ))
+if [ $(( {seed} % 7 )) = 0 ]; then mkdir -p {out}; echo kept > {out}/notes.txt; fi
+if [ $(( {seed} % 5 )) = 0 ]; then mkdir -p {dir}; for s in 1 2 3; do echo "{{\\"step\\": $s, \\"loss\\": $s.5}}" >> {dir}/metrics.jsonl; done; fi
+echo "{{\\"value\\": $(( {seed} * {factor} + 17 ))}}"
+'''
+[matrix]
+factor = [1, 2]
+"""
+
+
+class Round:
+    """One scheduler, from its start to its end, and what it reported."""
+
+    def __init__(self, lab: Lab, number: int) -> None:
+        self.lab = lab
+        self.log = lab.place / f"round-{number}.log"
+        with self.log.open("wb") as stderr:
+            self.process = lab.start("run", "trial.toml", "-v", stdout=subprocess.DEVNULL, stderr=stderr)
+
+    def reported(self) -> dict[str, str]:
+        return reported(self.log.read_text(errors="replace"))
+
+    def wait_for_more(self, count: int) -> bool:
+        """False when it ended first."""
+        wanted = len(self.reported()) + count
+        eventually(lambda: self.process.poll() is not None or len(self.reported()) >= wanted, f"{count} more runs")
+        return self.process.poll() is None
+
+    def kill(self, victim: Victim) -> None:
+        """What belongs to whom is looked up first, so that all of it dies at one moment."""
+        wardens = self.lab.processes_of("bakeoff.engine.warden")
+        others = [pid for pid in self.lab.processes() if pid not in (*wardens, self.process.pid)]
+        chosen = {
+            "scheduler": [self.process.pid],
+            "worker": others[:1],
+            "warden": wardens,
+            "scheduler and worker": [self.process.pid, *others],
+            "everything": [*wardens, self.process.pid, *others],
+        }[victim]
+        for pid in chosen:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # a short run ended by itself meanwhile
+
+
+def _records(lab: Lab) -> dict[str, dict[str, Any]]:
+    return {row["run_id"]: row for row in lab.rows()}
+
+
+def _what_came_out(lab: Lab) -> dict[str, Any]:
+    found = {}
+    for row in lab.rows():
+        notes = [str(path.relative_to(lab.run_directory(row["run_id"]))) for path in _notes(lab, row["run_id"])]
+        found[row["run_id"]] = (row["status"], row["value"], lab.series(row["run_id"]), notes)
+    return found
+
+
+def _notes(lab: Lab, run_id: str) -> list[Path]:
+    directory = lab.run_directory(run_id)
+    return [path for path in (directory / "notes.txt", directory / "out" / "notes.txt") if path.exists()]
+
+
+def _is_consistent(lab: Lab) -> None:
+    """Attempts are numbered from 1, the last one is the one that counts, and only infrastructure failed before."""
+    with closing(lab.edition()) as edition:
+        for run, status in edition.statuses():
+            tried = edition.attempts(run.position)
+            assert [entry["attempt"] for entry in tried] == list(range(1, run.attempts + 1))
+            assert [entry["status"] for entry in tried] == ["infra_error"] * (run.attempts - 1) + [status]
+
+
+@pytest.mark.parametrize("kind", ["python", "command"])
+def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
+    lab: Lab, tmp_path_factory: pytest.TempPathFactory, kind: str
+) -> None:
+    chance = random.Random(f"{kind} {os.environ.get('BAKEOFF_KILL_SEED', 1)}")
+    lab.experiment(PYTHON_FILE if kind == "python" else COMMAND_FILE, work=PYTHON)
+    told: dict[str, str] = {}
+    recorded: dict[str, dict[str, Any]] = {}
+    kills, number = 0, 0
+    while kills < KILLS:
+        number += 1
+        this = Round(lab, number)
+        while kills < KILLS:
+            if chance.random() < 0.15:  # also while it is starting
+                time.sleep(chance.uniform(0.0, 0.6))
+            elif not this.wait_for_more(chance.randint(1, 7)):
+                break
+            victim = chance.choice(VICTIMS)
+            this.kill(victim)
+            kills += 1
+            if victim not in ("worker", "warden"):
+                break
+        if kills == KILLS and this.process.poll() is None:
+            this.kill("everything")
+        this.process.wait(timeout=LONG)
+        if not (lab.root / "trial").exists():
+            continue  # killed before there was anything
+        told |= this.reported()
+        now = _records(lab) if told else {}
+        for run_id, metrics in this.reported().items():
+            assert now[run_id]["status"] == "succeeded"
+            assert f"value={now[run_id]['value']}" == metrics
+            recorded[run_id] = now[run_id]
+        assert len(told) < RUNS, "finished too early for all the kills; let runs take longer"
+
+    done = lab.cli("run", "trial.toml", "-v", code=None)
+    while done.returncode != 0:  # a run whose worker was killed three times waits for the next call
+        assert "missing" in done.stdout
+        done = lab.cli("run", "trial.toml", "-v", code=None)
+
+    rows = lab.rows()
+    assert len(rows) == RUNS and len({row["run_id"] for row in rows}) == RUNS
+    assert len({(row["arm"], row["seed"]) for row in rows}) == RUNS
+    assert {row["status"] for row in rows} == {"succeeded"}
+    final = _records(lab)
+    assert all(final[run_id] == row for run_id, row in recorded.items()), "a reported run was done again"
+    _is_consistent(lab)
+    eventually(lambda: not lab.processes(), "no orphan is left", patience=15)
+
+    with Lab(tmp_path_factory.mktemp("undisturbed")) as calm:
+        calm.experiment((lab.place / "trial.toml").read_text(), work=PYTHON)
+        calm.run()
+        assert _what_came_out(lab) == _what_came_out(calm)
+
+
+def test_the_warden_of_a_killed_scheduler_leaves_the_next_ones_runs_alone(lab: Lab) -> None:
+    lab.experiment('jobs = 2\nseeds = 6\nparams = { command = "sleep 0.4" }')
+    for number in range(3):
+        this = Round(lab, number)
+        eventually(lambda: len(lab.processes()) >= 4, "scheduler, warden and runs")
+        os.kill(this.process.pid, signal.SIGKILL)  # and at once the next one
+        this.process.wait(timeout=LONG)
+    lab.cli("run", "trial.toml")
+    assert {row["attempts"] for row in lab.rows()} == {1}
+    assert all("killed" not in (row["error"] or "") for row in lab.rows())
+
+
+def test_a_warden_that_was_killed_is_replaced(lab: Lab) -> None:
+    lab.experiment('jobs = 1\nseeds = 1\nparams = { command = "sleep 600" }')
+    this = Round(lab, 1)
+    first = eventually(lambda: lab.processes_of("bakeoff.engine.warden"), "a warden")
+    os.kill(first[0], signal.SIGKILL)
+    eventually(lambda: set(lab.processes_of("bakeoff.engine.warden")) - set(first), "another warden")
+    os.kill(this.process.pid, signal.SIGKILL)
+    this.process.wait(timeout=LONG)
+    eventually(lambda: not lab.processes(), "the run died with its scheduler", patience=15)
+
+
+def test_what_lost_its_warden_too_is_ended_by_the_next_scheduler(lab: Lab) -> None:
+    lab.experiment('jobs = 1\nseeds = 1\nparams = { command = "test -e flag || sleep 600" }')
+    this = Round(lab, 1)
+    eventually(lambda: len(lab.processes()) >= 3, "scheduler, warden and run")
+    time.sleep(0.2)
+    wardens = lab.processes_of("bakeoff.engine.warden")
+    orphans = set(lab.processes()) - {*wardens, this.process.pid}
+    for pid in (*wardens, this.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    this.process.wait(timeout=LONG)
+    assert orphans <= set(lab.processes())
+    lab.write("flag", "")
+    lab.cli("run", "trial.toml")
+    assert not orphans & set(lab.processes())
+    assert [row["attempts"] for row in lab.rows()] == [1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_is_killed_from_outside_costs_an_attempt_and_no_run(lab: Lab, number: signal.Signals) -> None:
+    code = """
+import os, time
+def run(ctx):
+    if ctx.attempt == 1 and ctx.seed == 1:
+        (ctx.directory / "pid").write_text(str(os.getpid()))
+        time.sleep(600)
+    return ctx.seed
+"""
+    lab.experiment(
+        'workload = "python"\nseeds = 3\nretries = { backoff = 0.05 }\nparams = { function = "slow:run" }', slow=code
+    )
+    process = lab.start("run", "trial.toml")
+    pid = eventually(
+        lambda: [text for path in lab.root.glob("*/2*/runs/*__s1__*/pid") if (text := path.read_text())], "its pid"
+    )
+    os.kill(int(pid[0]), number)
+    assert process.wait(timeout=LONG) == 0
+    (row,) = (row for row in lab.rows() if row["seed"] == 1)
+    assert (row["status"], row["attempts"], row["value"]) == ("succeeded", 2, 1)
+    first = lab.attempts(row["run_id"])[0]
+    assert (first["status"], first["error"]) == ("infra_error", f"killed from outside ({number.name})")

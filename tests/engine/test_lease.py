@@ -1,0 +1,121 @@
+"""Two schedulers on one experiment: the second refuses or waits, and never is a run done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+
+import psycopg
+
+from lab import LONG, Lab, eventually, reported
+
+MARKING = 'jobs = 2\nseeds = 6\nparams = { command = "echo {seed} >> done; while ! [ -e flag ]; do sleep 0.02; done" }'
+
+
+def test_the_second_scheduler_refuses_and_names_the_first(lab: Lab) -> None:
+    lab.experiment(MARKING)
+    first = lab.start("run", "trial.toml")
+    eventually(lambda: (lab.place / "done").exists(), "the first one works")
+    second = lab.cli("run", "trial.toml", code=1)
+    assert f"trial/{lab.directory().name} is being run by process {first.pid} on" in second.stderr
+    assert "--wait" in second.stderr and "--fresh" in second.stderr
+    lab.write("flag", "")
+    assert first.wait(timeout=LONG) == 0
+    assert sorted((lab.place / "done").read_text().split()) == list("012345")
+
+
+def test_wait_waits_for_the_first_and_finds_nothing_left_to_do(lab: Lab) -> None:
+    lab.experiment(MARKING)
+    first = lab.start("run", "trial.toml")
+    eventually(lambda: (lab.place / "done").exists(), "the first one works")
+    second = lab.start("run", "trial.toml", "--wait")
+    lab.write("flag", "")
+    assert first.wait(timeout=LONG) == 0
+    assert second.wait(timeout=LONG) == 0
+    assert second.stdout is not None and "complete already" in second.stdout.read()
+    assert sorted((lab.place / "done").read_text().split()) == list("012345")
+
+
+def test_wait_takes_over_when_the_first_is_killed(lab: Lab) -> None:
+    lab.experiment(MARKING)
+    first = lab.start("run", "trial.toml")
+    eventually(lambda: (lab.place / "done").exists(), "the first one works")
+    second = lab.start("run", "trial.toml", "--wait")
+    lab.write("flag", "")
+    first.kill()
+    assert second.wait(timeout=LONG) == 0
+    assert {row["status"] for row in lab.rows()} == {"succeeded"}
+
+
+def test_a_new_edition_runs_beside_the_first(lab: Lab) -> None:
+    lab.experiment(MARKING)
+    first = lab.start("run", "trial.toml")
+    eventually(lambda: (lab.place / "done").exists(), "the first one works")
+    second = lab.start("run", "trial.toml", "--fresh")
+    eventually(lambda: len(list((lab.root / "trial").glob("*/.lease"))) == 2, "a second edition")
+    lab.write("flag", "")
+    assert (first.wait(timeout=LONG), second.wait(timeout=LONG)) == (0, 0)
+    done = (lab.place / "done").read_text().split()
+    assert sorted(done) == sorted("012345" * 2)
+    assert {row["attempts"] for row in lab.rows()} == {1}, "the warden of one leaves the other's runs alone"
+
+
+def test_many_schedulers_at_once_do_every_run_once(lab: Lab) -> None:
+    lab.experiment('jobs = 2\nseeds = 20\nparams = { command = "echo {seed} >> done" }')
+    lab.run(only="seed=0")
+    crowd = [lab.start("run", "trial.toml", "--wait", stderr=subprocess.DEVNULL) for _ in range(4)]
+    assert [process.wait(timeout=LONG) for process in crowd] == [0] * 4
+    assert sorted(map(int, (lab.place / "done").read_text().split())) == list(range(20))
+
+
+def test_an_error_gives_the_lease_back(lab: Lab) -> None:
+    lab.experiment('seeds = 2\nparams = { command = "true" }')
+    lab.run()
+    lab.experiment('seeds = 2\nparams = { command = "echo other" }')
+    for _ in range(2):
+        try:
+            lab.run()
+        except Exception as error:
+            assert "other runs" in str(error)
+    lab.run(fresh=True)
+
+
+def test_the_whole_experiment_lives_in_postgresql_and_survives_kill_9(
+    lab: Lab, postgres_url: Callable[[], str]
+) -> None:
+    url = postgres_url()
+    lab.environment["BAKEOFF_DATABASE_URL"] = url
+    code = "import time\ndef run(ctx): time.sleep(0.01); ctx.log(1, x=ctx.seed); return {'value': ctx.seed}"
+    lab.experiment('workload = "python"\njobs = 2\nseeds = 120\nparams = { function = "work:run" }', work=code)
+    told: dict[str, str] = {}
+    for number in range(4):
+        log = lab.place / f"{number}.log"
+        with log.open("wb") as stderr:
+            process = lab.start("run", "trial.toml", "-v", stdout=subprocess.DEVNULL, stderr=stderr)
+        eventually(lambda log=log: len(reported(log.read_text())) >= 15, "fifteen runs")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(timeout=LONG)
+        told |= reported(log.read_text())
+    with psycopg.connect(url) as connection:
+        succeeded = {row[0] for row in connection.execute("SELECT run_id FROM runs WHERE status = 'succeeded'")}
+    assert set(told) <= succeeded
+    last = lab.cli("run", "trial.toml", "-v")
+    assert not set(told) & set(reported(last.stderr))
+    rows = lab.rows()
+    assert [row["value"] for row in rows] == list(range(120)) and {row["status"] for row in rows} == {"succeeded"}
+    assert lab.series(rows[7]["run_id"]) == {"x": [(1, 7.0)]}
+    assert not (lab.directory() / "experiment.db").exists()
+
+
+def test_postgresql_refuses_a_second_scheduler_from_elsewhere(lab: Lab, postgres_url: Callable[[], str]) -> None:
+    lab.environment["BAKEOFF_DATABASE_URL"] = postgres_url()
+    lab.experiment('seeds = 2\nparams = { command = "true" }')
+    lab.run(only="seed=0")
+    with closing(lab.edition()) as elsewhere:
+        elsewhere.lock()
+        assert "is being run from another machine" in lab.cli("run", "trial.toml", code=1).stderr
+        waiting = lab.start("run", "trial.toml", "--wait")
+    assert waiting.wait(timeout=LONG) == 0

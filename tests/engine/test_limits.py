@@ -1,0 +1,181 @@
+"""Limits on concurrency, budgets, and the choice of runs."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import bakeoff
+from lab import Lab
+
+SPANS = """
+import time
+def run(ctx, model):
+    began = time.time()
+    time.sleep(0.03)
+    return {"began": began, "over": time.time()}
+"""
+
+
+def _most_at_once(spans: list[tuple[float, float]]) -> int:
+    moments = sorted([(began, 1) for began, _ in spans] + [(over, -1) for _, over in spans])
+    most = now = 0
+    for _, change in moments:
+        now += change
+        most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize("kind", ["python", "command"])
+def test_concurrency_limits_hold_and_starve_nobody(lab: Lab, kind: str) -> None:
+    text = """
+jobs = 4
+seeds = 12
+concurrency = [{ by = "model", values = ["large"], limit = 1 }]
+[matrix]
+model = ["large", "small"]
+"""
+    if kind == "python":
+        lab.experiment('workload = "python"\nparams = { function = "spans:run" }' + text, spans=SPANS)
+    else:
+        command = """date +'{{"began": %s.%N}}' > {dir}/metrics.json; sleep 0.05; date +'{{"over": %s.%N}}'"""
+        lab.experiment(f"params = {{ command = '''mkdir -p {{dir}}; {command}''' }}" + text)
+    lab.run()
+    rows = lab.rows()
+    assert {row["status"] for row in rows} == {"succeeded"}
+    spans = {
+        model: [(row["began"], row["over"]) for row in rows if row["model"] == model] for model in ("large", "small")
+    }
+    assert _most_at_once(spans["large"]) == 1
+    assert _most_at_once([*spans["large"], *spans["small"]]) <= 4
+    assert max(over for _, over in spans["small"]) < max(over for _, over in spans["large"]), "small ones go past"
+
+
+def test_a_limit_for_each_value_of_a_parameter(lab: Lab) -> None:
+    lab.experiment(
+        """
+workload = "python"
+jobs = 4
+seeds = 5
+params = { function = "spans:run" }
+concurrency = [{ by = "arm", limit = 1 }, { by = "task", limit = 3 }]
+[matrix]
+model = ["a", "b", "c", "d"]
+""",
+        spans=SPANS,
+    )
+    lab.run()
+    rows = lab.rows()
+    for arm in "abcd":
+        assert _most_at_once([(row["began"], row["over"]) for row in rows if row["arm"] == arm]) == 1
+    assert _most_at_once([(row["began"], row["over"]) for row in rows]) <= 3
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_jobs_is_how_many_run_at_once(lab: Lab, jobs: int) -> None:
+    lab.experiment(
+        'workload = "python"\nseeds = 9\nparams = { function = "spans:run", model = "x" }\njobs = 2', spans=SPANS
+    )
+    lab.run(jobs=jobs)
+    most = _most_at_once([(row["began"], row["over"]) for row in lab.rows()])
+    assert most <= jobs and (jobs == 1 or most > 1)
+
+
+def test_many_limited_groups_are_quick(lab: Lab) -> None:
+    arms = ", ".join(f'"m{number}"' for number in range(150))
+    lab.experiment(
+        f"""
+workload = "python"
+jobs = 2
+seeds = 10
+params = {{ function = "nothing:run" }}
+concurrency = [{{ by = "model", limit = 1 }}]
+[matrix]
+model = [{arms}]
+""",
+        nothing="def run(model): pass",
+    )
+    began = time.monotonic()
+    assert lab.run().statuses == {"succeeded": 1500}
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("kind", ["python", "command"])
+def test_a_budget_of_runs_is_used_up_exactly(lab: Lab, kind: str) -> None:
+    text = "seeds = 100\njobs = 3\nbudget = { runs = 37 }\n"
+    if kind == "python":
+        lab.experiment(text + 'workload = "python"\nparams = { function = "nothing:run" }', nothing="def run(): pass")
+    else:
+        lab.experiment(text + 'params = { command = "true" }')
+    summary = lab.run()
+    assert summary.statuses == {"succeeded": 37} and summary.stopped == "budget of 37 runs used up"
+    assert not summary.complete
+    assert lab.run().statuses == {}
+    assert lab.run(overrides=("budget.runs=40",)).statuses == {"succeeded": 3}
+
+
+def test_a_budget_of_runs_leaves_room_for_retries(lab: Lab) -> None:
+    code = """
+import bakeoff
+def run(ctx):
+    if ctx.attempt == 1: raise bakeoff.InfraError("again")
+"""
+    lab.experiment(
+        'workload = "python"\nseeds = 10\nbudget = { runs = 4 }\nretries = { backoff = 0.05 }\nparams = { function = "twice:run" }',
+        twice=code,
+    )
+    assert lab.run().statuses == {"succeeded": 4}
+
+
+def test_a_time_budget_counts_over_all_sessions(lab: Lab) -> None:
+    lab.experiment('seeds = 100\njobs = 1\nbudget = { time = 2.5 }\nparams = { command = "sleep 0.1" }')
+    began = time.monotonic()
+    summary = lab.run()
+    assert summary.stopped == "time budget of 2.5 s used up" and time.monotonic() - began < 20
+    assert 3 < summary.statuses["succeeded"] < 26
+    assert lab.run().statuses.total() <= 1, "nothing is left of it"
+
+
+def test_a_cost_budget_is_charged_with_what_runs_report(lab: Lab) -> None:
+    lab.experiment(
+        """
+seeds = 50
+jobs = 1
+budget = { cost = 1.0, cost_metric = "usd" }
+[params]
+command = '''echo '{{"usd": 0.1875}}' '''
+"""
+    )
+    summary = lab.run()
+    assert summary.statuses == {"succeeded": 6}
+    assert summary.stopped == "budget of 1 usd used up (1.125)"
+    assert lab.run().statuses == {}
+
+
+@pytest.mark.parametrize("kind", ["python", "command"])
+def test_a_cost_that_nobody_reports_ends_the_experiment(lab: Lab, kind: str) -> None:
+    text = "seeds = 50\njobs = 2\nbudget = { cost = 1.0 }\n"
+    if kind == "python":
+        lab.experiment(
+            text + 'workload = "python"\nparams = { function = "free:run" }',
+            free="import time\ndef run(seed): time.sleep(0.0 if seed == 0 else 600)",
+        )
+    else:
+        lab.experiment(text + 'params = { command = "test {seed} = 0 || sleep 600" }')
+    with pytest.raises(bakeoff.BakeoffError, match="reports no 'cost_usd', so the cost budget cannot be kept"):
+        lab.run()
+    assert lab.statuses()["succeeded"] == 1, "what was done is recorded"
+    assert lab.processes() == []
+    done = lab.cli("run", "trial.toml", "--only", "seed=0", code=0)
+    assert "1 succeeded" in done.stdout
+
+
+def test_only_chooses_runs(lab: Lab) -> None:
+    lab.experiment('seeds = 5\nparams = { command = "true" }\n[[arms]]\nname = "a"\n[[arms]]\nname = "b"')
+    summary = lab.run(only="arm=a and seed<3")
+    assert (summary.statuses, summary.left_out, summary.complete) == ({"succeeded": 3}, 7, False)
+    assert {(row["arm"], row["seed"]) for row in lab.rows() if row["status"] == "succeeded"} == {
+        ("a", 0), ("a", 1), ("a", 2),
+    }  # fmt: skip
+    assert lab.run().statuses == {"succeeded": 7}

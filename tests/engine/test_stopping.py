@@ -1,0 +1,121 @@
+"""Ctrl-C, SIGTERM and fail-fast: what is running ends as asked, nothing is lost, and the same command goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from lab import LONG, Lab, eventually
+
+NAPS = 'jobs = 2\nseeds = 200\nparams = { command = "sleep 0.1" }'
+STUBBORN = """jobs = 2\nseeds = 4\nlimits = { grace = 0.3 }
+[params]
+command = '''mkdir -p {dir}; touch {dir}/began; trap "" TERM; test -e flag || sleep 600; test -e flag || sleep 600'''"""
+
+
+def _interrupt(process: subprocess.Popen[str], number: int = signal.SIGINT) -> None:
+    """As a terminal does: the whole foreground group gets it."""
+    os.killpg(process.pid, number)
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    stdout, stderr = process.communicate(timeout=LONG)
+    return process.returncode, stdout, stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", ["command", "python"])
+def test_once_starts_nothing_more_and_lets_running_ones_finish(lab: Lab, kind: str, number: int) -> None:
+    if kind == "command":
+        lab.experiment(NAPS)
+    else:
+        text = 'workload = "python"\njobs = 2\nseeds = 200\nparams = { function = "nap:run" }'
+        lab.experiment(text, nap="import time\ndef run(): time.sleep(0.1)")
+    process = lab.start("run", "trial.toml")
+    eventually(lambda: lab.statuses()["succeeded"] >= 3, "some are done")
+    _interrupt(process, number)
+    code, stdout, stderr = _ended(process)
+    assert code == 130
+    assert "starting nothing more" in stderr
+    assert "interrupted" in stdout and "the same command goes on from here" in stdout
+    counts = lab.statuses()
+    assert set(counts) == {"succeeded", "planned"} and counts["planned"] > 100
+    lab.cli("run", "trial.toml", "--only", "seed<20")
+    assert all(row["attempts"] == 1 for row in lab.rows() if row["seed"] < 20)
+
+
+def test_twice_ends_what_is_running_too(lab: Lab) -> None:
+    lab.experiment(STUBBORN)
+    process = lab.start("run", "trial.toml")
+    eventually(lambda: len(list(lab.root.glob("trial/2*/runs/*/began"))) == 2, "two are running")
+    _interrupt(process)
+    time.sleep(0.5)
+    assert process.poll() is None, "once lets them finish"
+    _interrupt(process)
+    code, stdout, stderr = _ended(process)
+    assert code == 130 and "ending 2 that are running" in stderr
+    assert lab.statuses() == {"cancelled": 2, "planned": 2}
+    assert "4 missing" in stdout
+    lab.write("flag", "")
+    lab.cli("run", "trial.toml")
+    assert [row["status"] for row in lab.rows()] == ["succeeded"] * 4
+    first = lab.attempts(lab.rows()[0]["run_id"])
+    assert [entry["status"] for entry in first] == ["cancelled", "succeeded"]
+    assert (lab.run_directory(lab.rows()[0]["run_id"]) / "attempts" / "1" / "began").exists()
+
+
+def test_an_interrupt_that_comes_when_all_is_done_is_no_interruption(lab: Lab) -> None:
+    lab.experiment('jobs = 2\nseeds = 2\nparams = { command = "touch began-{seed}; sleep 1" }')
+    process = lab.start("run", "trial.toml")
+    eventually(lambda: len(list(lab.place.glob("began-*"))) == 2, "both run")
+    _interrupt(process)
+    assert _ended(process)[0] == 0
+
+
+def test_interrupting_during_the_pause_before_a_retry_does_not_wait_for_it(lab: Lab) -> None:
+    lab.experiment('retries = { backoff = 600 }\nparams = { command = "exit 75" }')
+    process = lab.start("run", "trial.toml", "-v", stderr=subprocess.DEVNULL)
+    eventually(lambda: lab.rows() and lab.rows()[0]["attempts"] == 1 if lab.statuses() else False, "the first try")
+    _interrupt(process)
+    assert process.wait(timeout=20) == 130
+
+
+@pytest.mark.parametrize("kind", ["command", "python"])
+def test_fail_fast_ends_what_is_running_and_says_so(lab: Lab, kind: str) -> None:
+    if kind == "command":
+        lab.experiment(
+            """jobs = 2\nseeds = 10
+[params]
+command = '''if [ {seed} = 1 ] && ! [ -e flag ]; then while ! [ -e began ]; do sleep 0.02; done; exit 3; fi
+test -e flag || {{ touch began; sleep 600; }}'''"""
+        )
+        error = "exit code 3"
+    else:
+        code = """
+import time
+def run(ctx):
+    if (ctx.base / "flag").exists(): return
+    if ctx.seed == 1:
+        while not (ctx.base / "began").exists(): time.sleep(0.02)
+        raise ValueError("no good")
+    (ctx.base / "began").touch(); time.sleep(600)
+"""
+        text = 'workload = "python"\njobs = 2\nseeds = 10\nparams = { function = "some:run" }'
+        lab.experiment(text, some=code)
+        error = "ValueError: no good"
+    done = lab.cli("run", "trial.toml", "--fail-fast", code=1)
+    assert "stopped at the first failure: default__s1__" in done.stdout and error in done.stdout
+    assert lab.statuses() == {"failed": 1, "cancelled": 1, "planned": 8}
+    lab.write("flag", "")
+    lab.cli("run", "trial.toml", code=1)
+    assert lab.statuses() == {"succeeded": 9, "failed": 1}
+
+
+def test_keep_going_is_the_default(lab: Lab) -> None:
+    lab.experiment('jobs = 2\nseeds = 6\nparams = { command = "test {seed} != 1" }')
+    lab.cli("run", "trial.toml", code=1)
+    assert lab.statuses() == {"succeeded": 5, "failed": 1}

@@ -1,0 +1,58 @@
+"""Tables of runs for tests: rows go in, observations come out, without files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bakeoff.spec.experiment import Analysis
+from bakeoff.verdicts.compare import Comparison, Options, compare
+from bakeoff.verdicts.observations import Observation, Observations
+
+Row = dict[str, Any]
+"""arm, task, seed, rollout, value; a value of None is a missing run, NaN a failed one."""
+
+
+def observations(rows: Iterable[Row], metric: str = "score", **how: Any) -> Observations:
+    """`how`: fields of Analysis, and `final`, `fixed_tasks`."""
+    own = {key: how.pop(key) for key in ("final", "fixed_tasks") if key in how}
+    return Observations(metric, [_observation(row) for row in rows], Analysis(**how), "test", **own)
+
+
+def _observation(row: Row) -> Observation:
+    value = row["value"]
+    state = "missing" if value is None else "failed" if math.isnan(value) else "scored"
+    place = (row.get("task", "default"), row.get("seed"), row.get("rollout", 0))
+    return Observation(row["arm"], *place, state, math.nan if value is None else float(value))
+
+
+def paired(a: Sequence[Any], b: Sequence[Any], unit: str = "seed") -> list[Row]:
+    """Two arms that meet on seeds (of one task) or on tasks."""
+    names = [{"seed": i} if unit == "seed" else {"task": f"t{i:03}"} for i in range(len(a))]
+    return [
+        {"arm": arm, "value": value, **names[i]} for arm, side in (("A", a), ("B", b)) for i, value in enumerate(side)
+    ]
+
+
+def rollouts(arms: Mapping[str, Sequence[Any]], task: str = "default") -> list[Row]:
+    """Independent runs of each arm on one task."""
+    return [{"arm": a, "task": task, "rollout": i, "value": v} for a, side in arms.items() for i, v in enumerate(side)]
+
+
+def grid(arms: Mapping[str, np.ndarray]) -> list[Row]:
+    """(tasks x seeds) tables."""
+    return [
+        {"arm": arm, "task": f"t{t}", "seed": s, "value": float(values[t, s])}
+        for arm, values in arms.items()
+        for t in range(values.shape[0])
+        for s in range(values.shape[1])
+    ]
+
+
+def verdict(rows: Iterable[Row], options: Options | None = None, **how: Any) -> Comparison:
+    """The one comparison of a table with two arms."""
+    (found,) = compare([observations(rows, **how)], options)
+    return found

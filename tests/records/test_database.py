@@ -1,0 +1,208 @@
+"""Opening databases: versions, places that cannot be written, and what errors say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from bakeoff.errors import StorageError, UsageError
+from bakeoff.records import layout
+from bakeoff.records.database import connect
+from bakeoff.records.edition import Edition
+from bakeoff.records.lease import Lease
+from bakeoff.records.schema import VERSION
+from toy import SETTINGS, Begin, make_plan
+
+
+def as_nobody(function: Callable[[], object]) -> str:
+    """Run in a child that is not root, which no permission can stop; what it raised or returned, as text."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresuid(65534, 65534, 65534)
+            text = f"returned {function()}"
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(write, text.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        text = pipe.read().decode()
+    os.waitpid(child, 0)
+    return text
+
+
+def open_up(path: Path) -> None:
+    """Let everyone pass through the directories above `path`."""
+    for parent in path.parents:
+        if parent.stat().st_uid == os.getuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+
+
+@pytest.fixture
+def sqlite_edition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Edition:
+    monkeypatch.delenv("BAKEOFF_DATABASE_URL", raising=False)
+    plan = make_plan()
+    paths = layout.new_edition(layout.experiment_directory(tmp_path / "root", "toy"))
+    edition = Edition.create(plan, paths)
+    edition.add_cells(plan.cells, SETTINGS)
+    edition.add_runs(plan)
+    return edition
+
+
+def test_an_edition_can_be_renamed_moved_and_mailed(sqlite_edition: Edition, tmp_path: Path) -> None:
+    sqlite_edition.close()
+    there = tmp_path / "inbox" / "from anna?#%"
+    shutil.move(sqlite_edition.paths.directory, there)
+    edition = Edition.open(layout.EditionPaths(there))
+    assert edition.planned() == 6 and edition.facts()["experiment"] == "toy"
+    edition.close()
+
+
+def test_a_database_of_a_newer_version_is_refused_and_not_touched(sqlite_edition: Edition) -> None:
+    path = sqlite_edition.paths.database
+    sqlite_edition.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE meta SET value = ?", (str(VERSION + 1),))
+        connection.execute("PRAGMA journal_mode=DELETE")
+    connection.close()
+    before = path.read_bytes()
+    for readonly in (True, False):
+        with pytest.raises(
+            StorageError, match=rf"newer bakeoff \(schema {VERSION + 1}; this one knows {VERSION}\).*Upgrade"
+        ):
+            Edition.open(sqlite_edition.paths, readonly=readonly)
+    assert path.read_bytes() == before
+    assert sorted(entry.name for entry in path.parent.iterdir() if entry.name.startswith("experiment.db")) == [
+        "experiment.db"
+    ]
+
+
+def test_postgres_of_a_newer_version_is_refused_too(postgres_url: Callable[[], str]) -> None:
+    url = postgres_url()
+    connect(url).close()
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE meta SET value = '99'")
+    with pytest.raises(StorageError, match="newer bakeoff"):
+        connect(url)
+
+
+def test_two_first_users_of_a_postgres_do_not_collide(postgres_url: Callable[[], str]) -> None:
+    url = postgres_url()
+    errors: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            connect(url).close()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_passwords_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in ("postgresql://me:hush@127.0.0.1:1/x", "postgresql://me@127.0.0.1:1/x?password=hush&connect_timeout=1"):
+        with pytest.raises(StorageError) as caught:
+            connect(url)
+        assert "127.0.0.1" in str(caught.value) and "hush" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "experiment.db").write_bytes(b"this is no database, whatever its name says" * 100)
+    with pytest.raises(StorageError, match=r"experiment\.db: .*not a database"):
+        connect(str(tmp_path / "experiment.db"))
+
+
+def test_reading_creates_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such database"):
+        connect(str(tmp_path / "experiment.db"), readonly=True)
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StorageError, match="holds no bakeoff tables"):
+        connect(str(tmp_path / "empty.db"), readonly=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["empty.db"]
+
+
+def test_a_transaction_that_fails_leaves_nothing(begin: Begin) -> None:
+    database = begin().database
+    with pytest.raises(ZeroDivisionError), database.transaction() as transaction:
+        transaction.run("UPDATE editions SET complete = 1")
+        raise ZeroDivisionError
+    assert database.one("SELECT complete FROM editions") == (0,)
+    with pytest.raises(StorageError, match="nothing_like_it"):
+        database.all("SELECT * FROM nothing_like_it")
+    assert database.one("SELECT complete FROM editions") == (0,)
+
+
+def test_a_read_only_root_is_told_clearly(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir(mode=0o555)
+    open_up(root)
+    told = as_nobody(lambda: layout.new_edition(root / "toy"))
+    assert told == f"StorageError: {root}/toy: cannot make a directory for results: Permission denied"
+
+
+def test_a_read_only_edition_can_be_read_and_not_written(sqlite_edition: Edition) -> None:
+    directory = sqlite_edition.paths.directory
+    sqlite_edition.close()
+    sqlite_edition.paths.database.chmod(0o444)
+    directory.chmod(0o555)
+    open_up(directory / "x")
+    paths = sqlite_edition.paths
+    assert as_nobody(lambda: Edition.open(paths).counts()) == "returned {'planned': 6}"
+    assert as_nobody(lambda: Edition.open(paths, readonly=False).begin_session({}, 0)).startswith("StorageError: ")
+    assert as_nobody(lambda: Lease(paths.lease)) == f"StorageError: {directory}: cannot be written: Permission denied"
+
+
+def test_results_that_are_not_yet_in_the_file_itself_are_not_overlooked(sqlite_edition: Edition) -> None:
+    paths = sqlite_edition.paths
+    script = (
+        "import os, sys; from pathlib import Path; from bakeoff.records.edition import Edition; "
+        "from bakeoff.records.layout import EditionPaths; "
+        "e = Edition.open(EditionPaths(Path(sys.argv[1])), readonly=False); e.begin_session({}, 6); os.kill(os.getpid(), 9)"
+    )
+    sqlite_edition.close()
+    subprocess.run([sys.executable, "-c", script, str(paths.directory)], check=False)
+    assert paths.database.with_name("experiment.db-wal").stat().st_size > 0
+    for entry in paths.directory.iterdir():
+        entry.chmod(0o444)
+    paths.directory.chmod(0o555)
+    open_up(paths.directory / "x")
+    told = as_nobody(lambda: len(Edition.open(paths).sessions()))
+    assert told == "returned 1" or "Copy its directory to where it can be written" in told
+    edition = Edition.open(paths)  # as root, who can
+    assert len(edition.sessions()) == 1
+    edition.close()
+
+
+def test_a_full_disk_loses_nothing_that_was_reported(sqlite_edition: Edition) -> None:
+    """The largest size that the file may have stands for the disk."""
+    from bakeoff.records.edition import Result
+
+    session = sqlite_edition.begin_session({}, 6)
+    (pages,) = sqlite_edition.database.one("PRAGMA page_count") or (0,)
+    sqlite_edition.database.one(f"PRAGMA max_page_count = {pages + 4}")
+    runs = [row[1] for row in sqlite_edition.rows()]
+    reported = []
+    with pytest.raises(StorageError, match="full"):
+        for position, run_id in enumerate(runs):
+            sqlite_edition.finish([Result(position, run_id, 1, "succeeded", series=os.urandom(6000))], session)
+            reported.append(position)
+    sqlite_edition.close()
+    edition = Edition.open(sqlite_edition.paths)
+    assert [row[0] for row in edition.rows() if row[5] == "succeeded"] == reported and reported
+    edition.close()
