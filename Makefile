@@ -1,12 +1,12 @@
 # One verb for every chore. The first use of any of them creates .venv; the second is quick.
 BIN := .venv/bin
 FIGURES := overhead collect startup plan
-BENCHMARKS := $(filter-out benchmarks/table.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench figures clean
+.PHONY: help demo test lint docs bench figures calibration clean
 
 help: ## list the verbs
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-7s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 demo: ## install into .venv, run the example experiment, show its table
 	@scripts/install.sh
@@ -40,6 +40,10 @@ figures: ## measure, keep the results in benchmarks/results/ and write them into
 	@set -e; for name in $(FIGURES); do echo "== $$name" >&2; \
 		$(BIN)/python benchmarks/$$name.py --out benchmarks/results/$$name.json >/dev/null; done
 	$(BIN)/python benchmarks/table.py
+
+calibration: ## simulate error rates, coverage and power; write them into docs/calibration.md (an hour on two cores)
+	@scripts/install.sh
+	$(BIN)/python benchmarks/calibration.py
 
 clean: ## remove .venv, caches and build output; results in bakeoff-runs/ stay
 	rm -rf .venv build dist .coverage .coverage.* htmlcov

@@ -20,7 +20,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one thread a process: the processes are the parallelism
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE / "simulations"))
 
 from calibrate import page  # noqa: E402
 from calibrate.cells import CELLS  # noqa: E402

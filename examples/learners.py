@@ -13,4 +13,8 @@ def train(ctx, steps: int, pace: float, height: float, difficulty: float) -> dic
         expected = ceiling / (1.0 + math.exp(-pace * (step - 40.0 - delay) / 20.0))
         reward = max(0.0, expected + 0.03 * own.normal())
         ctx.log(step, reward=reward)
-    return {"reward": reward, "seconds": 20.0 / pace + own.gamma(2.0), "stability": max(0.0, 1.0 - 0.2 * abs(own.normal()))}
+    return {
+        "reward": reward,
+        "seconds": 20.0 / pace + own.gamma(2.0),
+        "stability": max(0.0, 1.0 - 0.2 * abs(own.normal())),
+    }

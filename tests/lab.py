@@ -53,6 +53,8 @@ class Lab:
         self.root = place / "results"
         self.tag = uuid.uuid4().hex
         self.environment: dict[str, str] = {}
+        self.measured = True
+        """Whether processes collect coverage. One that is killed while it writes its own down leaves a broken file."""
         self._started: list[subprocess.Popen[str]] = []
 
     # -- writing and running
@@ -70,7 +72,8 @@ class Lab:
         return self.write(f"{name}.toml", text)
 
     def env(self) -> dict[str, str]:
-        return {**os.environ, TAG: self.tag, "BAKEOFF_ROOT": str(self.root), **self.environment}
+        inherited = {k: v for k, v in os.environ.items() if self.measured or not k.startswith("COVERAGE_")}
+        return {**inherited, TAG: self.tag, "BAKEOFF_ROOT": str(self.root), **self.environment}
 
     def start(self, *arguments: str | Path, **popen: Any) -> subprocess.Popen[str]:
         """The command line in a process of its own, which leads a process group."""
@@ -105,8 +108,9 @@ class Lab:
 
     @contextmanager
     def _as_environment(self) -> Iterator[None]:
-        before = dict(os.environ)
-        os.environ.update(self.env())
+        before, during = dict(os.environ), self.env()
+        os.environ.clear()
+        os.environ.update(during)
         try:
             yield
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from calibrate.cells import CROSSED, PAIRED, UNPAIRED, Grid, _same_law, _three_metrics
+from calibrate.cells import CROSSED, PAIRED, UNPAIRED, Grid, same_law, three_metrics
 from calibrate.laws import LAWS, NORMAL
 from calibrate.table import Batch, Judge
 
@@ -12,8 +12,8 @@ from bakeoff.verdicts.compare import Options, compare
 
 RNG = np.random.default_rng(7)
 FAMILIES: list[tuple[Judge, Batch]] = [
-    *((PAIRED, _same_law(RNG, 3, law, n)) for law in LAWS for n in (5, 12)),
-    (PAIRED, _three_metrics(RNG, 3, 9)),
+    *((PAIRED, same_law(RNG, 3, law, n)) for law in LAWS for n in (5, 12)),
+    (PAIRED, three_metrics(RNG, 3, 9)),
     (UNPAIRED, Grid(6, 1, 3, effect=1.0).draw(RNG, 3)),
     (CROSSED, Grid(6, 5, 2, effect=1.0, by_seed=1.0).draw(RNG, 3)),
 ]
@@ -29,7 +29,7 @@ def test_the_verdict_alone_is_the_same_verdict(number: int) -> None:
 
 
 def test_the_verdict_alone_has_no_descriptions() -> None:
-    (family,) = PAIRED.tables(_same_law(RNG, 1, NORMAL, 9))
+    (family,) = PAIRED.tables(same_law(RNG, 1, NORMAL, 9))
     (whole,), (alone,) = compare(family), compare(family, Options(describe=False))
     assert whole.skew is not None and whole.mde is not None and whole.control_mean is not None
     assert alone.skew is None and alone.mde is None and alone.control_mean is None

@@ -55,6 +55,11 @@ factor = [1, 2]
 """
 
 
+@pytest.fixture(autouse=True)
+def _unmeasured(lab: Lab) -> None:
+    lab.measured = False
+
+
 class Round:
     """One scheduler, from its start to its end, and what it reported."""
 

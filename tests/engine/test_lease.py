@@ -9,10 +9,16 @@ from collections.abc import Callable
 from contextlib import closing
 
 import psycopg
+import pytest
 
 from lab import LONG, Lab, eventually, reported
 
 MARKING = 'jobs = 2\nseeds = 6\nparams = { command = "echo {seed} >> done; while ! [ -e flag ]; do sleep 0.02; done" }'
+
+
+@pytest.fixture(autouse=True)
+def _unmeasured(lab: Lab) -> None:
+    lab.measured = False
 
 
 def test_the_second_scheduler_refuses_and_names_the_first(lab: Lab) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from lab import Lab
@@ -23,7 +25,7 @@ command = '''echo "try $(ls ../results/trial/latest/runs/*/attempts 2>/dev/null 
     assert [entry["status"] for entry in tried] == ["infra_error", "infra_error", "succeeded"]
     assert [entry["exit_code"] for entry in tried] == [75, 75, 0]
     assert "exit code 75" in tried[0]["error"]
-    pauses = [b["started_at"] - a["ended_at"] for a, b in zip(tried, tried[1:], strict=False)]
+    pauses = [b["started_at"] - a["ended_at"] for a, b in pairwise(tried)]
     assert pauses[0] >= 0.3 and pauses[1] >= 0.6
     directory = lab.run_directory(row["run_id"])
     for attempt in ("1", "2"):

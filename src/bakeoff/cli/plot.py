@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from bakeoff.version import __version__
 from bakeoff.cli import display
 from bakeoff.cli.options import json_option, root_option
+from bakeoff.version import __version__
 
 KINDS = ("curves", "differences", "bootstrap", "variance", "power", "profiles", "radial", "e-process")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from bakeoff.cli.display import print_facts, print_json
 from bakeoff.cli.options import json_option, root_option
@@ -27,14 +28,25 @@ from bakeoff.verdicts.until_decided import settled
 @click.option("--late", is_flag=True, help="Register although there are results; it is marked as late.")
 @root_option
 @json_option
-def command(file: Path, output: Path | None, overrides: tuple[str, ...], late: bool, root: Path, as_json: bool) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    file: Path,
+    output: Path | None,
+    overrides: tuple[str, ...],
+    late: bool,
+    root: Path,
+    as_json: bool,
+) -> None:
     """Freeze plan, seeds, metric, test, alpha and margin of FILE, with a hash, before the first result.
 
     Writes FILE.prereg.json. `run` keeps a copy with the results, and `compare` then says whether the analysis is the
     registered one. Refused when results are there already.
     """
     plan = load_plan(file, overrides)
-    root = plan.root or root
+    given = ctx.get_parameter_source("root") is not ParameterSource.DEFAULT
+    root = root if given or plan.root is None else plan.root
     if plan.experiment.analysis.metric is None:
         raise UsageError(f"{file}: there is nothing to register without a metric; set analysis.metric")
     if plan.experiment.sequential is not None:

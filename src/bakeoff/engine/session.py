@@ -27,7 +27,7 @@ from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
 
 SETTLE_AFTER = 1.0
-_SERVER_NOTICES = 5.0
+_SERVER_NOTICES = 3.0
 T = TypeVar("T")
 
 

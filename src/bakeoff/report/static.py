@@ -172,7 +172,8 @@ def _rule(axes: Axes, rule: Rule) -> None:
             textcoords="offset points", ha="left", va="center", fontsize=8, color=colour,
         )  # fmt: skip
     else:
-        above = sum(text.get_verticalalignment() == "top" for text in axes.texts)  # labels of rules close by stand below each other
+        # Labels of rules that are close by stand below each other.
+        above = sum(text.get_verticalalignment() == "top" for text in axes.texts)
         axes.annotate(
             rule.label, (rule.at, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -3 - 13 * above),
             textcoords="offset points", ha="left", va="top", fontsize=8, color=colour, zorder=5, bbox=box,

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bakeoff.version import __version__
 from bakeoff.errors import UsageError
 from bakeoff.records import layout, provenance
 from bakeoff.records.edition import Edition
@@ -28,6 +27,7 @@ from bakeoff.stats.choose import flips_suffice
 from bakeoff.verdicts import arrays, units
 from bakeoff.verdicts.compare import Options, choose_arms, population
 from bakeoff.verdicts.observations import Observation, Observations
+from bakeoff.version import __version__
 
 VERSION = 1
 

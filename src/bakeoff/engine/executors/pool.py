@@ -38,7 +38,7 @@ _MOST_AHEAD = 16
 _STUCK = 0.05
 _STARTS_THAT_MAY_FAIL = 3
 _BUFFER = 1 << 20
-_TIME_TO_LEAVE = 2.0
+_TIME_TO_LEAVE = 5.0
 
 
 @dataclass(slots=True)

@@ -82,7 +82,7 @@ SEEDS, SIZES = (5, 8, 15, 30), ((8, 8), (15, 15), (8, 24))
 COVERS = Bar("covered", at_least=0.93, at_most=0.97)
 
 
-def _same_law(rng: Rng, replicates: int, law: Law, seeds: int) -> Batch:
+def same_law(rng: Rng, replicates: int, law: Law, seeds: int) -> Batch:
     shape = (replicates, 1, seeds, 1)
     return two_arms(*law.arms(rng, shape, shape, shape))
 
@@ -96,7 +96,7 @@ def no_effect() -> Iterator[Cell]:
     for law in LAWS:
         for n in SEEDS:
             stated = 0.06 if n < 7 and not law.normal else ALPHA
-            count = _through_compare(partial(_same_law, law=law, seeds=n), PAIRED)
+            count = _through_compare(partial(same_law, law=law, seeds=n), PAIRED)
             yield Cell(
                 f"aa-paired-{n}-{law.name}", "no effect", law.name, f"{n} pairs", count, (false_positives(stated),)
             )
@@ -107,7 +107,7 @@ def no_effect() -> Iterator[Cell]:
             )
 
 
-def _three_metrics(rng: Rng, replicates: int, seeds: int) -> Batch:
+def three_metrics(rng: Rng, replicates: int, seeds: int) -> Batch:
     """Metrics of one run correlate with 0.6."""
     shape = (replicates, 1, seeds, 1)
     metrics: dict[str, dict[str, Array]] = {name: {} for name in ("score", "second", "third")}
@@ -126,7 +126,7 @@ def _many_arms(rng: Rng, replicates: int, arms: int, seeds: int) -> Batch:
 
 def several_at_once() -> Iterator[Cell]:
     for n in SEEDS:
-        count = _through_compare(partial(_three_metrics, seeds=n), PAIRED)
+        count = _through_compare(partial(three_metrics, seeds=n), PAIRED)
         yield Cell(
             f"family-metrics-{n}",
             "several at once",

@@ -2,8 +2,8 @@
 
 8 seeds x 60 steps x 128 generations an arm, each correct with its run's own rate: 47 % for every arm, plus what the
 seed does to it. The pooled analysis tests all generations of an arm against all of the other (a rate test) and all
-steps' mean rewards likewise (a test of the mean). Normal approximations stand for its exact and permutation versions:
-with 61,440 generations and 480 steps an arm they agree to the third digit.
+steps' mean rewards likewise (a test of the mean). A z and a t test stand for its Fisher and permutation tests: with
+61,440 generations and 480 steps an arm they decide the same (tested), and take microseconds.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ RATE = 0.47
 
 def no_effect(rng: Rng, replicates: int, seed_sd: float, steps: int = STEPS) -> Counts:
     """Arms that do not differ; `seed_sd` in points of the correct rate."""
-    control, candidate = (_correct(rng, replicates, seed_sd, steps) for _ in "AB")
+    control, candidate = (correct(rng, replicates, seed_sd, steps) for _ in "AB")
     runs = two_arms(*(arm.mean(axis=2)[:, None, :, None] / GENERATIONS for arm in (control, candidate)))
     return {
         **Judge().count(runs),
-        "pooled generations": _rate_test(control, candidate),
-        "pooled steps": _step_test(control, candidate),
+        "pooled generations": rate_test(control, candidate),
+        "pooled steps": step_test(control, candidate),
     }
 
 
-def _correct(rng: Rng, replicates: int, seed_sd: float, steps: int) -> Array:
+def correct(rng: Rng, replicates: int, seed_sd: float, steps: int) -> Array:
     """Correct generations of each step: (replicates, seeds, steps)."""
     rate = np.clip(RATE + seed_sd / 100.0 * rng.normal(size=(replicates, SEEDS, 1)), 0.0, 1.0)
     return rng.binomial(GENERATIONS, rate, size=(replicates, SEEDS, steps)).astype(np.float64)
 
 
-def _rate_test(a: Array, b: Array) -> Array:
+def rate_test(a: Array, b: Array) -> Array:
     """Two proportions, every generation counted as independent."""
     n = a[0].size * GENERATIONS
     pa, pb = (x.sum(axis=(1, 2)) / n for x in (a, b))
@@ -44,7 +44,7 @@ def _rate_test(a: Array, b: Array) -> Array:
     return np.asarray(np.abs(pb - pa) >= Z * np.sqrt(2.0 * p * (1.0 - p) / n), dtype=np.float64)
 
 
-def _step_test(a: Array, b: Array) -> Array:
+def step_test(a: Array, b: Array) -> Array:
     """Difference of the mean of all steps' rewards, every step counted as independent."""
     x, y = (arm.reshape(arm.shape[0], -1) / GENERATIONS for arm in (a, b))
     n = x.shape[1]

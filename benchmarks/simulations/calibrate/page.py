@@ -14,7 +14,7 @@ from calibrate.cells import Bar, Cell
 from calibrate.looking import PAIRS
 from calibrate.table import Counts
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE, PICTURE = DOCS / "calibration.md", DOCS / "images" / "pooled-vs-seeds.png"
 BEGIN, END = "<!-- tables: written by benchmarks/calibration.py -->", "<!-- end of tables -->"
 Row = dict[str, Any]

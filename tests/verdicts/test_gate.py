@@ -1,0 +1,160 @@
+"""May it go out: the rule of the gate, on arrays whose answer is known."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from bakeoff.errors import SpecError
+from bakeoff.verdicts.compare import Options
+from bakeoff.verdicts.gate import Check, Policy, amount, check, outcome, policy, read_policy
+from observed import Row, observations, paired
+
+RNG = np.random.default_rng(5)
+A = 10 + RNG.normal(size=6)
+B = A - 0.2 + RNG.normal(0, 0.1, 6)
+
+
+def rule(**rule: Any) -> Policy:
+    return policy({"metrics": {"score": rule}})
+
+
+def gate(rows: list[Row], wanted: Policy, **how: Any) -> list[Check]:
+    return check([observations(rows, **how)], wanted)
+
+
+def test_it_passes_when_the_one_sided_lower_end_lies_above_what_is_allowed() -> None:
+    (found,) = gate(paired(A, B), rule(max_regression=0.5))
+    oracle = stats.ttest_rel(B + 0.5, A, alternative="greater")
+    assert found.outcome == "pass"
+    assert found.p_holds == pytest.approx(oracle.pvalue)
+    low = stats.ttest_rel(B, A, alternative="greater").confidence_interval(0.95).low
+    assert found.interval is not None and found.interval.low == pytest.approx(low)
+
+
+def test_it_fails_when_the_upper_end_lies_below() -> None:
+    (found,) = gate(paired(A, B), rule(max_regression=0.02))
+    assert found.outcome == "fail"
+    assert found.p_broken == pytest.approx(stats.ttest_rel(B + 0.02, A, alternative="less").pvalue)
+
+
+def test_between_the_two_there_is_not_enough_evidence() -> None:
+    (found,) = gate(paired(A, B), rule(max_regression=0.2))
+    assert (found.outcome, found.reason) == ("undecided", "not enough evidence")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(3, 12), st.sampled_from([0.0, 0.1, 0.3, 1.0]), st.sampled_from([-1.0, 0.0, 1.0])
+)
+def test_the_interval_says_what_the_outcome_says(seed: int, n: int, allowed: float, lift: float) -> None:
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=n)
+    (found,) = gate(paired(a, a + lift / 2 + rng.normal(0, 0.3, n)), rule(max_regression=allowed))
+    assert found.interval is not None
+    above = found.interval.low > -allowed or (found.interval.low == -allowed and found.interval.low_open)
+    below = found.interval.high < -allowed or (found.interval.high == -allowed and found.interval.high_open)
+    assert (found.outcome == "pass") == above
+    assert (found.outcome == "fail") == (below and not above)
+
+
+def test_a_share_is_one_of_the_control_and_lets_its_noise_count() -> None:
+    (found,) = gate(paired(A, B), rule(max_regression="5%"))
+    assert found.p_holds == pytest.approx(stats.ttest_rel(B, 0.95 * A, alternative="greater").pvalue)
+    assert found.rule == "may not regress by 5 %"
+
+
+def test_a_metric_to_be_minimised_may_not_rise() -> None:
+    (up,) = gate(paired(A, A + 1 + RNG.normal(0, 0.1, 6)), rule(max_regression="5%"), direction="minimize")
+    (down,) = gate(paired(A, A - 1 + RNG.normal(0, 0.1, 6)), rule(max_regression="5%"), direction="minimize")
+    assert (up.outcome, down.outcome) == ("fail", "pass")
+
+
+def test_what_must_improve_has_to_be_shown_to_improve() -> None:
+    better = A + 1 + RNG.normal(0, 0.1, 6)
+    (any_at_all,) = gate(paired(A, better), rule(must_improve=True))
+    (enough,) = gate(paired(A, better), rule(must_improve=0.5))
+    (too_much,) = gate(paired(A, better), rule(must_improve=2.0))
+    (worse,) = gate(paired(A, B), rule(must_improve=True))
+    assert [one.outcome for one in (any_at_all, enough, too_much, worse)] == ["pass", "pass", "fail", "fail"]
+    assert enough.rule == "must improve by more than 0.5"
+
+
+def test_passing_needs_every_rule_at_alpha_and_failing_is_adjusted_for_all_of_them() -> None:
+    d = RNG.normal(0, 0.1, 6)
+    edge = A - 0.2 + d
+    few = gate(paired(A, edge), rule(max_regression=0.02))
+    wanted = policy({"metrics": {name: {"max_regression": 0.02} for name in ("score", "b", "c")}})
+    many = check([observations(paired(A, edge), name) for name in ("score", "b", "c")], wanted)
+    assert many[0].p_holds == few[0].p_holds
+    assert few[0].p_broken is not None and many[0].p_broken == pytest.approx(min(1.0, 3 * few[0].p_broken))
+
+
+def test_one_broken_rule_fails_and_one_unclear_rule_leaves_it_open() -> None:
+    good = gate(paired(A, B), rule(max_regression=0.5))
+    bad = gate(paired(A, B), rule(max_regression=0.02))
+    unclear = gate(paired(A, B), rule(max_regression=0.2))
+    assert outcome(good) == "pass"
+    assert outcome([*good, *unclear]) == "undecided"
+    assert outcome([*good, *unclear, *bad]) == "fail"
+
+
+@pytest.mark.parametrize(("rows", "how", "reason"), [
+    (paired(A[:2], B[:2]), {}, "too few"),
+    (paired(A, B), {"final": False}, "not final"),
+    (paired([1.0] * 6, [2.0] * 6), {}, "seed has no effect"),
+])  # fmt: skip
+def test_what_cannot_be_tested_is_no_pass(rows: list[Row], how: dict[str, Any], reason: str) -> None:
+    (found,) = gate(rows, rule(max_regression=5.0), **how)
+    assert (found.outcome, found.reason) == ("undecided", reason)
+
+
+def test_a_lost_run_counts_at_its_worst() -> None:
+    rows = paired(A, [*B[:-1], None])
+    (seen,) = gate(rows, rule(max_regression=1.0), bounds=(8.0, 13.0))
+    (wide,) = gate(rows, rule(max_regression=1.0), bounds=(-500.0, 500.0))
+    assert (seen.outcome, wide.outcome) != ("pass", "pass")
+    assert wide.outcome == "undecided"
+
+
+def test_every_arm_but_the_control_is_checked_unless_one_is_named() -> None:
+    rows = [*paired(A, B), *({"arm": "C", "seed": i, "value": v} for i, v in enumerate(A + RNG.normal(0, 0.01, 6)))]
+    assert [one.candidate for one in gate(rows, rule(max_regression=0.5))] == ["B", "C"]
+    (found,) = check([observations(rows)], rule(max_regression=0.5), Options(candidates=["C"]))
+    assert found.candidate == "C"
+
+
+class TestPolicyFiles:
+    def write(self, tmp_path: Path, text: str) -> Path:
+        (tmp_path / "policy.toml").write_text(text)
+        return tmp_path / "policy.toml"
+
+    def test_a_file_says_what_each_metric_may_do(self, tmp_path: Path) -> None:
+        found = read_policy(self.write(tmp_path, 'alpha = 0.1\ncontrol = "main"\n[metrics.loss]\ndirection = "minimize"\nmax_regression = "5%"\n[metrics.score]\nmust_improve = true\n'))  # fmt: skip
+        assert (found.alpha, found.control) == (0.1, "main")
+        assert found.metrics["loss"].max_regression == amount("5%")
+        assert found.metrics["score"].must_improve == amount(0)
+
+    @pytest.mark.parametrize(("text", "message"), [
+        ("[metrics.score]\nmax_regresion = 1\n", r"policy.toml:2: metrics.score.max_regresion: unknown key\n  fix: did you mean 'max_regression'"),
+        ("[metrics.score]\nmax_regression = 'much'\n", "is no amount"),
+        ("[metrics.score]\ndirection = 'minimize'\n", "give max_regression, must_improve or both"),
+        ("alpha = 0.05\n[metrics]\n", "metrics"),
+        ("alpha = \n", "not valid TOML"),
+    ])  # fmt: skip
+    def test_mistakes_name_the_line_the_key_and_the_fix(self, tmp_path: Path, text: str, message: str) -> None:
+        with pytest.raises(SpecError, match=message):
+            read_policy(self.write(tmp_path, text))
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, True, None, "5 percent"])
+def test_an_amount_is_a_number_or_a_share(value: Any) -> None:
+    with pytest.raises(ValueError, match="is no amount"):
+        amount(value)
