@@ -1,6 +1,6 @@
 # One verb for every chore. The first use of any of them creates .venv; the second is quick.
 BIN := .venv/bin
-FIGURES := overhead collect startup plan
+FIGURES := overhead collect startup plan compare
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint docs bench figures calibration clean
@@ -8,10 +8,11 @@ BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildc
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
-demo: ## install into .venv, run the example experiment, show its table
+demo: ## install into .venv, run the example experiment, show its table and its verdict
 	@scripts/install.sh
 	$(BIN)/bakeoff run examples/quickstart.toml
-	$(BIN)/bakeoff status latest
+	$(BIN)/bakeoff status quickstart
+	$(BIN)/bakeoff compare quickstart
 
 test: lint ## install what the tests need, run every check and every test
 	@scripts/install-postgres.sh

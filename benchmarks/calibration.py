@@ -1,11 +1,11 @@
 """How often the verdict is wrong, how wide its intervals are and what it finds, counted on simulated tables of runs.
 
-    python benchmarks/calibration.py            20,000 replicates a cell; hours of one core, shared by all cores
+    python benchmarks/calibration.py            20,000 replicates a cell: about 100 minutes of processor time
     python benchmarks/calibration.py --quick    2,000 replicates a cell
+    python benchmarks/calibration.py --resume   goes on where an interrupted run stopped; the code must be the same
 
-One JSON object goes into benchmarks/results/calibration.json (or --out), the tables into docs/calibration.md and the
-figure into docs/images/; with --quick or --only, or with another --out, the page and the figure stay as they are. The
-tables are printed too. Exit code 1 when a bound does not hold.
+The tables are printed. The long form also writes benchmarks/results/calibration.json, the tables into
+docs/calibration.md and the figure into docs/images/. Exit code 1 when a bound does not hold.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one thread a process: the processes are the parallelism
 HERE = Path(__file__).resolve().parent
@@ -29,47 +30,70 @@ from calibrate.table import ALPHA  # noqa: E402
 from measure import machine, say, versions  # noqa: E402
 
 RESULT = HERE / "results" / "calibration.json"
+BUILD = HERE.parent / "build"
+LONG, QUICK = 20_000, 2_000
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="2,000 replicates a cell instead of 20,000")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cells whose key contains this")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: every core")
-    parser.add_argument("--out", type=Path, metavar="FILE", help=f"the JSON object goes here (default {RESULT.name})")
-    parser.add_argument("--page", action="store_true", help="simulate nothing; write the page from the result at hand")
-    given = parser.parse_args()
-    whole = not given.quick and not given.only
-    out = given.out or (RESULT if whole else None)
+    given = _arguments()
     if given.page:
         page.write(json.loads(RESULT.read_text()))
         return 0
-    result = simulate(2_000 if given.quick else 20_000, given.only, given.processes, given.quick)
-    print(page.tables(result) if not given.only else json.dumps(result, indent=2))
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=1) + "\n")
+    replicates = QUICK if given.quick else LONG
+    out: Path = given.out or (RESULT if not given.quick else BUILD / "calibration-quick.json")
+    begun = BUILD / f"{out.stem}-begun.json"
+    for directory in (out.parent, BUILD):
+        directory.mkdir(parents=True, exist_ok=True)
+    done = _known(begun, replicates) if given.resume else {}
+    simulate(replicates, given.only, given.processes, done, begun)
+    result = _result(replicates, [done[key] for key in CELLS if key in done])
+    if given.only:
+        print(json.dumps([row for row in result["cells"] if given.only in row["key"]], indent=1))
+    if len(done) < len(CELLS):
+        return 0 if result["holds"] else 1
+    print(page.tables(result))
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    begun.unlink(missing_ok=True)
     if out == RESULT:
         page.write(result)
     return 0 if result["holds"] else 1
 
 
-def simulate(replicates: int, only: str, processes: int, quick: bool) -> dict[str, object]:
-    cells = [cell for key, cell in CELLS.items() if only in key]
-    began, rows = time.perf_counter(), []
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} replicates a cell instead of {LONG:,}")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only cells whose key contains this, as JSON")
+    parser.add_argument("--resume", action="store_true", help="keep the cells that an interrupted run has finished")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where the JSON object goes")
+    parser.add_argument("--page", action="store_true", help="simulate nothing; write the page from the result at hand")
+    return parser.parse_args()
+
+
+def _known(begun: Path, replicates: int) -> dict[str, dict[str, Any]]:
+    """Cells of an interrupted run with as many replicates."""
+    found = json.loads(begun.read_text()) if begun.exists() else {"replicates": replicates, "cells": {}}
+    return dict(found["cells"]) if found["replicates"] == replicates else {}
+
+
+def simulate(replicates: int, only: str, processes: int, done: dict[str, dict[str, Any]], begun: Path) -> None:
+    """Every cell that is not done yet; each is kept as soon as it is there."""
+    cells = [cell for key, cell in CELLS.items() if only in key and key not in done]
     for number, (cell, counts, seconds) in enumerate(replicate_all(cells, replicates, processes), 1):
-        row = page.row(cell, counts, seconds)
-        rows.append(row)
+        row = done[cell.key] = page.row(cell, counts, seconds)
+        begun.write_text(json.dumps({"replicates": replicates, "cells": done}))
         state = "" if not row["bars"] else "holds" if row["holds"] else "DOES NOT HOLD"
-        say(f"{number}/{len(cells)} {cell.key}: {row['shares']} {state} ({seconds:.0f} s)")
+        say(f"{number}/{len(cells)} {time.strftime('%H:%M:%S')} {cell.key}: {row['shares']} {state} ({seconds:.0f} s)")
+
+
+def _result(replicates: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "benchmark": "calibration",
-        "quick": quick,
+        "quick": replicates < LONG,
         "measured_at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "replicates": replicates,
         "alpha": ALPHA,
         "seed": SEED,
-        "seconds": round(time.perf_counter() - began),
         "processor_seconds": round(sum(row["seconds"] for row in rows)),
         "machine": machine(HERE),
         "versions": versions("numpy", "scipy"),

@@ -121,7 +121,7 @@ def growth(samples: list[tuple[int, float, float]], runs: int, column: int) -> t
     if not early:
         raise SystemExit("the experiment was over before it could be watched")
     base = sum(early) / len(early)
-    return base, max(late) - base
+    return base, round(max(late) - base, 2)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/plots.md and docs/sequential.md anew: runs both example experiments, then every plot.
+"""Draw the pictures of the README, docs/plots.md and docs/sequential.md anew, from example experiments run for it.
 
 .venv/bin/python scripts/docs_images.py [DIRECTORY]      # docs/images when left out
 """
@@ -29,6 +29,8 @@ PLOTS = {
     "e-process": ("until-decided", Request()),
 }
 assert set(PLOTS) == set(KINDS)
+README = ("quickstart", "curves")
+"""The picture of the README, saved under the experiment's name."""
 
 
 def figures(root: Path) -> dict[str, Figure]:
@@ -47,6 +49,16 @@ def figures(root: Path) -> dict[str, Figure]:
     return drawn
 
 
+def readme_figure(root: Path) -> Figure:
+    experiment = bakeoff.load(HOME / "examples" / f"{README[0]}.toml", root=root)
+    experiment.run()
+    edition = Edition.open(experiment.edition)
+    try:
+        return _undated(draw(README[1], edition, Request()), edition)
+    finally:
+        edition.close()
+
+
 def _undated(figure: Figure, edition: Edition) -> Figure:
     """An edition's name is a time; a picture in the documentation should not change with it."""
     return replace(figure, caption=figure.caption.replace(f"/{edition.paths.name}", ""))
@@ -54,8 +66,9 @@ def _undated(figure: Figure, edition: Edition) -> Figure:
 
 def main(directory: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
-        for kind, figure in figures(Path(place)).items():
-            print(write(figure, directory / f"{kind}.svg"))
+        drawn = figures(Path(place)) | {README[0]: readme_figure(Path(place))}
+        for name, figure in drawn.items():
+            print(write(figure, directory / f"{name}.svg"))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,15 @@ from bakeoff.workloads.schedsim.draws import stream, threshold
 from bakeoff.workloads.schedsim.engine import Model
 from bakeoff.workloads.schedsim.hashing import stops
 from bakeoff.workloads.schedsim.workflow import (
-    AGGREGATE, CHUNK, CLASS, DECIDE, EMBED, EXTRACT, LOAD, PLAN, SEARCH,
+    AGGREGATE,
+    CHUNK,
+    CLASS,
+    DECIDE,
+    EMBED,
+    EXTRACT,
+    LOAD,
+    PLAN,
+    SEARCH,
 )  # fmt: skip
 
 Process = Generator[Any, Any, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -147,10 +148,9 @@ def compare(
         resamples=resamples,
     )
     metrics = [metric] if isinstance(metric, str) else list(metric)
-    found = answer(
-        _source(sources, Path(root) if root is not None else default_root(), dict(columns or {})),
-        Asked(metrics=metrics, changes=changes, options=options, covariate=covariate),
-    )
+    place = Path(root) if root is not None else default_root()
+    with closing(_source(sources, place, dict(columns or {}))) as source:
+        found = answer(source, Asked(metrics=metrics, changes=changes, options=options, covariate=covariate))
     if found.sequential is not None:
         raise UsageError(f"{found.source} was run until it was decided; `bakeoff.verdicts.sequential.report` reads it")
     return list(found.comparisons)

@@ -11,16 +11,13 @@ import pytest
 
 from lab import Lab, eventually, process_exists
 
-WHOLE = os.environ.get("BAKEOFF_TEST_WHOLE") == "1"
-"""The sizes that the issue names, where the usual test does with less."""
-
 
 def _pid(path: Path) -> int:
     return int(eventually(lambda: path.exists() and path.read_text().strip(), f"{path} is written"))
 
 
 def test_output_of_half_a_gigabyte_goes_past_the_scheduler(lab: Lab) -> None:
-    size = 500 if WHOLE else 150
+    size = 500
     lab.experiment(
         f"""params = {{ command = "head -c {size}M /dev/zero; echo; echo '{{{{\\"done\\": 1}}}}'" }}""",
     )

@@ -132,6 +132,14 @@ def test_rows_with_steps_are_series_and_are_reduced() -> None:
     assert [row.value for row in final.rows] == [4.0, 8.0, 4.0, 8.0]
 
 
+def test_a_series_of_a_run_that_failed_is_no_score() -> None:
+    frame = [
+        {"arm": "A", "seed": seed, "step": step, "reward": 1.0, "status": "failed" if seed else "succeeded"}
+        for seed in (0, 1) for step in range(3)
+    ]  # fmt: skip
+    assert [row.state for row in of_frame(frame).observe("reward", Analysis()).rows] == ["scored", "failed"]
+
+
 def test_a_summary_of_a_table_without_steps_is_an_error() -> None:
     with pytest.raises(UsageError, match="a summary needs a column `step`"):
         rows(of_frame(ROWS), analysis=Analysis(summary=Summary(type="mean")))

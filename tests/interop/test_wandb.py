@@ -60,7 +60,8 @@ class TestFiles:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_that_the_real_client_wrote_offline_is_read_back(tmp_path: Path) -> None:
-    wandb = pytest.importorskip("wandb", reason="the wandb package is not installed")
+    import wandb
+
     config = {"seed": 7, "condition": "ctl", "opt": {"lr": 0.1}}
     with wandb.init(mode="offline", project="p", name="ctl_s7", config=config, dir=str(tmp_path)) as run:
         for step in range(5):

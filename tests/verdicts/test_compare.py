@@ -429,6 +429,18 @@ metric = "reward"
         return found
 
 
+def test_arms_that_must_be_alike_in_something_and_are_not_are_warned_about(tmp_path: Path) -> None:
+    def outcome(arm: str, seed: int) -> dict[str, Any]:
+        size = 194_000 if arm == "slow" else 55_000
+        return {"status": "succeeded", "metrics": {"reward": seed + len(arm) % 2, "weights": size, "steps": 100}}
+
+    text = TestFromAnEdition.TEXT + 'matched = ["weights", "steps", "flops"]\n'
+    seen = from_edition(factories.make_edition(tmp_path, "curves", outcome, text=text, files=False))
+    assert len(seen.notes) == 2
+    assert "weights must be matched between arms, and is not (slow 194000, fast 55000)" in seen.notes[0]
+    assert "flops must be matched between arms, but no run knows it" in seen.notes[1]
+
+
 def test_how_far_a_failed_run_came_is_no_score_and_no_horizon(tmp_path: Path) -> None:
     def outcome(arm: str, seed: int) -> dict[str, Any]:
         dead = arm == "slow" and seed == 1

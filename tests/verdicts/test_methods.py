@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,7 +14,10 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.weightstats import ttost_paired
 
+from bakeoff.cli import compare as command_line
+from bakeoff.cli import inputs
 from bakeoff.errors import UsageError
+from bakeoff.spec.experiment import Summary
 from bakeoff.verdicts.compare import Options, compare
 from bakeoff.verdicts.methods import METHODS, Line
 from observed import Row, grid, observations, paired, rollouts, verdict
@@ -159,6 +162,11 @@ def test_a_method_that_does_not_fit_the_design_says_why(name: str, rows: list[Ro
 def test_an_unknown_method_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match="no method called 'anova'; there are t, welch"):
         line("anova", paired(A, B))
+
+
+def test_the_command_line_knows_every_method_and_every_summary() -> None:
+    assert set(command_line.METHODS) == set(METHODS)
+    assert set(inputs.SUMMARIES) == set(get_args(Summary.model_fields["type"].annotation))
 
 
 def test_no_method_votes() -> None:

@@ -129,21 +129,8 @@ def _no_effect(rows: list[Row]) -> str:
         marked = [f"{_number(c['shares']['decided'])}{'' if c['holds'] else ' (**fails**)'}" for c in cells]
         lines.append([law, *marked])
     limits = sorted({_limit(one["bars"][0]) for one in rows})
-    return (
-        _markdown(["", *columns], lines)
-        + f"\n\nBounds: {limits[0]} %, and {' and '.join(limits[1:])} % for 5 pairs of data that are not normal."
-        if len(limits) > 1
-        else _markdown(["", *columns], lines) + f"\n\nBound: {limits[0]} %."
-    )
-
-
-def _plain(rows: list[Row], others: Sequence[str] = ()) -> str:
-    lines = []
-    for one in rows:
-        bar = one["bars"][0]
-        beside = [_number(one["shares"][name]) if name in one["shares"] else "" for name in others]
-        lines.append([one["row"], one["column"], _number(bar["value"]), *beside, _limit(bar), _held(bar)])
-    return _markdown(["", "", "measured, %", *others, "bound", "holds"], lines)
+    looser = f", {limits[-1]} % for 5 pairs of data that are not normal" if len(limits) > 1 else ""
+    return f"{_markdown(['', *columns], lines)}\n\nBound: {limits[0]} %{looser}."
 
 
 def _several(rows: list[Row]) -> str:
@@ -156,7 +143,11 @@ def _several(rows: list[Row]) -> str:
 
 
 def _tasks(rows: list[Row]) -> str:
-    return _plain(rows)
+    lines = []
+    for one in rows:
+        bar = one["bars"][0]
+        lines.append([one["row"], one["column"], _number(bar["value"]), _limit(bar), _held(bar)])
+    return _markdown(["", "", "`better` or `worse`, %", "bound", "holds"], lines)
 
 
 def _power(rows: list[Row]) -> str:
@@ -228,21 +219,29 @@ def _references(parts: dict[str, list[Row]]) -> str:
             lines.append(["percentile bootstrap: covers", one["column"], _number(one["shares"]["covered"])])
         else:
             lines.append(["the task as unit: wrong verdicts", one["column"], _number(one["shares"]["decided"])])
-    for one in parts["tasks differ"]:
-        for name in ("z", "z, no small-sample factor", "t on tasks"):
-            if name in one["shares"]:
-                what = (
-                    "t on the tasks' means"
-                    if name == "t on tasks"
-                    else f"cluster-robust interval read at 1.96 ({name})"
-                )
-                place = f"{one['row'].partition(',')[0]}, {one['column']}"
-                lines.append([f"{what}: wrong verdicts", place, _number(one["shares"][name])])
     for one in parts["several at once"]:
         if not one["key"].startswith("equivalence"):
             share = one["shares"]["unadjusted"]
             lines.append([f"{one['row']} without Holm: any wrong verdict", one["column"], _number(share)])
-    return _markdown(["", "", "measured, %"], lines)
+    return f"{_markdown(['', '', 'measured, %'], lines)}\n\n{_clusters(parts['tasks differ'])}"
+
+
+def _clusters(rows: list[Row]) -> str:
+    """Wrong verdicts on the tables with effects that differ by task."""
+    names = ("z", "z, no small-sample factor", "t on tasks")
+    lines = [
+        [one["row"].partition(",")[0], one["column"], *(_number(one["shares"][name]) for name in names)]
+        for one in rows
+        if "z" in one["shares"]
+    ]
+    header = [
+        "effects differ by task",
+        "",
+        "cluster-robust at 1.96, %",
+        "the same without T/(T-1), %",
+        "t on the tasks' means, %",
+    ]
+    return _markdown(header, lines)
 
 
 def figure(result: Result) -> Figure:

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from bakeoff.version import __version__
 from bakeoff.cli.display import NOTHING, number, print_facts, print_table, printable
 from bakeoff.interop.asking import Answer
 from bakeoff.stats.interval import Interval
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.describe import unit_values
 from bakeoff.verdicts.wording import format_level, format_p
+from bakeoff.version import __version__
 
 ABREAST = 4
 """Comparisons beside each other in one table."""

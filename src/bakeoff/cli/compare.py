@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,17 +70,16 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **asked: Any) -> N
         methods=asked["methods"],
         resamples=asked["resamples"],
     )
-    found = answer(
-        inputs.open_runs(asked, root),
-        Asked(
-            metrics=asked["metrics"],
-            changes=inputs.changes(asked),
-            directions=inputs.directions(asked),
-            options=options,
-            covariate=asked["covariate"],
-            explore=asked["explore"],
-        ),
+    question = Asked(
+        metrics=asked["metrics"],
+        changes=inputs.changes(asked),
+        directions=inputs.directions(asked),
+        options=options,
+        covariate=asked["covariate"],
+        explore=asked["explore"],
     )
+    with closing(inputs.open_runs(asked, root)) as source:
+        found = answer(source, question)
     _write(found, asked)
     print_json(answers.as_json(found)) if as_json else answers.show(found)
     ctx.exit(exit_code(found, asked["expect"]))

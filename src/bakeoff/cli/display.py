@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,14 +12,22 @@ from typing import Any
 
 import click
 
-NOTHING = "-"
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movement
-    r"|\x1b[\]PX^_].*?(?:\x1b\\|\x07|$)"  # OSC, DCS and the like: titles, clipboard, links
-    r"|\x1b[ -/]*[0-~]?"  # any other escape
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]",  # control characters but tab and newline
-    re.DOTALL,
-)
+from bakeoff.report.text import NOTHING, duration, number, one_line, printable
+
+__all__ = [
+    "NOTHING",
+    "ago",
+    "duration",
+    "moment",
+    "number",
+    "one_line",
+    "print_facts",
+    "print_json",
+    "print_table",
+    "printable",
+    "standard",
+]
+
 _COLOURS = {
     "succeeded": "green",
     "complete": "green",
@@ -30,19 +37,6 @@ _COLOURS = {
     "cancelled": "yellow",
     "running": "cyan",
 }
-
-
-def printable(text: str) -> str:
-    """Text from outside without terminal escapes and control characters."""
-    return _ESCAPES.sub("", text)
-
-
-def one_line(text: str | None, limit: int = 100) -> str:
-    """The last line that says something (where Python puts the error), shortened."""
-    lines = [line.strip() for line in printable(text or "").splitlines() if line.strip()]
-    if not lines:
-        return ""
-    return lines[-1] if len(lines[-1]) <= limit else lines[-1][: limit - 3] + "..."
 
 
 def print_json(value: Any) -> None:
@@ -104,29 +98,6 @@ def print_facts(facts: Mapping[str, str]) -> None:
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         click.echo(f"{name.ljust(width)}  {printable(value)}")
-
-
-def number(value: Any) -> str:
-    """A metric for people: four significant digits or a whole number."""
-    if value is None:
-        return NOTHING
-    if isinstance(value, bool | str):
-        return str(value).lower() if isinstance(value, bool) else value
-    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e6):
-        return str(int(value))
-    return f"{value:.4g}"
-
-
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return NOTHING
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def moment(stamp: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,17 +46,17 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **asked: Any) -> N
     from bakeoff.verdicts.gate import check, outcome
 
     rules = _policy(asked)
-    source = inputs.open_runs(asked, root)
-    observed = _observe(source, rules, asked)
-    options = _options(rules, source, asked)
+    with closing(inputs.open_runs(asked, root)) as source:
+        observed, label = _observe(source, rules, asked), source.label
+        options = _options(rules, source, asked)
     checks = check(observed, rules, options, asked["alpha"])
     settings = _settings(observed[0], rules, asked)
     if asked["junit"] is not None:
         asked["junit"].write_text(junit(checks, settings))
     if as_json:
-        print_json({"outcome": outcome(checks), "source": source.label, "settings": settings, "checks": _json(checks)})
+        print_json({"outcome": outcome(checks), "source": label, "settings": settings, "checks": _json(checks)})
     else:
-        click.echo(printable(markdown(checks, source.label, settings)))
+        click.echo(printable(markdown(checks, label, settings)))
     ctx.exit(CODES[outcome(checks)])
 
 
@@ -109,8 +110,8 @@ def _options(rules: Policy, source: Source, asked: dict[str, Any]) -> Options:
 
 
 def _settings(seen: Observations, rules: Policy, asked: dict[str, Any]) -> dict[str, Any]:
-    from bakeoff.version import __version__
     from bakeoff.verdicts.compare import SEED
+    from bakeoff.version import __version__
 
     alpha = asked["alpha"] or rules.alpha or seen.analysis.alpha
     policy = str(asked["file"]) if asked["file"] else "flags"

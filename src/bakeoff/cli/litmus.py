@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import click
 
-from bakeoff.version import __version__
 from bakeoff.cli import display
 from bakeoff.cli.options import Several, SeveralValues, json_option, root_option
 from bakeoff.errors import UsageError
@@ -20,6 +19,7 @@ from bakeoff.verdicts.compare import Options
 from bakeoff.verdicts.litmus import Arm, Check, Litmus, judge
 from bakeoff.verdicts.litmus_rules import Rules
 from bakeoff.verdicts.runlogs import Logs
+from bakeoff.version import __version__
 
 EXITS = {"CONFIRMED": 0, "FAILED": 1, "INCONCLUSIVE": 3}
 COLOURS = {"CONFIRMED": "green", "FAILED": "red", "INCONCLUSIVE": "yellow"}

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from bakeoff.version import __version__
 from bakeoff.cli import display, inputs
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import UsageError
@@ -22,6 +21,7 @@ from bakeoff.verdicts import power as planning
 from bakeoff.verdicts import simulated
 from bakeoff.verdicts.compare import Options, choose_arms
 from bakeoff.verdicts.power import Answer, Goal, Pilot, Plan, Spread
+from bakeoff.version import __version__
 
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 

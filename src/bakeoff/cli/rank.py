@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from bakeoff.version import __version__
 from bakeoff.cli import display, inputs
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import UsageError
@@ -20,6 +19,7 @@ from bakeoff.stats.bootstrap import BootstrapInterval
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.passing import Chance, Passing, is_binary, passing
 from bakeoff.verdicts.rank import Options, Ranking, References, rank
+from bakeoff.version import __version__
 
 POPULATION = "Intervals resample runs inside tasks: they speak of these tasks only."
 

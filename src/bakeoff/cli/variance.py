@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from bakeoff.version import __version__
 from bakeoff.cli import display, inputs
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import UsageError
@@ -21,6 +20,7 @@ from bakeoff.verdicts import runlogs, sample
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.runlogs import Logs, RunLog
 from bakeoff.verdicts.variance import BANDS, Curve, Needed, Precision, precision, sentences
+from bakeoff.version import __version__
 
 DEFAULT_METRIC = "overview/reward"
 AREA, SLOPE = "AUC", "Derivative"

@@ -7,5 +7,6 @@
 | tables | CSV, Parquet and JSONL, one row for each run or for each step of a run |
 | directories | run directories with `metrics.jsonl`, and training campaigns |
 | wandb_runs | W&B runs: offline files, and runs on a server |
+| asking | a source and what is asked of it become an answer |
 | source | what every source can do, and the one made of logged runs |
 """

@@ -34,6 +34,9 @@ class OneEdition:
     def analysis(self) -> Analysis:
         return Analysis.model_validate(self._facts["spec"]["analysis"])
 
+    def close(self) -> None:
+        self.edition.close()
+
     def metrics(self) -> list[str]:
         return metric_names(self.edition)
 
@@ -77,6 +80,10 @@ class Across:
                     "make the two files agree"
                 )
         return first.model_copy(update={"control": None})
+
+    def close(self) -> None:
+        for part in {id(part): part for part, _ in self.parts}.values():
+            part.close()
 
     def metrics(self) -> list[str]:
         shared = self.parts[0][0].metrics()

@@ -46,6 +46,9 @@ class Source(Protocol):
     def observe(self, metric: str, analysis: Analysis) -> Observations:
         """One metric of every run."""
 
+    def close(self) -> None:
+        """Let go of what is open."""
+
 
 @dataclass(frozen=True)
 class Runs:
@@ -56,6 +59,9 @@ class Runs:
     analysis: Analysis = TRAINED
     unpaired: bool = False
     notes: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
     def metrics(self) -> list[str]:
         return runlogs.known_metrics(self.logs)

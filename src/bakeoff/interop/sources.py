@@ -15,11 +15,11 @@ from pathlib import Path
 from bakeoff.errors import UsageError
 from bakeoff.interop import directories
 from bakeoff.interop.source import TRAINED, Runs, Source, numbered
+from bakeoff.interop.tables import SUFFIXES, Columns, read_table
 from bakeoff.records.find import is_edition
 from bakeoff.records.layout import LATEST, editions
 from bakeoff.verdicts.runlogs import RunLog, of_run
 
-TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 ONLINE = "wandb:"
 
 
@@ -35,10 +35,11 @@ class Pair:
 def open_source(names: Sequence[str], root: Path, columns: dict[str, str | None] | None = None) -> Source:
     """Whatever the names mean, as one source; the newest edition when there are none."""
     given = expand(names) or [LATEST]
-    if all(Path(name).suffix in TABLES and Path(name).is_file() for name in given):
-        from bakeoff.interop.tables import Columns, read_table
-
-        return read_table([Path(name) for name in given], Columns(**columns or {}))
+    tables = [Path(name) for name in given if Path(name).suffix in SUFFIXES]
+    if tables and len(tables) == len(given):
+        return read_table(tables, Columns(**columns or {}))
+    if tables:
+        raise UsageError(f"{tables[0]} is a table, and {given[0] if tables[0] != Path(given[0]) else given[1]} is none")
     if any((columns or {}).values()):
         raise UsageError(
             "--arm-column and its like name columns of a table: give a .csv, .tsv, .parquet or .jsonl file"
@@ -91,7 +92,7 @@ def read_logs(name: str, root: Path) -> list[RunLog]:
 
         return [offline(place)]
     if place.is_file():
-        raise UsageError(f"{name}: a file of this kind is no run; tables are {', '.join(TABLES)}")
+        raise UsageError(f"{name}: a file of this kind is no run; tables are {', '.join(SUFFIXES)}")
     return directories.read_all(place)
 
 

@@ -90,6 +90,9 @@ class Table:
         tasks, seeds = (pairs[roles[role]].n_unique() for role in ("task", "seed"))
         return Analysis(seeds="crossed" if pairs.height == tasks * seeds else "nested")
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
     def metrics(self) -> list[str]:
         if self._is_long:
             return [str(name) for name in self.frame["metric"].unique(maintain_order=True).drop_nulls()]
@@ -117,7 +120,7 @@ class Table:
         statuses = frame[roles["status"]].to_list() if "status" in roles else None
         if "step" in roles and len(set(keys)) < len(keys):
             analysis = analysis if analysis.summary else analysis.model_copy(update={"summary": Summary(type="auc")})
-            rows = _reduced(keys, frame[roles["step"]].to_list(), values, analysis)
+            rows = _reduced(keys, frame[roles["step"]].to_list(), values, statuses, analysis)
         else:
             rows = _plain(_as_rollouts(keys) if not {"seed", "rollout"} & set(roles) else keys, values, statuses)
         return Observations(metric, rows, analysis, self.label)
@@ -190,7 +193,9 @@ def _plain(keys: Sequence[Key], values: Sequence[Any], statuses: Sequence[Any] |
     return rows
 
 
-def _reduced(keys: Sequence[Key], steps: Sequence[Any], values: Sequence[Any], analysis: Analysis) -> list[Observation]:
+def _reduced(
+    keys: Sequence[Key], steps: Sequence[Any], values: Sequence[Any], statuses: Sequence[Any] | None, analysis: Analysis
+) -> list[Observation]:
     """Rows of one run are its series; steps without a value are left out, NaN is a failure of the run."""
     assert analysis.summary is not None
     curves: dict[Key, tuple[list[float], list[float]]] = {key: ([], []) for key in keys}
@@ -198,13 +203,12 @@ def _reduced(keys: Sequence[Key], steps: Sequence[Any], values: Sequence[Any], a
         if value is not None:
             curves[key][0].append(float(step))
             curves[key][1].append(float(value))
-    known = {key: (np.array(s), np.array(v)) for key, (s, v) in curves.items() if s}
+    ended = {key: "succeeded" if curve[0] else "cancelled" for key, curve in curves.items()}
+    if statuses is not None:
+        ended |= {key: str(status) for key, status in zip(keys, statuses, strict=True) if status is not None}
+    known = {key: (np.array(s), np.array(v)) for key, (s, v) in curves.items() if s and ended[key] == "succeeded"}
     numbers = reduce_all(known, analysis.summary, larger_is_better=analysis.direction == "maximize")
-    rows = []
-    for key in curves:
-        state, number = state_of("succeeded" if key in numbers else "cancelled", numbers.get(key))
-        rows.append(Observation(*key, state, number))
-    return rows
+    return [Observation(*key, *state_of(ended[key], numbers.get(key))) for key in curves]
 
 
 def read_table(paths: Sequence[Path], columns: Columns) -> Table:
@@ -213,6 +217,8 @@ def read_table(paths: Sequence[Path], columns: Columns) -> Table:
 
     frames = []
     for path in paths:
+        if not path.is_file():
+            raise UsageError(f"{path}: no such file")
         try:
             frames.append(_read(path))
         except (pl.exceptions.PolarsError, OSError) as error:

@@ -13,6 +13,8 @@ from bakeoff.stats.interval import Interval
 
 MOST_NAMED = 24
 """Up to this many units each has its name on the axis."""
+MOST_DOTS = 400
+"""More units than this are drawn as a histogram."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +63,17 @@ def paired_differences(found: Sequence[Differences], *, source: str = "") -> Fig
     sizes = sorted({one.values.size for one in found})
     n = f"N = {sizes[0]}" if len(sizes) == 1 else f"N = {sizes[0]} to {sizes[-1]}"
     margin = f" Dotted: the margin of {first.margin:g}." if first.margin is not None else ""
+    each = "Each dot is one" if sizes[-1] <= MOST_DOTS else "Share of units by their difference, unit:"
     caption = (
-        f"Each dot is one {first.unit} ({n}): {first.metric} of the candidate minus that of {first.control}. "
+        f"{each} {first.unit} ({n}): {first.metric} of the candidate minus that of {first.control}. "
         f"Line: mean difference; strip: {first.kind}.{margin} {source}"
     )
     return Figure(title, caption.strip(), panels)
 
 
 def _panel(one: Differences, titled: bool) -> Panel:
+    if one.values.size > MOST_DOTS:
+        return _counted(one, titled)
     x = np.arange(1.0, one.values.size + 1.0)
     marks: list[Mark] = []
     if one.interval is not None and one.interval.is_bounded:
@@ -83,6 +88,16 @@ def _panel(one: Differences, titled: bool) -> Panel:
     label = one.unit if named else f"{one.unit} (in plan order)"
     title = f"{one.candidate}: {one.verdict}" if titled else ""
     return Panel(label, f"difference in {one.metric}", tuple(marks), title, x_ticks=ticks)
+
+
+def _counted(one: Differences, titled: bool) -> Panel:
+    heights, edges = np.histogram(one.values, bins=40)
+    marks: list[Mark] = [Bars(edges, 100.0 * heights / one.values.size, 1, f"{one.unit}s")]
+    if one.interval is not None and one.interval.is_bounded:
+        marks.append(Span("x", one.interval.low, one.interval.high, "interval of the mean", 0))
+    marks += [Rule("x", 0.0), Rule("x", one.effect, f"mean {one.effect:+.3g}", 0, "solid")]
+    title = f"{one.candidate}: {one.verdict}" if titled else ""
+    return Panel(f"difference in {one.metric}", f"share of {one.unit}s (%)", tuple(marks), title)
 
 
 def bootstrap_distribution(found: Sequence[Resampled], *, source: str = "") -> Figure:

@@ -45,13 +45,18 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """Single values; `names` are shown when the pointer is over one."""
+    """Single values; `names` are shown when the pointer is over one, or beside them when `named`.
+
+    `faint` ones are small and see-through: many of them stand behind what they add up to.
+    """
 
     x: Array
     y: Array
     colour: int = 0
     label: str = ""
     names: tuple[str, ...] = ()
+    faint: bool = False
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class Panel:
     x_ticks: Ticks | None = None
     y_ticks: Ticks | None = None
     y_range: tuple[float, float] | None = None
+    x_range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +145,5 @@ class Figure:
     table: Grid | None = None
     columns: int = 2
     """Panels side by side, at most."""
+    height: float = 1.0
+    """Of a row of panels, where 1 is the usual height."""

@@ -115,7 +115,7 @@ def _differences(edition: Edition, asked: Request) -> Figure:
     if sequential.applies(edition):
         return differences.paired_differences(_sequential(edition, asked), source=_source(edition))
     seen = _observations(edition, asked)
-    found = [_of_comparison(one, seen) for one in compare([seen], _options(seen, asked))]
+    found = [of_comparison(one, seen) for one in compare([seen], _options(seen, asked))]
     return differences.paired_differences(found, source=_source(edition))
 
 
@@ -133,7 +133,8 @@ def _sequential(edition: Edition, asked: Request) -> list[Differences]:
     ]  # fmt: skip
 
 
-def _of_comparison(one: Comparison, seen: Observations) -> Differences:
+def of_comparison(one: Comparison, seen: Observations) -> Differences:
+    """The pairs behind a verdict, and the interval that decided it."""
     unit, names, values = _pairs(one)
     interval = one.decision_interval or one.interval
     kind = f"{100 * interval.level:.4g} % interval, {one.decision.method}" if interval else "no interval"

@@ -44,34 +44,51 @@ th:first-child, td:first-child {{ text-align: left; }}
 
 def page(figure: Figure) -> str:
     """The whole page as text; the same figure gives the same text."""
-    from plotly.offline import get_plotlyjs
-
-    columns = min(figure.columns, len(figure.panels))
-    rows = math.ceil(len(figure.panels) / columns)
-    data, layout = _content(figure, rows, columns)
+    data, layout = content(figure)
     return _PAGE.format(
         title=html.escape(figure.title),
         caption=html.escape(figure.caption),
-        width=1180 if columns > 1 else 860,
-        height=rows * (_ROW if not isinstance(figure.panels[0], Radial) else 520) + 60,
+        width=1180 if min(figure.columns, len(figure.panels)) > 1 else 860,
+        height=height(figure),
         ink=style.INK_COLOUR,
         muted=style.MUTED,
         grid=style.GRID,
         fonts=style.FONTS,
         table=_table(figure.table) if figure.table else "",
-        library=get_plotlyjs(),
-        data=_json(data),
-        layout=_json(layout),
+        library=library(),
+        data=script_json(data),
+        layout=script_json(layout),
     )
 
 
-def _json(value: Any) -> str:
+def library() -> str:
+    """The JavaScript that draws, which ships inside the plotting package."""
+    from plotly.offline import get_plotlyjs
+
+    text: str = get_plotlyjs()
+    return text
+
+
+def height(figure: Figure) -> int:
+    """Of the drawing, in pixels."""
+    rows, _ = _shape(figure)
+    return round(rows * (_ROW * figure.height if not isinstance(figure.panels[0], Radial) else 520) + 60)
+
+
+def _shape(figure: Figure) -> tuple[int, int]:
+    columns = min(figure.columns, len(figure.panels))
+    return math.ceil(len(figure.panels) / columns), columns
+
+
+def script_json(value: Any) -> str:
     """JSON that may stand inside a script element."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), sort_keys=True)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _content(figure: Figure, rows: int, columns: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def content(figure: Figure) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What the library draws: traces and layout."""
+    rows, columns = _shape(figure)
     layout: dict[str, Any] = {
         "template": {},
         "font": {"family": style.FONTS, "size": 13, "color": style.INK_COLOUR},
@@ -98,7 +115,7 @@ def _content(figure: Figure, rows: int, columns: int) -> tuple[list[dict[str, An
             data += _radial(panel, layout, box)
             continue
         suffix = "" if number == 0 else str(number + 1)
-        layout[f"xaxis{suffix}"] = _axis(panel.x_label, box["x"], f"y{suffix}", panel.x_ticks, None)
+        layout[f"xaxis{suffix}"] = _axis(panel.x_label, box["x"], f"y{suffix}", panel.x_ticks, panel.x_range)
         layout[f"yaxis{suffix}"] = _axis(panel.y_label, box["y"], f"x{suffix}", panel.y_ticks, panel.y_range)
         if panel.title:
             layout["annotations"].append(
@@ -172,6 +189,10 @@ def _mark(mark: Mark, suffix: str, data: list[dict[str, Any]], layout: dict[str,
                 "x": _numbers(mark.x), "y": _numbers(mark.y), "mode": "markers",
                 "marker": {"color": colour, "size": 10, "line": {"color": "white", "width": 1}},
             }  # fmt: skip
+            if mark.faint:
+                trace["marker"] = {"color": colour, "size": 6, "opacity": 0.4}
+            if mark.named:
+                trace |= {"mode": "markers+text", "textposition": "top right"}
             if mark.names:
                 trace |= {
                     "text": [html.escape(name) for name in mark.names],

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-_WIDTH, _PAIR_WIDTH, _ROW = 7.4, 10.4, 3.9
+_WIDTHS = (7.4, 10.4, 13.4)
+"""Of one, two and three panels side by side, in inches."""
+_ROW = 3.9
+_INLINE_WIDTH, _INLINE_ROW = 5.6, 3.3
 _PNG_DPI = 160
 _LINES = {"solid": "-", "dashed": (0, (5, 2.5)), "dotted": (0, (1.2, 1.8))}
 _RC: Any = {
@@ -44,28 +47,43 @@ _RC: Any = {
     "lines.linewidth": 1.9,
     "lines.solid_capstyle": "round",
     "figure.facecolor": "white",
+    "text.parse_math": False,  # names are words, whatever is in them
     "svg.hashsalt": "bakeoff",  # ids in the file depend on its content alone
 }
 
 
 def image(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
     """The drawn figure as a file's content; the same figure gives the same bytes."""
+    rows, columns = _shape(figure)
+    table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
+    row = 4.9 if isinstance(figure.panels[0], Radial) else _ROW * figure.height
+    size = (_WIDTHS[min(columns, len(_WIDTHS)) - 1], rows * row + 1.0 + table)
+    return _saved(figure, size, kind, {})
+
+
+def bare_svg(panel: Panel | Radial, height: float = 1.0) -> str:
+    """One panel for a web page that has title, legend and caption of its own: no background, and text stays text."""
+    row = 4.4 if isinstance(panel, Radial) else _INLINE_ROW * height
+    content = _saved(Figure("", "", [panel]), (_INLINE_WIDTH, row), "svg", {"svg.fonttype": "none"})
+    return content.decode()
+
+
+def _saved(figure: Figure, size: tuple[float, float], kind: str, settings: dict[str, Any]) -> bytes:
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    with mpl.rc_context({**mpl.rcParamsDefault, **_RC, "backend": "agg"}):
+    style_of: Any = {**mpl.rcParamsDefault, **_RC, **settings, "backend": "agg"}
+    with mpl.rc_context(style_of):
         rows, columns = _shape(figure)
-        width = _PAIR_WIDTH if columns > 1 else _WIDTH
         table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
-        height = rows * (4.9 if isinstance(figure.panels[0], Radial) else _ROW) + 1.0 + table
-        canvas = Canvas(figsize=(width, height), layout="constrained")
+        canvas = Canvas(figsize=size, layout="constrained")
         FigureCanvasAgg(canvas)
-        _draw(canvas, figure, rows, columns, table / height)
+        _draw(canvas, figure, rows, columns, table / size[1])
         out = io.BytesIO()
         # No date and no version: they would make equal plots differ.
         metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-        canvas.savefig(out, format=kind, dpi=_PNG_DPI, metadata=metadata)
+        canvas.savefig(out, format=kind, dpi=_PNG_DPI, metadata=metadata, transparent=bool(settings))
     return out.getvalue()
 
 
@@ -121,9 +139,11 @@ def _panel(axes: Axes, panel: Panel) -> None:
     axes.set_ylabel(panel.y_label)
     if panel.title:
         axes.set_title(panel.title)
+    axes.margins(x=0.02)
     if panel.y_range is not None:
         axes.set_ylim(panel.y_range)
-    axes.margins(x=0.02)
+    if panel.x_range is not None:
+        axes.set_xlim(panel.x_range)
     if panel.x_ticks is not None:
         axes.set_xticks([at for at, _ in panel.x_ticks], [text for _, text in panel.x_ticks])
     if panel.y_ticks is not None:
@@ -142,7 +162,10 @@ def _mark(axes: Axes, mark: Mark) -> None:
             axes.fill_between(
                 mark.x, mark.low, mark.high, color=colour, alpha=style.BAND_OPACITY, linewidth=0, label=label, zorder=2
             )
+        case Dots(faint=True):
+            axes.plot(mark.x, mark.y, "o", color=colour, markersize=4, alpha=0.4, markeredgewidth=0, label=label)
         case Dots():
+            _name_dots(axes, mark)
             axes.plot(
                 mark.x, mark.y, "o", color=colour, markersize=6, markeredgecolor="white", markeredgewidth=0.8,
                 label=label, zorder=4,
@@ -157,6 +180,11 @@ def _mark(axes: Axes, mark: Mark) -> None:
         case Span():
             shade = axes.axvspan if mark.axis == "x" else axes.axhspan
             shade(mark.low, mark.high, color=colour, alpha=0.13, linewidth=0, label=label, zorder=1)
+
+
+def _name_dots(axes: Axes, dots: Dots) -> None:
+    for x, y, name in zip(dots.x, dots.y, dots.names, strict=True) if dots.named else ():
+        axes.annotate(name, (x, y), xytext=(7, 6), textcoords="offset points", fontsize=8.5, zorder=5)
 
 
 def _rule(axes: Axes, rule: Rule) -> None:

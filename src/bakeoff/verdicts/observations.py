@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition, decode_metrics
 from bakeoff.records.series import read_block
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.spec.identity import canonical_json
+from bakeoff.verdicts.fairness import unmatched
 from bakeoff.verdicts.reduce import reduce_all
 
 State = Literal["scored", "failed", "missing"]
@@ -117,6 +118,7 @@ def from_edition(edition: Edition, metric: str | None = None, analysis: Analysis
         final=not any(run[5] in ("planned", "running") for run in runs),
         fixed_tasks=bool(experiment.task_keys) and not experiment.tasks,
         digests=_digests(experiment, cells.values()),
+        notes=unmatched(judged.matched, ((cells[r[2]]["arm"], _facts(cells[r[2]], r[11])) for r in runs)),
     )
 
 
@@ -125,6 +127,11 @@ def _digests(experiment: Experiment, cells: Iterable[Mapping[str, str]]) -> dict
     params = {task.name: canonical_json(task.params) for task in experiment.tasks if task.params}
     found = {cell["task"]: f"{cell['task_digest'] or ''}{params.get(cell['task'], '')}" for cell in cells}
     return {task: content for task, content in found.items() if content}
+
+
+def _facts(cell: Mapping[str, Any], metrics: str | None) -> dict[str, Any]:
+    """Parameters and metrics of one run, by name."""
+    return {**cell["columns"], **decode_metrics(metrics)}
 
 
 def _as_series(analysis: Analysis) -> str:

@@ -1,0 +1,302 @@
+"""What holds in every simulation, whatever the policy: nothing lost, no limit exceeded, no node too early, no chance."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workloads.schedsim.simulated import HARSH, SimpyModel, run
+
+from bakeoff.workloads.schedsim.buckets import TOKEN, Bucket
+from bakeoff.workloads.schedsim.engine import Engine, Model, TraceEvent
+from bakeoff.workloads.schedsim.policies import POLICIES
+from bakeoff.workloads.schedsim.policies.fifo import FifoCheapest
+from bakeoff.workloads.schedsim.policies.interface import Options
+from bakeoff.workloads.schedsim.tiers import Gamma, Tables, load_tables
+from bakeoff.workloads.schedsim.workflow import CLASS, DECIDE, EMBEDDING, KINDS, LLM, Shape, shape
+
+ENDS = ("AttemptFinish", "AttemptFail", "AttemptCancel")
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Engine:
+    """Small simulations of all kinds, also harsh ones: scarce tokens, many failures, tight limits and budgets."""
+    return run(
+        seed=draw(st.integers(0, 2**64 - 1)),
+        policy=draw(st.sampled_from(sorted(POLICIES))),
+        workflows=draw(st.integers(1, 6)),
+        pdfs=draw(st.integers(1, 4)),
+        subqueries=draw(st.integers(0, 3)),
+        iters=draw(st.integers(1, 3)),
+        heavy_tail_prob=draw(st.sampled_from([0.0, 0.02, 0.3])),
+        enable_model_routing=draw(st.booleans()),
+        disable_hedging=draw(st.booleans()),
+        disable_escalation=draw(st.booleans()),
+        spill=draw(st.booleans()),
+        hedges_per_node=draw(st.integers(0, 2)),
+        max_in_flight=draw(st.sampled_from([1, 3, 200])),
+        budget=draw(st.sampled_from([0.0, 0.1, 10.0])),
+        legacy_timeout=draw(st.booleans()),
+        tiers=draw(st.sampled_from([str(HARSH), None])),
+    )
+
+
+def events(sim: Engine) -> list[TraceEvent]:
+    assert sim.trace is not None
+    return sim.trace
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs())
+def test_every_attempt_that_starts_ends_exactly_once(sim: Engine) -> None:
+    open_: set[tuple[int, int, int]] = set()
+    for event, _, workflow, node, _, attempt, _, _, _ in events(sim):
+        key = (workflow, node, attempt)
+        if event == "AttemptStart":
+            assert key not in open_
+            open_.add(key)
+        elif event in ENDS:
+            open_.remove(key)
+    assert not open_
+    assert len(sim.done) == sim.model.workflows and {w.number for w in sim.done} == set(range(1, len(sim.done) + 1))
+    assert all(slots.free == slots.capacity for queue in sim.queues for slots in queue.slots)
+    starts = Counter(event[0] for event in events(sim))["AttemptStart"]
+    assert starts == sum(slots.calls for queue in sim.queues for slots in queue.slots)
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs())
+def test_no_slot_no_bucket_and_no_limit_on_all_attempts_is_ever_exceeded(sim: Engine) -> None:
+    capacity = {s.name if s.local else s.label: s.capacity for queue in sim.queues for s in queue.slots}
+    buckets = {s.label: Bucket(s.bucket.rate / 1000, s.bucket.size // TOKEN) for q in sim.queues for s in q.slots if s.bucket}
+    busy: Counter[str] = Counter()
+    for event, time, _, _, _, _, place, _, _ in events(sim):
+        if event == "AttemptStart":
+            busy[place] += 1
+            assert busy[place] <= capacity[place]
+            assert busy.total() <= sim.model.max_in_flight
+            assert place not in buckets or buckets[place].take(time) == 0, "there was a token"
+        elif event in ENDS:
+            busy[place] -= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs())
+def test_no_node_starts_before_all_that_it_depends_on_has_succeeded(sim: Engine) -> None:
+    parents: dict[int, list[int]] = defaultdict(list)
+    for place, children in enumerate(sim.shape.children):
+        for child in children:
+            parents[child].append(place)
+    succeeded: set[tuple[int, int]] = set()
+    for event, _, workflow, node, _, _, _, _, _ in events(sim):
+        iteration, place = divmod(node - 1, sim.shape.size)
+        if event == "AttemptStart":
+            assert (workflow, node) not in succeeded
+            assert all((workflow, iteration * sim.shape.size + parent + 1) in succeeded for parent in parents[place])
+            assert place or not iteration or (workflow, iteration * sim.shape.size) in succeeded, "DecideNext before Plan"
+        elif event == "AttemptFinish":
+            assert (workflow, node) not in succeeded, "a node succeeds once"
+            succeeded.add((workflow, node))
+    for workflow in sim.done:
+        of_it = [node for number, node in succeeded if number == workflow.number]
+        if workflow.status == "succeeded" and sim.shape.subqueries:
+            assert len(of_it) == workflow.iterations * sim.shape.size
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs())
+def test_time_only_moves_forward_and_money_adds_up_within_the_budget(sim: Engine) -> None:
+    times = [event[1] for event in events(sim)]
+    assert times == sorted(times) and all(event[7] >= 0 for event in events(sim))
+    assert all(workflow.cost <= sim.model.budget for workflow in sim.done)
+    paid = sum(slots.calls * slots.price for queue in sim.queues for slots in queue.slots)
+    assert paid == sum(workflow.cost for workflow in sim.done)
+    for slots in (slots for queue in sim.queues for slots in queue.slots):
+        assert 0 <= slots.busy <= slots.capacity * sim.horizon
+        assert all(wait >= 0 for wait in slots.waits)
+
+
+def outcome(sim: Engine) -> list[Any]:
+    return [sim.trace, [(w.number, w.finished, w.cost, w.status, w.wasted) for w in sim.done]]
+
+
+ABLATIONS = ("disable_hedging", "disable_escalation", "disable_dag_priority")
+NO_OPS = [
+    *(("fifo_cheapest", flag) for flag in ABLATIONS),
+    *(("dag_cheapest", flag) for flag in ABLATIONS[:2]),
+    *(("critical_path", flag) for flag in ABLATIONS[:2]),
+    ("dag_escalation", "disable_hedging"),
+]
+
+
+@pytest.mark.parametrize(("policy", "flag"), NO_OPS)
+def test_an_ablation_that_takes_nothing_away_changes_nothing(policy: str, flag: str) -> None:
+    given = {"policy": policy, "workflows": 8}
+    assert outcome(run(**given)) == outcome(run(**given, **{flag: True}))
+
+
+@pytest.mark.parametrize(
+    ("policy", "flag"),
+    [(p, f) for p in POLICIES for f in ABLATIONS if (p, f) not in NO_OPS],
+)
+def test_every_other_ablation_changes_something(policy: str, flag: str) -> None:
+    given = {"policy": policy, "workflows": 12, "pdfs": 10, "subqueries": 4}
+    assert outcome(run(**given)) != outcome(run(**given, **{flag: True}))
+
+
+def test_all_policies_decide_differently() -> None:
+    made = [outcome(run(policy=policy, workflows=12, pdfs=10, subqueries=4)) for policy in POLICIES]
+    assert all(a != b for i, a in enumerate(made) for b in made[:i])
+
+
+def test_time_scale_changes_nothing() -> None:
+    assert outcome(run(time_scale=1)) == outcome(run(time_scale=1000))
+
+
+def test_policies_meet_the_same_first_attempts() -> None:
+    """Common random numbers: what a policy does cannot change how long another node's first attempt takes."""
+
+    def durations(policy: str) -> dict[tuple[int, int], int]:
+        made = events(run(policy=policy, disable_hedging=True, workflows=6))
+        return {e[2:4]: e[7] for e in made if e[0] == "AttemptFinish" and e[5] == 1}
+
+    one, other = durations("fifo_cheapest"), durations("full")
+    both = one.keys() & other.keys()
+    assert len(both) > 0.9 * len(one) and all(one[key] == other[key] for key in both)
+
+
+def test_averaged_over_200_seeds_another_slot_does_not_raise_mean_flow_time() -> None:
+    tables = load_tables()
+    for provider in ("llm_provider", "embed_provider"):
+        more = tables.model_copy(
+            update={
+                "tiers": [
+                    t.model_copy(update={"concurrency": t.concurrency + 1}) if t.provider == provider and t.id == 0 else t
+                    for t in tables.tiers
+                ]
+            }
+        )
+        assert mean_flow(more) <= mean_flow(tables)
+    pools = tables.pools
+    for name in ("cpu", "io"):
+        wider = tables.model_copy(update={"pools": pools.model_copy(update={name: getattr(pools, name) + 1})})
+        assert mean_flow(wider) <= mean_flow(tables)
+
+
+def mean_flow(tables: Tables) -> float:
+    total = 0
+    for seed in range(200):
+        sim = Engine(Model(shape(3, 2), tables, workflows=3, seed=seed), FifoCheapest(Options()))
+        sim.run()
+        total += sum(workflow.finished for workflow in sim.done)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_the_same_model_in_simpy_ends_every_workflow_at_the_same_microsecond(seed: int) -> None:
+    model = Model(shape(10, 4), load_tables(), workflows=15, seed=seed)
+    sim = Engine(model, FifoCheapest(Options()))
+    sim.run()
+    theirs = SimpyModel(model)
+    assert theirs.run() == {workflow.number: workflow.finished for workflow in sim.done}
+    assert theirs.events == sim.happened
+
+
+def mmc_wait(servers: int, load: float, mean: float) -> float:
+    """The mean wait of M/M/c by Erlang's formula."""
+    offered = servers * load
+    last = offered**servers / math.factorial(servers) / (1 - load)
+    waits = last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)
+    return waits * mean / (servers * (1 - load))
+
+
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.6), (4, 0.8)])
+def test_mean_waits_are_those_of_queueing_theory(servers: int, load: float) -> None:
+    import numpy as np
+
+    jobs, mean = 25_000, 100_000
+    alone = Shape(1, 1, (DECIDE,), ((),), (0,), (-1,), (-1,))
+    base = load_tables()
+    tiers = [
+        t.model_copy(update={"concurrency": servers, "rate": 1e6, "burst": 10**6, "p_fail": 0.0, "timeout_ms": 1e9})
+        for t in base.tiers
+    ]
+    latency = {**base.latency, KINDS[DECIDE]: Gamma(law="gamma", shape=1, scale=mean / 1000)}
+    tables = base.model_copy(update={"tiers": tiers, "latency": latency})
+    waits = []
+    for seed in range(2):
+        gaps = np.random.default_rng(seed).exponential(mean / servers / load, jobs)
+        arrivals = np.maximum(1, np.cumsum(gaps).astype(int)).tolist()
+        model = Model(alone, tables, jobs, 1, seed, 0.0, 1.0, budget=10**12, max_in_flight=10**6, arrivals=arrivals)
+        sim = Engine(model, FifoCheapest(Options()))
+        sim.run()
+        waits.append(np.mean(sim.queues[LLM].slots[0].waits[jobs // 10 :]))
+    assert np.mean(waits) == pytest.approx(mmc_wait(servers, load, mean), rel=0.08)
+
+
+def test_a_node_that_keeps_failing_ends_its_workflow_as_failed() -> None:
+    sim = run(tiers=str(HARSH), workflows=30, seed=5)
+    failed = [workflow for workflow in sim.done if workflow.status == "failed"]
+    assert failed and any(workflow.status == "succeeded" for workflow in sim.done)
+    last = {e[2]: e for e in events(sim) if e[0] == "WorkflowDone"}
+    assert all(last[workflow.number][8] == "failed" for workflow in failed)
+    after = [e for e in events(sim) for w in failed if e[2] == w.number and e[1] > w.finished]
+    assert all(e[6] in ("cpu", "io") and e[8] == "unwanted" for e in after), "only local work runs on"
+
+
+def test_a_budget_is_kept_and_what_cannot_be_paid_ends_the_workflow() -> None:
+    sim = run(budget=0.1, policy="full")
+    assert {workflow.status for workflow in sim.done} == {"over_budget"}
+    assert all(0.05e6 < workflow.cost <= 0.1e6 for workflow in sim.done)
+
+
+def test_a_heavy_tail_is_cut_at_the_timeout_unless_the_old_order_is_asked_for() -> None:
+    given = {"workflows": 20, "heavy_tail_prob": 0.2, "policy": "dag_cheapest"}
+    cut, old = run(**given), run(**given, legacy_timeout=True)
+
+    def longest(sim: Engine) -> int:
+        return max(e[7] for e in events(sim) if e[0] in ENDS and e[6] == "llm_provider_0")
+
+    assert longest(cut) == 30_000_000 < longest(old)
+    tier = lambda sim: sim.queues[CLASS[DECIDE]].slots[0]  # noqa: E731
+    assert tier(cut).timeouts > 20 * tier(old).timeouts
+
+
+def test_strict_cheapest_uses_one_tier_and_spill_uses_both() -> None:
+    for policy in ("fifo_cheapest", "dag_cheapest", "critical_path"):
+        for spill in (False, True):
+            sim = run(policy=policy, spill=spill, workflows=8)
+            used = [sim.queues[number].slots[1].calls > 0 for number in (LLM, EMBEDDING)]
+            assert used == [spill, spill] or (spill and used[0])
+
+
+def test_without_routing_any_tier_is_used_and_nothing_is_hedged() -> None:
+    sim = run(policy="full", enable_model_routing=False, workflows=8)
+    assert sim.queues[LLM].slots[1].calls and not any(workflow.hedges for workflow in sim.done)
+
+
+def test_hedges_start_after_service_start_on_another_tier_once_and_losers_are_paid() -> None:
+    sim = run(policy="full", workflows=30, pdfs=10, subqueries=4)
+    started = {e[2:4] + (e[5],): e for e in events(sim) if e[0] == "AttemptStart"}
+    hedges = [e for e in events(sim) if e[0] == "HedgeLaunched"]
+    assert len(hedges) == sum(workflow.hedges for workflow in sim.done) > 10
+    assert max(Counter(e[2:4] for e in hedges).values()) == 1
+    for hedge in hedges:
+        primary = started[(*hedge[2:4], hedge[5] - 1)]
+        assert primary[6] != hedge[6] and hedge[1] > primary[1] + 500_000
+    lost = [e for e in events(sim) if e[8] == "hedge_loser"]
+    assert lost and sum(e[7] for e in lost) == sum(workflow.wasted for workflow in sim.done)
+    won = {e[2:4]: e[1] for e in events(sim) if e[0] == "AttemptFinish"}
+    assert all(won[e[2:4]] == e[1] for e in lost), "cancelled at once"
+
+
+def test_a_restart_gives_up_the_first_attempt_and_local_work_is_never_given_up() -> None:
+    sim = run(policy="restart_stragglers", workflows=30, pdfs=10, subqueries=4)
+    restarted = [e for e in events(sim) if e[8] == "restarted"]
+    assert len(restarted) == sum(workflow.restarts for workflow in sim.done) > 10
+    assert not any(e[6] in ("cpu", "io") for e in restarted)
+    assert any(e[8] == "unwanted" and e[6] in ("cpu", "io") for e in events(sim))
