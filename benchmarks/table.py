@@ -22,7 +22,7 @@ def load(results: Path) -> list[dict[str, Any]]:
 
 def row(entry: dict[str, Any]) -> str:
     unit = entry["unit"] if entry["unit"] == "x" else f" {entry['unit']}"
-    value, bar = f"{entry['value']:.3g}{unit}", f"{entry['sense']} {entry['bar']:g}{unit}"
+    value, bar = f"{round(entry['value'], 4):.3g}{unit}", f"{entry['sense']} {entry['bar']:g}{unit}"
     holds = "yes" if entry["holds"] else "**no**"
     return f"| {entry['what']} | {entry['ours']} | {entry['theirs']} | {value} | {bar} | {holds} |"
 

@@ -23,6 +23,7 @@ def test_three_lines_run_an_experiment_and_give_its_table(lab: Lab) -> None:
     table = experiment.table()
     assert summary.statuses == {"succeeded": 2, "failed": 1} and summary.complete
     assert table["status"].to_list() == ["succeeded", "failed", "succeeded"]
+    assert list(table.to_pandas()["status"]) == table["status"].to_list()
     assert experiment.edition.directory.parent == lab.root / "trial"
 
 

@@ -4,7 +4,7 @@
 
     experiment = bakeoff.load("experiment.toml")
     experiment.run()
-    experiment.table().to_pandas()
+    experiment.table()  # a Polars frame; .to_pandas() with pip install 'bakeoff[pandas]'
     print(bakeoff.compare(experiment)[0].sentence)
 
 Inside a script that bakeoff runs (or that runs on its own): `bakeoff.log(step, reward=1.0)`, `bakeoff.finish(score=2)`.

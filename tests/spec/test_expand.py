@@ -42,22 +42,23 @@ def test_an_experiment_with_nothing_to_compare_is_one_run() -> None:
     assert runs(plan_of()) == [("default", "default", 0, 0)]
 
 
-def test_one_axis_names_arms_by_their_value_and_several_by_key_and_value() -> None:
-    assert arms(plan_of(matrix={"lr": [0.1, 1e-05]})) == ["0.1", "1e-05"]
+def test_one_axis_of_names_names_arms_by_them_and_others_by_key_and_value() -> None:
+    assert arms(plan_of(matrix={"policy": ["full", "fifo"]})) == ["full", "fifo"]
+    assert arms(plan_of(matrix={"lr": [0.1, 1e-05]})) == ["lr=0.1", "lr=1e-05"]
     assert arms(plan_of(matrix={"lr": [0.1], "deep": [True, False]})) == ["lr=0.1,deep=true", "lr=0.1,deep=false"]
-    assert arms(plan_of(matrix={"net": [{"b": 1, "a": [2]}, None]})) == ['{"a":[2],"b":1}', "null"]
+    assert arms(plan_of(matrix={"net": [{"b": 1, "a": [2]}, None]})) == ['net={"a":[2],"b":1}', "net=null"]
 
 
 def test_arms_times_matrix_times_ablations() -> None:
     plan = plan_of(
         arms=[{"name": "big", "params": {"size": 2}, "flags": ["-b"]}, {"name": "small", "params": {"size": 1}}],
         matrix={"lr": [1, 2]},
-        ablations=[{"name": "dry", "params": {"drop": 0}, "flags": ["-d"]}, {"name": "wet", "arms": ["big,1"]}],
+        ablations=[{"name": "dry", "params": {"drop": 0}, "flags": ["-d"]}, {"name": "wet", "arms": ["big,lr=1"]}],
     )
-    assert arms(plan) == ["big,1", "big,1+dry", "big,1+wet", "big,2", "big,2+dry", "small,1", "small,1+dry", "small,2", "small,2+dry"]  # fmt: skip
+    assert arms(plan) == ["big,lr=1", "big,lr=1+dry", "big,lr=1+wet", "big,lr=2", "big,lr=2+dry", "small,lr=1", "small,lr=1+dry", "small,lr=2", "small,lr=2+dry"]  # fmt: skip
     dry = plan.arms[1]
-    assert dry.flags == ("-b", "-d") and dry.base == "big,1" and dry.ablation == "dry"
-    assert plan.arms[0].base == "big,1" and plan.arms[0].ablation == ""
+    assert dry.flags == ("-b", "-d") and dry.base == "big,lr=1" and dry.ablation == "dry"
+    assert plan.arms[0].base == "big,lr=1" and plan.arms[0].ablation == ""
     assert dict(plan.cells[1].params) == {"function": "m:f", "size": 2, "lr": 1, "drop": 0}
 
 
@@ -159,7 +160,7 @@ def test_wrong_rules_are_found_before_anything_runs(rules: dict[str, Any], key: 
     [
         ({"arms": [{"name": "a"}, {"name": "a"}]}, "arms", "two arms are called 'a'"),
         ({"tasks": [{"name": "a"}, {"name": "a"}]}, "tasks", "two tasks are called 'a'"),
-        ({"matrix": {"lr": [1, "1"]}}, "arms", "two arms are called '1'"),
+        ({"matrix": {"lr": [1, "1"]}}, "arms", "two arms are called 'lr=1'"),
         ({"arms": [{"name": "a"}, {"name": "a+n"}], "ablations": [{"name": "n"}]}, "arms", "called 'a+n'"),
         (
             {"arms": [{"name": "a", "params": {"size": 1}}], "tasks": [{"name": "t", "params": {"size": 2}}]},

@@ -47,6 +47,15 @@ SMOKE: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator is where the files say; without it the built-in one would be planned."""
+    monkeypatch.chdir(tmp_path)
+    binary = tmp_path / "build" / "agent_sched_sim"
+    binary.parent.mkdir()
+    binary.touch(0o755)
+
+
 def load(directory: Path, content: dict[str, Any], *overrides: str) -> Plan:
     path = directory / "sweep.json"
     path.write_text(json.dumps(content, indent=2))

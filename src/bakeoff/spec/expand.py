@@ -152,8 +152,9 @@ def _tasks(experiment: Experiment, base: Path) -> list[Task]:
 
 
 def _combinations(experiment: Experiment, keys: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    """(label, parameters) for each point of the product over `keys`; one key of arms is labelled by its value alone."""
+    """(label, parameters) for each point of the product over `keys`; one key of names speaks for itself."""
     alone = len(keys) == 1 and keys[0] not in experiment.task_keys
+    alone = alone and all(isinstance(value, str) for value in experiment.matrix[keys[0]])
     axes = [
         [(_text(value) if alone else f"{key}={_text(value)}", value) for value in experiment.matrix[key]]
         for key in keys

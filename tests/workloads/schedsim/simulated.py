@@ -11,7 +11,7 @@ from bakeoff.workloads.schedsim.params import SchedsimParams
 from bakeoff.workloads.schedsim.workload import simulate
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks" / "peers"))
-from simpy_schedsim import SimpyModel  # noqa: E402
+from simpy_schedsim import SimpyModel
 
 __all__ = ["HARSH", "SimpyModel", "run"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,8 +14,10 @@ from bakeoff.cli import main
 from bakeoff.errors import SpecError, UsageError
 from bakeoff.records.rundir import read_meta
 from bakeoff.spec.load import load_plan
+from bakeoff.workloads.schedsim import summary
 from bakeoff.workloads.schedsim.params import SchedsimParams
 from lab import Lab
+from workloads.schedsim.simulated import run
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -44,7 +45,12 @@ def test_it_prints_the_settings_the_main_figures_and_the_files() -> None:
     assert [line.partition("=")[0].strip() for line in lines[14:]] == [
         "makespan_mean_ms", "makespan_p95_ms", "cost_mean", "summary", "workflows", "tiers", "trace",
     ]  # fmt: skip
-    assert {path.name for path in Path("deep/out").iterdir()} == {"summary.csv", "workflows.csv", "tiers.csv", "trace.json"}
+    assert {path.name for path in Path("deep/out").iterdir()} == {
+        "summary.csv",
+        "workflows.csv",
+        "tiers.csv",
+        "trace.json",
+    }
 
 
 def test_defaults_are_the_known_ones() -> None:
@@ -101,7 +107,7 @@ def test_when_no_workflow_succeeds_the_exit_code_is_1() -> None:
     assert result.exit_code == 1 and "over_budget" in Path("out/workflows.csv").read_text()
 
 
-def test_a_policy_of_ones_own_is_a_small_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_of_ones_own_is_a_small_class() -> None:
     Path("mine.py").write_text(
         "from bakeoff.workloads.schedsim.policies.interface import Policy\n"
         "class Newest(Policy):\n"
@@ -109,10 +115,10 @@ def test_a_policy_of_ones_own_is_a_small_class(monkeypatch: pytest.MonkeyPatch) 
         "    def priority(self, workflow, node, kind):\n"
         "        return -workflow.number\n"
     )
-    result = schedsim("--policy", "mine:Newest", "--workflows", "6", "--enable_model_routing")
+    result = schedsim("--policy", "mine:Newest", "--workflows", "30", "--enable_model_routing")
     assert result.exit_code == 0, result.stderr
     ended = [row.partition(",")[0] for row in Path("out/workflows.csv").read_text().splitlines()[1:]]
-    assert ended[0] == "6"
+    assert min(map(int, ended[:5])) > 20
 
 
 def test_flags_of_ablations_are_understood_or_refused() -> None:
@@ -120,7 +126,11 @@ def test_flags_of_ablations_are_understood_or_refused() -> None:
     changed = params.with_flags(["--disable_hedging", "--budget", "3", "--hedge_stretch=2"])
     assert (changed.disable_hedging, changed.budget, changed.hedge_stretch) == (True, 3.0, 2.0)
     assert params.with_flags([]) is params
-    for flags, told in ((["--no_hedge"], "no flag"), (["--budget"], "needs a value"), (["--pdfs", "0"], "greater than 0")):
+    for flags, told in (
+        (["--no_hedge"], "no flag"),
+        (["--budget"], "needs a value"),
+        (["--pdfs", "0"], "greater than 0"),
+    ):
         with pytest.raises(UsageError, match=told):
             params.with_flags(flags)
 
@@ -141,37 +151,30 @@ direction = "minimize"
 """
 
 
-def test_in_an_experiment_it_runs_in_process_and_gives_the_same_metrics_whatever_the_number_of_workers(lab: Lab) -> None:
+def test_in_an_experiment_it_runs_in_process_and_gives_the_same_metrics_whatever_the_number_of_workers(
+    lab: Lab,
+) -> None:
     tables = []
     for jobs in (1, 2):
         path = lab.write(f"trial{jobs}.toml", EXPERIMENT)
         experiment = bakeoff.load(path, root=lab.root)
         assert experiment.run(jobs=jobs).complete
-        frame = experiment.table().sort("run_id")
         assert not list(lab.root.glob("*/*/runs/*")), "no files unless asked for"
-        tables.append(frame.drop([name for name in frame.columns if name in UNSTABLE or name.startswith("started")]))
+        tables.append(experiment.table().sort("arm", "task", "seed").select("arm", "task", "seed", *METRICS))
     assert tables[0].equals(tables[1])
     assert tables[0].height == 12 and tables[0]["flow_time_mean_ms"].min() > 0
     assert {"llm_provider_tier1_utilization", "embed_provider_tier0_queue_wait_p95_ms"} <= set(tables[0].columns)
 
 
-UNSTABLE = {"wall_s", "started_at", "ended_at", "session", "directory", "run_dir", "attempts"}
+METRICS = list(summary.metrics(run(trace=False)))
 
 
 def test_the_command_line_and_the_workload_agree(lab: Lab) -> None:
     experiment = bakeoff.load(lab.write("trial.toml", EXPERIMENT.replace("seeds = 3", "seeds = [2]")), root=lab.root)
     experiment.run(jobs=1)
-    rows = experiment.table().filter((col("arm") == "full") & (col("workflows") == 5)).to_dicts()
+    (row,) = [row for row in experiment.table().to_dicts() if row["arm"] == "full" and row["workflows"] == 5]
     told = schedsim("--workflows", "5", "--pdfs", "3", "--seed", "2", "--enable_model_routing", "--json")
-    assert json.loads(told.stdout)["summary"].items() <= {k: v for k, v in rows[0].items() if k != "attempts"}.items() | {
-        ("attempts", json.loads(told.stdout)["summary"]["attempts"])
-    }
-
-
-def col(name: str) -> Any:
-    import polars as pl
-
-    return pl.col(name)
+    assert json.loads(told.stdout)["summary"] == {name: row[name] for name in METRICS}
 
 
 @pytest.mark.parametrize("name", ["default", "smoke"])
@@ -208,7 +211,12 @@ def test_the_smoke_sweep_leaves_the_files_its_users_expect(call: Callable[..., R
     home = Path("bench_runs/smoke/runs")
     assert len(list(home.iterdir())) == 8
     run = home / "full__wf5__seed2__no_hedge__ff5d8334433a"
-    assert {path.name for path in (run / "out").iterdir()} == {"summary.csv", "workflows.csv", "tiers.csv", "trace.json"}
+    assert {path.name for path in (run / "out").iterdir()} == {
+        "summary.csv",
+        "workflows.csv",
+        "tiers.csv",
+        "trace.json",
+    }
     meta = read_meta(run)
     assert meta is not None and meta["exit_code"] == 0
     assert meta["cmd"][:4] == ["bakeoff", "schedsim", "--workflows", "5"] and "--disable_hedging" in meta["cmd"]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from workloads.schedsim.simulated import HARSH, SimpyModel, run
 
 from bakeoff.workloads.schedsim.buckets import TOKEN, Bucket
 from bakeoff.workloads.schedsim.engine import Engine, Model, TraceEvent
@@ -18,6 +17,7 @@ from bakeoff.workloads.schedsim.policies.fifo import FifoCheapest
 from bakeoff.workloads.schedsim.policies.interface import Options
 from bakeoff.workloads.schedsim.tiers import Gamma, Tables, load_tables
 from bakeoff.workloads.schedsim.workflow import CLASS, DECIDE, EMBEDDING, KINDS, LLM, Shape, shape
+from workloads.schedsim.simulated import HARSH, SimpyModel, run
 
 ENDS = ("AttemptFinish", "AttemptFail", "AttemptCancel")
 
@@ -72,7 +72,9 @@ def test_every_attempt_that_starts_ends_exactly_once(sim: Engine) -> None:
 @given(runs())
 def test_no_slot_no_bucket_and_no_limit_on_all_attempts_is_ever_exceeded(sim: Engine) -> None:
     capacity = {s.name if s.local else s.label: s.capacity for queue in sim.queues for s in queue.slots}
-    buckets = {s.label: Bucket(s.bucket.rate / 1000, s.bucket.size // TOKEN) for q in sim.queues for s in q.slots if s.bucket}
+    buckets = {
+        s.label: Bucket(s.bucket.rate / 1000, s.bucket.size // TOKEN) for q in sim.queues for s in q.slots if s.bucket
+    }
     busy: Counter[str] = Counter()
     for event, time, _, _, _, _, place, _, _ in events(sim):
         if event == "AttemptStart":
@@ -97,7 +99,9 @@ def test_no_node_starts_before_all_that_it_depends_on_has_succeeded(sim: Engine)
         if event == "AttemptStart":
             assert (workflow, node) not in succeeded
             assert all((workflow, iteration * sim.shape.size + parent + 1) in succeeded for parent in parents[place])
-            assert place or not iteration or (workflow, iteration * sim.shape.size) in succeeded, "DecideNext before Plan"
+            assert place or not iteration or (workflow, iteration * sim.shape.size) in succeeded, (
+                "DecideNext before Plan"
+            )
         elif event == "AttemptFinish":
             assert (workflow, node) not in succeeded, "a node succeeds once"
             succeeded.add((workflow, node))
@@ -175,7 +179,9 @@ def test_averaged_over_200_seeds_another_slot_does_not_raise_mean_flow_time() ->
         more = tables.model_copy(
             update={
                 "tiers": [
-                    t.model_copy(update={"concurrency": t.concurrency + 1}) if t.provider == provider and t.id == 0 else t
+                    t.model_copy(update={"concurrency": t.concurrency + 1})
+                    if t.provider == provider and t.id == 0
+                    else t
                     for t in tables.tiers
                 ]
             }
@@ -281,7 +287,7 @@ def test_without_routing_any_tier_is_used_and_nothing_is_hedged() -> None:
 
 def test_hedges_start_after_service_start_on_another_tier_once_and_losers_are_paid() -> None:
     sim = run(policy="full", workflows=30, pdfs=10, subqueries=4)
-    started = {e[2:4] + (e[5],): e for e in events(sim) if e[0] == "AttemptStart"}
+    started = {(*e[2:4], e[5]): e for e in events(sim) if e[0] == "AttemptStart"}
     hedges = [e for e in events(sim) if e[0] == "HedgeLaunched"]
     assert len(hedges) == sum(workflow.hedges for workflow in sim.done) > 10
     assert max(Counter(e[2:4] for e in hedges).values()) == 1
