@@ -72,8 +72,10 @@ def _arguments() -> argparse.Namespace:
 
 def _known(begun: Path, replicates: int) -> dict[str, dict[str, Any]]:
     """Cells of an interrupted run with as many replicates."""
-    found = json.loads(begun.read_text()) if begun.exists() else {"replicates": replicates, "cells": {}}
-    return dict(found["cells"]) if found["replicates"] == replicates else {}
+    if not begun.exists():
+        return {}
+    found: dict[str, Any] = json.loads(begun.read_text())
+    return found["cells"] if found["replicates"] == replicates else {}
 
 
 def simulate(replicates: int, only: str, processes: int, done: dict[str, dict[str, Any]], begun: Path) -> None:

@@ -48,8 +48,8 @@ def test_cells_keep_parameters_and_the_columns_of_the_table(begin: Begin) -> Non
     plan = make_plan(params={"net": {"depth": 2}, "nan": math.nan}, ablations=[{"name": "dry", "flags": ["-d"]}])
     edition = begin(plan)
     first, second, *_ = edition.cells()
-    assert (first["arm"], first["task"], first["base"], first["ablation"]) == ("1", "default", "1", "")
-    assert (second["arm"], second["base"], second["ablation"], second["flags"]) == ("1+dry", "1", "dry", ["-d"])
+    assert (first["arm"], first["task"], first["base"], first["ablation"]) == ("lr=1", "default", "lr=1", "")
+    assert (second["arm"], second["base"], second["ablation"], second["flags"]) == ("lr=1+dry", "lr=1", "dry", ["-d"])
     assert first["params"]["net"] == {"depth": 2} and first["params"]["function"] == "m:f"
     assert set(first["columns"]) == {"net.depth", "nan", "lr"}
 
@@ -77,10 +77,10 @@ def test_a_grown_plan_adds_runs_behind_and_results_keep_their_arm(begin: Begin) 
     assert not edition.end_session(session, "done")
     larger = make_plan(matrix={"lr": [0, 1, 2]}, tasks=[{"name": "s"}, {"name": "t"}], seeds=4)
     edition.add_cells(larger.cells, SETTINGS)  # a scheduler may be killed right here: arms must be right already
-    assert [edition.run(position)["arm"] for position in range(6)] == ["1", "2", "1", "2", "1", "2"]
+    assert [edition.run(position)["arm"] for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
     assert edition.add_runs(larger) == 24 - 6
     edition.move_cells(larger)
-    assert [edition.run(position)["arm"] for position in range(6)] == ["1", "2", "1", "2", "1", "2"]
+    assert [edition.run(position)["arm"] for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
     assert {run_id: row for run_id, row in ((row[1], row[3:]) for row in edition.rows()) if run_id in before} == before
     by_id = {run.run_id: (run.cell.arm.name, run.cell.task.name) for run in larger}
     for row in edition.rows():
@@ -92,10 +92,10 @@ def test_cells_that_a_plan_no_longer_has_are_kept_for_their_runs(begin: Begin) -
     edition = begin(make_plan(matrix={"lr": [1, 2, 3]}, seeds=1))
     smaller = make_plan(matrix={"lr": [3]}, seeds=1)
     edition.add_cells(smaller.cells, SETTINGS)
-    assert [edition.run(position)["arm"] for position in range(3)] == ["1", "2", "3"]
-    assert [cell["arm"] for cell in edition.cells()] == ["3", "1", "2"]
+    assert [edition.run(position)["arm"] for position in range(3)] == ["lr=1", "lr=2", "lr=3"]
+    assert [cell["arm"] for cell in edition.cells()] == ["lr=3", "lr=1", "lr=2"]
     edition.add_cells(make_plan(matrix={"lr": [2, 3]}, seeds=1).cells, SETTINGS)
-    assert [edition.run(position)["arm"] for position in range(3)] == ["1", "2", "3"]
+    assert [edition.run(position)["arm"] for position in range(3)] == ["lr=1", "lr=2", "lr=3"]
     assert read_table(edition).frame["lr"].to_list() == [1, 2, 3]
 
 
@@ -121,7 +121,7 @@ def test_only_runs_without_a_try_of_their_own_are_pending(begin: Begin) -> None:
     assert edition.pending(2, 1)[0].attempts == 1
     assert edition.counts() == dict.fromkeys([*ends, "planned"], 1)
     assert edition.counts_by_arm() == {
-        "1": {"succeeded": 1, "timeout": 1, "infra_error": 1}, "2": {"failed": 1, "cancelled": 1, "planned": 1},
+        "lr=1": {"succeeded": 1, "timeout": 1, "infra_error": 1}, "lr=2": {"failed": 1, "cancelled": 1, "planned": 1},
     }  # fmt: skip
 
 
@@ -315,7 +315,7 @@ def test_names_that_are_taken_get_a_prefix_and_nothing_is_overwritten(begin: Beg
     edition.finish([result(edition, 0, metrics={"status": 1, "lr": 2, "wall_s": 3, "param.arm": 4})], session)
     table = read_table(edition)
     row = table.frame.row(0, named=True)
-    assert row["status"] == "succeeded" and row["arm"] == "1"
+    assert row["status"] == "succeeded" and row["arm"] == "lr=1"
     values = {name: row[column] for name, column in table.params.items()}
     assert values == {"status": "p", "param.status": "q", "arm": "r", "lr": 1}
     assert {name: row[column] for name, column in table.metrics.items()} == {

@@ -84,12 +84,14 @@ COVERS = Bar("covered", at_least=0.93, at_most=0.97)
 
 def same_law(rng: Rng, replicates: int, law: Law, seeds: int) -> Batch:
     shape = (replicates, 1, seeds, 1)
-    return two_arms(*law.arms(rng, shape, shape, shape))
+    a, b = law.arms(rng, shape, shape, shape)
+    return two_arms(a, b)
 
 
 def _same_law_unpaired(rng: Rng, replicates: int, law: Law, sizes: tuple[int, int]) -> Batch:
     shapes = [(replicates, 1, 1, n) for n in sizes]
-    return two_arms(*law.arms(rng, (replicates, 1, 1, 1), *shapes))
+    a, b = law.arms(rng, (replicates, 1, 1, 1), *shapes)
+    return two_arms(a, b)
 
 
 def no_effect() -> Iterator[Cell]:
@@ -284,7 +286,8 @@ def _skewed(rng: Rng, replicates: int, noise: Callable[[Rng, tuple[int, ...]], A
 
 
 def _unequal(rng: Rng, replicates: int, spreads: tuple[float, float]) -> Batch:
-    return two_arms(*(s * rng.normal(size=(replicates, 1, 1, n)) for s, n in zip(spreads, (8, 24), strict=True)))
+    a, b = (s * rng.normal(size=(replicates, 1, 1, n)) for s, n in zip(spreads, (8, 24), strict=True))
+    return two_arms(a, b)
 
 
 def _heavy(rng: Rng, replicates: int, seeds: int) -> Batch:

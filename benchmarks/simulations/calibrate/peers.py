@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from bakeoff.stats.bootstrap import bootstrap
@@ -19,7 +20,7 @@ def quantile_t(df: float | Array) -> Array:
     return np.asarray(special.stdtrit(df, 1.0 - ALPHA / 2.0))
 
 
-def _as_numbers(rejected: Array) -> Array:
+def _as_numbers(rejected: npt.NDArray[np.bool_]) -> Array:
     return np.asarray(rejected, dtype=np.float64)
 
 

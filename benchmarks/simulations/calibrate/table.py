@@ -28,7 +28,7 @@ class Batch:
 
     @property
     def replicates(self) -> int:
-        return next(iter(next(iter(self.metrics.values())).values())).shape[0]
+        return len(next(iter(next(iter(self.metrics.values())).values())))
 
     def arm(self, name: str) -> Array:
         return self.metrics["score"][name]

@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "diff": ("bakeoff.cli.diff", "Show what differs between two editions."),
     "collect": ("bakeoff.cli.collect", "Write an edition's table as CSV and Parquet."),
     "plot": ("bakeoff.cli.plot", "Draw results: curves, differences, profiles and more, as PNG, SVG or HTML."),
+    "report": ("bakeoff.cli.report", "Write an edition's report: a folder of HTML that opens without a network."),
     "query": ("bakeoff.cli.query", "Ask an edition's table a question in SQL."),
     "compare": ("bakeoff.cli.compare", "Say which arm is better, worse or equivalent, and how sure that is."),
     "gate": ("bakeoff.cli.gate", "For CI: say whether metrics regressed more than they may."),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bakeoff.errors import LeaseHeld, UsageError
+from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records.database import URL_VARIABLE, Database, Transaction, connect
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.trajectory import TrajectoryIndex
@@ -69,12 +69,14 @@ class Edition:
         self.database = database
         self.edition_id = edition_id
         self.paths = paths
+        self._locked = False
 
     # -- making and opening
 
     @classmethod
-    def create(cls, plan: Plan, paths: EditionPaths) -> Edition:
-        database = connect(os.environ.get(URL_VARIABLE) or str(paths.database))
+    def create(cls, plan: Plan, paths: EditionPaths, place: str | None = None) -> Edition:
+        """In `place`, or where the environment says, or in a file of its own."""
+        database = connect(place or os.environ.get(URL_VARIABLE) or str(paths.database))
         experiment = plan.experiment
         with database.transaction() as transaction:
             transaction.run(
@@ -116,6 +118,11 @@ class Edition:
         return Edition(self.database.another(), self.edition_id, self.paths)
 
     def close(self) -> None:
+        if self._locked:  # a server notices a closed connection only after a moment
+            try:
+                self.database.one("SELECT pg_advisory_unlock(7246112, ?)", (self.edition_id,))
+            except StorageError:
+                pass  # the connection is lost, and the lock with it
         self.database.close()
 
     def lock(self) -> None:
@@ -124,6 +131,7 @@ class Edition:
             row = self.database.one("SELECT pg_try_advisory_lock(7246112, ?)", (self.edition_id,))
             if not (row and row[0]):
                 raise LeaseHeld(f"{self.paths.experiment}/{self.paths.name} is being run from another machine")
+            self._locked = True
 
     # -- the plan
 

@@ -156,7 +156,7 @@ def _sweep(directory: Path, meta: Mapping[str, Any]) -> FoundRun:
     seed = int(params.pop("seed"))
     ablation = str(meta["ablation_name"])
     base = str(params["policy"])
-    status, error = _ending(meta.get("exit_code"))
+    status, error = ending(meta.get("exit_code"))
     metrics = sweep.read_metrics(str(directory))
     if metrics is None and status == "succeeded":
         status, error = "failed", "out/summary.csv: the command wrote no such file"
@@ -181,7 +181,8 @@ def _sweep(directory: Path, meta: Mapping[str, Any]) -> FoundRun:
     )
 
 
-def _ending(exit_code: Any) -> tuple[Status, str | None]:
+def ending(exit_code: Any) -> tuple[Status, str | None]:
+    """What the sweep runner's exit code says about a run."""
     if exit_code is None:
         return "cancelled", "had not ended when it was imported"
     if exit_code == 127:
@@ -274,6 +275,18 @@ def take_in(findings: Findings, name: str, root: Path, source: Path) -> Edition:
     return edition
 
 
+def look_at(findings: Findings, name: str, scratch: Path) -> Edition:
+    """An edition in `scratch` for as long as somebody looks at it: files stay where they are, behind links."""
+    plan, runs = _plan(findings.runs, name, "")
+    started = min((run.started_at for run in findings.runs if run.started_at is not None), default=0.0)
+    paths = new_edition(scratch / slug(name, 200), now=started)
+    paths.runs.mkdir()
+    for run in findings.runs:
+        if run.directory.is_dir():
+            paths.run(run.run_id).symlink_to(run.directory.resolve())
+    return _record(plan, runs, findings.runs, paths, place=str(paths.database))
+
+
 def copy_edition(source: EditionPaths, name: str | None, root: Path) -> EditionPaths:
     """An edition of ours from elsewhere, database and all, under its own stamp."""
     if is_held(source.lease):
@@ -297,8 +310,10 @@ def copy_edition(source: EditionPaths, name: str | None, root: Path) -> EditionP
     return target
 
 
-def _record(plan: Plan, runs: list[RunSpec], found: list[FoundRun], paths: EditionPaths) -> Edition:
-    edition = Edition.create(plan, paths)
+def _record(
+    plan: Plan, runs: list[RunSpec], found: list[FoundRun], paths: EditionPaths, place: str | None = None
+) -> Edition:
+    edition = Edition.create(plan, paths, place)
     paths.lease.touch()
     edition.add_cells(plan.cells, frozenset())
     edition.add_runs(runs)

@@ -111,7 +111,7 @@ def _tree(root: Path, ignored: Sequence[str]) -> str | None:
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, "index")
         if (root / index.strip()).exists():
-            shutil.copyfile(root / index.strip(), copy)
+            shutil.copy2(root / index.strip(), copy)  # with its time: git tells by it which entries to look at again
         there = {
             "GIT_INDEX_FILE": str(copy),
             "GIT_OBJECT_DIRECTORY": scratch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,8 @@ def _panel(found: Sequence[Effect], x_label: str, title: str, at: float) -> Pane
     low, high = min(ends) - room, max(ends) + room
     for row, one in enumerate(found):
         y = -float(row)
-        if one.interval is not None:  # an end that is infinite leaves the panel
+        if one.interval is not None and any(map(math.isfinite, (one.interval.low, one.interval.high))):
+            # One end that is infinite leaves the panel; two say nothing.
             line = np.clip([one.interval.low, one.interval.high], low, high)
             marks.append(Line(line, np.array([y, y]), one.colour))
         marks.append(Dots(np.array([one.value]), np.array([y]), one.colour, names=(one.name,)))

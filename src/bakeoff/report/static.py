@@ -20,6 +20,8 @@ _WIDTHS = (7.4, 10.4, 13.4)
 """Of one, two and three panels side by side, in inches."""
 _ROW = 3.9
 _INLINE_WIDTH, _INLINE_ROW = 5.6, 3.3
+NARROW = 4.2
+"""Of a bare panel among three."""
 _PNG_DPI = 160
 _LINES = {"solid": "-", "dashed": (0, (5, 2.5)), "dotted": (0, (1.2, 1.8))}
 _RC: Any = {
@@ -61,10 +63,10 @@ def image(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
     return _saved(figure, size, kind, {})
 
 
-def bare_svg(panel: Panel | Radial, height: float = 1.0) -> str:
+def bare_svg(panel: Panel | Radial, height: float = 1.0, width: float = _INLINE_WIDTH) -> str:
     """One panel for a web page that has title, legend and caption of its own: no background, and text stays text."""
     row = 4.4 if isinstance(panel, Radial) else _INLINE_ROW * height
-    content = _saved(Figure("", "", [panel]), (_INLINE_WIDTH, row), "svg", {"svg.fonttype": "none"})
+    content = _saved(Figure("", "", [panel]), (width, row), "svg", {"svg.fonttype": "none"})
     return content.decode()
 
 
@@ -116,7 +118,7 @@ def _around(canvas: Canvas, figure: Figure, legend: dict[str, Any], columns: int
     width, height = canvas.get_size_inches()
     title = textwrap.wrap(figure.title, int(width * 10.2))
     caption = textwrap.wrap(figure.caption, int(width * 17.0))
-    left, top = 0.12 / width, 0.12 / height
+    left, top = 0.12 / width, (0.12 if title or legend else 0.0) / height
     canvas.text(left, 1.0 - top, "\n".join(title), ha="left", va="top", fontsize=12, fontweight="bold")
     top += 0.23 * len(title) / height
     if legend:
@@ -127,7 +129,7 @@ def _around(canvas: Canvas, figure: Figure, legend: dict[str, Any], columns: int
         )  # fmt: skip
         top += 0.24 * math.ceil(len(legend) / across) / height
     canvas.text(left, 0.1 / height, "\n".join(caption), ha="left", va="bottom", fontsize=8, color=style.MUTED)
-    bottom = (0.2 + 0.165 * len(caption)) / height
+    bottom = (0.2 + 0.165 * len(caption) if caption else 0.0) / height
     engine: Any = canvas.get_layout_engine()
     engine.set(rect=(0.0, bottom, 1.0, 1.0 - top - bottom), w_pad=0.12, h_pad=0.08)
 
@@ -144,6 +146,8 @@ def _panel(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(panel.y_range)
     if panel.x_range is not None:
         axes.set_xlim(panel.x_range)
+    if panel.x_ticks is None and panel.y_ticks is not None:  # names at the side leave little room
+        axes.locator_params(axis="x", nbins=5)
     if panel.x_ticks is not None:
         axes.set_xticks([at for at, _ in panel.x_ticks], [text for _, text in panel.x_ticks])
     if panel.y_ticks is not None:

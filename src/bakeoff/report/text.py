@@ -41,6 +41,17 @@ def number(value: Any) -> str:
     return f"{value:.4g}"
 
 
+def figure(value: float | None, *, signed: bool = False) -> str:
+    """An effect or a mean in a table: four digits, and no powers of ten where a reader would count zeros."""
+    if value is None:
+        return NOTHING
+    value += 0.0  # minus nothing is nothing
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "-∞" if value < 0 else "nan"
+    sign = "+" if signed and value else ""
+    return f"{value:{sign},.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:{sign}.4g}"
+
+
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return NOTHING
