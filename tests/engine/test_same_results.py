@@ -74,10 +74,10 @@ def test_arms_meet_the_same_world_and_rollouts_do_not_explore_alike(results: dic
         return float(results[key][0][DRAWS.index(name)])
 
     for name in ("shared", "global", "numpy"):
-        assert draw(name, "1.0", "easy", 0, 0) == draw(name, "2.0", "easy", 0, 0)
-        assert draw(name, "1.0", "easy", 0, 0) != draw(name, "1.0", "easy", 1, 0)
-        assert draw(name, "1.0", "easy", 0, 0) != draw(name, "1.0", "hard", 0, 0)
-    assert draw("shared", "1.0", "easy", 0, 0) == draw("shared", "1.0", "easy", 0, 1)
+        assert draw(name, "gain=1.0", "easy", 0, 0) == draw(name, "gain=2.0", "easy", 0, 0)
+        assert draw(name, "gain=1.0", "easy", 0, 0) != draw(name, "gain=1.0", "easy", 1, 0)
+        assert draw(name, "gain=1.0", "easy", 0, 0) != draw(name, "gain=1.0", "hard", 0, 0)
+    assert draw("shared", "gain=1.0", "easy", 0, 0) == draw("shared", "gain=1.0", "easy", 0, 1)
     own = {draw("own", arm, task, seed, rollout) for arm, task, seed, rollout in results}
     assert len(own) == len(results)
-    assert draw("shared", "1.0", "easy", 0, 0) != draw("other", "1.0", "easy", 0, 0)
+    assert draw("shared", "gain=1.0", "easy", 0, 0) != draw("other", "gain=1.0", "easy", 0, 0)
