@@ -1,0 +1,11 @@
+"""Many thousand verdicts in one process."""
+
+from __future__ import annotations
+
+import pytest
+from calibrate.count import keep_freed_memory
+
+
+@pytest.fixture(scope="session", autouse=True)
+def memory_is_kept() -> None:
+    keep_freed_memory()
