@@ -1,6 +1,6 @@
 # One verb for every chore. The first use of any of them creates .venv; the second is quick.
 BIN := .venv/bin
-FIGURES := overhead collect startup plan compare
+FIGURES := overhead collect startup plan compare schedsim
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint docs bench figures calibration clean

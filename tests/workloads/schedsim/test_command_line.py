@@ -186,6 +186,12 @@ def test_the_sweep_examples_are_planned_for_the_built_in_simulator_with_their_ow
         assert "full__wf5__seed2__no_hedge__ff5d8334433a" in {run.run_id for run in plan}
 
 
+def test_the_native_examples_plan_the_same_sweep_and_the_comparison_of_policies() -> None:
+    sweep, policies = load_plan(EXAMPLES / "sweep" / "default.toml"), load_plan(EXAMPLES / "policies.toml")
+    assert len(sweep) == 96 and len(policies) == 240
+    assert [arm.name for arm in sweep.arms][:2] == ["fifo_cheapest", "fifo_cheapest+no_hedge"]
+
+
 def test_a_simulator_that_is_there_is_started_and_one_of_another_name_always(tmp_path: Path) -> None:
     smoke = json.loads((EXAMPLES / "sweep" / "smoke.json").read_text())
     for binary in ("./build/agent_sched_sim", "./other_sim"):

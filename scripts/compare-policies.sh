@@ -1,0 +1,17 @@
+#!/bin/sh -e
+# The paired comparison of all scheduling policies over 30 seeds, with its verdicts: the figures of docs/schedsim.md.
+#   scripts/compare-policies.sh [ROOT]        results go to ROOT (bakeoff-runs), verdicts to ROOT/policies/verdicts.txt too
+cd "$(dirname "$0")/.."
+root=${1:-bakeoff-runs}
+bakeoff=.venv/bin/bakeoff
+"$bakeoff" run examples/policies.toml --root "$root" --yes
+
+# Exit code 3 says that something is undecided, which is an answer too.
+verdicts() { "$bakeoff" compare "$@" --root "$root" || [ $? -eq 3 ]; }
+{
+    verdicts policies
+    for pair in "fifo_cheapest critical_path" "fifo_spill critical_path_spill" "fifo_cheapest dag_cheapest" "fifo_spill dag_escalation"; do
+        set -- $pair
+        verdicts "policies:$1" "policies:$2" | grep -E '^(Better|Worse|Equivalent|Undecided)'
+    done
+} | tee "$root/policies/verdicts.txt"
