@@ -84,7 +84,9 @@ def test_every_key_of_every_section_is_in_the_reference_with_its_default(model: 
 
 
 def test_the_reference_covers_every_section_there_is() -> None:
-    assert {model for model in Section.__subclasses__() if model.__module__.startswith("bakeoff.spec.")} <= set(HEADINGS)
+    assert {model for model in Section.__subclasses__() if model.__module__.startswith("bakeoff.spec.")} <= set(
+        HEADINGS
+    )
 
 
 def test_the_reference_names_no_key_that_does_not_exist() -> None:

@@ -13,6 +13,7 @@ import click
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import UsageError
+from bakeoff.version import __version__
 
 if TYPE_CHECKING:
     from bakeoff.records.edition import Edition
@@ -51,7 +52,7 @@ def command(
         click.echo(f"left out: {problem}", err=True)
     if as_json:
         facts = {"index": written.index, "runs": written.runs, "files": written.files, "bytes": written.bytes}
-        print_json({**facts, "problems": [*problems, *written.problems]})
+        print_json({"version": __version__, **facts, "problems": [*problems, *written.problems]})
     else:
         click.echo(f"wrote: {written.index} runs={written.runs} files={written.files} bytes={written.bytes:,}")
     ctx.exit(1 if problems else 0)

@@ -8,4 +8,6 @@
 | style | colours, fonts and sizes, the same everywhere |
 | static, interactive | drawing: PNG and SVG; HTML that needs no network |
 | write | a figure becomes a file, by its ending |
+| text | numbers, durations and words from outside, as people read them |
+| site | the static report: a folder of pages |
 """

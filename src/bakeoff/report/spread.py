@@ -12,8 +12,8 @@ from bakeoff.report.figure import Array, Dots, Figure, Line, Mark, Panel, Rule, 
 from bakeoff.report.learning import versus
 from bakeoff.stats.special import t_quantile
 
-MOST_DOTS = 60
-"""More values than this are drawn as that many quantiles."""
+MOST_DOTS, MOST_IN_ALL = 60, 1_500
+"""More values of an arm, or in a whole figure, are drawn as fewer quantiles."""
 _NAME = 30
 
 
@@ -45,10 +45,11 @@ def t_interval(values: Array, level: float = 0.95) -> tuple[float, float]:
 
 def distribution(tasks: Mapping[str, Sequence[Lane]], metric: str, *, source: str = "") -> Figure:
     """One panel for each task."""
-    panels = [lanes(found, metric, task if len(tasks) > 1 else "") for task, found in tasks.items()]
+    dots = min(MOST_DOTS, max(15, MOST_IN_ALL // max(1, sum(map(len, tasks.values())))))
+    panels = [lanes(found, metric, task if len(tasks) > 1 else "", dots=dots) for task, found in tasks.items()]
     arms = list(dict.fromkeys(lane.arm for found in tasks.values() for lane in found))
     most = max((lane.values.size for found in tasks.values() for lane in found), default=0)
-    each = "one run" if most <= MOST_DOTS else f"one of {MOST_DOTS} quantiles (up to {most} runs an arm)"
+    each = "one run" if most <= dots else f"one of {dots} quantiles (up to {most} runs an arm)"
     lost = any(lane.failed or lane.missing for found in tasks.values() for lane in found)
     caption = (
         f"Each small dot is {each}; large dot: mean; line: 95 % t interval of the mean of each arm on its own, which is "
@@ -67,6 +68,7 @@ def lanes(
     *,
     rules: Sequence[Rule] = (),
     x_range: tuple[float, float] | None = None,
+    dots: int = MOST_DOTS,
 ) -> Panel:
     """Arms from top to bottom, values from left to right."""
     marks: list[Mark] = list(rules)
@@ -74,8 +76,8 @@ def lanes(
         at = -float(row)
         if not lane.values.size:
             continue
-        dots = thinned(lane.values)
-        marks.append(Dots(dots, at + _jitter(dots.size), lane.colour, faint=True))
+        shown = thinned(lane.values, dots)
+        marks.append(Dots(shown, at + _jitter(shown.size), lane.colour, faint=True))
         if math.isfinite(lane.low):
             marks.append(Line(np.array([lane.low, lane.high]), np.array([at, at]), lane.colour))
         marks.append(Dots(np.array([lane.values.mean()]), np.array([at]), lane.colour, names=(lane.arm,)))
@@ -97,11 +99,11 @@ def short(name: str) -> str:
     return name if len(name) <= _NAME else f"{name[: _NAME // 2 - 1]}…{name[-_NAME // 2 :]}"
 
 
-def thinned(values: Array) -> Array:
+def thinned(values: Array, most: int) -> Array:
     """In ascending order, and quantiles where there are too many."""
-    if values.size <= MOST_DOTS:
+    if values.size <= most:
         return np.sort(values)
-    return np.asarray(np.quantile(values, (np.arange(MOST_DOTS) + 0.5) / MOST_DOTS))
+    return np.asarray(np.quantile(values, (np.arange(most) + 0.5) / most))
 
 
 def _jitter(n: int) -> Array:

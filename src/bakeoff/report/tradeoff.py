@@ -34,8 +34,8 @@ def cost_against_quality(
     arms = list(dict.fromkeys(point.arm for found in tasks.values() for point in found))
     best = "upper" if larger_is_better else "lower"
     caption = (
-        f"Means over runs that succeeded; lines: 95 % t interval of each mean on its own. Dashed: arms that no other arm "
-        f"beats on both; the {best} left corner is best."
+        f"Means over runs that succeeded; crosses: 95 % t interval of each mean on its own. Thin line: arms that no "
+        f"other arm beats on both; the {best} left corner is best."
     )
     return Figure(f"{metric} against {cost}: {versus(arms)}", f"{caption} {source}".strip(), panels)
 
@@ -45,15 +45,28 @@ def _marks(found: Sequence[Point], larger_is_better: bool) -> list[Mark]:
     marks: list[Mark] = []
     if len(front) > 1:
         x, y = np.array(front).T
-        marks.append(Line(x, y, INK, dash="dashed", faint=False))
-    for point in found:
+        marks.append(Line(x, y, INK, faint=True))
+    for point, name in zip(found, _names(found), strict=True):
         x, y = float(point.cost.mean()), float(point.quality.mean())
         across, up = t_interval(point.cost), t_interval(point.quality)
         if math.isfinite(across[0]):
             marks.append(Line(np.array(across), np.array([y, y]), point.colour))
             marks.append(Line(np.array([x, x]), np.array(up), point.colour))
-        marks.append(Dots(np.array([x]), np.array([y]), point.colour, names=(short(point.arm),), named=True))
+        marks.append(Dots(np.array([x]), np.array([y]), point.colour, names=(name,), named=True))
     return marks
+
+
+def _names(found: Sequence[Point]) -> list[str]:
+    """Arms that lie on each other share one label, which stands at the first of them."""
+    places = [(float(p.cost.mean()), float(p.quality.mean())) for p in found]
+    across, up = (max(axis) - min(axis) or 1.0 for axis in zip(*places, strict=True))
+    names = [""] * len(found)
+    for number, (x, y) in enumerate(places):
+        close = (k for k, (a, b) in enumerate(places) if abs(a - x) < 0.04 * across and abs(b - y) < 0.04 * up)
+        first = next(close)
+        arm = short(found[number].arm)
+        names[first] = f"{names[first]}, {arm}" if names[first] else arm
+    return names
 
 
 def unbeaten(found: Sequence[Point], larger_is_better: bool) -> list[Point]:
