@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -86,3 +87,12 @@ def _wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> N
             if server.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"PostgreSQL did not start:\n{log.read_text(errors='replace')}", pytrace=False)
             time.sleep(0.02)
+
+
+@pytest.fixture
+def untraced() -> Iterator[None]:
+    """For tests that look at the clock, or run for long: coverage does not look on."""
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    yield
+    sys.settrace(tracer)

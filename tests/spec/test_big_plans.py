@@ -31,7 +31,7 @@ def experiment(workload: str, **shape: Any) -> Experiment:
     return Experiment.model_validate({"name": "x", "workload": workload, "params": {**params, "lr": 0.1}, **shape})
 
 
-@pytest.mark.no_cover  # counting lines takes four times as long as running them
+@pytest.mark.usefixtures("untraced")  # counting lines takes four times as long as running them
 @pytest.mark.parametrize("workload", ["command", "python"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_plan_of_100000_runs_is_made_in_two_seconds(workload: str, shape: str) -> None:
