@@ -79,7 +79,6 @@ def test_a_grown_plan_adds_runs_behind_and_results_keep_their_arm(begin: Begin) 
     edition.add_cells(larger.cells, SETTINGS)  # a scheduler may be killed right here: arms must be right already
     assert [edition.run(position)["arm"] for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
     assert edition.add_runs(larger) == 24 - 6
-    edition.move_cells(larger)
     assert [edition.run(position)["arm"] for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
     assert {run_id: row for run_id, row in ((row[1], row[3:]) for row in edition.rows()) if run_id in before} == before
     by_id = {run.run_id: (run.cell.arm.name, run.cell.task.name) for run in larger}

@@ -181,7 +181,6 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None
         if fresh:
             edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
             edition.add_runs(plan)
-            edition.move_cells(plan)
         number = edition.begin_session(now, edition.planned())
         undo.pop_all()
         grown = len(fresh) if len(fresh) < len(plan) else 0

@@ -191,12 +191,6 @@ class Edition:
                 transaction.run("UPDATE editions SET complete = 0 WHERE edition_id = ?", (self.edition_id,))
         return self.planned() - position
 
-    def move_cells(self, plan: Plan) -> None:
-        """After the plan grew, runs point at the cells as the plan numbers them now."""
-        moved = [(run.cell.index, self.edition_id, run.run_id) for run in plan]
-        with self.database.transaction() as transaction:
-            transaction.many("UPDATE runs SET cell = ? WHERE edition_id = ? AND run_id = ?", moved)
-
     def restate(self, experiment: Experiment) -> None:
         """The same experiment with more to do, as it is asked for now."""
         with self.database.transaction() as transaction:

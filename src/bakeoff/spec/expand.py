@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import gc
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import AblationEntry, ArmEntry, Experiment, TaskEntry, flatten
+from bakeoff.spec.garbage import uncollected
 from bakeoff.spec.identity import RunIds, canonical_json, directory_digest
 from bakeoff.spec.plan import Arm, Cell, Lazy, Plan, Task, facts
 from bakeoff.spec.problems import problems
@@ -26,19 +25,7 @@ RESERVED = {"seed": "seeds", "rollout": "rollouts"}
 """No parameters: they say which run it is, and every workload gets them from its context."""
 
 
-@contextmanager
-def _growing() -> Iterator[None]:
-    """Hardly any garbage is made while a plan is, so looking for it would only go through all of its cells again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@_growing()
+@uncollected()
 def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     """Everything that can be wrong with a plan is found here, before anything starts."""
     workload = _workload(experiment.workload)

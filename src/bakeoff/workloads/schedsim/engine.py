@@ -7,13 +7,12 @@ attempt that simply succeeds (`_start`, `_finish`, `_serve`) with few calls; wha
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+from bakeoff.spec.garbage import uncollected
 from bakeoff.workloads.schedsim.draws import stream
 from bakeoff.workloads.schedsim.hashing import GOLDEN, MASK, mix, stops
 from bakeoff.workloads.schedsim.policies.interface import Hedge, Policy, Restart, Wait
@@ -106,18 +105,6 @@ TraceEvent = tuple[str, int, int, int, int, int, str, int, str]
 """(event, time, workflow, node id or 0, kind or -1, attempt, place, duration, remark)"""
 
 
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Hardly anything here is cyclic, so looking for garbage would only cost time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 class Engine:
     __slots__ = (
         "_asks", "_budget", "_chains_only", "_children", "_counts", "_events", "_evidence_seed", "_finishes", "_gone",
@@ -179,7 +166,7 @@ class Engine:
     # -- the loop
 
     def run(self) -> None:
-        with _no_garbage():
+        with uncollected():
             self.policy.begin(self)
             self._arrivals()
             events = self._events
