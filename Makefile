@@ -3,7 +3,7 @@ BIN := .venv/bin
 FIGURES := overhead collect startup plan compare schedsim
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench figures calibration clean
+.PHONY: help demo test coverage lint docs bench figures calibration clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -15,6 +15,11 @@ demo: ## install into .venv, run the example experiment, show its table and its 
 	$(BIN)/bakeoff compare quickstart
 
 test: lint ## install what the tests need, run every check and every test
+	@scripts/install-postgres.sh
+	@scripts/install-chromium.sh
+	$(BIN)/python -m pytest -n 2
+
+coverage: lint ## the same tests, with a table of the lines that no test reaches
 	@scripts/install-postgres.sh
 	@scripts/install-chromium.sh
 	$(BIN)/python -m pytest -n 2 --cov
