@@ -20,7 +20,7 @@ from bakeoff.cli.options import json_option, root_option
 
 if TYPE_CHECKING:
     from bakeoff.engine.executors.base import Start
-    from bakeoff.engine.scheduler import Summary
+    from bakeoff.engine.scheduler import Observer, Summary
     from bakeoff.engine.session import Options, Session
     from bakeoff.records.edition import Result
     from bakeoff.spec.plan import Plan
@@ -53,6 +53,7 @@ _MANY = 10_000
 @click.option("--wait", is_flag=True, help="When another scheduler works on this edition, wait for it.")
 @click.option("-v", "verbosity", count=True, help="-v: one line for each run; -vv: also what the runs write.")
 @click.option("--yes", is_flag=True, help="Answer every question with yes.")
+@click.option("--sandbox", metavar="NAME", help="For tasks: bubblewrap, docker, podman, modal or none; else SANDBOX_BACKEND.")  # fmt: skip
 @click.option("--out_root", type=click.Path(path_type=Path), help="--root, as the sweep runner names it.")
 @root_option
 @json_option
@@ -70,6 +71,7 @@ def command(
     as_json: bool,
     yes: bool,
     verbosity: int,
+    sandbox: str | None,
     **how: Any,
 ) -> None:
     """Run what FILE asks for and is not done yet.
@@ -97,6 +99,7 @@ def command(
             tests = _tests(how["only"], plan)
             ctx.exit(show_plan(plan, root, tests, fresh=how["fresh"], as_json=as_json, verbose=verbosity > 0))
         _confirm(plan, yes)
+        _isolate(plan, sandbox, yes)
         report = _run(plan, options, verbosity)
     if as_json:
         print_json(report)
@@ -182,6 +185,26 @@ def _confirm(plan: Plan, yes: bool) -> None:
         click.confirm(f"This plan has {len(plan):,} runs. Start?", default=True, abort=True, err=True)
 
 
+def _isolate(plan: Plan, sandbox: str | None, yes: bool) -> None:
+    """Say to the workers which sandbox to use. No sandbox at all is something to be asked about."""
+    if plan.experiment.workload != "tasks":
+        if sandbox is not None:
+            raise click.UsageError(f"--sandbox goes with tasks, not with workload {plan.experiment.workload!r}")
+        return
+    from bakeoff.sandbox.face import VARIABLE, choose
+    from bakeoff.workloads.tasks.workload import UNSANDBOXED
+
+    if sandbox is not None:
+        os.environ[VARIABLE] = sandbox
+    if choose(sandbox, accepted=True).name != "none":
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("without a sandbox agents run as you, with your files and keys; --yes accepts that")
+        click.confirm("Without a sandbox agents run as you, with your files and keys. Go on?", abort=True, err=True)
+    os.environ[UNSANDBOXED] = "1"
+
+
 def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
     from bakeoff.cli.progress import observers
     from bakeoff.engine.session import open_session
@@ -192,11 +215,21 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
             click.echo(f"the plan grew by {session.grown} runs since this edition began", err=True)
         source = _source(session)
         with _Interrupts(session) as interrupts:
-            summary = session.run([interrupts, *observers(session, verbosity, source)], source)
+            looking = [interrupts, *_rollout_files(session), *observers(session, verbosity, source)]
+            summary = session.run(looking, source)
         report = _report(session, summary, _counts(session))
         return report if source is None else {**report, **_decision(source, summary)}
     finally:
         session.close()
+
+
+def _rollout_files(session: Session) -> list[Observer]:
+    """A task benchmark's own files beside ours, where its dialect asks for them."""
+    if session.plan.dialect != "tasks":
+        return []
+    from bakeoff.workloads.tasks.rollouts import RolloutFiles
+
+    return [RolloutFiles(session, session.options.source or Path(session.paths.experiment))]
 
 
 def _source(session: Session) -> UntilDecided | None:

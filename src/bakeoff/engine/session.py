@@ -25,6 +25,7 @@ from bakeoff.records.lease import Lease
 from bakeoff.spec import registry
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
+from bakeoff.spec.workload import Checked
 
 SETTLE_AFTER = 1.0
 _SERVER_NOTICES = 3.0
@@ -129,10 +130,13 @@ class Session:
 
 def open_session(plan: Plan, options: Options) -> Session:
     """Resume the newest unfinished edition, or begin a new one. What can be refused is refused before anything is made."""
-    registry.workload(plan.experiment.workload)
+    workload = registry.workload(plan.experiment.workload)
     environment(plan)
     if not plan.cells or len(plan) == 0:
         raise UsageError("the plan is empty: no run is left after include and exclude")
+    if isinstance(workload, Checked):
+        for cell in plan.cells:
+            workload.check(workload.Params.model_validate(cell.params), plan.base)
     directory = layout.experiment_directory(options.root, plan.experiment.name)
     known = layout.editions(directory)
     if known and not options.fresh:

@@ -446,6 +446,14 @@ class Edition:
         )
         return TrajectoryIndex(*row) if row else None
 
+    def trajectories(self) -> dict[int, TrajectoryIndex]:
+        """Every trajectory that was recorded, by its run's position."""
+        rows = self.database.all(
+            "SELECT position, path, steps, reward, bytes FROM trajectories WHERE edition_id = ? ORDER BY position",
+            (self.edition_id,),
+        )
+        return {int(position): TrajectoryIndex(*index) for position, *index in rows}
+
     def positions(self, pattern: str) -> list[tuple[int, str]]:
         """Runs whose id matches an SQL LIKE pattern, in small letters or large."""
         return [

@@ -189,6 +189,7 @@ class _Kitchen:
         adapter = TypeAdapter(self._model)  # its core parts: a hundred thousand calls feel the wrappers around them
         self._validate, self._dump = adapter.validator.validate_python, adapter.serializer.to_python
         self._revision = workload.revision
+        self._wants_path = "path" in self._model.model_fields
         self._below: dict[str, dict[str, Any]] = {}
 
     def cell(self, index: int, arm: Arm, task: Task, rollouts: int) -> Cell:
@@ -210,12 +211,15 @@ class _Kitchen:
 
     def identity(self, arm: Arm, task: Task) -> dict[str, Any]:
         table: dict[str, Any] = self._dump(self._checked(arm, task), mode="json", exclude_defaults=True)
+        if self._wants_path and task.path is not None:
+            table.pop("path", None)  # the digest of what is there says more than where it lies
         return table
 
     def _checked(self, arm: Arm, task: Task) -> Any:
         below = self._below.get(task.name)
         if below is None:
-            below = self._below[task.name] = merge(self._shared, task.params)
+            place = {"path": str(task.path)} if self._wants_path and task.path is not None else {}
+            below = self._below[task.name] = merge(merge(self._shared, place), task.params)
         merged = merge(below, arm.params)
         try:
             return self._validate(merged)

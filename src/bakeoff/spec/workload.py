@@ -130,3 +130,11 @@ class Equivalent(Protocol):
     """An in-process workload that knows the command line for the same run. Records and people are told of it."""
 
     def equivalent(self, params: Any, ctx: RunFacts) -> Command: ...
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A workload that can tell, before anything starts, that a run could not be tried here."""
+
+    def check(self, params: Any, base: Path) -> None:
+        """UsageError that names the fix: a program that is not installed, a key that is not set."""

@@ -19,6 +19,9 @@ from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
 
 WORKLOAD = "tasks"
+AGENT = "codex"
+"""Who works where a file does not say."""
+LIMITS = ("timeout", "token_budget", "cost_budget")
 
 
 class Entry(BaseModel):
@@ -29,13 +32,24 @@ class Entry(BaseModel):
     overrides: str | None = None
     apply_overrides: bool = True
     environment_variables: dict[str, str] = {}
+    agent: Name | None = None
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    token_budget: Annotated[int, Field(ge=1)] | None = None
+    cost_budget: Annotated[float, Field(gt=0)] | None = None
 
 
 class Benchmark(BaseModel):
+    """The file's own keys, and for all entries: the agent, agents and providers of one's own, a judge, metrics."""
+
     model_config = ConfigDict(extra="forbid")
     name: Name
     parallel: Annotated[int, Field(ge=1)] = 1
     tasks: Annotated[list[Entry], Field(min_length=1)]
+    agent: Name = AGENT
+    agents: dict[str, dict[str, Any]] = {}
+    providers: dict[str, dict[str, Any]] = {}
+    judge: dict[str, Any] | None = None
+    metrics: list[str] = []
 
 
 def recognises(tree: Mapping[str, Any]) -> bool:
@@ -53,6 +67,9 @@ def plan(tree: dict[str, Any], path: Path) -> Plan:
     except ValidationError as error:
         raise SpecError(problems(error, Benchmark, given=given), path) from error
     base = Path.cwd()
+    for entry in benchmark.tasks:
+        entry.agent = entry.agent or benchmark.agent
+    shared = benchmark.model_dump(include={"agents", "providers", "judge", "metrics"}, exclude_defaults=True)
     arms, tasks = _arm_names(benchmark.tasks), _task_names(benchmark.tasks)
     pairs: dict[tuple[str, str], Entry] = {}
     rollouts: dict[tuple[str, str], int] = {}
@@ -71,7 +88,7 @@ def plan(tree: dict[str, Any], path: Path) -> Plan:
     digests = {place: _digest(base / place) for place in tasks}
     cells = [
         _cell(index, arm, Task(task, {"prepared_dir": entry.prepared_dir}, base / _place(entry), digests[_place(entry)]),
-              entry, rollouts[arm, task], base)
+              entry, rollouts[arm, task], base, shared)
         for index, ((arm, task), entry) in enumerate(pairs.items())
     ]  # fmt: skip
     notes = tuple(f"prepared_dir {name} is not there; it is needed to run, not to plan" for name in missing)
@@ -100,11 +117,12 @@ def _task_names(entries: Sequence[Entry]) -> dict[str, str]:
 def _arm_names(entries: Sequence[Entry]) -> list[str]:
     """A name for each entry that says no more than is needed and does not depend on their order.
 
-    Model and variables always; overrides only where the same model runs with and without them, and which file only
+    Model, variables and limits always; the agent where there are several; overrides only where the same model runs with and without them, and which file only
     where one task is tried with several.
     """
+    agents = {entry.agent for entry in entries}
     models = [
-        ",".join([entry.model, *(f"{name}={value}" for name, value in sorted(entry.environment_variables.items()))])
+        ",".join([entry.model if len(agents) == 1 else f"{entry.agent}/{entry.model}", *_extras(entry)])
         for entry in entries
     ]
     files: dict[tuple[str, str], set[str]] = {}
@@ -124,6 +142,12 @@ def _arm_names(entries: Sequence[Entry]) -> list[str]:
     return names
 
 
+def _extras(entry: Entry) -> list[str]:
+    """Variables and limits that make one arm another than the next with the same model."""
+    limits = {name: getattr(entry, name) for name in LIMITS if getattr(entry, name) is not None}
+    return [f"{name}={value}" for name, value in (*sorted(entry.environment_variables.items()), *limits.items())]
+
+
 def _way(entry: Entry) -> str:
     return "no-overrides" if not entry.apply_overrides else "overrides" if entry.overrides else ""
 
@@ -132,9 +156,15 @@ def _digest(path: Path) -> str | None:
     return directory_digest(path) if path.exists() else None
 
 
-def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: Path) -> Cell:
-    params = entry.model_dump(exclude={"prepared_dir", "rollouts"})
+def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: Path, shared: Mapping[str, Any]) -> Cell:
+    params = {**entry.model_dump(exclude={"prepared_dir", "rollouts"}), **shared}
     identity: dict[str, Any] = {"model": entry.model}
+    identity |= {name: getattr(entry, name) for name in LIMITS if getattr(entry, name) is not None}
+    if entry.agent != AGENT:
+        identity["agent"] = entry.agent
+    if entry.agent in shared.get("agents", {}):
+        identity["agents"] = {entry.agent: shared["agents"][entry.agent]}
+    identity |= {name: value for name, value in shared.items() if name in ("judge", "metrics")}
     if entry.environment_variables:
         identity["environment_variables"] = entry.environment_variables
     if not entry.apply_overrides:

@@ -1,0 +1,3 @@
+#!/bin/bash
+set -e
+cp /solution/cli.md /app/docs/cli.md

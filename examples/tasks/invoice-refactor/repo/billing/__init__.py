@@ -1,0 +1,1 @@
+"""Invoices and how they are shown."""

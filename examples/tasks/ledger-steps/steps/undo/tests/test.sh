@@ -1,0 +1,2 @@
+#!/bin/bash
+cd /tests && python3 -B check_undo.py

@@ -1,0 +1,68 @@
+import random
+import signal
+
+import pytest
+from rooms import assign
+
+N = 100_000
+SECONDS = 6
+
+
+def chain():
+    return [(i, i + 1) for i in range(N)]
+
+
+def crowd():
+    """All of them at once: the last one ends first."""
+    return [(i, 2 * N - i) for i in range(N)]
+
+
+def mixed():
+    rng = random.Random(4)
+    return [(start, start + rng.expovariate(1 / 500) + 1) for start in (rng.uniform(0, 50_000) for _ in range(N))]
+
+
+class TooSlow(BaseException):
+    """Not an Exception, so that nothing catches it on the way."""
+
+
+@pytest.fixture(scope="module")
+def slow():
+    return []
+
+
+@pytest.fixture
+def limited(slow):
+    """`assign` with a limit on its own processor time. One that is too slow once is not waited for again."""
+
+    def stop(signum, frame):
+        slow.append(True)
+        raise TooSlow
+
+    def call(meetings):
+        assert not slow, "it was too slow before"
+        signal.signal(signal.SIGVTALRM, stop)
+        signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+        try:
+            return assign(meetings)
+        except TooSlow:
+            pytest.fail(f"it took more than {SECONDS} seconds", pytrace=False)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    return call
+
+
+@pytest.mark.parametrize("meetings", [chain(), crowd(), mixed()], ids=["chain", "crowd", "mixed"])
+def test_a_hundred_thousand_meetings_take_seconds(meetings, limited):
+    rooms = limited(meetings)
+    last = {}
+    for index in sorted(range(N), key=lambda i: meetings[i][0]):
+        start, end = meetings[index]
+        assert last.get(rooms[index], start) <= start
+        last[rooms[index]] = end
+    most = now = 0
+    for _, change in sorted([(end, -1) for _, end in meetings] + [(start, 1) for start, _ in meetings]):
+        now += change
+        most = max(most, now)
+    assert max(rooms) + 1 == most

@@ -1,0 +1,20 @@
+#!/bin/sh
+# install-trainers.sh [DIRECTORY]: the training libraries that read what `bakeoff export` writes, in a virtual
+# environment of their own (.trainers): they want other versions of mcp and openai than the tests do. No torch: loading
+# data needs none. Set BAKEOFF_TRAINERS to a directory elsewhere; one that is there already at these versions is left alone.
+set -eu
+cd "$(dirname "$0")/.."
+target=${1:-${BAKEOFF_TRAINERS:-.trainers}}
+trl=1.16.0 verifiers=0.4.0 art=0.5.18 harbor=0.25.0
+python=${PYTHON:-python3}
+
+stamp="trl $trl verifiers $verifiers art $art harbor $harbor"
+[ "$(cat "$target/installed" 2>/dev/null)" = "$stamp" ] && exit 0
+
+echo "installing training libraries into $target (once; may take two minutes)"
+[ -x "$target/bin/python" ] || "$python" -m venv --without-pip "$target"
+"$python" -m pip --python "$target/bin/python" install --quiet --disable-pip-version-check \
+    "verifiers==$verifiers" "openpipe-art==$art" datasets
+"$python" -m pip --python "$target/bin/python" install --quiet --disable-pip-version-check --no-deps \
+    --ignore-requires-python "trl==$trl" "harbor==$harbor" # harbor's data models run on 3.11; the rest of it wants 3.12
+echo "$stamp" >"$target/installed"

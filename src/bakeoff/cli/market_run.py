@@ -1,0 +1,195 @@
+"""`bakeoff market run`: agents on the world of one scenario file, several times, with files and a verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bakeoff.cli.display import NOTHING, number, print_json, print_table
+from bakeoff.cli.options import json_option
+
+if TYPE_CHECKING:
+    from bakeoff.workloads.market.campaign import Run
+    from bakeoff.workloads.market.scenario import Scenario
+
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+SHOWN = ("total_pnl", "prediction_accuracy", "perp_win_rate", "brier_edge", "max_drawdown", "regret", "optimality")
+DEFAULT_SEED = 12345
+
+
+@click.command(name="run")
+@click.option("--benchmark", type=FILE, metavar="FILE", help="A file of `bakeoff market generate`; the default scenario with seed 12345 when left out.")  # fmt: skip
+@click.option("--agent", "agents", multiple=True, default=("random",), show_default=True, metavar="AGENT", help="One that ships with bakeoff, module:Class, file.py:Class, cmd:PROGRAM or llm:MODEL. Several are compared.")  # fmt: skip
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 100_000), help="Runs of each agent; the seed drives only the agent.")  # fmt: skip
+@click.option(
+    "--seed", default=1, show_default=True, type=click.IntRange(0), help="Of the first run; the next ones count on."
+)
+@click.option("--response-timeout", default=30.0, show_default=True, type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time for a turn; an agent that takes longer has done nothing more in it.")  # fmt: skip
+@click.option("--save-trajectories", is_flag=True, help="Write trajectory.json: what the agent saw, did and got in each tick.")  # fmt: skip
+@click.option("--margin", type=click.FloatRange(0, min_open=True), help="Dollars of difference that do not matter, for the verdict `equivalent`.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where files go; benchmark-results/<time> when left out.")  # fmt: skip
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    benchmark: Path | None,
+    agents: tuple[str, ...],
+    runs: int,
+    seed: int,
+    response_timeout: float,
+    save_trajectories: bool,
+    margin: float | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Run agents on one world and write what they did.
+
+    Each run has a directory run-1, run-2 ... with result.json, metrics.json, actions.csv and more (below the agent's name
+    when there are several); what was hidden from the agent is in truth.json. comparison.json and metrics.csv are about all of
+    them. With several agents the first is the control of a verdict. Its population is this world only: use
+    `bakeoff run` on an experiment file to compare agents over many worlds.
+
+    \b
+    Exit code: 0 every agent played; 1 an agent never acted; 2 the call or a file is wrong.
+    """
+    from bakeoff.workloads.market import campaign, outputs
+
+    directory = output or Path("benchmark-results") / str(time.time_ns() // 1_000_000)
+    identity, scenario, key = _world(benchmark)
+    names = _names(agents)
+    played = {
+        name: _play(agent, range(seed, seed + runs), identity, scenario, key, response_timeout)
+        for name, agent in names.items()
+    }
+    for name, each in played.items():
+        place = directory / name if len(played) > 1 else directory
+        for run in each:
+            campaign.write_run(run, place / f"run-{run.number}", trajectory=save_trajectories)
+        if len(played) == 1 and len(each) == 1:
+            campaign.write_run(each[0], directory, trajectory=save_trajectories)
+    told = _told(identity, played, margin)
+    outputs.write_json(directory / "comparison.json", told)
+    outputs.write_csv(directory / "metrics.csv", *_table(played))
+    print_json({**told, "output": str(directory)}) if as_json else _show(told, directory)
+    ctx.exit(1 if any(_absent(run) for each in played.values() for run in each) else 0)
+
+
+def _world(benchmark: Path | None) -> tuple[str, Scenario, bytes]:
+    """The world's public id, its scenario and its key."""
+    from bakeoff.workloads.market.scenario import Scenario, world_key
+
+    if benchmark is None:
+        scenario = Scenario()
+        return f"default-{DEFAULT_SEED}", scenario, world_key(scenario, DEFAULT_SEED)
+    from bakeoff.workloads.market.snapshot import load
+
+    snapshot = load(benchmark)
+    return snapshot.id, snapshot.scenario, snapshot.key
+
+
+def _names(agents: Sequence[str]) -> dict[str, str]:
+    """Agents by a name that can be a directory's."""
+    from bakeoff.errors import UsageError
+
+    found: dict[str, str] = {}
+    for agent in agents:
+        name = (
+            "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in agent).strip("-.") or "agent"
+        )
+        if name in found:
+            raise UsageError(f"--agent {agent}: given twice; one agent's repeats are --runs")
+        found[name] = agent
+    return found
+
+
+def _play(agent: str, seeds: range, identity: str, scenario: Scenario, key: bytes, timeout: float) -> list[Run]:
+    from bakeoff.workloads.market.agents.load import load
+    from bakeoff.workloads.market.campaign import Run
+    from bakeoff.workloads.market.rollout import roll_out
+
+    return [
+        Run(each, seed, agent, identity, roll_out(scenario, key, load(agent), seed=seed, response_timeout=timeout))
+        for each, seed in enumerate(seeds, 1)
+    ]
+
+
+def _absent(run: Run) -> bool:
+    return all(turn.conduct != "acted" for turn in run.rollout.player.turns)
+
+
+def _told(identity: str, played: dict[str, list[Run]], margin: float | None) -> dict[str, Any]:
+    from bakeoff.version import __version__
+    from bakeoff.workloads.market import campaign
+
+    found: dict[str, Any] = {
+        "version": __version__,
+        "benchmarkId": identity,
+        "agents": {name: campaign.together(runs) for name, runs in played.items()},
+    }
+    if len(played) > 1:
+        found["verdicts"] = _verdicts(played, margin)
+    return found
+
+
+def _verdicts(played: dict[str, list[Run]], margin: float | None) -> list[dict[str, Any]]:
+    """Runs of two agents share the world and nothing else, so they are compared as two samples."""
+    from bakeoff.api import compare
+
+    rows = [
+        {"arm": name, "rollout": run.number, "total_pnl": run.rollout.metrics["total_pnl"]}
+        for name, runs in played.items()
+        for run in runs
+    ]
+    verdicts = compare(rows, metric="total_pnl", control=next(iter(played)), margin=margin, unpaired=True)
+    return [
+        {
+            "agent": one.candidate,
+            "control": one.control,
+            "verdict": one.verdict,
+            "reason": one.reason,
+            "effect": one.effect,
+            "p": one.p,
+            "sentence": one.sentence,
+        }
+        for one in verdicts
+    ]
+
+
+def _table(played: dict[str, list[Run]]) -> tuple[Sequence[str], list[list[Any]]]:
+    """One row for each run."""
+    metrics = list(next(iter(played.values()))[0].rollout.metrics)
+    rows = [
+        [
+            name,
+            run.number,
+            run.seed,
+            *("" if run.rollout.metrics[each] is None else run.rollout.metrics[each] for each in metrics),
+        ]
+        for name, runs in played.items()
+        for run in runs
+    ]
+    return ["agent", "run", "seed", *metrics], rows
+
+
+def _show(told: dict[str, Any], directory: Path) -> None:
+    rows = [
+        [name, str(found["runs"]), *(_mean(found["metrics"][each]) for each in SHOWN)]
+        for name, found in told["agents"].items()
+    ]
+    print_table(["agent", "runs", *SHOWN], rows, right=["runs", *SHOWN])
+    for name, found in told["agents"].items():
+        if found["runs"] > 1:
+            click.echo(f"{name}: {found['note']}")
+    for verdict in told.get("verdicts", ()):
+        click.echo(verdict["sentence"])
+    click.echo(f"written to {directory}")
+
+
+def _mean(summary: dict[str, Any]) -> str:
+    if summary["mean"] is None:
+        return NOTHING
+    return number(summary["mean"]) + (f" ± {number(summary['sd'])}" if summary["sd"] else "")

@@ -1,0 +1,59 @@
+"""Files as tar streams, for sandboxes that take and give them so. What comes from a box is not trusted."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from bakeoff.errors import UsageError
+from bakeoff.sandbox.layer import stays_inside
+
+
+@contextmanager
+def packed(source: Path, target: str, owner: tuple[int, int]) -> Iterator[IO[bytes]]:
+    """An archive that, unpacked at `/`, puts a file or directory at `target`."""
+
+    def owned(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        member.uid, member.gid = owner
+        member.uname = member.gname = ""
+        return member if member.isreg() or member.isdir() or member.issym() else None
+
+    if not source.exists():
+        raise UsageError(f"{source}: nothing there to put into the box")
+    with tempfile.TemporaryFile() as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            archive.add(source, arcname=target.strip("/"), filter=owned)
+        file.seek(0)
+        yield file
+
+
+def unpack(stream: IO[bytes], target: Path, most: int) -> None:
+    """Unpack what is below the archive's one top entry to exactly `target`, plain files, directories and inner links."""
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            parts = PurePosixPath(member.name.lstrip("/")).parts[1:]
+            if ".." in parts:
+                raise UsageError(f"the box gave an archive with {member.name!r} in it")
+            place = target.joinpath(*parts)
+            if member.isdir():
+                place.mkdir(parents=True, exist_ok=True)
+            elif member.issym():
+                if parts and stays_inside(PurePosixPath(*parts).parent, member.linkname) and not os.path.lexists(place):
+                    os.symlink(member.linkname, place)
+            elif member.isreg():
+                most -= member.size
+                if most < 0:
+                    raise UsageError(f"{member.name} in the box is longer than a box may hold")
+                content = archive.extractfile(member)
+                assert content is not None
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with place.open("wb") as file:
+                    while piece := content.read(1 << 20):
+                        file.write(piece)
+                place.chmod(member.mode & 0o777 | 0o400)
+                os.utime(place, (member.mtime, member.mtime))

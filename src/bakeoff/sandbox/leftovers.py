@@ -1,0 +1,51 @@
+"""What a killed process could not take away: found by its mark, and removed by whoever starts next.
+
+Every box has a directory named by its mark. In it are its files, unless those are on a volume that went with its last
+process, and a list of its cgroups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakeoff.sandbox import cache, cgroups, marks
+
+GROUPS = "cgroups"
+"""The file with the paths of a box's cgroups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    boxes: int = 0
+    groups: int = 0
+    containers: int = 0
+
+
+def boxes() -> Path:
+    """Where every box has its directory."""
+    return cache.directory("boxes")
+
+
+def remove() -> Removed:
+    """Remove directories and cgroups of boxes whose maker is gone. Nothing of a living process is touched."""
+    removed = groups = 0
+    for path in boxes().iterdir():
+        if path.is_dir() and marks.abandoned(path.name):
+            groups += _remove_groups(path / GROUPS)
+            cache.remove(path)
+            removed += 1
+    return Removed(removed, groups)
+
+
+def _remove_groups(listed: Path) -> int:
+    removed = 0
+    for line in listed.read_text().splitlines() if listed.exists() else ():
+        group = Path(line)
+        if group.name.startswith(marks.PREFIX) and group.is_dir():
+            try:
+                cgroups.remove(group)
+                removed += 1
+            except OSError:
+                continue  # stuck in the kernel: nothing in it runs, and it costs next to nothing
+    return removed

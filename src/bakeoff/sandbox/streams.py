@@ -1,0 +1,73 @@
+"""A command's standard streams: straight into files, never through Python where that can be helped."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+TAIL = 1 << 20
+"""How much of an output that nobody gave a file for is told."""
+
+
+class Streams:
+    """A command's standard streams as open files; without a path, an unnamed one of which the end is read."""
+
+    def __init__(
+        self, stack: ExitStack, scratch: Path, stdin: bytes | Path | None, stdout: Path | None, stderr: Path | None
+    ) -> None:
+        self._stack = stack
+        self._scratch = scratch
+        self._in = self._input(stdin)
+        self._out = self._output(stdout)
+        shared = stdout is not None and stdout == stderr
+        self._err = self._out if shared else self._output(stderr)
+        self._given = (stdout is not None, stderr is not None)
+        self._error_begins = os.fstat(self._err.fileno()).st_size
+
+    def _input(self, stdin: bytes | Path | None) -> IO[bytes]:
+        if stdin is None or isinstance(stdin, Path):
+            return self._stack.enter_context(open(stdin or os.devnull, "rb"))
+        file = self._output(None)
+        file.write(stdin)
+        file.seek(0)
+        return file
+
+    def _output(self, path: Path | None) -> IO[bytes]:
+        if path is None:
+            return self._stack.enter_context(tempfile.TemporaryFile("a+b", dir=self._scratch))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return self._stack.enter_context(open(path, "w+b", opener=_append))
+
+    def fds(self) -> list[int]:
+        return [self._in.fileno(), self._out.fileno(), self._err.fileno()]
+
+    def tails(self) -> dict[str, bytes]:
+        files = {"stdout": self._out, "stderr": self._err}
+        return {
+            name: _tail(file, TAIL) for given, (name, file) in zip(self._given, files.items(), strict=True) if not given
+        }
+
+    def take(self, out: bytes, err: bytes, room: int | None) -> int | None:
+        """Write what came from a command, as far as there is room. Returns the room that is left."""
+        for file, data in ((self._out, out), (self._err, err)):
+            if room is not None:
+                data = data[:room]
+                room -= len(data)
+            file.write(data)
+            file.flush()
+        return room
+
+    def last_error(self) -> str:
+        return _tail(self._err, 4096).decode(errors="replace").strip().rpartition("\n")[2]
+
+
+def _append(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def _tail(file: IO[bytes], most: int) -> bytes:
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), most, max(size - most, 0))

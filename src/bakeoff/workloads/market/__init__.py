@@ -1,0 +1,1 @@
+"""A world of prediction markets, perpetual futures and a social feed, drawn from a key and played by agents."""

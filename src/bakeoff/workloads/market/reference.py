@@ -1,0 +1,44 @@
+"""What the Bayes player earns: in one world, for regret; and on average in worlds like it, for the optimality score.
+
+Optimality is 100 * (agent - null) / (Bayes - null). The null agent earns exactly 0. In a single world the Bayes player's
+gain is partly luck and may be negative, so the score's denominator is its mean over worlds of the same scenario that nobody
+else plays: a constant, so that means of the score are the score of the mean.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from bakeoff.workloads.market.agents.bayes import KellyBayes
+from bakeoff.workloads.market.play import Episode
+from bakeoff.workloads.market.scenario import Scenario, world_key
+from bakeoff.workloads.market.world.world import World
+
+CALIBRATION_SECRET = "bakeoff-market-calibration"
+"""Calibration worlds have a secret of their own, so they are nobody's test worlds."""
+WORLDS = 64
+TICKS = 4_000
+"""Long scenarios vary less from world to world: fewer worlds, down to 4, and about as many ticks in all."""
+
+
+@lru_cache(maxsize=4096)
+def bayes_pnl(scenario: Scenario, key: bytes) -> float:
+    """Dollars that the Bayes player earns in the world of this key."""
+    world = World.from_key(scenario, key)
+    Episode(world, [KellyBayes()]).run()
+    account = world.account(0)
+    return account.equity - account.initial
+
+
+@lru_cache(maxsize=64)
+def bayes_gain(scenario: Scenario) -> float:
+    """The Bayes player's mean over the calibration worlds of a scenario."""
+    count = max(4, min(WORLDS, TICKS // scenario.ticks))
+    worlds = (world_key(scenario, seed, CALIBRATION_SECRET) for seed in range(count))
+    return sum(bayes_pnl(scenario, key) for key in worlds) / count
+
+
+def optimality(pnl: float, scenario: Scenario) -> float | None:
+    """None where the Bayes player itself finds nothing to earn."""
+    gain = bayes_gain(scenario)
+    return 100 * pnl / gain if gain > 0 else None

@@ -1,0 +1,247 @@
+"""What each method takes: strict schemas. Unknown keys, wrong types, NaN, infinities and absurd sizes are refused.
+
+Where two spellings of a parameter are in use among agents, both are taken: `size` and `amount` of a perpetual order,
+a position's id or market and outcome in a sale, and sides in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from bakeoff.workloads.market.rpc import refusal
+
+LARGEST = 1e9
+"""Dollars or shares; no account ever holds this much."""
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+Dollars = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
+Shares = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Limit = Annotated[int, Field(ge=1, le=500)]
+Tick = Annotated[int, Field(ge=0, le=2**53)]
+Offset = Annotated[int, Field(ge=0, le=1_000_000)]
+Outcome = Annotated[Literal["YES", "NO"], BeforeValidator(_upper)]
+Side = Annotated[Literal["LONG", "SHORT"], BeforeValidator(_upper)]
+
+
+class Params(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
+
+
+class Nothing(Params):
+    """No parameters."""
+
+
+class Mutation(Params):
+    """Of every method that changes something."""
+
+    idempotency_key: Name | None = Field(
+        None, description="Repeating a call with the same key gives the first call's answer and changes nothing."
+    )
+    tick: Tick | None = Field(None, description="Refuse the call if this is not the tick any more.")
+
+
+class EndTurn(Mutation):
+    tick: Tick | None = Field(None, description="End the turn of this tick; nothing happens if it has passed already.")
+    wait: bool = Field(True, description="Over HTTP: answer only when the next tick has begun.")
+
+
+class Page(Params):
+    limit: Limit = Field(20, description="At most so many, newest first.")
+    offset: Offset = Field(0, description="How many to leave out first.")
+
+
+class AboutUser(Params):
+    user_id: Name | None = Field(None, description="Your own id, or nothing.")
+
+
+class GetPredictions(AboutUser):
+    status: Literal["active", "resolved"] = Field("active", description="Open questions, or those that have resolved.")
+
+
+class OfMarket(Params):
+    market_id: Name = Field(description='For example "market-3".')
+
+
+class BuyShares(Mutation):
+    market_id: Name = Field(description='For example "market-3".')
+    outcome: Outcome = Field(description="YES or NO.")
+    amount: Dollars = Field(description="Dollars to spend, fee included.")
+
+
+class SellShares(Mutation):
+    """Either `positionId`, or `marketId` and `outcome`."""
+
+    position_id: Name | None = Field(None, description="As `getPositions` tells it; instead of marketId and outcome.")
+    market_id: Name | None = Field(None, description="Instead of positionId, with outcome.")
+    outcome: Outcome | None = Field(None, description="YES or NO; may be left out if you hold only one of them.")
+    shares: Shares = Field(description="How many shares to sell.")
+
+    @model_validator(mode="after")
+    def _says_what(self) -> SellShares:
+        if (self.position_id is None) == (self.market_id is None):
+            raise ValueError("give either positionId, or marketId and outcome")
+        if self.position_id is not None and self.outcome is not None:
+            raise ValueError("positionId already says the outcome")
+        return self
+
+
+class OpenPosition(Mutation):
+    """`size` and `amount` mean the same: dollars of notional value."""
+
+    ticker: Name = Field(description='For example "BTCX".')
+    side: Side = Field(description="LONG or SHORT.")
+    size: Dollars | None = Field(None, description="Dollars of notional value; margin is size / leverage.")
+    amount: Dollars | None = Field(None, description="Another name for size.")
+    leverage: float = Field(1.0, ge=1, le=100, allow_inf_nan=False, description="From 1 to the venue's limit.")
+
+    @model_validator(mode="after")
+    def _has_one_size(self) -> OpenPosition:
+        if (self.size is None) == (self.amount is None):
+            raise ValueError("give either size or amount")
+        return self
+
+    @property
+    def notional(self) -> float:
+        size = self.amount if self.size is None else self.size
+        assert size is not None
+        return size
+
+
+class ClosePosition(Mutation):
+    position_id: Name = Field(description="As `getPositions` tells it.")
+    size: Dollars | None = Field(None, description="Dollars of notional value to close; everything when left out.")
+
+
+class GetTrades(Params):
+    limit: Limit = Field(50, description="At most so many, newest first.")
+    market_id: Name | None = Field(None, description="Only trades of this market or ticker.")
+
+
+class GetTradeHistory(AboutUser):
+    limit: Limit = Field(50, description="At most so many, newest first.")
+
+
+class GetFeed(Page):
+    type: Literal["post", "news", "article"] | None = Field(
+        None, description="Posts of traders, or news (also called articles) of sources; both if absent."
+    )
+    following: Literal[False] = Field(False, description="Nobody follows anybody here.")
+    market_id: Name | None = Field(None, description="Only posts about this market or ticker.")
+
+
+class OfPost(Params):
+    post_id: Name
+
+
+class CreatePost(Mutation):
+    """A stated probability is scored when the market resolves and moves your reputation."""
+
+    content: str = Field(min_length=1, max_length=5000)
+    type: Literal["post"] = Field("post", description="There are no other types.")
+    market_id: Name | None = Field(None, description="The market that the post is about.")
+    outcome: Outcome | None = Field(None, description="The side you take; needs marketId.")
+    probability: Probability | None = Field(None, description="Your probability of YES; needs marketId.")
+
+    @model_validator(mode="after")
+    def _names_its_market(self) -> CreatePost:
+        if self.market_id is None and (self.outcome is not None or self.probability is not None):
+            raise ValueError("outcome and probability need a marketId")
+        return self
+
+
+class OfChat(Params):
+    chat_id: Name
+
+
+class GetChats(Params):
+    filter: Literal["all", "dms", "groups"] = Field("all", description="There are only groups here.")
+
+
+class GetChatMessages(Page):
+    chat_id: Name
+    limit: Limit = Field(50, description="At most so many, newest first.")
+
+
+class SendMessage(Mutation):
+    chat_id: Name
+    content: str = Field(min_length=1, max_length=5000)
+
+
+class JoinGroup(Mutation):
+    group_id: Name
+
+
+class OfInvite(Mutation):
+    invite_id: Name
+
+
+class LeaveChat(Mutation):
+    chat_id: Name
+
+
+class GetLeaderboard(Params):
+    page: int = Field(1, ge=1, le=1_000_000)
+    page_size: int = Field(100, ge=1, le=500)
+
+
+class GetProfile(Params):
+    user_id: Name = Field(description="The id of a trader, a source, or yourself.")
+
+
+class GetInfo(Params):
+    agent_id: Name
+
+
+class Filters(Params):
+    strategies: list[Name] | None = Field(None, max_length=50, description="Archetypes of background traders.")
+    min_reputation: float | None = Field(None, ge=0, le=100, allow_inf_nan=False)
+
+
+class Discover(Params):
+    filters: Filters = Field(default_factory=Filters)
+    limit: Limit = 20
+
+
+P = TypeVar("P", bound=Params)
+
+
+def read(model: type[P], params: Mapping[str, Any]) -> P:
+    """The parameters, or an error that names the first fault's place and lists them all."""
+    try:
+        return model.model_validate(params)
+    except ValidationError as error:
+        faults = [
+            {"path": ".".join(map(str, fault["loc"])), "message": fault["msg"].removeprefix("Value error, ")}
+            for fault in error.errors(include_url=False, include_context=False, include_input=False)[:20]
+        ]
+        first = faults[0]
+        where = f"{first['path']}: " if first["path"] else ""
+        raise refusal("invalid_params", f"{where}{first['message']}", path=first["path"], faults=faults) from error
+
+
+def schema(model: type[Params]) -> dict[str, Any]:
+    """JSON Schema of the parameters, without the noise that only people need."""
+    found = model.model_json_schema()
+    _strip_titles(found)
+    return found
+
+
+def _strip_titles(node: Any) -> None:
+    if isinstance(node, dict):
+        if isinstance(node.get("title"), str):
+            del node["title"]
+        for item in node.values():
+            _strip_titles(item)
+    elif isinstance(node, list):
+        for item in node:
+            _strip_titles(item)

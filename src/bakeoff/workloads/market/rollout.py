@@ -1,0 +1,90 @@
+"""One agent, one world, from the first tick to the last: played, recorded and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from bakeoff.spec.trajectory import Step
+from bakeoff.workloads.market import journal, metrics, reference
+from bakeoff.workloads.market.agents.face import Agent
+from bakeoff.workloads.market.attendance import Attendance
+from bakeoff.workloads.market.metrics import Number, Result
+from bakeoff.workloads.market.play import Episode
+from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.workloads.market.world.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Dollars for a million tokens."""
+
+    prompt: float = 0.0
+    completion: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    agent: Agent
+    scenario: Scenario
+    world: World
+    player: Attendance
+    result: Result
+    groups: metrics.Groups
+    """The result's, and how it compares with the Bayes player."""
+
+    @property
+    def metrics(self) -> dict[str, Number]:
+        return {name: value for group in self.groups.values() for name, value in group.items()}
+
+    def steps(self) -> Iterator[Step]:
+        """The trajectory. What was hidden is in `truth` of the last step, and nowhere else."""
+        version = getattr(self.agent, "policy_version", None)
+        for step in journal.steps(self.player.turns, agent=self.agent.name, policy_version=version):
+            yield msgspec.structs.replace(step, truth=truth(self.world)) if step.done else step
+
+
+def roll_out(
+    scenario: Scenario,
+    key: bytes,
+    agent: Agent,
+    *,
+    seed: int = 0,
+    response_timeout: float | None = None,
+    prices: Prices | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Rollout:
+    """`seed` drives the agent's own chance; the key has drawn the world."""
+    world = World.from_key(scenario, key)
+    episode = Episode(world, [agent], response_timeout=response_timeout, record=True, seed=seed, stop=stop).run()
+    player = episode.players[0]
+    result = metrics.measure(world, player)
+    groups = {
+        **result.groups,
+        "reference": against_bayes(result, scenario, key),
+        "cost": cost(result, prices or Prices()),
+    }
+    return Rollout(agent, scenario, world, player, result, groups)
+
+
+def against_bayes(result: Result, scenario: Scenario, key: bytes) -> dict[str, Number]:
+    pnl = result.flat["total_pnl"]
+    assert pnl is not None
+    bayes = reference.bayes_pnl(scenario, key)
+    return {"bayes_pnl": bayes, "regret": bayes - pnl, "optimality": reference.optimality(pnl, scenario)}
+
+
+def cost(result: Result, prices: Prices) -> dict[str, Number]:
+    spent = prices.prompt * (result.flat["prompt_tokens"] or 0) + prices.completion * (
+        result.flat["completion_tokens"] or 0
+    )
+    return {"cost_usd": spent / 1e6}
+
+
+def truth(world: World) -> dict[str, Any]:
+    """What was hidden, ready for JSON."""
+    found: dict[str, Any] = msgspec.to_builtins(world.truth())
+    return found

@@ -1,0 +1,132 @@
+"""JSON-RPC 2.0 as every transport speaks it: envelopes, and errors with a code and a type.
+
+Codes from -32000 to -32008 keep the meaning that trading agents know from the `a2a.*` protocol; those from -32010 on
+are this world's own. `error.data.type` says the same in a word, and is what a program should look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+CODES: dict[str, int] = {
+    "parse_error": -32700,
+    "invalid_request": -32600,
+    "method_not_found": -32601,
+    "invalid_params": -32602,
+    "internal_error": -32603,
+    "not_authenticated": -32000,
+    "authentication_failed": -32001,
+    "agent_not_found": -32002,
+    "market_not_found": -32003,
+    "position_not_found": -32004,
+    "insufficient_funds": -32005,
+    "budget_exhausted": -32006,
+    "turn_over": -32008,
+    "order_rejected": -32010,
+    "post_not_found": -32011,
+    "chat_not_found": -32012,
+    "not_permitted": -32013,
+    "idempotency_conflict": -32014,
+    "episode_over": -32015,
+}
+"""Every type of error, and its code."""
+
+LONGEST_ID = 256
+LARGEST_BATCH = 64
+
+
+class RpcError(Exception):
+    """A call that was refused, or could not be understood. `data["type"]` is a key of CODES."""
+
+    def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = dict(data or {})
+
+    @property
+    def type(self) -> str:
+        return str(self.data.get("type", ""))
+
+    def as_json(self) -> dict[str, Any]:
+        return {"code": self.code, "message": self.message, "data": self.data}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RpcError, (self.code, self.message, self.data)
+
+
+def refusal(kind: str, message: str, **data: Any) -> RpcError:
+    return RpcError(CODES[kind], message, {"type": kind, **data})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    params: dict[str, Any]
+    id: str | int | float | None = None
+    notification: bool = False
+    """Nobody waits for an answer."""
+
+
+def decode(content: bytes | str) -> Any:
+    """Strict JSON: no NaN, no infinities, no bytes that are not UTF-8, no nesting without end."""
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise refusal("parse_error", f"the request is not JSON: {error}") from error
+
+
+encode = msgspec.json.Encoder().encode
+
+
+def read_request(message: Any) -> Request:
+    """One request of a batch, or the only one. What is no request at all has no id to answer to."""
+    if not isinstance(message, dict):
+        raise refusal("invalid_request", f"a request is a JSON object, not {_kind(message)}")
+    if message.get("jsonrpc") != "2.0":
+        raise refusal("invalid_request", 'a request says "jsonrpc": "2.0"')
+    method, params = message.get("method"), message.get("params")
+    if not isinstance(method, str):
+        raise refusal("invalid_request", '"method" must be a string')
+    if unknown := message.keys() - {"jsonrpc", "method", "params", "id"}:
+        raise refusal("invalid_request", f"a request has no member {sorted(unknown)[0][:50]!r}")
+    if params is None and "params" not in message:
+        params = {}
+    if not isinstance(params, dict):
+        raise refusal("invalid_params", f'"params" must be an object with named values, not {_kind(params)}', path="")
+    return Request(method, params, read_id(message), notification="id" not in message)
+
+
+def read_id(message: Any) -> str | int | float | None:
+    """The request's id; an id that is none is refused, since its answer could not be told from others."""
+    found = message.get("id") if isinstance(message, dict) else None
+    if found is None or (isinstance(found, str) and len(found) <= LONGEST_ID):
+        return found
+    if isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 2**63:
+        return found
+    raise refusal("invalid_request", f'"id" must be a string of at most {LONGEST_ID} characters, a number or null')
+
+
+def id_of(message: Any) -> str | int | float | None:
+    """The id to answer a faulty request with: its own where it has a good one."""
+    try:
+        return read_id(message)
+    except RpcError:
+        return None
+
+
+def success(id: str | int | float | None, result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": result}
+
+
+def failure(id: str | int | float | None, error: RpcError) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "error": error.as_json()}
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,118 @@
+"""What a market scenario is: its size, regime and tier, and the key that draws it.
+
+A scenario is public. Which world comes of it is decided by a secret and a seed, which are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from bakeoff.errors import UsageError
+from bakeoff.spec.identity import canonical_json
+
+Regime = Literal["mixed", "calm", "trend", "crash", "scandal", "pump-and-dump", "drought"]
+Tier = Literal["easy", "normal", "hard"]
+REGIMES: tuple[str, ...] = get_args(Regime)
+TIERS: tuple[str, ...] = get_args(Tier)
+
+SECRET_VARIABLE = "BAKEOFF_MARKET_SECRET"
+PUBLISHED_SECRET = "bakeoff-market-published-secret"
+"""Draws the worlds when nobody set a secret: anyone can then find a world by trying seeds, so a contest sets its own."""
+
+LARGEST_SEED = 2**63 - 1
+MOST_TICKS = 2**31 - 1
+
+
+class Scenario(BaseModel):
+    """The public parameters of a world."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    duration_minutes: int = Field(30, ge=1, description="World time, in minutes.")
+    tick_interval: int = Field(60, ge=1, description="World seconds between two ticks.")
+    markets: int = Field(5, ge=0, le=64, description="Prediction markets open at a time.")
+    perpetuals: int = Field(3, ge=0, le=32, description="Perpetual futures.")
+    agents: int = Field(8, ge=0, le=256, description="Background traders.")
+    regime: Regime = Field("mixed", description="How stories unfold; `mixed` draws a regime for each story.")
+    tier: Tier = Field("normal", description="How clear the news, how dear the trading.")
+
+    @model_validator(mode="after")
+    def _has_something_to_do(self) -> Self:
+        if self.markets == 0 and self.perpetuals == 0:
+            raise ValueError("there is nothing to trade: give at least one market or one perpetual")
+        if self.ticks < 1:
+            raise ValueError(
+                f"{self.duration_minutes} minutes hold no tick of {self.tick_interval} seconds: "
+                "make the duration longer or the interval shorter"
+            )
+        if self.ticks > MOST_TICKS:
+            raise ValueError(f"{self.ticks} ticks are more than {MOST_TICKS}: make the duration shorter")
+        return self
+
+    @property
+    def ticks(self) -> int:
+        """Whole ticks in the duration; a rest shorter than one interval is left out."""
+        return self.duration_minutes * 60 // self.tick_interval
+
+    @property
+    def assets(self) -> int:
+        """Every perpetual has an asset; a world without perpetuals still has one that its questions are about."""
+        return max(1, self.perpetuals)
+
+    @property
+    def digest(self) -> str:
+        """Names the scenario: SHA-256 over its canonical JSON."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json")).encode()).hexdigest()
+
+    @property
+    def law(self) -> str:
+        """What decides how a world unfolds. How long it goes on does not, so a longer world begins like a shorter one."""
+        return canonical_json(self.model_dump(mode="json", exclude={"duration_minutes"}))
+
+
+PRESETS: Mapping[str, Scenario] = {
+    "default": Scenario(),
+    "quick": Scenario(duration_minutes=10, markets=3, perpetuals=2, agents=6),
+    "bench": Scenario(duration_minutes=60, markets=8, perpetuals=5, agents=8),
+    **{name: Scenario(regime=name) for name in get_args(Regime) if name != "mixed"},
+    **{name: Scenario(tier=name) for name in get_args(Tier)},
+}
+"""Scenarios by name."""
+
+
+def scenario(**given: Any) -> Scenario:
+    """A scenario from loose values; what is wrong with them is told as a usage error."""
+    try:
+        return Scenario.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        said = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"scenario: {key}: {said}" if key else f"scenario: {said}") from error
+
+
+def read_secret(file: Path | None = None) -> str:
+    """The secret that draws worlds: from the file, else from the environment, else the published one."""
+    if file is None:
+        return os.environ.get(SECRET_VARIABLE) or PUBLISHED_SECRET
+    try:
+        secret = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: cannot be read as a secret: {error}") from error
+    if not secret:
+        raise UsageError(f"{file}: the secret is empty; write one line of random text into it")
+    return secret
+
+
+def world_key(scenario: Scenario, seed: int, secret: str | None = None) -> bytes:
+    """The 16 bytes that every draw of a world is keyed by."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(f"seed {seed} is not in the range 0 to {LARGEST_SEED}")
+    parts = ("bakeoff-market-1", secret if secret is not None else read_secret(), scenario.law, str(seed))
+    return hashlib.sha256(canonical_json(parts).encode()).digest()[:16]

@@ -1,0 +1,282 @@
+"""Standard A2A, protocol 1.0 and 0.3: the world as an agent that answers every message of the seat's agent.
+
+A message carries a data part `{"operation": ..., "params": {...}}` (`action` and `method` mean the same), or that
+object as JSON text; the operation is a method of the table, with or without its prefix. The answer is a direct
+message with one part of the same kind, `{"result": ...}`; a refusal is an error of the protocol whose data has the
+`type` and `code` that the other faces tell.
+
+A token is a seat, and a seat's episode is one context. It is one task too: TASK_STATE_INPUT_REQUIRED means "your move",
+and a message that names the task gets the task back, with the answer as its status message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from a2a.helpers import get_data_parts, get_text_parts, new_data_part, new_message, new_text_part
+from a2a.server.request_handlers import RequestHandler, validate_request_params
+from a2a.server.routes import DefaultServerCallContextBuilder, create_agent_card_routes, create_jsonrpc_routes
+from a2a.types import a2a_pb2 as pb
+from a2a.utils import errors
+from starlette.routing import Route
+
+from bakeoff.version import __version__
+from bakeoff.workloads.market.methods import METHODS
+from bakeoff.workloads.market.rpc import RpcError, decode, encode, refusal
+from bakeoff.workloads.market.serve.guard import Guarded, call_now, place_in
+
+if TYPE_CHECKING:
+    from a2a.server.context import ServerCallContext
+    from a2a.server.events import Event
+    from starlette.requests import Request
+
+    from bakeoff.workloads.market.serve.guard import Call
+    from bakeoff.workloads.market.serve.table import Place, Table
+
+PATH = "/a2a/v1"
+JSON = "application/json"
+_OPERATION_KEYS = ("operation", "action", "method")
+_PLACE = "place"
+
+_SKILLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "turns": ("Look at the world and end a turn", ("observe", "endTurn", "getSystemStats")),
+    "prediction-markets": (
+        "Trade shares of questions that resolve to YES or NO",
+        ("getPredictions", "getMarketData", "getMarketPrices", "buyShares", "sellShares"),
+    ),
+    "perpetual-futures": ("Trade perpetual futures on margin", ("getPerpetuals", "openPosition", "closePosition")),
+    "portfolio-balance": (
+        "Know your own account",
+        ("getBalance", "getPortfolio", "getPositions", "getDashboard", "getUserWallet", "getTradeHistory"),
+    ),
+    "social-feed": ("Read news and rumours, post claims", ("getFeed", "getPost", "createPost", "getTrendingTags")),
+    "messaging-chats": (
+        "Group chats that invite by reputation",
+        ("getChats", "getChatMessages", "sendMessage", "getGroupInvites", "acceptGroupInvite", "joinGroup"),
+    ),
+}
+"""Each skill: what it does, and its operations. Every other method is about traders and numbers."""
+
+
+def a2a_routes(table: Table, base_url: str, call: Call = call_now) -> list[Route]:
+    """The agent card, and one endpoint that speaks JSON-RPC in both versions of the protocol."""
+    spoken = create_jsonrpc_routes(SeatHandler(call), PATH, context_builder=_SeatContext(), enable_v0_3_compat=True)
+    return [
+        *create_agent_card_routes(agent_card(base_url)),
+        *(Route(route.path, Guarded(route.app, table), methods=["POST"]) for route in spoken),
+    ]
+
+
+def agent_card(base_url: str) -> pb.AgentCard:
+    url = base_url.rstrip("/") + PATH
+    return pb.AgentCard(
+        name="bakeoff market",
+        description="A simulated world of prediction markets, perpetual futures and a social feed. "
+        "Each message is one operation; time goes on when you end your turn.",
+        version=__version__,
+        supported_interfaces=[
+            pb.AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=version)
+            for version in ("1.0", "0.3")
+        ],
+        capabilities=pb.AgentCapabilities(streaming=False, push_notifications=False, extended_agent_card=False),
+        default_input_modes=[JSON, "text/plain"],
+        default_output_modes=[JSON, "text/plain"],
+        security_schemes={
+            "seat": pb.SecurityScheme(
+                http_auth_security_scheme=pb.HTTPAuthSecurityScheme(scheme="bearer", description="The token of a seat.")
+            )
+        },
+        security_requirements=[pb.SecurityRequirement(schemes={"seat": pb.StringList()})],
+        skills=[_skill(name, does, operations) for name, (does, operations) in _skills().items()],
+    )
+
+
+def _skills() -> dict[str, tuple[str, tuple[str, ...]]]:
+    named = {operation for _, operations in _SKILLS.values() for operation in operations}
+    others = tuple(method.short for method in METHODS.values() if method.short not in named)
+    return {**_SKILLS, "stats-discovery": ("Other traders and the world's numbers", others)}
+
+
+def _skill(name: str, does: str, operations: tuple[str, ...]) -> pb.AgentSkill:
+    return pb.AgentSkill(
+        id=name,
+        name=does,
+        description="Operations: " + ", ".join(operations),
+        tags=["market", *name.split("-")],
+        examples=[encode({"operation": operations[0], "params": {}}).decode()],
+    )
+
+
+class _SeatContext(DefaultServerCallContextBuilder):
+    """Hands the seat that the token opened on to the handler."""
+
+    def build(self, request: Request) -> ServerCallContext:
+        context = super().build(request)
+        context.state[_PLACE] = place_in(request.scope)
+        return context
+
+
+class SeatHandler(RequestHandler):
+    """Answers messages from the seat's session. It keeps nothing: the task is a view of the session."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    @validate_request_params
+    async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Message | pb.Task:
+        place: Place = context.state[_PLACE]
+        message = params.message
+        _check_place(place, message)
+        as_text = not any(part.HasField("data") for part in message.parts)
+        try:
+            operation, given = read_operation(message)
+            answer = {"result": await self._call(place, operation, given)}
+        except RpcError as error:
+            raise as_a2a(error) from error
+        part = new_text_part(encode(answer).decode(), JSON) if as_text else new_data_part(answer, JSON)
+        if message.task_id:
+            return episode(place, new_message([part], context_of(place), task_of(place)))
+        return new_message([part], context_of(place))
+
+    async def on_message_send_stream(
+        self, params: pb.SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        raise errors.UnsupportedOperationError("nothing is streamed here: send the message without a stream")
+        yield  # a generator, as the interface wants it
+
+    @validate_request_params
+    async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task:
+        place: Place = context.state[_PLACE]
+        if params.id != task_of(place):
+            raise errors.TaskNotFoundError(f"your episode is the task {task_of(place)}")
+        return episode(place)
+
+    @validate_request_params
+    async def on_list_tasks(self, params: pb.ListTasksRequest, context: ServerCallContext) -> pb.ListTasksResponse:
+        place: Place = context.state[_PLACE]
+        task = episode(place)
+        wanted = params.context_id in ("", task.context_id) and params.status in (0, task.status.state)
+        tasks = [task] if wanted else []
+        return pb.ListTasksResponse(tasks=tasks, page_size=params.page_size or 50, total_size=len(tasks))
+
+    @validate_request_params
+    async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
+        raise errors.TaskNotCancelableError("an episode ends with its last tick")
+
+    async def on_subscribe_to_task(
+        self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event]:
+        raise errors.UnsupportedOperationError("nothing is streamed here: ask for the task instead")
+        yield
+
+    async def on_create_task_push_notification_config(
+        self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
+    ) -> pb.TaskPushNotificationConfig:
+        raise errors.PushNotificationNotSupportedError
+
+    async def on_get_task_push_notification_config(
+        self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> pb.TaskPushNotificationConfig:
+        raise errors.PushNotificationNotSupportedError
+
+    async def on_list_task_push_notification_configs(
+        self, params: pb.ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> pb.ListTaskPushNotificationConfigsResponse:
+        raise errors.PushNotificationNotSupportedError
+
+    async def on_delete_task_push_notification_config(
+        self, params: pb.DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        raise errors.PushNotificationNotSupportedError
+
+    async def on_get_extended_agent_card(
+        self, params: pb.GetExtendedAgentCardRequest, context: ServerCallContext
+    ) -> pb.AgentCard:
+        raise errors.ExtendedAgentCardNotConfiguredError
+
+
+# -- messages
+
+
+def read_operation(message: pb.Message) -> tuple[str, dict[str, Any]]:
+    """The one operation that a message asks for."""
+    found = [_narrowed(data) for data in get_data_parts(message.parts)]
+    found = found or [decode(text) for text in get_text_parts(message.parts)]
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise refusal("invalid_request", 'send one part: {"operation": ..., "params": {...}} as data, or as JSON text')
+    asked: dict[str, Any] = found[0]
+    names = [key for key in _OPERATION_KEYS if key in asked]
+    if len(names) != 1 or not isinstance(asked[names[0]], str):
+        raise refusal("invalid_request", 'say what to do in "operation" (or "action", or "method"), once, as a string')
+    if unknown := asked.keys() - {names[0], "params", "jsonrpc", "id"}:
+        raise refusal("invalid_request", f"{sorted(unknown)[0][:50]!r} has no meaning here; parameters go into params")
+    params = asked.get("params", {})
+    if not isinstance(params, dict):
+        raise refusal("invalid_params", '"params" must be an object with named values', path="")
+    return asked[names[0]], params
+
+
+def _narrowed(value: Any) -> Any:
+    """Protobuf makes every number a double: whole ones are given back as integers."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _narrowed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_narrowed(item) for item in value]
+    return value
+
+
+_ARGUMENT_ERRORS = frozenset(
+    {"invalid_params", "market_not_found", "position_not_found", "post_not_found", "chat_not_found"}
+)
+
+
+def as_a2a(error: RpcError) -> errors.A2AError:
+    """The protocol's own error, with ours in its data. (Codes -32001 to -32009 mean other things in A2A.)"""
+    data = {**error.data, "code": error.code}
+    if error.type == "method_not_found":
+        return errors.MethodNotFoundError(error.message, data)
+    if error.type in {"invalid_request", "parse_error"}:
+        return errors.InvalidRequestError(error.message, data)
+    if error.type in _ARGUMENT_ERRORS:
+        return errors.InvalidParamsError(error.message, data)
+    if error.type == "internal_error":
+        return errors.InternalError(error.message, data)
+    return errors.UnsupportedOperationError(error.message, data)
+
+
+# -- the episode as context and task
+
+
+def context_of(place: Place) -> str:
+    return f"episode-{place.name}"
+
+
+def task_of(place: Place) -> str:
+    return f"play-{place.name}"
+
+
+def _check_place(place: Place, message: pb.Message) -> None:
+    if message.task_id and message.task_id != task_of(place):
+        raise errors.TaskNotFoundError(f"your episode is the task {task_of(place)}")
+    if message.context_id and message.context_id != context_of(place):
+        raise errors.InvalidParamsError(
+            f"your episode is the context {context_of(place)}", {"type": "not_permitted", "path": "contextId"}
+        )
+
+
+def episode(place: Place, answer: pb.Message | None = None) -> pb.Task:
+    done = place.session.world.done
+    state = pb.TaskState.TASK_STATE_COMPLETED if done else pb.TaskState.TASK_STATE_INPUT_REQUIRED
+    task = pb.Task(id=task_of(place), context_id=context_of(place), status=pb.TaskStatus(state=state, message=answer))
+    if done:
+        task.artifacts.append(
+            pb.Artifact(
+                artifact_id="result",
+                name="result.json",
+                parts=[new_data_part({"result": place.session.call("a2a.getPortfolio")}, JSON)],
+            )
+        )
+    return task

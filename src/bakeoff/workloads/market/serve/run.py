@@ -1,0 +1,127 @@
+"""A table of seats on a port, from the first agent's call until the last tick or a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import uvicorn
+
+from bakeoff.errors import UsageError
+from bakeoff.workloads.market.serve.http import JOIN_TIMEOUT, HttpTable
+from bakeoff.workloads.market.serve.table import Table
+
+GRACE = 3.0
+"""Seconds for answers that are on their way when the server ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """How it ended. `interrupted` names the signal, if there was one."""
+
+    requests: int
+    finished: bool
+    interrupted: signal.Signals | None
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Signals are ours: results are written before the process ends."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket, so that a port that is taken is told before anything else happens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP, or asyncio would not switch Nagle's algorithm off: every answer would wait 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except (OSError, OverflowError) as error:
+        bound.close()
+        raise UsageError(f"cannot listen on {host}:{port}: {error}; choose another with --host and --port") from error
+    bound.listen(1024)
+    return bound
+
+
+def serve(
+    table: Table,
+    bound: socket.socket,
+    *,
+    join_timeout: float = JOIN_TIMEOUT,
+    linger: float = 0.0,
+    on_finished: Callable[[], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Served:
+    """Serve until every game is over (and `linger` seconds more, for agents to look at the end), or a signal comes.
+
+    `on_finished` is called when the last tick is over; `stop` ends the server from another thread.
+    """
+    return asyncio.run(_serve(table, bound, join_timeout, linger, on_finished, stop))
+
+
+async def _serve(
+    table: Table,
+    bound: socket.socket,
+    join_timeout: float,
+    linger: float,
+    on_finished: Callable[[], None] | None,
+    stop: threading.Event | None,
+) -> Served:
+    http = HttpTable(table, join_timeout=join_timeout)
+    settings = uvicorn.Config(
+        http.app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=int(GRACE),
+    )
+    server = _Server(settings)
+    ended = asyncio.Event()
+    received: list[signal.Signals] = []
+    _on_signals(lambda number: (received.append(number), ended.set()))
+    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    serving.add_done_callback(lambda _: ended.set())
+    http.start()
+    watchers = [asyncio.create_task(_end_after(http, linger, ended, on_finished))]
+    if stop is not None:
+        watchers.append(asyncio.create_task(_end_when(stop, ended)))
+    await ended.wait()
+    for watcher in watchers:
+        watcher.cancel()
+    server.should_exit = True
+    http.stop()
+    await serving
+    return Served(http.requests, table.done, received[0] if received else None)
+
+
+async def _end_after(
+    http: HttpTable, linger: float, ended: asyncio.Event, on_finished: Callable[[], None] | None
+) -> None:
+    await http.finished.wait()
+    if on_finished:
+        on_finished()
+    await asyncio.sleep(linger)
+    ended.set()
+
+
+async def _end_when(stop: threading.Event, ended: asyncio.Event) -> None:
+    while not stop.is_set():
+        await asyncio.sleep(0.05)
+    ended.set()
+
+
+def _on_signals(told: Callable[[signal.Signals], object]) -> None:
+    if threading.current_thread() is threading.main_thread():
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, told, number)

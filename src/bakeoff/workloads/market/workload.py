@@ -1,0 +1,94 @@
+"""The `market` workload: one agent in one world. The seed draws the world, so every arm meets the same ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bakeoff.spec.workload import Outcome, RunContext
+from bakeoff.workloads.market import scores
+from bakeoff.workloads.market.scenario import Scenario, world_key
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class MarketParams(Scenario):
+    """A scenario, the agent that plays it, and how."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    settings: ClassVar[frozenset[str]] = frozenset({"save_trajectories", "outputs", "response_timeout"})
+
+    agent: str = "null"
+    """One that ships with bakeoff, `module:Class`, `file.py:Class`, `process:file.py:Class`, `cmd:PROGRAM` or `llm:MODEL`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What the agent's constructor takes."""
+    benchmark: str | None = None
+    """A file of `bakeoff market generate`: the world is the one in it, and the seed drives only the agent."""
+    response_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 30.0
+    """Seconds for a turn; an agent that takes longer has done nothing more in it."""
+    save_trajectories: bool = False
+    """Keep what the agent saw and did, step by step, for training."""
+    outputs: bool = False
+    """Write actions.csv, equity.csv, prices.csv and more into the run's out/, with what was hidden in truth.json."""
+    prompt_price: NotNegative = 0.0
+    """Dollars for a million prompt tokens, for `cost_usd`."""
+    completion_price: NotNegative = 0.0
+    """Dollars for a million completion tokens."""
+
+    @model_validator(mode="after")
+    def _has_one_world(self) -> Self:
+        if self.benchmark is not None and self.scenario != Scenario():
+            raise ValueError(
+                "a benchmark file brings its own scenario: leave duration_minutes, markets, regime ... out"
+            )
+        return self
+
+    @property
+    def scenario(self) -> Scenario:
+        return Scenario.model_validate({name: getattr(self, name) for name in Scenario.model_fields})
+
+    def world(self, seed: int, base: Path) -> tuple[Scenario, bytes]:
+        """The scenario, and the key of its world."""
+        if self.benchmark is None:
+            return self.scenario, world_key(self.scenario, seed)
+        from bakeoff.workloads.market.snapshot import load
+
+        snapshot = load(base / self.benchmark)
+        return snapshot.scenario, snapshot.key
+
+
+class MarketWorkload:
+    kind: ClassVar[str] = "market"
+    revision: ClassVar[str] = "1"
+    Params: ClassVar[type[BaseModel]] = MarketParams
+
+    def run(self, params: MarketParams, ctx: RunContext) -> Outcome:
+        from bakeoff.workloads.market import outputs
+        from bakeoff.workloads.market.agents.load import load
+        from bakeoff.workloads.market.rollout import Prices, roll_out
+
+        scenario, key = params.world(ctx.seed, ctx.base)
+        rollout = roll_out(
+            scenario,
+            key,
+            load(params.agent, params.options, base=ctx.base),
+            seed=int(ctx.rng("agent", own=True).integers(2**63)),
+            response_timeout=params.response_timeout,
+            prices=Prices(params.prompt_price, params.completion_price),
+            stop=lambda: ctx.cancelled,
+        )
+        result = rollout.result
+        falls = scores.drawdowns(result.equity)
+        for tick, (equity, cash, fall) in enumerate(zip(result.equity, result.cash, falls, strict=True)):
+            ctx.log(tick, equity=equity, cash=cash, drawdown=fall)
+        if params.save_trajectories:
+            for step in rollout.steps():
+                ctx.trajectory(step)
+        if params.outputs:
+            outputs.write(rollout, ctx.directory / "out")
+        known = {name: value for name, value in rollout.metrics.items() if value is not None}
+        if rollout.player.gone and not any(turn.conduct == "acted" for turn in rollout.player.turns):
+            return Outcome(known, "failed", "; ".join(rollout.player.errors) or "the agent never acted")
+        return Outcome(known)

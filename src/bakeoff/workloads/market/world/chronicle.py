@@ -1,0 +1,129 @@
+"""The world as it will be: prices, stories and questions do not depend on what anyone does, so they can be told ahead.
+
+Told in chunks of ticks, so that a chronicle of any length needs the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.workloads.market.world import names
+from bakeoff.workloads.market.world.advance import advance_recording, begin
+from bakeoff.workloads.market.world.compiled import compiling_once
+from bakeoff.workloads.market.world.layout import (
+    ASSET,
+    ASSET_INTS,
+    BORN,
+    DUE,
+    DUE_TICK,
+    ID,
+    KEY0,
+    KEY3,
+    KIND,
+    MICRO,
+    OPEN,
+    OPENED_AT,
+    OUTCOME,
+    PAST,
+    PAST_OPENED,
+    PAST_STRIKE,
+    PRICE,
+    REGIME,
+    START,
+    STORY,
+    STRIKE,
+    THETA,
+    Floats,
+    Ints,
+    State,
+    allocate,
+)
+from bakeoff.workloads.market.world.rules import KINDS, packed_rules, ticker_price
+from bakeoff.workloads.market.world.views import Question, Story
+
+QUESTION_KINDS = ("above", "event", "rise")
+CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Some ticks of a chronicle, the first of them `first`."""
+
+    first: int
+    prices: Floats
+    """[tick, asset]: index prices."""
+    stories: tuple[Story, ...]
+    """Those that began."""
+    questions: tuple[Question, ...]
+    """Those that were resolved; in the last chapter also those that never were."""
+
+
+def newborn(scenario: Scenario, keys: list[bytes], seats: int) -> State:
+    """Worlds at tick 0, one for each key."""
+    state = allocate(len(keys), scenario.markets, scenario.perpetuals, seats, scenario.agents)
+    state.ints[:, KEY0 : KEY3 + 1] = np.frombuffer(b"".join(keys), "<u4").reshape(len(keys), 4)
+    with compiling_once():
+        begin(state.ints, state.floats, packed_rules(scenario))
+    return state
+
+
+def chronicle(scenario: Scenario, key: bytes, chunk: int = CHUNK) -> Iterator[Chapter]:
+    """All ticks of a world, from 0 to the last."""
+    state = newborn(scenario, [key], 0)
+    r = packed_rules(scenario)
+    first = [_story(a, row) for a, row in enumerate(state.assets[0])]
+    opening = state.indices[:, :, PRICE].copy()
+    yield Chapter(0, opening, tuple(first), () if scenario.ticks else _open(state))
+    stories = np.zeros((chunk * scenario.assets, 1 + ASSET_INTS), np.int64)
+    past = np.zeros((chunk * max(1, scenario.markets), PAST), np.int64)
+    for done in range(0, scenario.ticks, chunk):
+        prices = np.zeros((min(chunk, scenario.ticks - done), scenario.assets))
+        begun, ended = advance_recording(state.ints, state.floats, r, prices, stories, past)
+        questions = [_question(row) for row in past[:ended]]
+        last = done + len(prices) == scenario.ticks
+        yield Chapter(
+            done + 1,
+            prices,
+            tuple(_story(int(row[0]), row[1:]) for row in stories[:begun]),
+            (*questions, *(_open(state) if last else ())),
+        )
+
+
+def _story(a: int, row: Ints) -> Story:
+    return Story(
+        ticker=ticker_price(a)[0],
+        number=int(row[STORY]),
+        regime=KINDS[row[REGIME]],
+        start_tick=int(row[START]),
+        event_tick=int(row[DUE_TICK]),
+        theta=int(row[THETA]),
+    )
+
+
+def _question(row: Ints) -> Question:
+    return Question(
+        id=names.market_id(int(row[ID])),
+        ticker=ticker_price(int(row[ASSET]))[0],
+        kind=QUESTION_KINDS[row[KIND]],
+        strike=row[PAST_STRIKE] / MICRO,
+        created_tick=int(row[BORN]),
+        resolve_tick=int(row[DUE]),
+        opening_price=row[PAST_OPENED] / MICRO,
+        outcome=bool(row[OUTCOME]) if row[OUTCOME] >= 0 else None,
+    )
+
+
+def _open(state: State) -> tuple[Question, ...]:
+    """Questions that the world ends too soon for."""
+    found = []
+    for slot, prices in zip(state.markets[0], state.prices[0], strict=True):
+        if slot[OPEN]:
+            row = np.zeros(PAST, np.int64)
+            row[: len(slot)] = slot
+            row[PAST_STRIKE], row[PAST_OPENED] = round(prices[STRIKE] * MICRO), round(prices[OPENED_AT] * MICRO)
+            found.append(_question(row))
+    return tuple(found)

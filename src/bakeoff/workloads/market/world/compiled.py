@@ -1,0 +1,80 @@
+"""Compiling the kernels, and keeping what was compiled.
+
+Machine code is cached beside this package, or in the user's cache directory when the package is not writable, under
+a digest of all kernel sources: numba alone looks at one file's age and would miss a change in another. The first
+process on a machine compiles under a lock; others wait for it and load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., object])
+
+HERE = Path(__file__).parent
+READY = "compiled"
+
+
+@cache
+def cache_directory() -> Path | None:
+    """Where compiled kernels lie; None when nothing is writable, and every process compiles for itself."""
+    sources = hashlib.sha256()
+    for file in sorted(HERE.glob("*.py")):
+        sources.update(file.read_bytes())
+    name = f"kernels-{sources.hexdigest()[:16]}"
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bakeoff"
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    tried = [Path(given)] if given else [HERE / "__pycache__", user, Path(tempfile.gettempdir()) / f"bakeoff-{os.getuid()}"]
+    for root in tried:
+        try:
+            (root / name).mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(root / name, os.W_OK):
+            return root / name
+    return None
+
+
+def kernel(function: F) -> F:
+    """A function that other kernels call; it is compiled into them."""
+    return numba.njit(error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+def entry(function: F) -> F:
+    """A kernel that Python calls. It is compiled when first called, and the machine code outlives the process."""
+    directory = cache_directory()
+    if directory is None:
+        return kernel(function)
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(directory)
+    try:
+        return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+@contextmanager
+def compiling_once() -> Iterator[None]:
+    """Hold back other processes while this one compiles; free of cost once the kernels are cached."""
+    directory = cache_directory()
+    if directory is None or (directory / READY).exists():
+        yield
+        return
+    import fcntl
+
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / READY).exists():
+            print("compiling the market world's kernels (once per machine) ...", file=sys.stderr)
+        yield
+        (directory / READY).touch()

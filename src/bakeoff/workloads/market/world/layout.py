@@ -1,0 +1,238 @@
+"""How a world lies in memory: one row of int64 and one row of float64 per world, each in sections.
+
+A kernel gets the two rows (`i`, `f`) and the rules (`r`), three flat arrays and nothing else: passing many arrays to
+many functions would cost more than the work they do. The integer row starts with a header that says where each section
+begins. Money is in micro-dollars, shares in micro-shares, perpetual units in nano-units, so that sums are exact.
+Holders are numbered seats first, then background traders; the four house accounts follow them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bakeoff.workloads.market.world.compiled import kernel
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+MICRO = 1_000_000
+STAKE = 10_000 * MICRO
+"""What every account starts with."""
+
+SOURCES = 6
+CHATS = 3
+POSTS_KEPT = 64
+MESSAGES_KEPT = 32
+TRADES_KEPT = 64
+PAST_KEPT = 64
+HOURS = 24
+
+# The header: clock, key, how many there have been, how many there are, where sections begin, what all share.
+TICK, KEY0, KEY1, KEY2, KEY3, MARKETS_MADE, POSTS_MADE, MESSAGES_MADE, TRADES_MADE, PAST_MADE = range(10)
+MARKETS, ASSETS, PERPS, SEATS, AGENTS, HOLDERS = range(10, 16)
+AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST = range(16, 25)
+AT_MARKET_FLOATS, AT_HOURS = 25, 26
+RELIABILITY = 27  # of each source, then each chat, in thousandths
+RECORD = RELIABILITY + SOURCES + CHATS  # of each source: right claims, all claims, on stories that are over
+SAID = RECORD + 2 * SOURCES  # messages ever, by chat
+HEADER = SAID + CHATS
+
+# A holder's books. MEMBER has one entry for each chat.
+CASH, REALIZED, FEES_PAID, FUNDING_PAID, LIQUIDATIONS, REPUTATION, TRADES, VOLUME, DEPOSITS, MEMBER = range(10)
+BOOK = MEMBER + CHATS
+STRANGER, INVITED, JOINED = range(3)
+MAKER, VENUE, INSURANCE, FEES, HOUSES = range(5)
+
+# A market slot.
+OPEN, ID, ASSET, KIND, BORN, DUE, Q_YES, Q_NO, TRADED, OUTCOME, MARKET_INTS = range(11)
+STRIKE, OFFSET, B, LOG_ODDS, COST, PRICE_YES, SLOW, OPENED_AT, MARKET_FLOATS = range(9)
+ABOVE, EVENT, RISE = range(3)
+
+# What a holder has in a market. STATED is the first probability a seat stated, in micro-units, else -1.
+YES, NO, COST_YES, COST_NO, STATED, HOLDING = range(6)
+
+# An asset, its story and its perpetual. HEARD has what each source last said about the story.
+THETA, REGIME, START, DUE_TICK, STORY, LAST, LONG_UNITS, SHORT_UNITS, HEARD = range(9)
+ASSET_INTS = HEARD + SOURCES
+NO_NEWS = 2
+"""In LAST and HEARD: nothing has been said."""
+
+# TREND: how far the log-price lies from its slow average. RETURN: its last change. BEGAN: the price at the story's start.
+# WEIGHT, TIPS: log-weights of theta, from public news and from each chat's tips.
+PRICE, WEIGHT, TREND, SENTIMENT, PUSH, RETURN, BEGAN, TIPS = 0, 1, 4, 5, 6, 7, 8, 9
+ASSET_FLOATS = TIPS + 3 * CHATS
+
+# A holder's position in a perpetual.
+UNITS, MARGIN, ENTRY, POSITION = range(4)
+
+# Rings: posts and messages, trades, resolved markets (their integers, then four of their floats in micro-units).
+POST_NO, POST_TICK, POST_KIND, POST_AUTHOR, POST_ASSET, POST_CLAIM, POST_MARKET, POST_STYLE, POST_EVENT, POST = range(10)
+BY_SOURCE, BY_WIRE, BY_TRADER, BY_SEAT = range(4)
+TRADE_TICK, TRADE_HOLDER, TRADE_KIND, TRADE_TARGET, TRADE_SIDE, TRADE_AMOUNT, TRADE_SHARES, TRADE = range(8)
+BUY, SELL, OPEN_PERP, CLOSE_PERP, LIQUIDATION = range(5)
+PAST_STRIKE, PAST_OPENED, PAST_PRICE, PAST_B, PAST = range(MARKET_INTS, MARKET_INTS + 5)
+
+# What order kernels return in place of a result.
+UNKNOWN, POOR, TOO_SMALL, TOO_LARGE, TOO_FEW, NO_POSITION, BAD_LEVERAGE = -1, -2, -3, -4, -5, -6, -7
+
+
+@kernel
+def book_of(i: Ints, h: int) -> int:
+    return i[AT_BOOKS] + h * BOOK
+
+
+@kernel
+def house_of(i: Ints, account: int) -> int:
+    return i[AT_BOOKS] + (i[HOLDERS] + account) * BOOK
+
+
+@kernel
+def market_of(i: Ints, m: int) -> int:
+    return i[AT_MARKETS] + m * MARKET_INTS
+
+
+@kernel
+def prices_of(i: Ints, m: int) -> int:
+    """Where market `m` begins in the row of floats."""
+    return i[AT_MARKET_FLOATS] + m * MARKET_FLOATS
+
+
+@kernel
+def asset_of(i: Ints, a: int) -> int:
+    return i[AT_ASSETS] + a * ASSET_INTS
+
+
+@kernel
+def holding_of(i: Ints, m: int, h: int) -> int:
+    return i[AT_SHARES] + (m * i[HOLDERS] + h) * HOLDING
+
+
+@kernel
+def position_of(i: Ints, a: int, h: int) -> int:
+    return i[AT_POSITIONS] + (a * i[HOLDERS] + h) * POSITION
+
+
+@dataclass(frozen=True)
+class State:
+    """The rows of n worlds of one shape, and every section of them as an array with names for its last axis.
+
+    The sections are views: writing to one writes to the world.
+    """
+
+    ints: Ints
+    floats: Floats
+
+    def _ints(self, at: int, *shape: int) -> Ints:
+        begin = int(self.ints[0, at]) if at < HEADER else at
+        return self.ints[:, begin : begin + int(np.prod(shape))].reshape(len(self.ints), *shape)
+
+    def _floats(self, begin: int, *shape: int) -> Floats:
+        return self.floats[:, begin : begin + int(np.prod(shape))].reshape(len(self.floats), *shape)
+
+    def _many(self, of: int) -> int:
+        return int(self.ints[0, of])
+
+    @cached_property
+    def header(self) -> Ints:
+        return self.ints[:, :HEADER]
+
+    @cached_property
+    def books(self) -> Ints:
+        """[n, holders and houses, BOOK]"""
+        return self._ints(AT_BOOKS, self._many(HOLDERS) + HOUSES, BOOK)
+
+    @cached_property
+    def markets(self) -> Ints:
+        """[n, market, MARKET_INTS]"""
+        return self._ints(AT_MARKETS, self._many(MARKETS), MARKET_INTS)
+
+    @cached_property
+    def prices(self) -> Floats:
+        """[n, market, MARKET_FLOATS]"""
+        return self._floats(self._many(AT_MARKET_FLOATS), self._many(MARKETS), MARKET_FLOATS)
+
+    @cached_property
+    def assets(self) -> Ints:
+        """[n, asset, ASSET_INTS]"""
+        return self._ints(AT_ASSETS, self._many(ASSETS), ASSET_INTS)
+
+    @cached_property
+    def indices(self) -> Floats:
+        """[n, asset, ASSET_FLOATS]"""
+        return self._floats(0, self._many(ASSETS), ASSET_FLOATS)
+
+    @cached_property
+    def hours(self) -> Floats:
+        """[n, asset, HOURS, 2]: index price and volume by hour."""
+        return self._floats(self._many(AT_HOURS), self._many(ASSETS), HOURS, 2)
+
+    @cached_property
+    def shares(self) -> Ints:
+        """[n, market, holder, HOLDING]"""
+        return self._ints(AT_SHARES, self._many(MARKETS), self._many(HOLDERS), HOLDING)
+
+    @cached_property
+    def positions(self) -> Ints:
+        """[n, asset, holder, POSITION]"""
+        return self._ints(AT_POSITIONS, self._many(ASSETS), self._many(HOLDERS), POSITION)
+
+    @cached_property
+    def posts(self) -> Ints:
+        """[n, POSTS_KEPT, POST]"""
+        return self._ints(AT_POSTS, POSTS_KEPT, POST)
+
+    @cached_property
+    def messages(self) -> Ints:
+        """[n, CHATS, MESSAGES_KEPT, POST]"""
+        return self._ints(AT_MESSAGES, CHATS, MESSAGES_KEPT, POST)
+
+    @cached_property
+    def trades(self) -> Ints:
+        """[n, TRADES_KEPT, TRADE]"""
+        return self._ints(AT_TRADES, TRADES_KEPT, TRADE)
+
+    @cached_property
+    def past(self) -> Ints:
+        """[n, PAST_KEPT, PAST]: markets that have resolved."""
+        return self._ints(AT_PAST, PAST_KEPT, PAST)
+
+    def world(self, index: int) -> State:
+        """One world as a batch of one, over the same memory."""
+        return State(self.ints[index : index + 1], self.floats[index : index + 1])
+
+    def copy(self) -> State:
+        return State(self.ints.copy(), self.floats.copy())
+
+    def overwrite(self, saved: State) -> None:
+        self.ints[...] = saved.ints
+        self.floats[...] = saved.floats
+
+
+def allocate(worlds: int, markets: int, perps: int, seats: int, agents: int) -> State:
+    """Worlds that hold nothing yet but know their own shape."""
+    assets, holders = max(1, perps), seats + agents
+    sizes = {
+        AT_BOOKS: (holders + HOUSES) * BOOK,
+        AT_ASSETS: assets * ASSET_INTS,
+        AT_MARKETS: markets * MARKET_INTS,
+        AT_POSITIONS: assets * holders * POSITION,
+        AT_SHARES: markets * holders * HOLDING,
+        AT_TRADES: TRADES_KEPT * TRADE,
+        AT_POSTS: POSTS_KEPT * POST,
+        AT_MESSAGES: CHATS * MESSAGES_KEPT * POST,
+        AT_PAST: PAST_KEPT * PAST,
+    }
+    header = {MARKETS: markets, ASSETS: assets, PERPS: perps, SEATS: seats, AGENTS: agents, HOLDERS: holders}
+    header[AT_MARKET_FLOATS] = assets * ASSET_FLOATS
+    header[AT_HOURS] = header[AT_MARKET_FLOATS] + markets * MARKET_FLOATS
+    width = HEADER
+    for section, size in sizes.items():
+        header[section] = width
+        width += size
+    ints = np.zeros((worlds, width), np.int64)
+    ints[:, list(header)] = list(header.values())
+    return State(ints, np.zeros((worlds, header[AT_HOURS] + assets * HOURS * 2)))

@@ -1,0 +1,137 @@
+"""Prediction markets: a logarithmic market scoring rule with liquidity b, C = b log(e^(yes/b) + e^(no/b)).
+
+A slot keeps the log-odds of YES and C/b up to a constant, log(1 + e^log_odds), so that a trade takes few transcendental
+functions. What a trader pays is rounded up and what he gets is rounded down, to a micro-unit; SLACK is far above the
+error of the floating-point part and far below one unit, so no sequence of trades gains from rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+from bakeoff.workloads.market.world.compiled import kernel
+from bakeoff.workloads.market.world.layout import (
+    CASH,
+    COST,
+    COST_YES,
+    FEES,
+    FEES_PAID,
+    LOG_ODDS,
+    MAKER,
+    NO,
+    OFFSET,
+    POOR,
+    PRICE_YES,
+    Q_NO,
+    Q_YES,
+    REALIZED,
+    TOO_FEW,
+    TOO_SMALL,
+    TRADED,
+    TRADES,
+    VOLUME,
+    YES,
+    B,
+    Floats,
+    Ints,
+    book_of,
+    holding_of,
+    house_of,
+    market_of,
+    prices_of,
+)
+
+SLACK = 0.01
+
+
+@kernel
+def reprice(i: Ints, f: Floats, m: int) -> None:
+    """Refresh what is cached after the outstanding shares have changed."""
+    slot, at = market_of(i, m), prices_of(i, m)
+    odds = f[at + OFFSET] + (i[slot + Q_YES] - i[slot + Q_NO]) * 1e-6 / f[at + B]
+    e = math.exp(-abs(odds))
+    f[at + LOG_ODDS] = odds
+    f[at + COST] = max(odds, 0.0) + math.log1p(e)
+    f[at + PRICE_YES] = (1.0 if odds >= 0.0 else e) / (1.0 + e)
+
+
+@kernel
+def buy(i: Ints, f: Floats, m: int, h: int, side: int, amount: int, fee_rate: float) -> int:
+    """Spend `amount`, the fee included, on shares of `side`. Returns the shares, or a negative code."""
+    slot, at, book, held = market_of(i, m), prices_of(i, m), book_of(i, h), holding_of(i, m, h)
+    if amount > i[book + CASH]:
+        return POOR
+    fee = math.ceil(amount * fee_rate)
+    odds, cost = f[at + LOG_ODDS], f[at + COST]
+    if side != YES:
+        cost -= odds
+        odds = -odds
+    after = cost + (amount - fee) * 1e-6 / f[at + B]
+    got = math.floor((after + math.log(-math.expm1(-after)) - odds) * f[at + B] * 1e6 - SLACK)
+    if got <= 0:
+        return TOO_SMALL
+    i[book + CASH] -= amount
+    i[house_of(i, MAKER) + CASH] += amount - fee
+    i[house_of(i, FEES) + CASH] += fee
+    i[held + side] += got
+    i[held + COST_YES + side] += amount
+    i[slot + Q_YES + side] += got
+    i[slot + TRADED] += amount
+    i[book + FEES_PAID] += fee
+    i[book + TRADES] += 1
+    i[book + VOLUME] += amount
+    reprice(i, f, m)
+    return got
+
+
+@kernel
+def sell(i: Ints, f: Floats, m: int, h: int, side: int, count: int, fee_rate: float) -> int:
+    """Sell `count` shares of `side`. Returns what they brought after the fee, or a negative code."""
+    slot, book, held = market_of(i, m), book_of(i, h), holding_of(i, m, h)
+    had = i[held + side]
+    if count > had:
+        return TOO_FEW
+    gross = proceeds(i, f, m, side, count)
+    fee = math.ceil(gross * fee_rate)
+    if gross - fee <= 0:
+        return TOO_SMALL
+    spent = i[held + COST_YES + side]
+    part = spent if count == had else math.floor(spent * (count / had))
+    i[book + CASH] += gross - fee
+    i[house_of(i, MAKER) + CASH] -= gross
+    i[house_of(i, FEES) + CASH] += fee
+    i[held + side] -= count
+    i[held + COST_YES + side] -= part
+    i[slot + Q_YES + side] -= count
+    i[slot + TRADED] += gross
+    i[book + REALIZED] += gross - fee - part
+    i[book + FEES_PAID] += fee
+    i[book + TRADES] += 1
+    i[book + VOLUME] += gross
+    reprice(i, f, m)
+    return gross - fee
+
+
+@kernel
+def proceeds(i: Ints, f: Floats, m: int, side: int, count: int) -> int:
+    """What `count` shares of one side would bring, before the fee."""
+    at = prices_of(i, m)
+    odds = f[at + LOG_ODDS] if side == YES else -f[at + LOG_ODDS]
+    cost = f[at + COST] if side == YES else f[at + COST] + odds
+    left = odds - count * 1e-6 / f[at + B]
+    drop = cost - max(left, 0.0) - math.log1p(math.exp(-abs(left)))
+    return math.floor(drop * f[at + B] * 1e6 - SLACK)
+
+
+@kernel
+def worth(i: Ints, f: Floats, m: int, h: int, fee_rate: float) -> int:
+    """What holder `h` would get for selling everything in market `m` now, after the fee."""
+    held = holding_of(i, m, h)
+    yes, no = i[held + YES], i[held + NO]
+    if yes == 0 and no == 0:
+        return 0
+    at = prices_of(i, m)
+    left = f[at + LOG_ODDS] - (yes - no) * 1e-6 / f[at + B]
+    drop = f[at + COST] - max(left, 0.0) - math.log1p(math.exp(-abs(left)))
+    gross = math.floor(drop * f[at + B] * 1e6 + no - SLACK)
+    return max(0, gross - math.ceil(gross * fee_rate))

@@ -1,0 +1,116 @@
+"""Orders: what a holder may do to a market or a perpetual, printed on the tape."""
+
+from __future__ import annotations
+
+import math
+
+from bakeoff.workloads.market.world import lmsr, perps
+from bakeoff.workloads.market.world.compiled import kernel
+from bakeoff.workloads.market.world.feed import print_trade
+from bakeoff.workloads.market.world.layout import (
+    ASSET_FLOATS,
+    AT_HOURS,
+    BUY,
+    CASH,
+    CLOSE_PERP,
+    HOURS,
+    ID,
+    LIQUIDATION,
+    MARKETS,
+    MICRO,
+    NO_POSITION,
+    OPEN,
+    OPEN_PERP,
+    PERPS,
+    PRICE,
+    SELL,
+    TICK,
+    TOO_SMALL,
+    UNITS,
+    UNKNOWN,
+    Floats,
+    Ints,
+    book_of,
+    market_of,
+    position_of,
+)
+from bakeoff.workloads.market.world.rules import FEE, HOUR
+
+LEAST_BET = MICRO
+LEAST_PERP = 10 * MICRO
+
+_buy, _sell, _market_worth = lmsr.buy, lmsr.sell, lmsr.worth
+_increase, _reduce, _perp_worth = perps.increase, perps.reduce, perps.worth
+
+
+@kernel
+def buy_shares(i: Ints, f: Floats, r: Floats, h: int, m: int, side: int, amount: int) -> int:
+    """Micro-shares bought for `amount` micro-dollars, or a negative code."""
+    slot = market_of(i, m)
+    if i[slot + OPEN] == 0:
+        return UNKNOWN
+    if amount < LEAST_BET:
+        return TOO_SMALL
+    got = _buy(i, f, m, h, side, amount, r[FEE])
+    if got > 0:
+        print_trade(i, h, BUY, i[slot + ID], side, amount, got)
+    return got
+
+
+@kernel
+def sell_shares(i: Ints, f: Floats, r: Floats, h: int, m: int, side: int, count: int) -> int:
+    """Micro-dollars that `count` micro-shares brought, or a negative code."""
+    slot = market_of(i, m)
+    if i[slot + OPEN] == 0:
+        return UNKNOWN
+    if count <= 0:
+        return TOO_SMALL
+    got = _sell(i, f, m, h, side, count, r[FEE])
+    if got > 0:
+        print_trade(i, h, SELL, i[slot + ID], side, got, count)
+    return got
+
+
+@kernel
+def open_perp(i: Ints, f: Floats, r: Floats, h: int, a: int, sign: int, size: int, leverage: float) -> int:
+    """Units added to a position on the side `sign` for `size` micro-dollars of notional, or a negative code."""
+    if size < LEAST_PERP:
+        return TOO_SMALL
+    got = _increase(i, f, r, a, h, sign, size, leverage)
+    if got > 0:
+        count_volume(i, f, r, a, size)
+        print_trade(i, h, OPEN_PERP, a, 0 if sign > 0 else 1, size, got)
+    return got
+
+
+@kernel
+def close_perp(i: Ints, f: Floats, r: Floats, h: int, a: int, units: int, forced: bool) -> int:
+    """Units closed of a position, or a negative code."""
+    held = i[position_of(i, a, h) + UNITS]
+    if held == 0:
+        return NO_POSITION
+    if units <= 0:
+        return TOO_SMALL
+    got = _reduce(i, f, r, a, h, units, forced)
+    size = math.floor(got * 1e-3 * f[a * ASSET_FLOATS + PRICE])
+    count_volume(i, f, r, a, size)
+    print_trade(i, h, LIQUIDATION if forced else CLOSE_PERP, a, 0 if held > 0 else 1, size, got)
+    return got
+
+
+@kernel
+def count_volume(i: Ints, f: Floats, r: Floats, a: int, size: int) -> None:
+    hour = (i[TICK] // int(r[HOUR])) % HOURS
+    f[i[AT_HOURS] + (a * HOURS + hour) * 2 + 1] += size * 1e-6
+
+
+@kernel
+def equity_of(i: Ints, f: Floats, r: Floats, h: int) -> int:
+    """Cash and what selling everything now would bring, in micro-dollars."""
+    total = i[book_of(i, h) + CASH]
+    for m in range(i[MARKETS]):
+        if i[market_of(i, m) + OPEN]:
+            total += _market_worth(i, f, m, h, r[FEE])
+    for a in range(i[PERPS]):
+        total += _perp_worth(i, f, r, a, h)
+    return total

@@ -1,0 +1,235 @@
+"""Perpetual futures: an index nobody can move, and a mark price that trades push away from it.
+
+`push` is net taker notional over depth; mark = index * (1 + g(push)) with g(u) = linear * u + root * sign(u) * sqrt|u|.
+An order pays the integral of that curve, so splitting it changes nothing; each tick the push relaxes. A position has its
+own margin and never loses more: what is missing comes from the insurance fund, then from the venue.
+"""
+
+from __future__ import annotations
+
+import math
+
+from bakeoff.workloads.market.world.compiled import kernel
+from bakeoff.workloads.market.world.layout import (
+    ASSET_FLOATS,
+    BAD_LEVERAGE,
+    CASH,
+    DUE_TICK,
+    ENTRY,
+    FEES,
+    FEES_PAID,
+    FUNDING_PAID,
+    HOLDERS,
+    INSURANCE,
+    LIQUIDATIONS,
+    LONG_UNITS,
+    MARGIN,
+    POOR,
+    PRICE,
+    PUSH,
+    REALIZED,
+    REGIME,
+    SHORT_UNITS,
+    TICK,
+    TOO_LARGE,
+    TOO_SMALL,
+    TRADES,
+    UNITS,
+    VENUE,
+    VOLUME,
+    Floats,
+    Ints,
+    asset_of,
+    book_of,
+    house_of,
+    position_of,
+)
+from bakeoff.workloads.market.world.lmsr import SLACK
+from bakeoff.workloads.market.world.rules import (
+    DEPTH,
+    FUNDING_CAP,
+    FUNDING_SHARE,
+    GAP,
+    LINEAR,
+    LIQUIDITY,
+    MAINTENANCE,
+    PENALTY,
+    PERP_FEE,
+    ROOT,
+    regime_row,
+)
+
+
+@kernel
+def premium(push: float, r: Floats) -> float:
+    return r[LINEAR] * push + math.copysign(r[ROOT] * math.sqrt(abs(push)), push)
+
+
+@kernel
+def mark_price(f: Floats, r: Floats, a: int) -> float:
+    return f[a * ASSET_FLOATS + PRICE] * (1.0 + premium(f[a * ASSET_FLOATS + PUSH], r))
+
+
+@kernel
+def depth_of(i: Ints, r: Floats, a: int) -> float:
+    return r[DEPTH] * r[regime_row(i[asset_of(i, a) + REGIME]) + LIQUIDITY]
+
+
+@kernel
+def requirement(i: Ints, r: Floats, a: int) -> float:
+    """Least margin for each dollar of position. On the eve of an announcement it covers the largest jump."""
+    asset = asset_of(i, a)
+    if i[TICK] + 1 == i[asset + DUE_TICK]:
+        return max(r[MAINTENANCE], r[regime_row(i[asset + REGIME]) + GAP])
+    return r[MAINTENANCE]
+
+
+@kernel
+def _area(push: float, r: Floats) -> float:
+    """Integral of the premium from 0."""
+    size = abs(push)
+    return size * (0.5 * r[LINEAR] * size + r[ROOT] * (2.0 / 3.0) * math.sqrt(size))
+
+
+@kernel
+def traded_value(notional: float, push: float, depth: float, r: Floats) -> float:
+    """Dollars paid (received when negative) for a signed notional at index prices."""
+    return notional + depth * (_area(push + notional / depth, r) - _area(push, r))
+
+
+@kernel
+def closing_value(i: Ints, f: Floats, r: Floats, a: int, units: int) -> int:
+    """Micro-dollars that closing `units` (signed) would bring, rounded down; negative for a short."""
+    at = a * ASSET_FLOATS
+    paid = traded_value(-units * 1e-9 * f[at + PRICE], f[at + PUSH], depth_of(i, r, a), r)
+    return math.floor(-paid * 1e6 - SLACK)
+
+
+@kernel
+def worth(i: Ints, f: Floats, r: Floats, a: int, h: int) -> int:
+    """What closing the whole position now would bring, after the fee and never below 0."""
+    at = position_of(i, a, h)
+    units = i[at + UNITS]
+    if units == 0:
+        return 0
+    fee = math.ceil(abs(units) * 1e-3 * f[a * ASSET_FLOATS + PRICE] * r[PERP_FEE])
+    return max(0, i[at + MARGIN] + closing_value(i, f, r, a, units) - i[at + ENTRY] - fee)
+
+
+@kernel
+def increase(i: Ints, f: Floats, r: Floats, a: int, h: int, sign: int, size: int, leverage: float) -> int:
+    """Open or add to a position on the side `sign`. Returns the units, or a negative code."""
+    at, book, asset = position_of(i, a, h), book_of(i, h), asset_of(i, a)
+    price, push, depth = f[a * ASSET_FLOATS + PRICE], f[a * ASSET_FLOATS + PUSH], depth_of(i, r, a)
+    units = math.floor(size * 1e3 / price)
+    if units <= 0:
+        return TOO_SMALL
+    margin, fee = math.ceil(size / leverage), math.ceil(size * r[PERP_FEE])
+    if margin + fee > i[book + CASH]:
+        return POOR
+    notional = sign * units * 1e-9 * price
+    total = abs(i[at + UNITS]) * 1e-9 * price + abs(notional)
+    if total > depth:
+        return TOO_LARGE
+    entry = math.ceil(traded_value(notional, push, depth, r) * 1e6 + SLACK)
+    push += notional / depth
+    gain = (i[at + UNITS] + sign * units) * 1e-3 * price * (1.0 + premium(push, r)) - (i[at + ENTRY] + entry)
+    if i[at + MARGIN] + margin + min(gain, 0.0) < requirement(i, r, a) * total * 1e6:
+        return BAD_LEVERAGE
+    i[book + CASH] -= margin + fee
+    i[house_of(i, FEES) + CASH] += fee
+    i[at + UNITS] += sign * units
+    i[at + MARGIN] += margin
+    i[at + ENTRY] += entry
+    f[a * ASSET_FLOATS + PUSH] = push
+    i[asset + (LONG_UNITS if sign > 0 else SHORT_UNITS)] += units
+    i[book + FEES_PAID] += fee
+    i[book + TRADES] += 1
+    i[book + VOLUME] += size
+    return units
+
+
+@kernel
+def _rest_stands(i: Ints, f: Floats, r: Floats, a: int, h: int, units: int) -> bool:
+    """True when the rest of the position, after `units` of it are closed, can be closed from its own margin."""
+    at = position_of(i, a, h)
+    held, margin, entry = i[at + UNITS], i[at + MARGIN], i[at + ENTRY]
+    share, out = units / abs(held), units if held > 0 else -units
+    first = closing_value(i, f, r, a, out) - math.ceil(entry * share)
+    both = closing_value(i, f, r, a, held) - entry
+    freed = math.floor(margin * share)
+    rest = abs(held - out) * 1e-3 * f[a * ASSET_FLOATS + PRICE]
+    return margin - freed + min(0, freed + first) + both - first >= requirement(i, r, a) * rest
+
+
+@kernel
+def reduce(i: Ints, f: Floats, r: Floats, a: int, h: int, units: int, forced: bool) -> int:
+    """Close `units` (positive) of a position, or all when the rest could not stand alone. Returns the units closed."""
+    at, book = position_of(i, a, h), book_of(i, h)
+    held, entry, margin = i[at + UNITS], i[at + ENTRY], i[at + MARGIN]
+    whole = units >= abs(held) or not _rest_stands(i, f, r, a, h, units)
+    if whole:
+        units = abs(held)
+    else:
+        share = units / abs(held)
+        entry, margin = math.ceil(entry * share), math.floor(margin * share)
+    notional = units * 1e-9 * f[a * ASSET_FLOATS + PRICE]
+    gain = closing_value(i, f, r, a, units if held > 0 else -units) - entry
+    f[a * ASSET_FLOATS + PUSH] -= math.copysign(notional / depth_of(i, r, a), held)
+    i[at + UNITS] -= units if held > 0 else -units
+    i[at + MARGIN] -= margin
+    i[at + ENTRY] -= entry
+    i[asset_of(i, a) + (LONG_UNITS if held > 0 else SHORT_UNITS)] -= units
+    payout = margin + gain
+    if payout < 0 and not whole:
+        i[at + MARGIN] += payout
+        payout = 0
+    missing = cover(i, -payout) if payout < 0 else 0
+    payout = max(payout, 0)
+    i[house_of(i, VENUE) + CASH] -= gain + missing
+    if forced:
+        penalty = min(payout, math.ceil(notional * 1e6 * r[PENALTY]))
+        i[house_of(i, INSURANCE) + CASH] += penalty
+        payout -= penalty
+        gain -= penalty
+        i[book + LIQUIDATIONS] += 1
+    fee = min(math.ceil(notional * 1e6 * r[PERP_FEE]), payout + i[book + CASH])
+    i[book + CASH] += payout - fee
+    i[house_of(i, FEES) + CASH] += fee
+    i[book + REALIZED] += max(gain, -margin) if whole else gain
+    i[book + FEES_PAID] += fee
+    i[book + TRADES] += 1
+    i[book + VOLUME] += math.floor(notional * 1e6)
+    return units
+
+
+@kernel
+def cover(i: Ints, missing: int) -> int:
+    """The insurance fund pays what a position lost beyond its margin. Returns what it could not pay."""
+    fund = house_of(i, INSURANCE) + CASH
+    paid = min(missing, i[fund])
+    i[fund] -= paid
+    return missing - paid
+
+
+@kernel
+def funding_rate(f: Floats, r: Floats, a: int) -> float:
+    rate = r[FUNDING_SHARE] * premium(f[a * ASSET_FLOATS + PUSH], r)
+    return max(-r[FUNDING_CAP], min(r[FUNDING_CAP], rate))
+
+
+@kernel
+def pay_funding(i: Ints, f: Floats, r: Floats, a: int) -> None:
+    """The side that pushed the mark away from the index pays the other; the venue takes the imbalance."""
+    rate, mark, venue = funding_rate(f, r, a), mark_price(f, r, a), house_of(i, VENUE)
+    for h in range(i[HOLDERS]):
+        at, book = position_of(i, a, h), book_of(i, h)
+        if i[at + UNITS] == 0:
+            continue
+        due = math.ceil(i[at + UNITS] * 1e-3 * mark * rate)
+        from_cash = min(due, i[book + CASH])
+        from_margin = min(due - from_cash, i[at + MARGIN])
+        i[book + CASH] -= from_cash
+        i[at + MARGIN] -= from_margin
+        i[venue + CASH] += from_cash + from_margin
+        i[book + FUNDING_PAID] += from_cash + from_margin

@@ -1,0 +1,184 @@
+"""Questions: every market slot asks one about a running story, and the next one after it has resolved.
+
+A market opens at the chance that public information gives it, so its price is calibrated and never points the wrong way.
+"""
+
+from __future__ import annotations
+
+import math
+
+from bakeoff.workloads.market.world.belief import chance, public_belief
+from bakeoff.workloads.market.world.compiled import kernel
+from bakeoff.workloads.market.world.layout import (
+    ABOVE,
+    ASSET,
+    ASSET_FLOATS,
+    ASSETS,
+    AT_PAST,
+    BORN,
+    CASH,
+    COST_NO,
+    COST_YES,
+    DUE,
+    DUE_TICK,
+    EVENT,
+    HOLDERS,
+    ID,
+    KIND,
+    LAST,
+    MAKER,
+    MARKET_INTS,
+    MARKETS_MADE,
+    MICRO,
+    NO,
+    OFFSET,
+    OPEN,
+    OPENED_AT,
+    OUTCOME,
+    PAST,
+    PAST_B,
+    PAST_KEPT,
+    PAST_MADE,
+    PAST_OPENED,
+    PAST_PRICE,
+    PAST_STRIKE,
+    PRICE,
+    PRICE_YES,
+    Q_NO,
+    Q_YES,
+    REALIZED,
+    REGIME,
+    REPUTATION,
+    RISE,
+    SEATS,
+    SLOW,
+    START,
+    STATED,
+    STRIKE,
+    TICK,
+    TRADED,
+    YES,
+    B,
+    Floats,
+    Ints,
+    asset_of,
+    book_of,
+    holding_of,
+    house_of,
+    market_of,
+    prices_of,
+)
+from bakeoff.workloads.market.world.lmsr import reprice
+from bakeoff.workloads.market.world.rules import LIQUIDITY, LIQUIDITY_B, VARIANCE, regime_row, story_row
+from bakeoff.workloads.market.world.streams import QUESTION, below, draw, uniform
+
+LEAD = 3
+"""A question stays open for at least this many ticks."""
+
+WIDEST = 1.05
+"""Strikes lie within this many standard deviations, so chances spread over about 0.15 to 0.85."""
+
+SMALLEST_CHANCE = 0.02
+REPUTATION_SCALE = 24.0
+
+
+@kernel
+def open_market(i: Ints, f: Floats, r: Floats, m: int) -> None:
+    """Ask a new question in slot `m`, unless the story that was drawn for it ends too soon; then the next tick tries."""
+    about, what, when, where = draw(i, i[TICK], QUESTION, m)
+    a = below(about, i[ASSETS])
+    left = i[asset_of(i, a) + DUE_TICK] - i[TICK]
+    if left < LEAD:
+        return
+    slot, at, kind = market_of(i, m), prices_of(i, m), below(what, 3)
+    due = i[TICK] + (left if kind == EVENT else LEAD + below(when, left - LEAD + 1))
+    i[slot + OPEN] = 1
+    i[slot + ID] = i[MARKETS_MADE]
+    i[MARKETS_MADE] += 1
+    i[slot + ASSET] = a
+    i[slot + KIND] = kind
+    i[slot + BORN] = i[TICK]
+    i[slot + DUE] = due
+    i[slot + Q_YES] = 0
+    i[slot + Q_NO] = 0
+    i[slot + TRADED] = 0
+    i[slot + OUTCOME] = -1
+    f[at + STRIKE] = 0.0
+    if kind == RISE:
+        f[at + STRIKE] = f[a * ASSET_FLOATS + PRICE]
+    elif kind == ABOVE:
+        f[at + STRIKE] = strike_price(i, f, r, a, due, (2.0 * uniform(where) - 1.0) * WIDEST)
+    p = chance(i, f, r, m, public_belief(f, a))
+    p = max(SMALLEST_CHANCE, min(1.0 - SMALLEST_CHANCE, p))
+    f[at + B] = r[LIQUIDITY_B] * r[regime_row(i[asset_of(i, a) + REGIME]) + LIQUIDITY]
+    f[at + OFFSET] = math.log(p / (1.0 - p))
+    f[at + SLOW] = p
+    f[at + OPENED_AT] = p
+    reprice(i, f, m)
+    for seat in range(i[SEATS]):
+        i[holding_of(i, m, seat) + STATED] = -1
+
+
+@kernel
+def strike_price(i: Ints, f: Floats, r: Floats, a: int, due: int, deviations: float) -> float:
+    """A strike that many standard deviations from the index, in four significant digits."""
+    asset = asset_of(i, a)
+    kind, start = i[asset + REGIME], i[asset + START]
+    length = i[asset + DUE_TICK] - start
+    now, then = story_row(kind, length, i[TICK] - start), story_row(kind, length, due - start)
+    return four_digits(f[a * ASSET_FLOATS + PRICE] * math.exp(deviations * math.sqrt(r[then + VARIANCE] - r[now + VARIANCE])))
+
+
+@kernel
+def four_digits(price: float) -> float:
+    digits = 3 - math.floor(math.log10(price))
+    if digits >= 0:
+        return math.floor(price * 10.0**digits + 0.5) / 10.0**digits
+    return math.floor(price / 10.0**-digits + 0.5) * 10.0**-digits
+
+
+@kernel
+def resolve(i: Ints, f: Floats, m: int) -> None:
+    """Settle market `m`: winning shares pay 1, stated probabilities are scored, and the slot is free.
+
+    It comes after the index has moved. A story that ended with this tick was announced, and the next has begun.
+    """
+    slot, maker = market_of(i, m), house_of(i, MAKER)
+    a = i[slot + ASSET]
+    if i[slot + KIND] == EVENT:
+        won = i[asset_of(i, a) + LAST] == 1
+    else:
+        won = f[a * ASSET_FLOATS + PRICE] > f[prices_of(i, m) + STRIKE]
+    i[slot + OUTCOME] = 1 if won else 0
+    i[slot + OPEN] = 0
+    for h in range(i[HOLDERS]):
+        held, book = holding_of(i, m, h), book_of(i, h)
+        paid = i[held + (YES if won else NO)]
+        i[book + CASH] += paid
+        i[maker + CASH] -= paid
+        i[book + REALIZED] += paid - i[held + COST_YES] - i[held + COST_NO]
+        if h < i[SEATS] and i[held + STATED] >= 0:
+            score(i, h, i[held + STATED] * 1e-6 - (1.0 if won else 0.0))
+        for field in range(4):
+            i[held + field] = 0
+    remember(i, f, m)
+
+
+@kernel
+def score(i: Ints, seat: int, miss: float) -> None:
+    """The Brier score of a stated probability moves reputation; a half moves nothing, and honesty is the best policy."""
+    at = book_of(i, seat) + REPUTATION
+    i[at] = max(0, min(100 * MICRO, i[at] + math.floor(REPUTATION_SCALE * (0.25 - miss * miss) * MICRO)))
+
+
+@kernel
+def remember(i: Ints, f: Floats, m: int) -> None:
+    """Keep what a resolved market was."""
+    past, slot, at = i[AT_PAST] + (i[PAST_MADE] % PAST_KEPT) * PAST, market_of(i, m), prices_of(i, m)
+    for field in range(MARKET_INTS):
+        i[past + field] = i[slot + field]
+    i[past + PAST_STRIKE] = math.floor(f[at + STRIKE] * MICRO + 0.5)
+    i[past + PAST_OPENED] = math.floor(f[at + OPENED_AT] * MICRO + 0.5)
+    i[past + PAST_PRICE] = math.floor(f[at + PRICE_YES] * MICRO + 0.5)
+    i[past + PAST_B] = math.floor(f[at + B] * MICRO + 0.5)
+    i[PAST_MADE] += 1

@@ -1,0 +1,254 @@
+"""The laws of a scenario as numbers: regimes, tiers, trader population and the tables of how a story moves an index.
+
+All of it is public. What happens in a story with hidden direction theta: after k of its n ticks the index has moved by
+`exp(drift[theta] * exposure[k] + noise) / Z[k]`, with the jump added at k = n, and Z chosen so that the mean over the
+prior of theta is exactly 1 at every k. So nobody earns by being long.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from bakeoff.workloads.market.scenario import REGIMES, Scenario
+from bakeoff.workloads.market.world.compiled import kernel
+from bakeoff.workloads.market.world.layout import CHATS, Floats
+
+SHORTEST, LONGEST = 8, 24
+"""Story lengths in ticks, drawn evenly."""
+
+GRID = 5
+"""How many reliabilities a tier draws from."""
+
+MOST_ASSETS = 32
+CHAT_GATES = (45.0, 50.0, 55.0)
+
+KINDS = tuple(name for name in REGIMES if name != "mixed")
+
+# The rules as kernels read them: single numbers first, in the order of `Rules`, then tables.
+CLAIM_RATE, TIP_RATE, FEE, PERP_FEE, LIQUIDITY_B, DEPTH, LINEAR, ROOT, RELAX, MAX_LEVERAGE = range(10)
+MAINTENANCE, PENALTY, FUNDING_SHARE, FUNDING_CAP, FUNDING_EVERY, HOUR, KINDS_DRAWN = range(10, 17)
+CHAT_GATE = 17  # the reputation that an invitation to each chat needs
+SOURCE_GRID = CHAT_GATE + CHATS
+CHAT_GRID = SOURCE_GRID + GRID
+DRAWN = CHAT_GRID + GRID  # which regimes stories are drawn from
+FIRST_PRICES = DRAWN + len(KINDS)
+REGIME_TABLE = FIRST_PRICES + MOST_ASSETS
+
+# A row of the regime table: three numbers for theta = -1, 0, +1 each, then single ones.
+PRIOR, DRIFT, JUMP, LIQUIDITY, GAP, PUMP, REGIME_ROW = 0, 3, 6, 9, 10, 11, 12
+
+# The story table is indexed by regime, length and tick of the story.
+STORY_TABLE = REGIME_TABLE + len(KINDS) * REGIME_ROW
+EXPOSURE, VARIANCE, LOG_Z, SIGMA, STORY_ROW = range(5)
+STORY_TICKS = LONGEST + 1
+TRADER_TABLE = STORY_TABLE + len(KINDS) * STORY_TICKS * STORY_TICKS * STORY_ROW
+
+# A row of the trader table.
+WAKE, BELIEF, MOMENTUM, FEELING, NOISE, PREMIUM, CAP, MANIPULATES, TRADER_ROW = range(9)
+
+
+@kernel
+def regime_row(kind: int) -> int:
+    return REGIME_TABLE + kind * REGIME_ROW
+
+
+@kernel
+def story_row(kind: int, length: int, tick: int) -> int:
+    """Where the row of a story's `tick` begins; that of the tick before it lies STORY_ROW earlier."""
+    return STORY_TABLE + ((kind * STORY_TICKS + length) * STORY_TICKS + tick) * STORY_ROW
+
+
+@kernel
+def trader_row(trader: int) -> int:
+    return TRADER_TABLE + trader * TRADER_ROW
+
+
+class Regime(NamedTuple):
+    prior: tuple[float, float, float]
+    drift: tuple[float, float, float]
+    jump: tuple[float, float, float]
+    sigma: float
+    drift_stages: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    sigma_stages: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    liquidity: float = 1.0
+    pump: float = 1.0
+
+
+REGIME_LAWS: dict[str, Regime] = {
+    "calm": Regime((0.30, 0.40, 0.30), (-0.0008, 0.0, 0.0008), (-0.020, 0.0, 0.020), 0.0020),
+    "trend": Regime((0.40, 0.20, 0.40), (-0.0020, 0.0, 0.0020), (-0.010, 0.0, 0.010), 0.0030),
+    "crash": Regime((0.15, 0.25, 0.60), (-0.0020, 0.0, 0.0006), (-0.120, 0.0, 0.025), 0.0030),
+    "scandal": Regime(
+        (0.40, 0.25, 0.35), (-0.0015, 0.0, 0.0015), (-0.080, 0.0, 0.070), 0.0035, (0.3, 1.0, 1.7), (0.7, 1.0, 1.6)
+    ),
+    "pump-and-dump": Regime((0.15, 0.70, 0.15), (-0.0012, 0.0, 0.0012), (-0.030, 0.0, 0.030), 0.0030, pump=4.0),
+    "drought": Regime((0.30, 0.40, 0.30), (-0.0010, 0.0, 0.0010), (-0.025, 0.0, 0.025), 0.0030, liquidity=0.25),
+}
+
+
+class Tier(NamedTuple):
+    sources: tuple[float, ...]
+    chats: tuple[float, ...]
+    claim_rate: float
+    tip_rate: float
+    fee: float
+    perp_fee: float
+    liquidity: float
+    depth: float
+    max_leverage: float
+    traders: tuple[str, ...]
+
+
+TIER_LAWS: dict[str, Tier] = {
+    "easy": Tier(
+        (0.25, 0.55, 0.70, 0.80, 0.90), (0.10, 0.70, 0.80, 0.90, 0.95), 0.35, 0.30, 0.002, 0.0002, 500.0, 600_000.0, 10.0,
+        ("informed", "noise", "noise", "momentum", "noise", "maker", "contrarian", "manipulator"),
+    ),
+    "normal": Tier(
+        (0.15, 0.40, 0.55, 0.70, 0.80), (0.05, 0.55, 0.70, 0.80, 0.90), 0.25, 0.20, 0.005, 0.0004, 400.0, 400_000.0, 10.0,
+        ("informed", "noise", "momentum", "contrarian", "maker", "manipulator", "noise", "informed"),
+    ),
+    "hard": Tier(
+        (0.10, 0.25, 0.40, 0.50, 0.65), (0.05, 0.20, 0.50, 0.65, 0.80), 0.15, 0.12, 0.010, 0.0008, 250.0, 250_000.0, 5.0,
+        ("informed", "informed", "noise", "maker", "informed", "momentum", "contrarian", "manipulator"),
+    ),
+}  # fmt: skip
+"""Reliability is the chance that a claim is true; 1/3 is chance, below it a source misleads."""
+
+ARCHETYPES: dict[str, tuple[float, ...]] = {
+    #              wake  belief momentum feeling noise premium cap manipulates
+    "informed": (0.35, 6.0, 0.0, 0.00, 0.15, 1.0, 60.0, 0.0),
+    "noise": (0.25, 0.0, 0.0, 0.40, 0.45, 0.0, 40.0, 0.0),
+    "momentum": (0.25, 0.0, 5.0, 0.20, 0.10, 0.0, 40.0, 0.0),
+    "contrarian": (0.25, 0.0, -5.0, 0.00, 0.10, 1.0, 40.0, 0.0),
+    "maker": (0.30, 0.0, -3.0, 0.00, 0.00, 4.0, 40.0, 0.0),
+    "manipulator": (0.30, 0.0, 0.0, 0.00, 0.05, 0.0, 60.0, 1.0),
+}
+"""How strongly each kind of trader leans on: the exact public belief, the trend, the feed's sentiment, chance and the
+perpetual's premium. `cap` is its largest bet in dollars; perpetual orders are `PERP_SCALE` times as large."""
+
+PERP_SCALE = 20.0
+
+TICKERS: tuple[tuple[str, float], ...] = (
+    ("BTCX", 64000.0), ("ETHX", 3200.0), ("SOLX", 140.0), ("AVLX", 35.0), ("MATX", 0.9), ("TSLO", 240.0),
+    ("NVDO", 120.0), ("APLO", 210.0), ("GLDX", 2400.0), ("OILX", 78.0), ("WHTX", 5.6), ("COFX", 2.3),
+    ("ROBO", 52.0), ("FUSN", 18.0), ("QBIT", 410.0), ("ORBT", 66.0),
+)  # fmt: skip
+
+
+class Rules(NamedTuple):
+    """The laws of a scenario by name, for whoever reasons about it in Python."""
+
+    claim_rate: float
+    tip_rate: float
+    fee: float
+    perp_fee: float
+    liquidity: float
+    depth: float
+    linear: float
+    root: float
+    relax: float
+    max_leverage: float
+    maintenance: float
+    penalty: float
+    funding_share: float
+    funding_cap: float
+    funding_every: int
+    hour: int
+    regime: Floats
+    """[kind, REGIME_ROW]"""
+    story: Floats
+    """[kind, length, tick, STORY_ROW]"""
+
+
+@lru_cache(maxsize=64)
+def rules_of(scenario: Scenario) -> Rules:
+    tier = TIER_LAWS[scenario.tier]
+    return Rules(
+        claim_rate=tier.claim_rate,
+        tip_rate=tier.tip_rate,
+        fee=tier.fee,
+        perp_fee=tier.perp_fee,
+        liquidity=tier.liquidity,
+        depth=tier.depth,
+        linear=0.01,
+        root=0.002,
+        relax=0.8,
+        max_leverage=tier.max_leverage,
+        maintenance=0.03,
+        penalty=0.005,
+        funding_share=0.25,
+        funding_cap=0.002,
+        funding_every=8,
+        hour=max(1, 3600 // scenario.tick_interval),
+        regime=_regime_table(),
+        story=_story_table(),
+    )
+
+
+@lru_cache(maxsize=64)
+def packed_rules(scenario: Scenario) -> Floats:
+    """The same for kernels, in one flat array."""
+    rules, tier = rules_of(scenario), TIER_LAWS[scenario.tier]
+    drawn = range(len(KINDS)) if scenario.regime == "mixed" else [KINDS.index(scenario.regime)]
+    r = np.zeros(TRADER_TABLE + scenario.agents * TRADER_ROW)
+    r[: len(rules) - 2] = rules[:-2]
+    r[KINDS_DRAWN] = len(drawn)
+    r[CHAT_GATE : CHAT_GATE + CHATS] = CHAT_GATES
+    r[SOURCE_GRID : SOURCE_GRID + GRID] = tier.sources
+    r[CHAT_GRID : CHAT_GRID + GRID] = tier.chats
+    r[DRAWN : DRAWN + len(drawn)] = drawn
+    r[FIRST_PRICES : FIRST_PRICES + scenario.assets] = [ticker_price(asset)[1] for asset in range(scenario.assets)]
+    r[REGIME_TABLE:STORY_TABLE] = rules.regime.ravel()
+    r[STORY_TABLE:TRADER_TABLE] = rules.story.ravel()
+    r[TRADER_TABLE:] = np.ravel([ARCHETYPES[archetype(scenario, agent)] for agent in range(scenario.agents)])
+    return r
+
+
+def archetype(scenario: Scenario, agent: int) -> str:
+    traders = TIER_LAWS[scenario.tier].traders
+    return traders[agent % len(traders)]
+
+
+def ticker_price(asset: int) -> tuple[str, float]:
+    """Ticker and usual price of an asset; beyond the named ones they are numbered."""
+    name, price = TICKERS[asset % len(TICKERS)]
+    again = asset // len(TICKERS)
+    return (f"{name}{again + 1}" if again else name), price
+
+
+@lru_cache(maxsize=1)
+def _regime_table() -> Floats:
+    table = np.zeros((len(KINDS), REGIME_ROW))
+    for row, name in zip(table, KINDS, strict=True):
+        law = REGIME_LAWS[name]
+        worst = law.sigma * max(law.sigma_stages)
+        row[PRIOR : PRIOR + 3] = law.prior
+        row[DRIFT : DRIFT + 3] = law.drift
+        row[JUMP : JUMP + 3] = law.jump
+        row[LIQUIDITY] = law.liquidity
+        row[GAP] = np.expm1(max(abs(jump) for jump in law.jump)) + 6 * worst
+        row[PUMP] = law.pump
+    return table
+
+
+@lru_cache(maxsize=1)
+def _story_table() -> Floats:
+    table = np.zeros((len(KINDS), STORY_TICKS, STORY_TICKS, STORY_ROW))
+    for kind, name in enumerate(KINDS):
+        law = REGIME_LAWS[name]
+        for length in range(SHORTEST, LONGEST + 1):
+            stage = np.minimum(2, 3 * np.arange(length) // length)
+            sigma = law.sigma * np.array(law.sigma_stages)[stage]
+            rows = table[kind, length]
+            rows[1 : length + 1, SIGMA] = sigma
+            rows[1 : length + 1, EXPOSURE] = np.cumsum(np.array(law.drift_stages)[stage])
+            rows[1 : length + 1, VARIANCE] = np.cumsum(sigma**2)
+            growth = np.outer(rows[: length + 1, EXPOSURE], law.drift)
+            growth[length] += law.jump
+            rows[: length + 1, LOG_Z] = np.log(np.exp(growth) @ np.array(law.prior))
+    return table
+

@@ -1,0 +1,228 @@
+"""Background traders. Each has a real account and leans, by its kind, on the exact public belief, the trend, the feed's
+sentiment, chance or the premium. None knows more than the public, so order flow tells a careful reader nothing new.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bakeoff.workloads.market.world.belief import chance, growth_ahead, public_belief
+from bakeoff.workloads.market.world.compiled import kernel
+from bakeoff.workloads.market.world.feed import publish
+from bakeoff.workloads.market.world.layout import (
+    AGENTS,
+    ASSET,
+    ASSET_FLOATS,
+    BY_TRADER,
+    CASH,
+    DEPOSITS,
+    DUE_TICK,
+    ID,
+    MAKER,
+    MARKETS,
+    MICRO,
+    NO,
+    OPEN,
+    PERPS,
+    PRICE,
+    PRICE_YES,
+    PUSH,
+    REGIME,
+    SEATS,
+    SENTIMENT,
+    SLOW,
+    STAKE,
+    TICK,
+    TREND,
+    UNITS,
+    YES,
+    Floats,
+    Ints,
+    asset_of,
+    book_of,
+    holding_of,
+    house_of,
+    market_of,
+    position_of,
+    prices_of,
+)
+from bakeoff.workloads.market.world.orders import LEAST_PERP, buy_shares, close_perp, open_perp, sell_shares
+from bakeoff.workloads.market.world.perps import depth_of, premium
+from bakeoff.workloads.market.world.rules import (
+    BELIEF,
+    CAP,
+    FEELING,
+    MANIPULATES,
+    MOMENTUM,
+    NOISE,
+    PERP_SCALE,
+    PREMIUM,
+    PUMP,
+    WAKE,
+    regime_row,
+    trader_row,
+)
+from bakeoff.workloads.market.world.streams import (
+    DECISION,
+    ORDER,
+    SCHEME,
+    WAKE_UP,
+    below,
+    draw,
+    normal,
+    uniform,
+    wording,
+)
+
+SCHEME_TICKS, PUMP_TICKS = 12, 7
+"""A manipulator's scheme: it pushes one target for the first ticks and unwinds in the rest."""
+
+FAINT = 0.08
+"""A weaker lean than this is no reason to trade."""
+
+POOREST = STAKE // 20
+"""A trader with less cash than this leaves, and a new one takes the account over with fresh money from the house."""
+
+FULLEST = 8.0
+"""A trader's perpetual position stays below this many of its largest orders."""
+
+TREND_SCALE, PREMIUM_SCALE, GROWTH_SCALE = 12.0, 400.0, 12.0
+
+
+@kernel
+def traders_act(i: Ints, f: Floats, r: Floats) -> None:
+    """Wake some traders, in an order that starts anywhere."""
+    count = i[AGENTS]
+    if count == 0:
+        return
+    first, _, _, _ = draw(i, i[TICK], ORDER, 0)
+    start = below(first, count)
+    loaded = -1
+    w0 = w1 = w2 = w3 = np.uint64(0)
+    for turn in range(count):
+        trader = start + turn if start + turn < count else start + turn - count
+        if trader >> 3 != loaded:  # one block wakes eight traders, with 16 bits each
+            loaded = trader >> 3
+            w0, w1, w2, w3 = draw(i, i[TICK], WAKE_UP, loaded)
+        pair = (trader >> 1) & 3
+        word = w0 if pair == 0 else (w1 if pair == 1 else (w2 if pair == 2 else w3))
+        half = np.int64(word & np.uint64(0xFFFF)) if trader & 1 == 0 else np.int64(word >> np.uint64(16))
+        if half < r[trader_row(trader) + WAKE] * 65536.0:
+            act(i, f, r, trader)
+
+
+@kernel
+def act(i: Ints, f: Floats, r: Floats, trader: int) -> None:
+    """One awake trader looks at one market or perpetual and perhaps trades it."""
+    h, row = i[SEATS] + trader, trader_row(trader)
+    if i[book_of(i, h) + CASH] < POOREST:
+        refill(i, h)
+    where, luck, how_much, _ = draw(i, i[TICK], DECISION, trader)
+    bet, lean = r[row + CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + NOISE] * normal(luck)
+    markets = i[MARKETS]
+    target = below(where, markets + i[PERPS])
+    if r[row + MANIPULATES] > 0.0:
+        scheme, way, _, _ = draw(i, i[TICK] // SCHEME_TICKS, SCHEME, trader)
+        target = below(scheme, markets + i[PERPS])
+        lean = 1.0 if uniform(way) < 0.5 else -1.0
+    if target < markets and i[market_of(i, target) + OPEN] == 0:
+        return
+    if r[row + MANIPULATES] > 0.0:
+        if i[TICK] % SCHEME_TICKS >= PUMP_TICKS:
+            unwind(i, f, r, target, h)
+            return
+        bet = pump(i, f, r, trader, target, lean, bet)
+    if target < markets:
+        lean_market(i, f, r, target, h, lean + market_lean(i, f, r, target, row), bet)
+    else:
+        a = target - markets
+        lean_perp(i, f, r, a, h, lean + perp_lean(i, f, r, a, row), bet * PERP_SCALE)
+
+
+@kernel
+def refill(i: Ints, h: int) -> None:
+    i[book_of(i, h) + CASH] += STAKE
+    i[house_of(i, MAKER) + CASH] -= STAKE
+    i[book_of(i, h) + DEPOSITS] += STAKE
+
+
+@kernel
+def market_lean(i: Ints, f: Floats, r: Floats, m: int, row: int) -> float:
+    """How much the trader leans towards YES; 1 is all it would bet."""
+    a, at = i[market_of(i, m) + ASSET], prices_of(i, m)
+    lean = r[row + MOMENTUM] * (f[at + PRICE_YES] - f[at + SLOW])
+    lean += r[row + FEELING] * f[a * ASSET_FLOATS + SENTIMENT]
+    if r[row + BELIEF] > 0.0:
+        lean += r[row + BELIEF] * (chance(i, f, r, m, public_belief(f, a)) - f[at + PRICE_YES])
+    return lean
+
+
+@kernel
+def perp_lean(i: Ints, f: Floats, r: Floats, a: int, row: int) -> float:
+    """How much the trader leans towards LONG."""
+    at = a * ASSET_FLOATS
+    lean = r[row + MOMENTUM] * f[at + TREND] * TREND_SCALE + r[row + FEELING] * f[at + SENTIMENT]
+    lean -= r[row + PREMIUM] * premium(f[at + PUSH], r) * PREMIUM_SCALE
+    if r[row + BELIEF] > 0.0:
+        due = i[asset_of(i, a) + DUE_TICK]
+        lean += growth_ahead(i, r, a, due, public_belief(f, a)) * GROWTH_SCALE
+    return lean
+
+
+@kernel
+def lean_market(i: Ints, f: Floats, r: Floats, m: int, h: int, lean: float, bet: float) -> None:
+    """Move the market that way: sell the other side while there is some, else buy."""
+    if abs(lean) < FAINT:
+        return
+    amount = math.floor(min(abs(lean), 1.0) * bet * MICRO)
+    other = NO if lean > 0.0 else YES
+    held = i[holding_of(i, m, h) + other]
+    if held > 0:
+        p = f[prices_of(i, m) + PRICE_YES]
+        p = p if other == YES else 1.0 - p
+        sell_shares(i, f, r, h, m, other, held if p * held <= amount else math.floor(amount / p))
+    else:
+        buy_shares(i, f, r, h, m, 1 - other, amount)
+
+
+@kernel
+def lean_perp(i: Ints, f: Floats, r: Floats, a: int, h: int, lean: float, bet: float) -> None:
+    """Move the perpetual that way: reduce an opposite position, else open or add at leverage 2."""
+    if abs(lean) < FAINT:
+        return
+    size = math.floor(min(abs(lean), 1.0) * bet * MICRO)
+    sign, price, held = 1 if lean > 0.0 else -1, f[a * ASSET_FLOATS + PRICE], i[position_of(i, a, h) + UNITS]
+    if held * sign < 0:
+        close_perp(i, f, r, h, a, math.floor(max(size, LEAST_PERP) * 1e3 / price) + 1, False)
+    elif abs(held) * 1e-3 * price < FULLEST * bet * MICRO:
+        open_perp(i, f, r, h, a, sign, size, 2.0)
+
+
+@kernel
+def pump(i: Ints, f: Floats, r: Floats, trader: int, target: int, way: float, bet: float) -> float:
+    """Spread a rumour, drawn without regard to the truth. Returns how much to bet on it."""
+    markets = i[MARKETS]
+    a = target - markets if target >= markets else i[market_of(i, target) + ASSET]
+    style = wording(i, i[TICK], DECISION, trader)
+    if style & 1:
+        market = i[market_of(i, target) + ID] if target < markets else -1
+        publish(i, BY_TRADER, trader, a, 1 if way > 0.0 else -1, market, style)
+        f[a * ASSET_FLOATS + SENTIMENT] += 0.3 * way
+    bet *= r[regime_row(i[asset_of(i, a) + REGIME]) + PUMP]
+    return min(bet, 0.05 * depth_of(i, r, a) / PERP_SCALE)
+
+
+@kernel
+def unwind(i: Ints, f: Floats, r: Floats, target: int, h: int) -> None:
+    markets = i[MARKETS]
+    if target >= markets:
+        units = abs(i[position_of(i, target - markets, h) + UNITS])
+        if units > 0:
+            close_perp(i, f, r, h, target - markets, units, False)
+        return
+    for side in range(2):
+        count = i[holding_of(i, target, h) + side]
+        if count > 0:
+            sell_shares(i, f, r, h, target, side, count)

@@ -1,0 +1,303 @@
+"""What the world shows: frozen records in dollars, shares and ticks. Nothing hidden is in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Side = Literal["YES", "NO", "LONG", "SHORT"]
+OrderKind = Literal["buy", "sell", "open", "close"]
+
+
+class Rejected(Exception):
+    """An order or message that the world does not take; nothing has changed.
+
+    `code` is one of the names in REJECTIONS, `message` says what to do instead.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+REJECTIONS: tuple[str, ...] = (
+    "unknown_seat",
+    "unknown_market",
+    "market_resolved",
+    "unknown_ticker",
+    "unknown_chat",
+    "unknown_side",
+    "bad_amount",
+    "below_minimum",
+    "too_large",
+    "bad_leverage",
+    "insufficient_funds",
+    "insufficient_shares",
+    "no_position",
+    "not_invited",
+    "not_member",
+    "bad_content",
+    "bad_probability",
+    "world_over",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """What came of an order. A sealed one executes when the tick closes; `World.fills` then has what came of it."""
+
+    kind: OrderKind
+    target: str
+    """Market id or ticker."""
+    side: str
+    """YES or NO, LONG or SHORT (of the position)."""
+    amount: float
+    """Dollars paid or received for shares, the fee included; for perpetuals the notional that was traded."""
+    shares: float
+    """Shares, or units of the asset."""
+    price: float
+    """Average price of a share or unit, the fee left out."""
+    fee: float
+    realized_pnl: float
+    """Of what was sold or closed; 0 for what was opened."""
+    position_id: str
+    tick: int
+    order_id: int
+    status: Literal["filled", "sealed", "rejected"] = "filled"
+    code: str = ""
+    """Why a sealed order was rejected when the tick closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A seat's money, in dollars."""
+
+    cash: float
+    equity: float
+    """Cash and what everything held would bring if it were sold now."""
+    margin: float
+    """Reserved for perpetual positions."""
+    realized_pnl: float
+    fees: float
+    funding: float
+    """Paid in total; negative when received."""
+    liquidations: int
+    reputation: float
+    initial: float
+    trades: int
+    volume: float
+
+
+@dataclass(frozen=True, slots=True)
+class MarketView:
+    """A prediction market that is open, or was."""
+
+    id: str
+    question: str
+    ticker: str
+    kind: Literal["above", "event", "rise"]
+    strike: float
+    """The price the question compares with; 0 for an event."""
+    yes_shares: float
+    no_shares: float
+    yes_price: float
+    no_price: float
+    opening_price: float
+    """Of YES, when the market opened."""
+    liquidity: float
+    """The b of the scoring rule."""
+    total_volume: float
+    resolved: bool
+    outcome: bool | None
+    created_tick: int
+    resolve_tick: int
+    created_at: int
+    """Simulated seconds since 1970."""
+    resolve_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PerpView:
+    """A perpetual future and the story its asset is in."""
+
+    ticker: str
+    price: float
+    """Mark price."""
+    index_price: float
+    price_change_24h: float
+    """In percent; against the start while the world is younger than a day."""
+    volume_24h: float
+    open_interest: float
+    funding_rate: float
+    """What longs would pay for each dollar of size if funding were due now."""
+    next_funding_tick: int
+    next_funding_time: int
+    max_leverage: float
+    """For an order now: lower on the eve of an announcement."""
+    depth: float
+    regime: str
+    story: int
+    """Counts the asset's stories from 0."""
+    story_tick: int
+    announcement_tick: int
+    last_announcement: int | None
+    """-1, 0 or 1: what the announcement that ended the story before said."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostView:
+    """One post of the feed."""
+
+    id: str
+    author_id: str
+    author_name: str
+    kind: Literal["source", "wire", "trader", "seat"]
+    content: str
+    tick: int
+    created_at: int
+    likes: int
+    comments: int
+    ticker: str | None
+    claim: int | None
+    """-1, 0 or 1: what the post says about the asset's running story, when it says so."""
+    market_id: str | None
+    side: str | None = None
+    probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """One message of a group chat."""
+
+    id: str
+    author_id: str
+    author_name: str
+    content: str
+    tick: int
+    created_at: int
+    ticker: str | None
+    claim: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatView:
+    """A group chat. Messages are shown to members only."""
+
+    id: str
+    name: str
+    member_ids: tuple[str, ...]
+    member_count: int
+    message_count: int
+    last_activity: int
+    invited: bool
+    joined: bool
+    minimum_reputation: float
+    """Below it nobody is invited."""
+    messages: tuple[MessageView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionView:
+    """Shares of one side of one market."""
+
+    id: str
+    market_id: str
+    question: str
+    side: str
+    shares: float
+    avg_price: float
+    cost: float
+    current_price: float
+    value: float
+    """What selling all of them now would bring."""
+    unrealized_pnl: float
+
+
+@dataclass(frozen=True, slots=True)
+class PerpPositionView:
+    """A position in one perpetual, with its own margin."""
+
+    id: str
+    ticker: str
+    side: str
+    size: float
+    """Notional at the mark."""
+    units: float
+    entry_price: float
+    current_price: float
+    leverage: float
+    margin: float
+    unrealized_pnl: float
+    """At the mark."""
+    liquidation_price: float
+    value: float
+    """What closing it now would bring: margin and profit, never below 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionsView:
+    markets: tuple[PositionView, ...]
+    perps: tuple[PerpPositionView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TraderView:
+    """A background trader."""
+
+    id: str
+    name: str
+    archetype: str
+    reputation: float
+    total_pnl: float
+
+
+@dataclass(frozen=True, slots=True)
+class TradeView:
+    """One trade of the public tape."""
+
+    tick: int
+    trader_id: str
+    kind: Literal["buy", "sell", "open", "close", "liquidation"]
+    target: str
+    side: str
+    amount: float
+    """Dollars; for perpetuals the notional."""
+    shares: float
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """A news source and its public record: what it last said about each story that is over, against the announcement."""
+
+    id: str
+    name: str
+    right: int
+    claims: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A market as the private record knows it."""
+
+    id: str
+    ticker: str
+    kind: str
+    strike: float
+    created_tick: int
+    resolve_tick: int
+    opening_price: float
+    outcome: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A story as the private record knows it."""
+
+    ticker: str
+    number: int
+    regime: str
+    start_tick: int
+    event_tick: int
+    theta: int

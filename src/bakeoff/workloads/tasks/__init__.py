@@ -1,0 +1,1 @@
+"""The `tasks` workload: coding agents on real tasks, isolated, verified and scored."""

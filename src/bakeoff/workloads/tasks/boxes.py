@@ -1,0 +1,64 @@
+"""What a task asks of its box, as the sandbox understands it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bakeoff.errors import UsageError
+from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
+from bakeoff.spec.identity import slug
+from bakeoff.spec.variables import MissingVariable
+from bakeoff.workloads.tasks.model import Environment, Task, resolved_env
+
+PIDS = 1024
+"""Processes in a box: enough for test suites that start workers, and no fork bomb."""
+
+
+def limits(environment: Environment) -> Limits:
+    return Limits(
+        memory_mb=environment.memory_mb,
+        cpus=environment.cpus,
+        pids=PIDS,
+        disk_mb=environment.storage_mb,
+    )
+
+
+def box_spec(
+    task: Task,
+    image: Image,
+    *,
+    environment: Environment | None = None,
+    workdir: str | None = None,
+    mounts: tuple[Mount, ...] = (),
+    env: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> BoxSpec:
+    """A box for `task`: its variables (`${VAR}` from `variables`), its limits, its workdir and no network."""
+    where = environment or task.environment
+    return BoxSpec(
+        image=image,
+        mounts=mounts,
+        env={**filled_in(task, where.env, variables or {}), **(env or {})},
+        workdir=workdir or task.workdir or "/",
+        limits=limits(where),
+        name=slug(task.id.rpartition("/")[2], 40).replace("+", "_").replace("=", "_"),
+    )
+
+
+def filled_in(task: Task, env: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return resolved_env(env, variables)
+    except MissingVariable as error:
+        raise UsageError(f"{task.directory}: env: {error.args[0]} is set nowhere\n  fix: set it, or give a default: ${{{error.args[0]}:-...}}") from error  # fmt: skip
+
+
+def tree_copy(source: Path, target: Path) -> None:
+    """The content of a file or directory put below `target`; what is there of the same name is replaced."""
+    import shutil
+
+    target.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+    else:
+        shutil.copy2(source, target / source.name)

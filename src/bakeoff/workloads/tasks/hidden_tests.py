@@ -1,0 +1,151 @@
+"""A prepared task's hidden scripts, each run by pytest in a fresh box: the start state plus the agent's diff."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox.face import Box, Sandbox
+from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox.spec import BoxSpec, Ended, Image
+from bakeoff.workloads.tasks.boxes import box_spec, filled_in
+from bakeoff.workloads.tasks.git import git
+from bakeoff.workloads.tasks.guard import guard
+from bakeoff.workloads.tasks.model import REPOSITORY, Rubric, Script, Task
+from bakeoff.workloads.tasks.pytest_in_box import NO_PYTEST
+from bakeoff.workloads.tasks.pytest_tools import LIBRARY, RUNNER, tools
+from bakeoff.workloads.tasks.results import Case, CaseOutcome, RubricScore, ScriptResult
+from bakeoff.workloads.tasks.start import StartState, apply_diff
+
+REPORT = "/logs/verifier/junit.xml"
+LONGEST_REPORT = 1 << 24
+LONGEST_MESSAGE = 4000
+
+
+def run_scripts(
+    task: Task,
+    start: StartState,
+    diff: bytes,
+    sandbox: Sandbox,
+    image: Image,
+    *,
+    logs: Path,
+    variables: Mapping[str, str],
+) -> tuple[list[ScriptResult], tuple[str, ...]]:
+    """Every script that speaks for a rubric, and the agent's files that did not count. PatchFailed for a bad diff."""
+    scripts = [script for script in task.scripts if script.rubric_id]
+    with scratch() as here:
+        tree = here / "tree"
+        start.copy(tree)
+        apply_diff(tree, diff)
+        git("add", "-A", "--sparse", at=tree)  # scripts may ask git what the agent changed
+        guarded = guard(start.tree, tree, task.scripts)
+        env = filled_in(task, task.verifier.env, variables)
+        spec = box_spec(task, image, mounts=tools(), env=env, variables=variables)
+        results = [_run_script(task, script, guarded.configurations[script.path], tree, sandbox, spec, logs) for script in scripts]  # fmt: skip
+    return results, guarded.discounted
+
+
+def _run_script(
+    task: Task, script: Script, configuration: str, tree: Path, sandbox: Sandbox, spec: BoxSpec, logs: Path
+) -> ScriptResult:
+    output = logs / f"{script.path.replace('/', '__')}.txt"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with sandbox.open(spec) as box:
+        lay_out(task, tree, box, task.verifier.user)
+        argv = [
+            "python3", "-I", RUNNER, LIBRARY, REPOSITORY, spec.workdir,
+            posixpath.join(REPOSITORY, configuration), REPORT, posixpath.join(REPOSITORY, script.path),
+        ]  # fmt: skip
+        verifier = task.verifier
+        ended = box.run(argv, cwd=spec.workdir, timeout=verifier.timeout, stdout=output, stderr=output, user=verifier.user)  # fmt: skip
+        said = tail(output)
+        if ended.code in (NO_PYTEST, 127) and not ended.timed_out:
+            raise InfraError(f"{script.path} could not be run: {said or 'there is no python3 in the box'}")
+        cases = () if ended.timed_out else _report(box)
+    return _result(script, ended, cases, said)
+
+
+def lay_out(task: Task, tree: Path, box: Box, user: str | None) -> None:
+    """The repository and what the task puts beside it, writable for `user`."""
+    for file in task.overlays:
+        if not file.target.startswith(f"{REPOSITORY}/"):
+            box.write(file.target, file.read(), 0o755 if file.executable else 0o644)
+    box.put(tree, REPOSITORY)
+    box.write("/logs/verifier/.keep", b"")
+    if user is not None:
+        box.run(["chmod", "-R", "a+rwX", REPOSITORY, "/logs"])
+
+
+def _result(script: Script, ended: Ended, cases: tuple[Case, ...], said: str) -> ScriptResult:
+    """An exit code of 0 alone is no pass: code under test can end the process with it before a test has run."""
+    good = any(case.outcome == "passed" for case in cases)
+    bad = any(case.outcome in ("failed", "error") for case in cases)
+    return ScriptResult(
+        path=script.path,
+        rubric_id=script.rubric_id or "",
+        passed=ended.ok and good and not bad,
+        code=ended.code,
+        seconds=ended.seconds,
+        cases=cases,
+        output=said,
+        timed_out=ended.timed_out,
+        memory_killed=ended.memory_killed,
+    )
+
+
+def _report(box: Box) -> tuple[Case, ...]:
+    """Single tests from the report; none where there is no report that can be read."""
+    try:
+        data = box.read(REPORT, LONGEST_REPORT)
+    except (OSError, UsageError):
+        return ()
+    if b"<!DOCTYPE" in data or b"<!ENTITY" in data:  # pytest writes neither
+        return ()
+    try:
+        tree = ElementTree.fromstring(data)
+    except ElementTree.ParseError:
+        return ()
+    return tuple(_case(item) for item in tree.iter("testcase"))
+
+
+def _case(item: ElementTree.Element) -> Case:
+    outcome: CaseOutcome = "passed"
+    message = ""
+    kinds: tuple[tuple[str, CaseOutcome], ...] = (("failure", "failed"), ("error", "error"), ("skipped", "skipped"))
+    for tag, meaning in kinds:
+        found = item.find(tag)
+        if found is not None:
+            outcome, message = meaning, f"{found.get('message') or ''}\n{found.text or ''}".strip()[:LONGEST_MESSAGE]
+            break
+    name = "::".join(part for part in (item.get("classname"), item.get("name")) if part)
+    return Case(name, outcome, _seconds(item.get("time")), message)
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return float(text or 0.0)
+    except ValueError:
+        return 0.0
+
+
+def tail(file: Path, most: int = 20_000) -> str:
+    """The end of what was written."""
+    if not file.is_file():
+        return ""
+    with file.open("rb") as opened:
+        opened.seek(max(0, file.stat().st_size - most))
+        return opened.read().decode(errors="replace")
+
+
+def rubric_scores(rubrics: Sequence[Rubric], scripts: Sequence[ScriptResult]) -> tuple[RubricScore, ...]:
+    return tuple(_rubric_score(rubric, [one for one in scripts if one.rubric_id == rubric.id]) for rubric in rubrics)
+
+
+def _rubric_score(rubric: Rubric, scripts: Sequence[ScriptResult]) -> RubricScore:
+    passed = sum(script.passed for script in scripts)
+    score = passed / len(scripts) if scripts else None
+    return RubricScore(rubric.id, rubric.criterion, rubric.weight, score, len(scripts), passed)

@@ -1,0 +1,77 @@
+"""The proof that a task is one: its reference passes, and doing nothing does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox.face import Box, Sandbox
+from bakeoff.spec.variables import variables as host_variables
+from bakeoff.workloads.tasks.boxes import filled_in
+from bakeoff.workloads.tasks.harbor_run import SOLUTION, Act, Places, play
+from bakeoff.workloads.tasks.hidden_tests import tail
+from bakeoff.workloads.tasks.model import Step, Task
+from bakeoff.workloads.tasks.results import Verification
+from bakeoff.workloads.tasks.verify import verify_diff
+
+SOLUTION_SECONDS = 3600.0
+"""How long a reference may take where the task gives agents no limit."""
+
+
+def has_reference(task: Task) -> bool:
+    return all(step.solution is not None for step in task.steps)
+
+
+def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
+    """Verify the reference solution."""
+    if not has_reference(task):
+        missing = "diff.patch" if task.format == "prepared" else "solution/solve.sh"
+        raise UsageError(f"{task.directory}: there is no reference\n  fix: add {missing}")
+    if task.format == "prepared":
+        return verify_diff(task, _diff(task), sandbox, logs=logs)
+
+    def solve(box: Box, step: Step, places: Places) -> None:
+        _solve(task, step, box, places, logs / step.name)
+
+    return _played(task, sandbox, solve, logs)
+
+
+def nothing(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
+    """Verify the start state as it is."""
+    if task.format == "prepared":
+        return verify_diff(task, b"", sandbox, logs=logs)
+    return _played(task, sandbox, lambda box, step, places: None, logs)
+
+
+def _diff(task: Task) -> bytes:
+    return (task.solution.diff if task.solution else None) or b""
+
+
+def _played(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
+    try:
+        return play(task, sandbox, act, logs=logs, variables=host_variables())
+    except InfraError as error:
+        return Verification("error", error=str(error))
+
+
+def _solve(task: Task, step: Step, box: Box, places: Places, logs: Path) -> None:
+    """Run the reference as an agent would work: in the workdir, as its user, in its time."""
+    solution = step.solution
+    assert solution is not None and solution.source is not None
+    logs.mkdir(parents=True, exist_ok=True)
+    output = logs / "oracle.txt"
+    places.show(box, SOLUTION, [solution.source], solution.script)
+    env = {"DEBIAN_FRONTEND": "noninteractive", **filled_in(task, solution.env, host_variables())}
+    ended = box.run(
+        [f"{SOLUTION}/{solution.script}"],
+        env=env,
+        timeout=step.agent.timeout or SOLUTION_SECONDS,
+        stdout=output,
+        stderr=output,
+        user=step.agent.user,
+    )
+    places.hide(box, SOLUTION)
+    if ended.timed_out:
+        raise InfraError(f"the reference of {step.name} took longer than {step.agent.timeout or SOLUTION_SECONDS:g} s")
+    if ended.code in (126, 127):
+        raise InfraError(f"the reference of {step.name} could not be started: {tail(output, 400)}")

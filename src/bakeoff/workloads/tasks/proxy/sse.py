@@ -1,0 +1,67 @@
+"""Server-sent events, cut out of a byte stream as they come."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_LINE = re.compile(rb"\r\n|\n|\r")
+LARGEST = 64 << 20
+"""Bytes of one event; what is longer is no event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    raw: bytes
+    """With the empty line that ends it."""
+    name: str
+    data: dict[str, Any] | None
+    """None when the data is no JSON object, as in `[DONE]`."""
+
+
+class EventReader:
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._seen = 0
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that this chunk completes."""
+        self._pending += chunk
+        events, start = [], 0
+        for match in _END.finditer(self._pending, max(0, self._seen - 3)):
+            events.append(_event(bytes(self._pending[start : match.end()])))
+            start = match.end()
+        del self._pending[:start]
+        if len(self._pending) > LARGEST:
+            self._pending.clear()
+        self._seen = len(self._pending)
+        return events
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the last whole event."""
+        return bytes(self._pending)
+
+
+def _event(raw: bytes) -> Event:
+    name, data = "", []
+    for line in _LINE.split(raw):
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"event":
+            name = value.decode(errors="replace")
+        elif field == b"data":
+            data.append(value)
+    return Event(raw, name, _decoded(b"\n".join(data)))
+
+
+def _decoded(text: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

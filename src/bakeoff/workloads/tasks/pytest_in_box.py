@@ -1,0 +1,75 @@
+"""Run inside the box, never imported by us: pytest on one hidden script.
+
+Started with `python3 -I`, so that neither variables nor the working directory choose what is imported. pytest and
+what it needs are loaded before the repository comes on sys.path: no file of an agent's can take their place.
+Written for any Python from 3.8 on; it knows nothing of the rest of the package.
+"""
+
+import importlib
+import os
+import sys
+
+NO_PYTEST = 97
+"""Our exit code for: pytest cannot be had in this box. No code of the agent's ran before."""
+BEFORE = (
+    "argparse", "ast", "bdb", "calendar", "cmd", "code", "codeop", "contextlib", "copy", "dataclasses", "datetime",
+    "difflib", "dis", "doctest", "enum", "faulthandler", "fnmatch", "functools", "gc", "glob", "hashlib", "html",
+    "importlib.metadata", "importlib.resources", "inspect", "io", "json", "linecache", "locale", "logging", "math",
+    "numbers", "pdb", "pickle", "platform", "pprint", "queue", "random", "re", "readline", "reprlib", "shlex", "shutil",
+    "signal", "socket", "statistics", "string", "struct", "subprocess", "tempfile", "textwrap", "threading", "timeit",
+    "token", "tokenize", "traceback", "types", "typing", "unittest", "unittest.mock", "uuid", "warnings", "weakref",
+    "xml.etree.ElementTree", "xml.sax.saxutils", "zipimport", "zlib", "tomllib",
+)  # fmt: skip
+PARTS = ("assertion.rewrite", "assertion.util", "cacheprovider", "capture", "doctest", "faulthandler", "junitxml", "logging",
+         "monkeypatch", "python", "recwarn", "runner", "skipping", "terminal", "tmpdir", "unittest", "warnings")  # fmt: skip
+
+
+def main() -> None:
+    tools, top, cwd, configuration, junit, script = sys.argv[1:7]
+    sys.dont_write_bytecode = True
+    try:
+        import pytest
+    except ImportError:
+        sys.path.append(tools)
+        try:
+            import pytest
+        except ImportError as error:
+            print(f"pytest cannot be imported in this box: {error}", file=sys.stderr)
+            os._exit(NO_PYTEST)
+    for name in (*BEFORE, *(f"_pytest.{part}" for part in PARTS)):
+        try:
+            importlib.import_module(name)
+        except ImportError:  # not in this Python, or not in this pytest
+            pass
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
+        os.environ.pop(name, None)
+    os.chdir(cwd)
+    given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+
+    class Paths:
+        """`python -m pytest` has the working directory on sys.path; here it comes after all plugins are loaded."""
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_load_initial_conftests(self) -> None:
+            sys.path[0:0] = [cwd, *(part for part in (*given, top) if part != cwd)]
+
+    arguments = ["-c", configuration, "--rootdir", os.path.dirname(configuration), "--confcutdir", top]
+    arguments += [
+        "-p",
+        "no:cacheprovider",
+        "--junitxml",
+        junit,
+        "-o",
+        "junit_family=xunit2",
+        "--tb=short",
+        "-v",
+        script,
+    ]
+    code = pytest.main(arguments, plugins=[Paths()])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(code))  # nothing that the code under test registered runs any more
+
+
+if __name__ == "__main__":
+    main()

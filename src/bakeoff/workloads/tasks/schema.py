@@ -1,0 +1,287 @@
+"""The tables of `task.toml`, up to schema 1.4. A prepared task may have `environment`, `agent` and `verifier` too.
+
+Unknown keys are told and not refused: tasks are written for newer runners than this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from bakeoff.errors import Problem, SpecError
+from bakeoff.spec import formats
+from bakeoff.spec.locate import find_line
+from bakeoff.spec.problems import problems
+from bakeoff.spec.units import parse_size
+from bakeoff.workloads.tasks.model import (
+    AgentSettings,
+    Artifact,
+    Collect,
+    Environment,
+    Healthcheck,
+    Network,
+    NetworkMode,
+    Verifier,
+    VerifierMode,
+)
+
+Table = TypeVar("Table", bound=BaseModel)
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+MemoryMb = Annotated[int, BeforeValidator(lambda value: parse_size(value) // 2**20), Field(ge=1)]
+User = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
+
+
+class Open(BaseModel):
+    """A table that may hold more than we know."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class NetworkTable(Open):
+    network_mode: NetworkMode | None = None
+    allowed_hosts: list[str] = []
+
+    @model_validator(mode="after")
+    def hosts_only_where_they_count(self) -> NetworkTable:
+        if self.allowed_hosts and self.network_mode not in (None, "allowlist"):
+            raise ValueError('allowed_hosts needs network_mode = "allowlist"')
+        return self
+
+    def network(self) -> Network | None:
+        if self.network_mode is None and not self.allowed_hosts:
+            return None
+        return Network(self.network_mode or "allowlist", tuple(self.allowed_hosts))
+
+
+class HealthcheckTable(Open):
+    command: str
+    interval_sec: Annotated[float, Field(ge=0)] = 5.0
+    timeout_sec: Seconds = 30.0
+    start_period_sec: Annotated[float, Field(ge=0)] = 0.0
+    start_interval_sec: Annotated[float, Field(ge=0)] = 5.0
+    retries: Annotated[int, Field(ge=1)] = 3
+
+    def healthcheck(self) -> Healthcheck:
+        return Healthcheck(
+            self.command,
+            self.interval_sec,
+            self.timeout_sec,
+            self.start_period_sec,
+            self.start_interval_sec,
+            self.retries,
+        )
+
+
+class ServerTable(Open):
+    name: str
+    transport: Literal["sse", "streamable-http", "stdio"] = "sse"
+    url: str | None = None
+    command: str | None = None
+    args: list[str] = []
+
+    @model_validator(mode="after")
+    def can_be_reached(self) -> ServerTable:
+        needed = "command" if self.transport == "stdio" else "url"
+        if not getattr(self, needed):
+            raise ValueError(f"a server with transport {self.transport} needs {needed}")
+        return self
+
+
+class EnvironmentTable(NetworkTable):
+    build_timeout_sec: Seconds = 600.0
+    docker_image: str | None = None
+    os: Literal["linux", "windows"] = "linux"
+    cpus: Annotated[float, Field(gt=0)] | None = None
+    memory_mb: Annotated[int, Field(ge=1)] | None = None
+    storage_mb: Annotated[int, Field(ge=1)] | None = None
+    gpus: Annotated[int, Field(ge=0)] = 0
+    gpu_types: list[str] | None = None
+    tpu: dict[str, Any] | None = None
+    env: dict[str, str] = {}
+    workdir: str | None = None
+    skills_dir: str | None = None
+    mcp_servers: list[ServerTable] = []
+    healthcheck: HealthcheckTable | None = None
+    memory: MemoryMb | None = None  # "2G", as tasks wrote it before memory_mb
+    storage: MemoryMb | None = None
+    allow_internet: bool | None = None
+
+    def environment(self, context: Path | None = None) -> Environment:
+        """With `context`, the directory that an image is built from."""
+        default = Network("no-network") if self.allow_internet is False else Network()
+        return Environment(
+            docker_image=self.docker_image,
+            context=context,
+            dockerfile=_file(context, "Dockerfile"),
+            compose=_file(context, "docker-compose.yaml", "docker-compose.yml"),
+            workdir=self.workdir,
+            env=self.env,
+            cpus=self.cpus,
+            memory_mb=self.memory_mb or self.memory,
+            storage_mb=self.storage_mb or self.storage,
+            gpus=self.gpus,
+            network=self.network() or default,
+            build_timeout=self.build_timeout_sec,
+            healthcheck=self.healthcheck.healthcheck() if self.healthcheck else None,
+            os=self.os,
+            skills_dir=self.skills_dir,
+            mcp_servers=tuple(server.model_dump() for server in self.mcp_servers),
+        )
+
+
+class AgentTable(NetworkTable):
+    timeout_sec: Seconds | None = None
+    user: User | None = None
+
+    def settings(self, fallback: AgentSettings = AgentSettings()) -> AgentSettings:  # noqa: B008 - frozen
+        return AgentSettings(
+            self.timeout_sec if self.timeout_sec is not None else fallback.timeout,
+            self.user if self.user is not None else fallback.user,
+            self.network() or fallback.network,
+        )
+
+
+class CollectTable(Open):
+    command: str
+    service: str | None = None
+    timeout_sec: Seconds = 60.0
+    user: User | None = None
+
+
+class VerifierTable(NetworkTable):
+    timeout_sec: Seconds | None = None
+    env: dict[str, str] = {}
+    user: User | None = None
+    environment_mode: VerifierMode | None = None
+    environment: EnvironmentTable | None = None
+    collect: list[CollectTable] = []
+
+    def verifier(self, tests: tuple[Path, ...], fallback: Verifier = Verifier()) -> Verifier:  # noqa: B008 - frozen
+        """`fallback` is what the whole task says, for a step that says less."""
+        mode = self.environment_mode or ("separate" if self.environment is not None else fallback.mode)
+        own = (self.environment or EnvironmentTable()).environment(tests[-1] if tests else None)
+        hooks = tuple(Collect(hook.command, hook.timeout_sec, hook.user) for hook in self.collect)
+        return Verifier(
+            tests=tests,
+            mode=mode,
+            timeout=self.timeout_sec or fallback.timeout,
+            env={**fallback.env, **self.env},
+            user=self.user if self.user is not None else fallback.user,
+            network=self.network() or fallback.network,
+            environment=own if mode == "separate" else None,
+            collect=hooks or fallback.collect,
+        )
+
+
+class SolutionTable(Open):
+    env: dict[str, str] = {}
+
+
+class ArtifactTable(Open):
+    source: str
+    destination: str | None = None
+    exclude: list[str] = []
+    service: str | None = None
+
+
+Artifacts = list[str | ArtifactTable]
+
+
+def artifacts(given: Artifacts) -> tuple[Artifact, ...]:
+    return tuple(
+        Artifact(one) if isinstance(one, str) else Artifact(one.source, one.destination, tuple(one.exclude))
+        for one in given
+    )
+
+
+class StepTable(Open):
+    name: Annotated[str, Field(min_length=1, pattern=r"^[^/\\]+$")]
+    agent: AgentTable = AgentTable()
+    verifier: VerifierTable = VerifierTable()
+    min_reward: float | dict[str, float] | None = None
+    healthcheck: HealthcheckTable | None = None
+    artifacts: Artifacts = []
+
+    def gate(self) -> dict[str, float]:
+        if self.min_reward is None:
+            return {}
+        return self.min_reward if isinstance(self.min_reward, dict) else {"reward": self.min_reward}
+
+
+class AuthorTable(Open):
+    name: str
+    email: str | None = None
+
+
+class PackageTable(Open):
+    name: Annotated[str, Field(min_length=1)]
+    version: str | None = None
+    description: str = ""
+    authors: list[AuthorTable] = []
+    keywords: list[str] = []
+
+
+class TaskTable(Open):
+    """The whole of `task.toml`."""
+
+    schema_version: str | None = None
+    version: str | None = None
+    source: str | None = None
+    artifacts: Artifacts = []
+    multi_step_reward_strategy: Literal["mean", "final"] = "mean"
+    task: PackageTable | None = None
+    metadata: dict[str, Any] = {}
+    agent: AgentTable = AgentTable()
+    verifier: VerifierTable = VerifierTable()
+    environment: EnvironmentTable = EnvironmentTable()
+    solution: SolutionTable = SolutionTable()
+    steps: list[StepTable] = []
+
+
+def read_tree(file: Path) -> dict[str, Any]:
+    """The content of a TOML, YAML or JSON file that has to be a table."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        tree = formats.read(text, file.suffix)
+    except UnicodeDecodeError as error:
+        raise SpecError([Problem("", "not UTF-8 text", "save it as UTF-8")], file) from error
+    except formats.NotReadable as error:
+        raise SpecError([Problem("", str(error), "correct the syntax", error.line)], file) from error
+    if not isinstance(tree, dict):
+        raise SpecError([Problem("", "has to be a table of keys", 'write it as {"key": ...}')], file)
+    return tree
+
+
+def checked(model: type[Table], tree: dict[str, Any], file: Path) -> tuple[Table, tuple[str, ...]]:
+    """`tree` as `model`, and a note for every key that nobody reads."""
+    try:
+        table = model.model_validate(tree)
+    except ValidationError as error:
+        text = file.read_text(encoding="utf-8")
+        found = [
+            Problem(one.key, one.message, one.fix, find_line(text, file.suffix, tuple(one.key.split("."))))
+            for one in problems(error, model, given=tree)
+        ]
+        raise SpecError(found, file) from error
+    return table, tuple(f"{file.name}: {key}: unknown key, not used" for key in unknown_keys(table))
+
+
+def unknown_keys(table: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Dotted names of what was given and is in no model."""
+    for name in table.model_extra or {}:
+        yield f"{prefix}{name}"
+    for name in type(table).model_fields:
+        value = getattr(table, name)
+        for number, one in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(one, BaseModel):
+                place = f"{prefix}{name}.{number}." if isinstance(value, list) else f"{prefix}{name}."
+                yield from unknown_keys(one, place)
+
+
+def _file(folder: Path | None, *names: str) -> Path | None:
+    if folder is None:
+        return None
+    return next((folder / name for name in names if (folder / name).is_file()), None)

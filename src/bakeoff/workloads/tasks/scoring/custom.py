@@ -1,0 +1,123 @@
+"""Metrics of one's own: scripts that a task brings along, and Python functions that an experiment names.
+
+A script lies in the task's `metrics/` (the agent never sees it) and runs in a fresh box where the repository is as the
+agent left it. It reads the run as JSON from standard input and prints a JSON object of numbers. A function
+`module:function` is called with the same facts and returns a mapping of numbers. One that fails leaves its metric
+missing, and says why; it never makes it 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bakeoff.errors import UsageError
+from bakeoff.sandbox.face import Sandbox
+from bakeoff.sandbox.scratch import scratch
+from bakeoff.workloads.tasks.boxes import box_spec
+from bakeoff.workloads.tasks.built import built_for
+from bakeoff.workloads.tasks.hidden_tests import lay_out
+from bakeoff.workloads.tasks.model import Task
+from bakeoff.workloads.tasks.start import apply_diff, start_state
+
+FOLDER = "metrics"
+PLACE = "/metrics"
+_RUNNERS = {".py": ("python3",), ".sh": ("sh",)}
+
+
+@dataclass
+class Measured:
+    values: dict[str, float] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    """Why a script or function has no value."""
+
+    def take(self, name: str, answer: Any) -> None:
+        """Keep what is a number under a name that nobody has yet."""
+        if not isinstance(answer, Mapping):
+            self.problems[name] = f"must give an object of numbers, gave {type(answer).__name__}"
+            return
+        for key, value in answer.items():
+            number = float(value) if isinstance(value, int | float) else math.nan
+            if not math.isfinite(number):
+                self.problems[f"{name}: {key}"] = f"{value!r} is no number"
+            elif key in self.values:
+                self.problems[f"{name}: {key}"] = "is given twice"
+            else:
+                self.values[str(key)] = number
+
+
+def scripts_of(task: Task) -> list[Path]:
+    folder = task.directory / FOLDER
+    return sorted(file for file in folder.iterdir() if file.suffix in _RUNNERS) if folder.is_dir() else []
+
+
+def measure(
+    task: Task,
+    functions: Sequence[str],
+    run: Mapping[str, Any],
+    diff: bytes,
+    sandbox: Sandbox,
+    variables: Mapping[str, str],
+) -> Measured:
+    found = Measured()
+    scripts = scripts_of(task)
+    if scripts:
+        _run_scripts(found, task, scripts, run, diff, sandbox, variables)
+    for name in functions:
+        try:
+            found.take(name, function(name)(dict(run)))
+        except Exception as error:  # somebody else's code
+            found.problems[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def function(name: str) -> Any:
+    """`module:function`; modules beside the experiment file can be imported."""
+    module, colon, path = name.partition(":")
+    if not colon:
+        raise UsageError(
+            f"metrics: {name!r} must be 'module:function'\n  fix: scripts go into the task's {FOLDER}/ directory"
+        )
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"metrics: {name!r} cannot be found: {error}") from error
+    return found
+
+
+def _run_scripts(
+    found: Measured,
+    task: Task,
+    scripts: Sequence[Path],
+    run: Mapping[str, Any],
+    diff: bytes,
+    sandbox: Sandbox,
+    variables: Mapping[str, str],
+) -> None:
+    image = built_for(task.environment, sandbox).image
+    with scratch() as here, sandbox.open(box_spec(task, image, variables=variables)) as box:
+        if task.repository is not None:
+            tree = here / "tree"
+            start_state(task).copy(tree)
+            apply_diff(tree, diff)
+            lay_out(task, tree, box, None)
+        for script in scripts:
+            place = f"{PLACE}/{script.name}"
+            box.put(script, place)
+            argv = (*_RUNNERS[script.suffix], place)
+            ended = box.run(argv, stdin=json.dumps(run).encode(), timeout=task.verifier.timeout)
+            if not ended.ok:
+                said = "took too long" if ended.timed_out else ended.stderr.decode(errors="replace")[-400:]
+                found.problems[script.name] = f"ended with {ended.code}: {said}"
+                continue
+            try:
+                found.take(script.name, json.loads(ended.stdout))
+            except ValueError as error:
+                found.problems[script.name] = f"printed no JSON: {error}"

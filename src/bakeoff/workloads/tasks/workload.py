@@ -1,0 +1,173 @@
+"""The `tasks` workload: an agent works on a task in a box, and what it leaves is verified and scored."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox import leftovers
+from bakeoff.sandbox.face import Sandbox, choose
+from bakeoff.sandbox.scratch import scratch
+from bakeoff.spec.variables import variables as host_variables
+from bakeoff.spec.workload import Outcome, RunContext
+from bakeoff.workloads.tasks import evaluation as files
+from bakeoff.workloads.tasks.agents.face import TaskAgent
+from bakeoff.workloads.tasks.agents.registry import agent as find_agent
+from bakeoff.workloads.tasks.attempt import Attempt, Crew, attempt
+from bakeoff.workloads.tasks.evaluation import Evaluation
+from bakeoff.workloads.tasks.loading import load_task
+from bakeoff.workloads.tasks.model import Task
+from bakeoff.workloads.tasks.params import TasksParams
+from bakeoff.workloads.tasks.proxy.budget import Budget
+from bakeoff.workloads.tasks.proxy.providers import Providers
+from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
+from bakeoff.workloads.tasks.proxy.totals import Totals
+from bakeoff.workloads.tasks.scoring.custom import measure
+from bakeoff.workloads.tasks.scoring.judge import Judgement, judge, judge_key
+
+UNSANDBOXED = "BAKEOFF_UNSANDBOXED"
+"""Set by `bakeoff run` after the user agreed to run agents without a sandbox."""
+CALLS = "calls.jsonl"
+
+
+class TasksWorkload:
+    kind: ClassVar[str] = "tasks"
+    revision: ClassVar[str] = "1"
+    Params: ClassVar[type[BaseModel]] = TasksParams
+
+    def check(self, params: TasksParams, base: Path) -> None:
+        """The sandbox, the task, the agent, its model's key and the metrics are there."""
+        available(chosen())
+        task_of(params, base)
+        agent = find_agent(params.agent, params.agents, base)
+        assert agent.version
+        if agent.wire is not None:
+            route = Providers.read(params.providers).route(_model(params, None, agent))
+            route.check(agent.wire, f"agent {agent.name}")
+            route.key(host_variables())
+        if params.judge is not None:
+            judge_key(params.judge)
+
+    def run(self, params: TasksParams, ctx: RunContext) -> Outcome:
+        try:
+            return self._run(params, ctx)
+        except UsageError as error:  # nothing that an agent did, so nothing that may be scored
+            raise InfraError(str(error)) from error
+
+    def _run(self, params: TasksParams, ctx: RunContext) -> Outcome:
+        task = task_of(params, ctx.base)
+        sandbox = available(chosen())
+        leftovers.remove()
+        agent = find_agent(params.agent, params.agents, ctx.base)
+        with ExitStack() as stack:
+            crew = Crew(
+                agent,
+                logs=ctx.directory / "logs",
+                seconds=params.seconds(task.agent.timeout),
+                effort=params.effort,
+                max_turns=params.max_turns,
+            )
+            if agent.wire is not None:
+                crew.socket = stack.enter_context(scratch("proxy")) / "model.sock"
+                crew.proxied = _proxied(params, task, agent, crew.socket, ctx, stack)
+            tried = attempt(task, crew, sandbox, variables=host_variables())
+            totals = crew.proxied.close() if crew.proxied is not None else Totals()
+            for step in crew.proxied.steps() if crew.proxied is not None else ():
+                ctx.trajectory(step)
+        facts = {
+            "run_id": ctx.run_id, "agent": agent.name, "agent_version": agent.version, "model": params.model,
+            "sandbox": sandbox.name, "seed": ctx.seed, "rollout": ctx.rollout, "task_digest": task.digest,
+        }  # fmt: skip
+        return settle(evaluate(task, params, facts, tried, totals, sandbox), ctx.directory)
+
+
+def task_of(params: TasksParams, base: Path) -> Task:
+    """The task with its overrides and variables. Overrides make another task; the directory is never touched."""
+    file = base / params.overrides if params.overrides else None
+    task = load_task(base / params.path, overrides_file=file, apply_overrides=params.apply_overrides)
+    return task.with_env(params.environment_variables) if params.environment_variables else task
+
+
+def chosen() -> Sandbox:
+    return choose(accepted=bool(os.environ.get(UNSANDBOXED)))
+
+
+def available(sandbox: Sandbox) -> Sandbox:
+    reason = sandbox.missing()
+    if reason is not None:
+        raise UsageError(f"sandbox {sandbox.name} cannot be used here: {reason}")
+    return sandbox
+
+
+def _proxied(
+    params: TasksParams, task: Task, agent: TaskAgent, socket: Path, ctx: RunContext, stack: ExitStack
+) -> ProxiedRun:
+    """The run's own model proxy, which holds its budgets and its record."""
+    model = _model(params, task, agent)
+    assert agent.wire is not None
+    providers = Providers.read({**params.providers, **_overridden(task)})
+    providers.route(model).check(agent.wire, f"agent {agent.name}")
+    proxy = stack.enter_context(ModelProxy(socket=socket))
+    budget = Budget(params.tokens(), params.cost_budget, params.call_budget, ctx.deadline)
+    record = ctx.directory / CALLS
+    record.unlink(missing_ok=True)  # of a try before this one
+    return stack.enter_context(proxy.open(providers, model, record=record, budget=budget))
+
+
+def _model(params: TasksParams, task: Task | None, agent: TaskAgent) -> str:
+    model = (task.model.model if task and task.model else None) or params.model
+    if not model:
+        raise UsageError(f"agent {agent.name} calls a model and none is named\n  fix: set params.model")
+    return model
+
+
+def _overridden(task: Task) -> dict[str, Any]:
+    """A provider that an overrides file describes."""
+    given = task.model
+    if given is None or given.base_url is None:
+        return {}
+    return {given.provider or "openai": {"base_url": given.base_url, "env_key": "OPENAI_API_KEY"}}
+
+
+def evaluate(
+    task: Task, params: TasksParams, facts: dict[str, Any], tried: Attempt, totals: Totals, sandbox: Sandbox
+) -> Evaluation:
+    """Beside the tests: the judge, and metrics of one's own."""
+    verification = tried.verification
+    diff = tried.diff or b""
+    judged: tuple[Judgement, ...] = ()
+    if params.judge is not None and task.rubrics and verification.status == "scored":
+        tests = {case.name: case.outcome == "passed" for case in verification.cases}
+        judged = tuple(
+            judge(task.rubrics, instruction=task.instruction, diff=diff.decode(errors="replace"), tests=tests, settings=params.judge)
+        )  # fmt: skip
+    found = Evaluation(task, facts, tried, totals, judged)
+    if verification.status != "scored":
+        return found
+    told = {**facts, **found.metrics(), "diff": diff.decode(errors="replace"), "rewards": dict(verification.rewards)}
+    measured = measure(task, params.metrics, told, diff, sandbox, host_variables())
+    return Evaluation(task, facts, tried, totals, judged, measured)
+
+
+def settle(found: Evaluation, directory: Path) -> Outcome:
+    """Write the files; then say what the rollout came to. What broke on our side is never a score."""
+    files.write(found, directory)
+    verification = found.verification
+    if found.totals.broken is not None and not verification.passed:
+        raise InfraError(f"the model could not be reached: {found.totals.broken}")
+    if verification.status == "error":
+        raise InfraError(f"verification broke: {verification.error}")
+    if verification.status != "scored":
+        return Outcome(found.metrics(), "failed", f"{verification.status}: {verification.error}")
+    if found.total_score is None:
+        raise UsageError(
+            f"{found.task.directory}: nothing scores this task\n  fix: add test scripts, or judge = {{ model = ... }}"
+        )
+    for name, problem in found.measured.problems.items():
+        print(f"metric {name} is missing: {problem}", flush=True)
+    return Outcome(found.metrics())

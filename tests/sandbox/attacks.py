@@ -1,0 +1,225 @@
+"""What a hostile command tries, one box for each try, run as whoever calls this file.
+
+`python attacks.py ADDRESS` prints a JSON object: for each attack how it ended and what it said. ADDRESS is JSON of
+things outside to aim at. Imported by nobody, so that it can run as another user with another Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from bakeoff.sandbox.face import choose
+from bakeoff.sandbox.spec import BoxSpec, Ended, Limits
+
+LIMITS = Limits(memory_mb=128, cpus=1, pids=40, disk_mb=32)
+
+READ = """
+for path in /etc/shadow /etc/gshadow /etc/ssh /etc/sudoers /root/.bashrc /root/.cache /root/.ssh {secret} {project}; do
+    ls "$path" >/dev/null 2>&1 && echo "SEEN $path"
+done
+for directory in /home /var/lib /var/log /opt /srv /mnt /run /sys /tmp /root; do
+    ls -A "$directory" | sed "s|^|SEEN $directory/|"
+done
+"""
+
+CONNECT = """
+import socket
+def tried(name, address, family=socket.AF_INET):
+    with socket.socket(family, socket.SOCK_STREAM) as s:
+        s.settimeout(2)
+        try:
+            s.connect(address); print("REACHED", name)
+        except OSError as error:
+            print("refused", name, error)
+tried("loopback", ("127.0.0.1", {port}))
+tried("host", ({host!r}, {port}))
+tried("outside", ("1.1.1.1", 53))
+tried("abstract", "\\0{abstract}", socket.AF_UNIX)
+tried("path", {path!r}, socket.AF_UNIX)
+try:
+    print("REACHED names", socket.getaddrinfo("example.com", 80))
+except OSError as error:
+    print("refused names", error)
+print("interfaces", [name for _, name in socket.if_nameindex()])
+"""
+
+FORKS = """
+import os, time
+for _ in range(3000):
+    try:
+        if os.fork() == 0:
+            while True: time.sleep(1)
+    except OSError:
+        pass
+print("still here")
+"""
+
+MEMORY = """
+blocks = []
+while True:
+    blocks.append(bytearray(b"x" * (16 << 20)))
+    print(len(blocks) * 16, flush=True)
+    if len(blocks) > 64: break
+"""
+
+SHARED_MEMORY = """
+import os
+written = 0
+try:
+    with open("/dev/shm/fill", "wb") as file:
+        while written < 1 << 30: written += file.write(b"x" * (1 << 20))
+except OSError as error:
+    print(error)
+print("WROTE", written >> 20)
+"""
+
+DISK = """
+written = 0
+try:
+    with open("/tmp/fill", "wb", buffering=0) as file:
+        while written < 1 << 30: written += file.write(b"x" * (1 << 20))
+except OSError as error:
+    print(error)
+print("WROTE", written >> 20)
+"""
+
+FLOOD = "yes 'all work and no play' | head -c 300000000"
+
+OUTLIVE = """
+trap '' TERM HUP INT
+setsid sleep {stamp} &
+nohup sleep {stamp} >/dev/null 2>&1 &
+(setsid sh -c "trap '' TERM; (sleep {stamp} & ) " & )
+env -i setsid sleep {stamp} &
+exit 0
+"""
+
+STUBBORN = "trap '' TERM HUP INT; while true; do sleep {stamp} & wait; done"
+
+PROCESSES = """
+for pid in {owner} 1; do [ -r /proc/$pid/environ ] && tr '\\0' '\\n' </proc/$pid/environ | grep -q . && echo "SEEN $pid"; done
+kill -0 {owner} 2>/dev/null && echo "SEEN {owner}"
+kill -9 {owner} 2>/dev/null && echo "SEEN {owner}"
+echo "processes $(ls /proc | grep -c '^[0-9]')"
+ls /proc/1/root/etc/shadow /proc/self/root/etc/shadow 2>/dev/null && echo "SEEN shadow"
+exit 0
+"""
+
+MOUNTS = """
+tried() { "$@" >/dev/null 2>&1 && echo "DONE $*"; }
+tried mount -t tmpfs none /mnt
+tried mount -t proc proc /mnt
+tried mount -t cgroup -o memory none /mnt
+tried mount -t cgroup2 none /mnt
+tried mount -o remount,rw /usr
+tried mount -o remount,rw,bind /usr
+tried mount --bind /tmp /usr
+tried umount /proc
+tried umount -l /proc/sys
+tried umount -l /usr
+tried unshare -m true
+tried unshare -Ur true
+tried unshare -Urm true
+tried nsenter -t 1 -m true
+tried mknod /tmp/disk b 8 0
+tried mknod /tmp/memory c 1 1
+tried touch /usr/bin/planted
+tried touch /dev/planted
+tried sh -c 'cat /proc/sys/kernel/core_pattern >/proc/sys/kernel/core_pattern'
+tried sh -c 'cat /proc/sys/vm/overcommit_memory >/proc/sys/vm/overcommit_memory'
+tried sh -c 'echo h >/proc/sysrq-trigger'
+tried sh -c 'echo 100 >/proc/sys/user/max_user_namespaces'
+find /proc/sys /proc/irq /proc/bus /proc/fs /proc/driver -writable 2>/dev/null | sed 's/^/DONE find /'
+tried sh -c 'echo -1000 >/proc/self/oom_score_adj'
+tried hostname planted
+tried date -s 2001-01-01
+ls /dev | tr '\\n' ' '
+exit 0
+"""
+
+CHROOT = """
+import os
+os.makedirs("/tmp/jail", exist_ok=True)
+try:
+    here = os.open("/", os.O_RDONLY)
+    os.chroot("/tmp/jail"); os.fchdir(here)
+    for _ in range(64): os.chdir("..")
+    os.chroot(".")
+except OSError as error:
+    print("refused", error)
+for path in ("/etc/shadow", {secret!r}):
+    if os.path.exists(path): print("SEEN", path)
+"""
+
+DESCRIPTORS = 'for fd in /proc/$$/fd/*; do echo "${{fd##*/}} $(readlink $fd)"; done'
+
+TRACE = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for pid in ({owner},):
+    if libc.ptrace(16, pid, 0, 0) == 0: print("SEEN", pid)
+buffer = ctypes.create_string_buffer(8)
+ours = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
+theirs = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
+if libc.process_vm_readv({owner}, ours, 1, theirs, 1, 0) != -1: print("SEEN memory")
+"""
+
+
+def python(code: str) -> list[str]:
+    return ["/usr/bin/python3", "-c", code]
+
+
+def shell(code: str) -> list[str]:
+    return ["/bin/sh", "-c", code]
+
+
+def commands(aims: dict[str, Any]) -> dict[str, list[str]]:
+    def aimed(text: str) -> str:
+        return text.format(**aims)
+
+    return {
+        "read": shell(aimed(READ)),
+        "connect": python(aimed(CONNECT)),
+        "forks": python(FORKS),
+        "memory": python(MEMORY),
+        "shared_memory": python(SHARED_MEMORY),
+        "disk": python(DISK),
+        "flood": shell(FLOOD),
+        "outlive": shell(aimed(OUTLIVE)),
+        "stubborn": shell(aimed(STUBBORN)),
+        "processes": shell(aimed(PROCESSES)),
+        "mounts": shell(MOUNTS),
+        "chroot": python(aimed(CHROOT)),
+        "descriptors": python(aimed(DESCRIPTORS)),
+        "trace": python(aimed(TRACE)),
+    }
+
+
+def told(ended: Ended) -> dict[str, Any]:
+    facts = dataclasses.asdict(ended)
+    for name in ("stdout", "stderr"):
+        facts[f"{name}_size"] = len(facts[name])
+        facts[name] = facts[name][-4000:].decode(errors="replace")
+    return facts
+
+
+def attack(aims: dict[str, Any], user: str | None = None) -> dict[str, dict[str, Any]]:
+    found = {}
+    for name, argv in commands({**aims, "owner": os.getpid()}).items():
+        with choose("bubblewrap").open(BoxSpec(limits=LIMITS, name=name.replace("_", "-"), user=user)) as box:
+            output = Path(aims["scratch"]) / f"{name}.out" if name == "flood" else None
+            ended = box.run(argv, timeout=1.5 if name == "stubborn" else 20, stdout=output)
+            found[name] = told(ended)
+            if output is not None:
+                found[name]["stdout_size"] = output.stat().st_size
+    return found
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    print(json.dumps(attack(given, given.get("user"))))

@@ -1,0 +1,182 @@
+"""Whatever a command in a box tries, it stays in the box, and what stopped it is on record."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bakeoff
+
+ATTACKS = Path(__file__).with_name("attacks.py")
+SOURCES = str(Path(bakeoff.__file__).parent.parent)
+AS_NOBODY = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+Told = dict[str, dict[str, Any]]
+
+
+def python_for_anybody() -> str:
+    """Ours may lie in a home directory that others cannot enter."""
+    for candidate in (sys.executable, "/usr/bin/python3"):
+        program = "import subprocess, sys; from typing import Self; subprocess.run([sys.executable, '-V'], check=True)"
+        asked = subprocess.run([*AS_NOBODY, candidate, "-c", program], capture_output=True, cwd="/")
+        if asked.returncode == 0:
+            return candidate
+    pytest.skip("no Python 3.11 that every user may start")
+
+
+@pytest.fixture(scope="module", params=["root", "root as nobody inside", "nobody"])
+def told(request: pytest.FixtureRequest, own_cache: Path) -> Iterator[Told]:
+    """How every attack ended, made by root, by root for a box whose user is not root, and by an ordinary user."""
+    words = []
+    python = sys.executable
+    if request.param == "nobody":
+        if os.geteuid() != 0:
+            pytest.skip("only root can be somebody else")
+        python = python_for_anybody()
+        words = AS_NOBODY
+    elif os.geteuid() != 0 and request.param == "root":
+        request.applymarker(pytest.mark.skip("not root"))
+    with tempfile.TemporaryDirectory(prefix="bakeoff-attack-") as scratch, socket.socket() as tcp:
+        if request.param == "nobody":
+            shutil.chown(scratch, "nobody")
+        secret = Path(scratch, "secret.txt")
+        secret.write_text("the key")
+        secret.chmod(0o644)
+        tcp.bind(("0.0.0.0", 0))
+        tcp.listen()
+        stamp = f"98765.{os.getpid()}{int(time.time() * 1000) % 100000}"
+        aims = {
+            "secret": str(secret),
+            "project": SOURCES,
+            "port": tcp.getsockname()[1],
+            "host": socket.gethostname() or "localhost",
+            "abstract": f"bakeoff-attack-{os.getpid()}",
+            "path": f"{scratch}/door",
+            "scratch": scratch,
+            "stamp": stamp,
+        }
+        if request.param == "root as nobody inside":
+            aims["user"] = "nobody"
+        with socket.socket(socket.AF_UNIX) as abstract, socket.socket(socket.AF_UNIX) as door:
+            abstract.bind(f"\0{aims['abstract']}")
+            abstract.listen()
+            door.bind(aims["path"])
+            door.listen()
+            os.chmod(aims["path"], 0o777)
+            environment = {
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": SOURCES,
+                "BAKEOFF_CACHE": f"{scratch}/cache",
+                "A_SECRET": "the key",
+            }
+            done = subprocess.run(
+                [*words, python, "-P", str(ATTACKS), json.dumps(aims)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                cwd="/",
+            )
+        assert done.returncode == 0, done.stderr
+        found: Told = json.loads(done.stdout)
+        found["afterwards"] = {"running": running(stamp), "left": os.listdir(f"{scratch}/cache/boxes")}
+        yield found
+
+
+def running(words: str) -> list[str]:
+    """Command lines on this machine that hold these words."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if words in text and "attacks.py" not in text:
+            found.append(text)
+    return found
+
+
+def test_no_file_of_the_machine_and_nobodys_home_is_in_sight(told: Told) -> None:
+    assert told["read"]["stdout"] == ""
+
+
+def test_no_server_outside_can_be_reached(told: Told) -> None:
+    said = told["connect"]["stdout"]
+    assert "REACHED" not in said
+    assert said.count("refused ") == 6
+    assert "interfaces ['lo']" in said
+
+
+def test_a_fork_bomb_stops_at_the_limit_and_is_on_record(told: Told) -> None:
+    assert told["forks"]["seconds"] < 15
+    assert told["forks"]["pids_refused"] > 0 or "still here" in told["forks"]["stdout"]
+
+
+def test_taking_too_much_memory_is_ended_and_told(told: Told) -> None:
+    ended = told["memory"]
+    assert ended["memory_killed"]
+    assert ended["code"] == 137
+    assert ended["peak_memory_mb"] < 600
+    assert int(told["shared_memory"]["stdout"].split("WROTE")[1]) <= 64
+
+
+def test_a_full_disk_is_the_boxs_own_and_told(told: Told) -> None:
+    ended = told["disk"]
+    assert ended["disk_full"]
+    assert "No space left" in ended["stdout"]
+    assert 25 <= int(ended["stdout"].split("WROTE")[1]) <= 34
+
+
+def test_printing_without_end_does_not_fill_our_disk(told: Told) -> None:
+    assert told["flood"]["stdout_size"] < 40 << 20
+
+
+def test_nothing_outlives_its_command(told: Told) -> None:
+    assert told["outlive"]["code"] == 0
+    assert told["afterwards"]["running"] == []
+
+
+def test_a_command_that_ignores_signals_ends_at_its_timeout(told: Told) -> None:
+    ended = told["stubborn"]
+    assert ended["timed_out"]
+    assert ended["code"] == 137
+    assert 1.5 <= ended["seconds"] < 5
+
+
+def test_processes_outside_cannot_be_seen_signalled_or_traced(told: Told) -> None:
+    lines = told["processes"]["stdout"].splitlines()
+    assert [line for line in lines if line.startswith("SEEN") and line != "SEEN 1"] == []
+    assert int(lines[-1].removeprefix("processes ")) < 10
+    assert told["trace"]["stdout"] == ""
+
+
+def test_nothing_can_be_mounted_unshared_or_set_in_the_kernel(told: Told) -> None:
+    assert "DONE" not in told["mounts"]["stdout"]
+
+
+def test_only_harmless_devices_are_there(told: Told) -> None:
+    devices = set(told["mounts"]["stdout"].split())
+    harmless = {"console", "core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "tty", "urandom", "zero"}
+    assert devices <= harmless | {"stderr", "stdin", "stdout"}
+
+
+def test_leaving_a_chroot_leads_nowhere(told: Told) -> None:
+    assert "SEEN" not in told["chroot"]["stdout"]
+
+
+def test_no_descriptor_of_ours_is_open_inside(told: Told) -> None:
+    numbers = {line.split()[0] for line in told["descriptors"]["stdout"].splitlines()}
+    assert numbers <= {"0", "1", "2"}
+
+
+def test_nothing_is_left_of_the_boxes(told: Told) -> None:
+    assert [name for name in told["afterwards"]["left"] if not name.endswith(".ext4")] == []

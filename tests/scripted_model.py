@@ -1,0 +1,98 @@
+"""A server of chat completions that answers from a script, over real HTTP, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class ScriptedModel:
+    """`answers` are bodies, or (status, body), or functions of the request; the last one is repeated."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.url = ""
+        self.released = threading.Event()
+        """Set at the end: answers that wait for it never come in time."""
+
+    def answer(self, body: dict[str, Any]) -> tuple[int, bytes]:
+        self.asked.append(body)
+        found = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        if isinstance(found, Callable):  # type: ignore[arg-type]
+            found = found(body)
+        status, content = found if isinstance(found, tuple) else (200, found)
+        return status, content if isinstance(content, bytes) else json.dumps(content).encode()
+
+    def never(self, body: dict[str, Any]) -> Any:
+        """An answer that does not come."""
+        self.released.wait(60)
+        return says("too late")
+
+
+def says(text: str, **choice: Any) -> dict[str, Any]:
+    """A completion without tool calls."""
+    return completion({"role": "assistant", "content": text}, **choice)
+
+
+def calls(*tools: tuple[str, Any], **choice: Any) -> dict[str, Any]:
+    """A completion that calls tools; arguments that are no text are written as JSON."""
+    made = [
+        {
+            "id": f"call_{number}",
+            "type": "function",
+            "function": {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)},
+        }
+        for number, (name, given) in enumerate(tools)
+    ]
+    return completion({"role": "assistant", "content": None, "tool_calls": made}, **choice)
+
+
+def completion(message: dict[str, Any], **choice: Any) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "scripted-1",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message, **choice}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107},
+    }
+
+
+@contextmanager
+def scripted(*answers: Any) -> Iterator[ScriptedModel]:
+    model = ScriptedModel(*answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            model.headers.append({name.lower(): value for name, value in self.headers.items()})
+            status, content = model.answer({"path": self.path, **body})
+            try:
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+            except ConnectionError:
+                pass  # who asked has gone
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    model.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield model
+    finally:
+        model.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

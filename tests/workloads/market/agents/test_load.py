@@ -1,0 +1,73 @@
+"""Agents are found by name; what cannot be found is told with the way out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bakeoff.errors import UsageError
+from bakeoff.workloads.market.agents.face import Agent
+from bakeoff.workloads.market.agents.lines import LinesAgent
+from bakeoff.workloads.market.agents.load import BASELINES, load, shipped
+
+MINE = """
+class Mine:
+    def __init__(self, stake=5): self.stake = stake
+    def reset(self, brief): ...
+    def act(self, seat): ...
+class Useless: ...
+"""
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "mine_of_load.py").write_text(MINE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(BASELINES))
+def test_every_shipped_agent_loads_by_its_name(name: str) -> None:
+    agent = load(name)
+    assert isinstance(agent, Agent)
+    assert agent.name == name
+    assert shipped(agent)
+
+
+@pytest.mark.parametrize("spec", ["mine_of_load.py:Mine", "mine_of_load:Mine"])
+def test_a_class_of_the_user_s_loads_from_a_file_or_a_module_with_its_options(base: Path, spec: str) -> None:
+    agent = load(spec, {"stake": 7}, base=base)
+    assert vars(agent)["stake"] == 7
+    assert agent.name == spec
+    assert not shipped(agent)
+
+
+def test_a_program_is_started_where_the_experiment_lies(base: Path) -> None:
+    agent = load("cmd:python agent.py --fast", base=base)
+    assert isinstance(agent, LinesAgent)
+    assert agent.argv == ["python", "agent.py", "--fast"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("momentun", "did you mean 'momentum'"),
+        ("nothing-like-it", "one of null"),
+        ("mine_of_load.py:Other", "has no class 'Other'"),
+        ("nowhere.py:Mine", "there is no file"),
+        ("no.such.module:Mine", "cannot be imported"),
+        ("mine_of_load.py:Useless", "has no method 'reset'"),
+        ("cmd:", "names no program"),
+        ("process:mine_of_load.py:Other", "has no class 'Other'"),
+    ],
+)
+def test_an_agent_that_cannot_be_found_is_a_usage_error(base: Path, spec: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        load(spec, base=base)
+
+
+def test_wrong_options_are_a_usage_error(base: Path) -> None:
+    with pytest.raises(UsageError, match="does not take these options"):
+        load("mine_of_load.py:Mine", {"steak": 7}, base=base)

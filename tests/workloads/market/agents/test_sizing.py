@@ -1,0 +1,88 @@
+"""Stakes are those that a search over all sizes would find, and none without an edge."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bakeoff.workloads.market.agents.sizing import (
+    Prospect,
+    Shares,
+    dollars_to_spend,
+    notional_to_hold,
+    shares_to_sell,
+)
+
+inner = st.floats(0.05, 0.95)
+
+
+def growth_after_buying(market: Shares, pot: float, spent: float) -> float:
+    b, kept = market.liquidity, spent * (1 - market.fee)
+    shares = b * math.log(1 + (math.exp(kept / b) - 1) / market.price)
+    won, lost = pot + market.held + shares - spent, pot + market.other - spent
+    return market.probability * math.log(won) + (1 - market.probability) * math.log(lost)
+
+
+def growth_after_selling(market: Shares, pot: float, sold: float) -> float:
+    b = market.liquidity
+    brought = -(1 - market.fee) * b * math.log(1 - market.price * (1 - math.exp(-sold / b)))
+    won, lost = pot + market.held - sold + brought, pot + market.other + brought
+    return market.probability * math.log(won) + (1 - market.probability) * math.log(lost)
+
+
+@given(inner, inner, st.floats(50, 800), st.floats(500, 20_000))
+def test_no_other_purchase_grows_the_pot_faster(probability: float, price: float, b: float, pot: float) -> None:
+    market = Shares(probability, price, b, 0.005, 0.0, 0.0)
+    best = dollars_to_spend(market, pot, pot)
+    reached = growth_after_buying(market, pot, best)
+    for share in (0.0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.8, 0.97):
+        assert reached >= growth_after_buying(market, pot, share * pot) - 1e-9
+
+
+@given(inner, inner, st.floats(50, 800), st.floats(1, 500))
+def test_no_other_sale_grows_the_pot_faster(probability: float, price: float, b: float, held: float) -> None:
+    market = Shares(probability, price, b, 0.005, held, 0.0)
+    best = shares_to_sell(market, 5_000)
+    assert 0 <= best <= held
+    reached = growth_after_selling(market, 5_000, best)
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        assert reached >= growth_after_selling(market, 5_000, share * held) - 1e-9
+
+
+@given(inner, st.floats(50, 800))
+def test_at_the_fair_price_nothing_is_bought_on_either_side(price: float, b: float) -> None:
+    market = Shares(price, price, b, 0.005, 0.0, 0.0)
+    assert dollars_to_spend(market, 5_000, 5_000) == 0 == dollars_to_spend(market.turned, 5_000, 5_000)
+
+
+def test_a_larger_edge_buys_more_and_a_fee_above_the_edge_buys_nothing() -> None:
+    def stake(probability: float, fee: float = 0.005) -> float:
+        return dollars_to_spend(Shares(probability, 0.5, 400, fee, 0, 0), 5_000, 5_000)
+
+    assert 0 < stake(0.55) < stake(0.7) < stake(0.9)
+    assert stake(0.55, fee=0.11) == 0
+
+
+def prospect(mean: float, premium: float = 0.0, variance: float = 1e-4) -> Prospect:
+    return Prospect(mean, variance, premium, 0.0004, 400_000, 0.01, 0.002)
+
+
+def test_a_perpetual_is_left_alone_when_the_way_in_and_out_costs_more_than_it_promises() -> None:
+    assert notional_to_hold(prospect(0.0005), 0, 5_000, 50_000) == 0
+    assert notional_to_hold(prospect(0.02), 0, 5_000, 50_000) > 10_000
+
+
+@given(st.floats(-0.05, 0.05), st.floats(-0.01, 0.01))
+def test_long_and_short_are_mirror_images(mean: float, premium: float) -> None:
+    long = notional_to_hold(prospect(mean, premium), 0, 5_000, 50_000)
+    short = notional_to_hold(prospect(-mean, -premium), 0, 5_000, 50_000)
+    assert long == pytest.approx(-short)
+
+
+def test_what_is_held_is_kept_longer_than_it_would_be_bought() -> None:
+    weak = prospect(0.0006)
+    assert notional_to_hold(weak, 2_000, 5_000, 50_000) == pytest.approx(2_000, rel=1e-6)
+    assert notional_to_hold(prospect(-0.02), 2_000, 5_000, 50_000) < 0

@@ -1,0 +1,179 @@
+"""MCP with the SDK's own client, over stdio and over streamable HTTP, in both eras of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from bakeoff.workloads.market.methods import METHODS
+from bakeoff.workloads.market.serve.mcp import mcp_routes, seat_server
+from bakeoff.workloads.market.serve.table import Table
+from bakeoff.workloads.market.session import Session
+from market_faces import SEED, SHORT, assert_same_state, fresh_world, play_here, play_there, served, table
+
+ERAS = ["auto", "legacy"]
+
+
+@pytest.fixture
+def shared() -> Iterator[tuple[Table, str]]:
+    with table(seats=2) as seats, served(lambda _: mcp_routes(seats)) as url:
+        yield seats, url + "/mcp"
+
+
+@asynccontextmanager
+async def connected(url: str, token: str, mode: str = "auto") -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+async def called(client: Client, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    answer = await client.call_tool(name, arguments)
+    (text,) = answer.content
+    assert json.loads(text.text) == answer.structured_content
+    return None if answer.is_error else answer.structured_content
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_an_episode_over_http_ends_in_the_same_world_as_in_process(mode: str) -> None:
+    async def play(url: str) -> int:
+        async with connected(url + "/mcp", "token-of-one", mode) as client:
+            return await play_there(lambda name, arguments: called(client, name, arguments))
+
+    with table() as seats, served(lambda _: mcp_routes(seats)) as url:
+        assert asyncio.run(play(url)) >= 6
+        here = Session(fresh_world())
+        play_here(here)
+        assert_same_state(seats.games[0].world, here.world)
+
+
+def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process() -> None:
+    heard: list[Any] = []
+
+    async def play() -> None:
+        size = ["--duration", "6", "--markets", "3", "--perpetuals", "2", "--agents", "4", "--seed", str(SEED)]
+        command = ["-m", "bakeoff", "market", "mcp", *size]
+        server = StdioServerParameters(
+            command=sys.executable, args=command, env={"BAKEOFF_MARKET_SECRET": "for tests", "PATH": "/usr/bin"}
+        )
+        async with Client(server) as client:
+
+            async def call(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
+                answer = await client.call_tool(name, arguments)
+                heard.append(answer.structured_content)
+                return None if answer.is_error else answer.structured_content
+
+            await play_there(call)
+
+    asyncio.run(play())
+    here = Session(fresh_world())
+    told = asyncio.run(told_here(here))
+    assert len(heard) > 6 * SHORT.ticks
+    assert heard == json.loads(json.dumps(told))
+
+
+async def told_here(session: Session) -> list[Any]:
+    """Everything that the script hears when it calls the server's handlers without a wire."""
+    heard: list[Any] = []
+    async with Client(seat_server(session)) as client:
+
+        async def call(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
+            answer = await client.call_tool(name, arguments)
+            heard.append(answer.structured_content)
+            return None if answer.is_error else answer.structured_content
+
+        await play_there(call)
+    return heard
+
+
+def test_every_method_is_a_tool_with_its_own_schema(shared: tuple[Table, str]) -> None:
+    async def tools() -> dict[str, Any]:
+        async with connected(shared[1], "token-of-one") as client:
+            return {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    found = asyncio.run(tools())
+    assert {method.short: method.schema for method in METHODS.values()} == {
+        name: tool.input_schema for name, tool in found.items()
+    }
+    assert found["observe"].annotations.read_only_hint and not found["buyShares"].annotations.read_only_hint
+
+
+def test_rules_and_scenario_are_resources(shared: tuple[Table, str]) -> None:
+    seats, url = shared
+
+    async def read() -> tuple[str, str]:
+        async with connected(url, "token-of-one") as client:
+            uris = [str(one.uri) for one in (await client.list_resources()).resources]
+            rules, scenario = [(await client.read_resource(uri)).contents[0].text for uri in uris]
+            with pytest.raises(MCPError, match="market://rules"):
+                await client.read_resource("market://truth")
+            return rules, scenario
+
+    rules, scenario = asyncio.run(read())
+    assert "Prediction markets" in rules
+    assert json.loads(scenario)["ticks"] == seats.games[0].world.ticks
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kind"),
+    [
+        ("buyShares", {"marketId": "market-99999", "outcome": "YES", "amount": 5}, "market_not_found"),
+        ("buyShares", {"marketId": "market-1", "outcome": "YES", "amount": "five"}, "invalid_params"),
+        ("openPosition", {"ticker": "BTCX", "side": "LONG", "size": 9e8}, "order_rejected"),
+    ],
+)
+def test_a_refusal_is_a_tool_error_with_our_type(
+    shared: tuple[Table, str], name: str, arguments: dict[str, Any], kind: str
+) -> None:
+    async def ask() -> Any:
+        async with connected(shared[1], "token-of-one") as client:
+            return await client.call_tool(name, arguments)
+
+    answer = asyncio.run(ask())
+    assert answer.is_error and answer.structured_content["error"]["data"]["type"] == kind
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol(shared: tuple[Table, str]) -> None:
+    async def ask() -> None:
+        async with connected(shared[1], "token-of-one") as client:
+            await client.call_tool("flyToTheMoon", {})
+
+    with pytest.raises(MCPError, match="flyToTheMoon"):
+        asyncio.run(ask())
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}])
+def test_without_a_right_token_nothing_is_told(shared: tuple[Table, str], headers: dict[str, str]) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    answer = httpx.post(shared[1], json=body, headers={**headers, "Accept": "application/json, text/event-stream"})
+    assert answer.status_code == 401
+    assert "tools" not in answer.text
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_each_token_sits_in_its_own_seat(shared: tuple[Table, str], mode: str) -> None:
+    seats, url = shared
+
+    async def play() -> list[Any]:
+        async with connected(url, "token-of-one", mode) as one, connected(url, "token-of-two", mode) as two:
+            await called(one, "openPosition", {"ticker": "BTCX", "side": "LONG", "size": 500})
+            await called(one, "endTurn", {})
+            await called(two, "endTurn", {})
+            return [await called(client, "observe", {}) for client in (one, two)]
+
+    first, second = asyncio.run(play())
+    assert [first["agentId"], second["agentId"]] == [place.session.agent_id for place in seats.places]
+    assert len(first["positions"]["perpPositions"]) == 1
+    assert second["positions"]["perpPositions"] == []

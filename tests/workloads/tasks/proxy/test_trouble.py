@@ -1,0 +1,194 @@
+"""What goes wrong at the provider, at the client and with the budget is told apart, answered and recorded."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bakeoff.errors import UsageError
+from bakeoff.workloads.tasks.proxy.budget import Budget
+from bakeoff.workloads.tasks.proxy.usage import Usage
+from workloads.tasks.proxied import MODEL, PATHS, WIRES, events, lab, request
+from workloads.tasks.scripted import Failure, Use, say
+
+NOW = {"retry-after": "0"}
+
+
+def error_of(answer: httpx.Response) -> dict[str, str]:
+    found: dict[str, str] = answer.json()["error"]
+    return found
+
+
+def test_a_busy_provider_is_asked_again_and_that_is_recorded(tmp_path: Path) -> None:
+    failures = [Failure(503, headers=NOW), Failure(429, headers=NOW)]
+    with lab(tmp_path, [say("at last")], failures=failures) as here:
+        answer = here.ask()
+        totals = here.run.close()
+        [call] = here.calls()
+    assert answer.status_code == 200
+    assert [retry.status for retry in call.retries] == [503, 429]
+    assert (totals.calls, totals.broken) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "end"), [(503, "upstream"), (429, "upstream"), (401, "upstream"), (404, "upstream"), (400, "refused")]
+)
+def test_a_refusal_is_passed_on_and_blamed_on_whom_it_concerns(status: int, end: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")], failures=[Failure(status)], provider={"retries": 0}) as here:
+        answer = here.ask()
+        broken = here.run.totals().broken
+        [call] = here.calls()
+        here.ask()
+        mended = here.run.close().broken
+    assert answer.status_code == status and error_of(answer)["message"] == "scripted failure"
+    assert (call.end, call.status, call.usage) == (end, status, None)
+    assert (broken is not None) == (end == "upstream")
+    assert mended is None  # the agent went on, so the run counts
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_provider_that_is_not_there_makes_the_run_broken(wire: str, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        nowhere = {"base_url": f"http://127.0.0.1:{taken.getsockname()[1]}/v1", "retries": 0}
+        with lab(tmp_path, [say("hi")], provider=nowhere) as here:
+            answer = here.ask(wire, stream=True)
+            totals = here.run.close()
+    assert answer.status_code == 502
+    assert "no answer from the provider" in error_of(answer)["message"]
+    assert totals.broken is not None and "ConnectError" in totals.broken
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_stream_that_breaks_off_is_no_answer(wire: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("one two three four", cut=True)]) as here:
+        with pytest.raises(httpx.RemoteProtocolError):
+            here.ask(wire, stream=True)
+        totals = here.run.close()
+        [call] = here.calls()
+    assert call.end == "upstream" and totals.calls == 0
+    assert totals.broken is not None and "broke off" in totals.broken
+
+
+def test_a_client_that_hangs_up_ends_its_call(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("word " * 400, pause_s=0.01)]) as here:
+        with here.client.stream("POST", PATHS["chat"], json=request("chat", "hi", stream=True)) as answer:
+            next(answer.iter_raw())
+        began = time.monotonic()
+        here.run.close()
+        [call] = here.calls()
+    assert time.monotonic() - began < 1.5
+    assert (call.end, call.error) == ("client", "the client hung up")
+
+
+def test_closing_a_run_ends_its_calls(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("word " * 1000, pause_s=0.02)]) as here:
+        with here.client.stream("POST", PATHS["chat"], json=request("chat", "hi", stream=True)) as answer:
+            pieces = answer.iter_raw()
+            next(pieces)
+            here.run.close()
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(pieces)
+        [call] = here.calls()
+    assert (call.end, call.error) == ("client", "the run was over")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("budget", "limit"),
+    [
+        (Budget(calls=2), "calls"),
+        (Budget(tokens=250), "tokens"),
+        (Budget(cost=2.5 * 120e-6), "cost"),
+    ],
+)
+def test_the_call_that_would_exceed_a_budget_is_refused(wire: str, budget: Budget, limit: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=budget) as here:
+        answers = [here.ask(wire) for _ in range(4)]
+        met = here.run.limit
+        totals = here.run.close()
+        ends = [(call.end, call.limit) for call in here.calls()]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 403]
+    assert "budget is used up" in error_of(answers[2])["message"]
+    assert error_of(answers[2])["code"] == "budget_exceeded"
+    assert answers[2].headers["x-should-retry"] == "false"
+    assert ends == [("answered", None)] * 2 + [("budget", limit)] * 2
+    assert (met, totals.limit, totals.calls, totals.broken) == (limit, limit, 2, None)
+
+
+def test_a_call_that_would_not_fit_any_more_is_refused_before_it_is_paid(tmp_path: Path) -> None:
+    """250 tokens are left, but a question three times as long as the first would take 330."""
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=Budget(tokens=360)) as here:
+        statuses = [here.ask(text="word " * count).status_code for count in (100, 300, 100)]
+    assert statuses == [200, 429, 200]
+
+
+def test_nothing_is_answered_after_the_deadline(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")], budget=Budget(deadline=time.monotonic() - 1)) as here:
+        answer = here.ask()
+        asked = len(here.model.requests)
+    assert (answer.status_code, asked) == (429, 0)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_answer_that_is_under_way_at_the_deadline_is_cut(wire: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("word " * 400, pause_s=0.01)], budget=Budget(deadline=time.monotonic() + 0.3)) as here:
+        text, began = b"", time.monotonic()
+        asked = here.client.stream("POST", PATHS[wire], json=request(wire, "hi", stream=True))
+        with asked as answer, pytest.raises(httpx.RemoteProtocolError):
+            for piece in answer.iter_raw():
+                text += piece
+        took = time.monotonic() - began
+        here.run.close()
+        [call] = here.calls()
+    assert took < 1.5
+    assert "deadline budget" in events(text.decode())[-1]["error"]["message"]
+    assert (call.end, call.limit) == ("budget", "deadline")
+
+
+def test_a_cost_budget_without_a_price_is_an_error_and_not_silently_off(tmp_path: Path) -> None:
+    priceless = lab(tmp_path, [say("hi")], provider={"prices": {}})
+    with priceless as here, pytest.raises(UsageError, match=r'prices."test-model"'):
+        here.proxy.open(here.providers, MODEL, record=tmp_path / "c.jsonl", budget=Budget(cost=1.0))
+
+
+def test_an_unknown_price_is_a_missing_cost(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")], provider={"prices": {}}) as here:
+        here.ask()
+        assert here.run.close().cost is None
+
+
+def test_calls_at_the_same_time_share_one_budget(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10), wait_s=0.2)], budget=Budget(tokens=500)) as here:
+        here.ask()  # from here on the proxy knows what such a question takes
+        with ThreadPoolExecutor(10) as pool:
+            statuses = sorted(answer.status_code for answer in pool.map(lambda _: here.ask(), range(10)))
+        totals = here.run.close()
+    assert statuses.count(200) == 3  # 110 are spent, and 110 more for each that is under way
+    assert totals.tokens == 440
+
+
+def test_an_api_that_the_provider_does_not_speak_is_our_mistake_and_not_the_agents(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")], provider={"wire_api": "chat"}) as here:
+        answer = here.ask("responses")
+        totals = here.run.close()
+        with pytest.raises(UsageError, match="codex speaks the responses API"):
+            here.providers.route(MODEL).check("responses", "codex")
+    assert answer.status_code == 400 and "does not speak" in error_of(answer)["message"]
+    assert totals.broken is not None
+
+
+def test_usage_of_a_call_that_broke_off_is_still_paid(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("one two three four", use=Use(input=100, output=10), cut=True)]) as here:
+        with pytest.raises(httpx.RemoteProtocolError):
+            here.ask("messages", stream=True)
+        totals = here.run.close()
+        [call] = here.calls()
+    assert call.usage == Usage(input=100, output=1)  # what its first event said
+    assert totals.tokens == 101
