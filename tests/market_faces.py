@@ -87,7 +87,7 @@ def assert_same_state(one: World, other: World) -> None:
 
 @contextmanager
 def table(seats: int = 1, **settings: Any) -> Iterator[Table]:
-    yield Table([Game(fresh_world(seats), **settings)], {"agent-1": "token-of-one", "agent-2": "token-of-two"})
+    yield Table([Game(fresh_world(seats), **settings)], {"player-1": "token-of-one", "player-2": "token-of-two"})
 
 
 @contextmanager

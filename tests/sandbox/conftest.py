@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.sandbox import cache, cgroups, leftovers, marks
+from bakeoff.sandbox.bubblewrap import Bubblewrap
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,3 +36,31 @@ def nothing_left() -> Iterator[None]:
         group for parent in set(cgroups.parents().values()) for group in parent.glob(f"{marks.PREFIX}{marks.maker()}*")
     ]
     assert groups == []
+
+
+@pytest.fixture(scope="session")
+def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image of nothing but busybox, with a user of its own."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        pytest.fail("busybox is not installed: run `make test`, or scripts/install-bubblewrap.sh", pytrace=False)
+    root = tmp_path_factory.mktemp("images") / "tiny"
+    for name in ("bin", "etc", "tmp", "home/agent", "root", "proc", "dev"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(busybox, root / "bin" / "busybox")
+    for name in ("sh", "ls", "cat", "echo", "mkdir", "id", "rm", "pwd", "env", "tar", "sleep", "touch", "stat", "grep"):
+        (root / "bin" / name).symlink_to("busybox")
+    (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\nagent:x:1000:\ncrew:x:2000:agent\n")
+    (root / "etc/motd").write_text("from the image\n")
+    (root / "tmp").chmod(0o1777)
+    return root
+
+
+@pytest.fixture
+def sandbox() -> Bubblewrap:
+    found = Bubblewrap()
+    problem = found.missing()
+    if problem is not None:
+        pytest.fail(f"bubblewrap does not work: {problem}", pytrace=False)
+    return found

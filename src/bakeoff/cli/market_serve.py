@@ -9,31 +9,27 @@ from typing import Any
 
 import click
 
+from bakeoff.cli.market_options import asked_world, world_options
 from bakeoff.cli.options import json_option
 from bakeoff.errors import UsageError
 
 
 @click.command(name="serve")
-@click.option("--benchmark", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE", help="Serve this scenario file.")  # fmt: skip
-@click.option("--duration", default=30, show_default=True, metavar="MINUTES", help="World time.")
-@click.option("--interval", default=60, show_default=True, metavar="SECONDS", help="World seconds between two ticks.")
-@click.option("--markets", default=5, show_default=True, help="Prediction markets open at a time.")
-@click.option("--perpetuals", default=3, show_default=True, help="Perpetual futures.")
-@click.option("--agents", default=8, show_default=True, help="Background traders.")
-@click.option("--regime", default="mixed", show_default=True, help="How stories unfold.")
-@click.option("--tier", default="normal", show_default=True, help="easy, normal or hard.")
-@click.option("--seed", default=12345, show_default=True, help="Draws the world.")
-@click.option("--secret-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE", help="The secret that worlds are drawn with; for a contest.")  # fmt: skip
-@click.option("--seats", default=1, show_default=True, type=click.IntRange(1, 1024), help="How many agents may come.")
+@world_options
+@click.option("--seats", default=1, show_default=True, type=click.IntRange(1, 256), help="How many agents may come.")
 @click.option("--shared/--separate", default=False, show_default=True, help="All agents in one world with sealed orders, or each in its own copy.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one.")
+@click.option(
+    "--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+)
 @click.option("--tick-timeout", default=30.0, show_default=True, type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time for an agent's turn; after it the agent has done nothing more in this tick.")  # fmt: skip
 @click.option("--join-timeout", default=60.0, show_default=True, type=click.FloatRange(min=0), metavar="SECONDS", help="How long the first tick waits for all agents to come.")  # fmt: skip
 @click.option("--action-budget", default=20, show_default=True, type=click.IntRange(min=1), help="Actions of an agent in one tick.")  # fmt: skip
 @click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="JSON with a token for each agent: read if it is there, else written. Without it tokens are printed.")  # fmt: skip
 @click.option("--save-trajectories", is_flag=True, help="Record what every agent saw and did; needs --output.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where results go.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where results go."
+)
 @click.option("--linger", default=5.0, show_default=True, type=click.FloatRange(min=0), metavar="SECONDS", help="How long to stay after the last tick, for agents to look at the end.")  # fmt: skip
 @json_option
 def command(as_json: bool, **given: Any) -> None:
@@ -82,23 +78,9 @@ def command(as_json: bool, **given: Any) -> None:
 
 def _worlds(given: dict[str, Any]) -> list[Any]:
     """One world for all, or one a seat; copies of a world are the same world."""
-    from bakeoff.workloads.market.scenario import read_secret, scenario
-    from bakeoff.workloads.market.world.world import World
-
-    seats = given["seats"] if given["shared"] else 1
-    count = 1 if given["shared"] else given["seats"]
-    if given["benchmark"] is not None:
-        from bakeoff.workloads.market.snapshot import load
-
-        snapshot = load(given["benchmark"])
-        return [World.from_key(snapshot.scenario, snapshot.key, seats=seats) for _ in range(count)]
-    asked = scenario(
-        duration_minutes=given["duration"],
-        tick_interval=given["interval"],
-        **{name: given[name] for name in ("markets", "perpetuals", "agents", "regime", "tier")},
-    )
-    secret = read_secret(given["secret_file"])
-    return [World.create(asked, given["seed"], seats=seats, secret=secret) for _ in range(count)]
+    if given["shared"]:
+        return [asked_world(given, given["seats"])]
+    return [asked_world(given) for _ in range(given["seats"])]
 
 
 def _read_tokens(file: Path | None) -> dict[str, str] | None:
@@ -110,7 +92,7 @@ def _read_tokens(file: Path | None) -> dict[str, str] | None:
         raise UsageError(f"{file}: cannot be read: {error}") from error
     fits = isinstance(found, dict) and all(isinstance(token, str) and len(token) >= 16 for token in found.values())
     if not fits or len(set(found.values())) != len(found):
-        raise UsageError(f'{file}: must be {{"agent-1": TOKEN, ...}} with different tokens of at least 16 characters')
+        raise UsageError(f'{file}: must be {{"player-1": TOKEN, ...}} with different tokens of at least 16 characters')
     return dict(found)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.layer import Layer
 
 _MOST = 1 << 20
 MOST_IDS = 65536
@@ -20,8 +20,12 @@ class Account:
     home: str
 
 
+class Readable(Protocol):
+    def read(self, source: str, most: int) -> bytes: ...
+
+
 class Accounts:
-    def __init__(self, image: Layer) -> None:
+    def __init__(self, image: Readable) -> None:
         self._users = _table(image, "/etc/passwd", 7)
         self._groups = _table(image, "/etc/group", 4)
 
@@ -50,7 +54,7 @@ class Accounts:
         return int(group)
 
 
-def _table(image: Layer, path: str, width: int) -> list[list[str]]:
+def _table(image: Readable, path: str, width: int) -> list[list[str]]:
     try:
         text = image.read(path, _MOST).decode(errors="replace")
     except UsageError:

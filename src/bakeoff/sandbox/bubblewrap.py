@@ -238,7 +238,8 @@ class BubblewrapBox:
             pids_refused=after.pids_refused - before.pids_refused + (why == "pids"),
             peak_memory_mb=round(peak / 2**20, 3),
             cpu_seconds=round(cpu, 6),
-            **streams.tails(),
+            stdout=streams.tail("stdout"),
+            stderr=streams.tail("stderr"),
         )
 
     def put(self, source: Path, target: str) -> None:
@@ -293,6 +294,11 @@ class BubblewrapBox:
                     Layer(self._keeper.upper).get("/", self.layer)
                 else:
                     os.rename(self._directory / "volume" / "upper", self.layer)
+
+    @property
+    def keeper_pid(self) -> int:
+        """The process outside that holds the box."""
+        return self._keeper.pid
 
     def _check_open(self) -> None:
         if self._closed:

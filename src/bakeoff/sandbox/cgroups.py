@@ -52,7 +52,7 @@ class Groups:
             raise
 
     def _limit(self, limits: Limits) -> None:
-        second = _is_second()
+        second = any(_is_second(group) for group in self._groups.values())
         if limits.memory_mb is not None and "memory" in self._groups:
             size = str(limits.memory_mb << 20)
             group = self._groups["memory"]
@@ -80,27 +80,41 @@ class Groups:
 
     def forget_peak(self) -> None:
         """Measure the next peak from here, where the kernel can."""
-        if "memory" in self._groups and not _is_second():
+        if "memory" in self._groups and not _is_second(self._groups["memory"]):
             (self._groups["memory"] / "memory.max_usage_in_bytes").write_text("0")
 
     def usage(self) -> Usage:
-        memory, pids = self._groups.get("memory"), self._groups.get("pids")
-        cpu = self._groups.get("cpu" if _is_second() else "cpuacct")
-        if _is_second():
-            peak = _number(memory, "memory.peak")
-            kills = _field(memory, "memory.events", "oom_kill")
-            seconds = _field(cpu, "cpu.stat", "usage_usec") / 1e6 if cpu else None
-        else:
-            peak = _number(memory, "memory.max_usage_in_bytes")
-            kills = _field(memory, "memory.oom_control", "oom_kill")
-            spent = _number(cpu, "cpuacct.usage")
-            seconds = spent / 1e9 if spent is not None else None
-        return Usage(peak, seconds, kills, _field(pids, "pids.events", "max"))
+        return usage(self._groups)
 
     def remove(self) -> None:
         for group in dict.fromkeys(self._groups.values()):
             remove(group)
         self._groups = {}
+
+
+def usage(groups: dict[str, Path]) -> Usage:
+    memory, pids = groups.get("memory"), groups.get("pids")
+    if any(_is_second(group) for group in groups.values()):
+        cpu = groups.get("cpu")
+        peak = _number(memory, "memory.peak")
+        kills = _field(memory, "memory.events", "oom_kill")
+        seconds = _field(cpu, "cpu.stat", "usage_usec") / 1e6 if cpu else None
+    else:
+        peak = _number(memory, "memory.max_usage_in_bytes")
+        kills = _field(memory, "memory.oom_control", "oom_kill")
+        spent = _number(groups.get("cpuacct"), "cpuacct.usage")
+        seconds = spent / 1e9 if spent is not None else None
+    return Usage(peak, seconds, kills, _field(pids, "pids.events", "max"))
+
+
+def of(pid: int) -> dict[str, Path]:
+    """Controller to the group that a process is in, as far as we see it."""
+    hierarchies, unified = _mounted()
+    own = _own(str(pid))
+    found = {name: path / own[name].lstrip("/") for name, path in hierarchies.items() if name in own}
+    if not found and unified is not None and "" in own:
+        found = dict.fromkeys(("memory", "pids", "cpu"), unified / own[""].lstrip("/"))
+    return {name: path for name, path in found.items() if path.is_dir()}
 
 
 def planned(mark: str) -> dict[str, Path]:
@@ -169,9 +183,8 @@ def _second(mount: Path, own: str) -> dict[str, Path]:
     return {}
 
 
-def _is_second() -> bool:
-    parent = next(iter(parents().values()), None)
-    return parent is not None and (parent / "cgroup.controllers").exists()
+def _is_second(group: Path) -> bool:
+    return (group / "cgroup.controllers").exists()
 
 
 def _can_make(parent: Path) -> bool:
@@ -197,10 +210,10 @@ def _mounted() -> tuple[dict[str, Path], Path | None]:
     return first, second
 
 
-def _own() -> dict[str, str]:
-    """Controller to the path of our own group; version 2 under the empty name."""
+def _own(pid: str = "self") -> dict[str, str]:
+    """Controller to the path of a process's group; version 2 under the empty name."""
     found: dict[str, str] = {}
-    for line in _text(Path("/proc/self/cgroup")).splitlines():
+    for line in _text(Path("/proc", pid, "cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         found |= dict.fromkeys(controllers.split(","), path)
     return found

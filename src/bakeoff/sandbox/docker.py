@@ -21,10 +21,11 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self, cast
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import archives, bridge, cache, host, images, marks
+from bakeoff.sandbox import archives, bridge, cache, cgroups, host, images, marks
+from bakeoff.sandbox.accounts import Accounts
 from bakeoff.sandbox.bubblewrap import CAPABILITIES
 from bakeoff.sandbox.spec import BoxSpec, Ended, Image, Mount, inside
 from bakeoff.sandbox.streams import Streams
@@ -92,7 +93,7 @@ class Docker:
         if not file.is_file():
             raise UsageError(f"{file}: no such file")
         digest = images.tree_digest(context) + file.read_text() + json.dumps(dict(args or {}), sort_keys=True)
-        tag = f"bakeoff/build:{_short(digest)}"
+        tag = f"localhost/bakeoff-build-{_short(digest)}:latest"
         if self._has(tag):
             return Image.named(tag)
         said: list[str] = []
@@ -124,13 +125,12 @@ class Docker:
         directory = host.root() if image.kind == "host" else image.path
         if not directory.is_dir():
             raise UsageError(f"image {directory}: no such directory")
-        tag = f"bakeoff/root:{_short(images.tree_digest(directory))}"
+        tag = f"localhost/bakeoff-root-{_short(images.tree_digest(directory))}:latest"
         if not self._has(tag):
-            repository, _, version = tag.partition(":")
             with tempfile.TemporaryFile(dir=cache.directory()) as file:
                 subprocess.run(["tar", "-C", str(directory), "-c", "."], check=True, stdout=file)
                 file.seek(0)
-                self.client.import_image_from_data(file, repository=repository, tag=version)
+                self.client.import_image_from_data(file, repository=tag.removesuffix(":latest"), tag="latest")
         return tag
 
     def _has(self, name: str) -> bool:
@@ -219,7 +219,7 @@ class DockerBox:
     def _create(self) -> str:
         spec, limits = self.spec, self.spec.limits
         mounts = [*spec.mounts, *(host.mounts() if spec.image.kind == "host" else ())]
-        settings = {
+        settings: dict[str, Any] = {
             "network_mode": None if spec.network else "none",
             "mounts": [_bound(mount) for mount in mounts],
             "cap_drop": ["ALL"],
@@ -268,7 +268,7 @@ class DockerBox:
 
     def _begin_bridge(self) -> None:
         """A forwarder of ours in the container's network; it needs the right to enter that."""
-        pid = self._api.inspect_container(self._id)["State"]["Pid"]
+        pid = self._pid()
         words = [word for port, path in self.spec.sockets.items() for word in (str(port), str(path.absolute()))]
         enter = ["nsenter", "-t", str(pid), "-n"]
         if os.geteuid() != 0:
@@ -320,8 +320,8 @@ class DockerBox:
             return self._follow(made["Id"], streams, timeout)
 
     def _follow(self, command: str, streams: Streams, timeout: float | None) -> Ended:
-        began, stamp = time.monotonic(), time.time()
-        cpu = self._cpu()
+        groups = cgroups.of(self._pid())  # the service's own figures take a second
+        before, began = cgroups.usage(groups), time.monotonic()
         watch = _Watch(self._kill, timeout, self._disk_excess)
         try:
             room = self.spec.limits.disk_mb << 20 if self.spec.limits.disk_mb is not None else None
@@ -330,19 +330,25 @@ class DockerBox:
             seconds = time.monotonic() - began
         finally:
             why = watch.end()
-        code = self._api.inspect_container(self._id) and self._api.exec_inspect(command)["ExitCode"]
+        after = cgroups.usage(groups)
+        code = 137 if why else self._api.exec_inspect(command)["ExitCode"]
         facts = Ended(
-            code=137 if why or code is None else int(code),
+            code=127 if code == 126 and b"executable file not found" in streams.tail("stdout") else int(code),
             seconds=seconds,
             timed_out=why == "timeout",
-            memory_killed=self._ran_out_of_memory(stamp),
+            memory_killed=after.oom_kills > before.oom_kills,
             disk_full=why == "disk",
-            peak_memory_mb=self._peak(),
-            cpu_seconds=max(self._cpu() - cpu, 0.0) if not why else None,
-            **streams.tails(),
+            pids_refused=max(after.pids_refused - before.pids_refused, 0),
+            peak_memory_mb=round(after.peak_memory / 2**20, 3) if after.peak_memory is not None else None,
+            cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
+            stdout=streams.tail("stdout"),
+            stderr=streams.tail("stderr"),
         )
         self._end_rest(why)
         return facts
+
+    def _pid(self) -> int:
+        return int(self._api.inspect_container(self._id)["State"]["Pid"])
 
     def _kill(self) -> None:
         self._api.kill(self._id)
@@ -365,29 +371,10 @@ class DockerBox:
         found = self._api.containers(all=True, size=True, filters={"id": self._id})
         return bool(found) and (found[0].get("SizeRw") or 0) > limit << 20
 
-    def _ran_out_of_memory(self, since: float) -> bool:
-        if self.spec.limits.memory_mb is None:
-            return False
-        told = {"container": self._id, "event": "oom"}
-        return any(
-            True for _ in self._api.events(since=int(since), until=int(time.time()) + 1, filters=told, decode=True)
-        )
-
-    def _stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._api.stats(self._id, stream=False, one_shot=True)
-        return found
-
-    def _cpu(self) -> float:
-        return float(self._stats().get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage", 0)) / 1e9
-
-    def _peak(self) -> float | None:
-        peak = self._stats().get("memory_stats", {}).get("max_usage")
-        return round(peak / 2**20, 3) if peak else None
-
     def put(self, source: Path, target: str) -> None:
         self._check_open()
         path = str(inside(target))
-        with archives.packed(source, path, self._owner()) as file, _infra(f"cannot put {source} into the container"):
+        with archives.packed(source, path, self._owner) as file, _infra(f"cannot put {source} into the container"):
             self._api.put_archive(self._id, "/", file)
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
@@ -406,26 +393,30 @@ class DockerBox:
         self._check_open()
         disk = self.spec.limits.disk_mb
         try:
-            stream, facts = self._api.get_archive(self._id, str(inside(source)))
+            stream, _ = self._api.get_archive(self._id, str(inside(source)))
         except import_module("docker.errors").NotFound:
             raise UsageError(f"{source}: no such file or directory in the box") from None
-        if facts.get("linkTarget"):
-            raise UsageError(f"{source} in the box is a link to {facts['linkTarget']}: ask for that")
-        archives.unpack(_Pieces(stream), target, most=disk << 20 if disk is not None else _MOST_OUT)
+        archives.unpack(cast(IO[bytes], _Pieces(stream)), target, most=disk << 20 if disk is not None else _MOST_OUT)
+        if not target.exists():
+            raise UsageError(f"{source} in the box is neither a file nor a directory; a link is not followed")
 
     def read(self, source: str, most: int = 1 << 24) -> bytes:
         with tempfile.TemporaryDirectory() as scratch:
             file = Path(scratch, "file")
             self.get(source, file)
             if not file.is_file():
-                raise UsageError(f"{source} in the box is no plain file")
+                raise UsageError(f"{source} in the box is a directory")
             if file.stat().st_size > most:
                 raise UsageError(f"{source} in the box has more than {most} bytes")
             return file.read_bytes()
 
+    @cached_property
     def _owner(self) -> tuple[int, int]:
-        user, _, group = (self.spec.user or "0").partition(":")
-        return (int(user), int(group) if group.isdigit() else int(user)) if user.isdigit() else (0, 0)
+        """Whom files that are put in belong to."""
+        if self.spec.user is None:
+            return (0, 0)
+        account = Accounts(self).find(self.spec.user)
+        return (account.uid, account.gid)
 
     def end_processes(self) -> None:
         self._check_open()
@@ -521,6 +512,10 @@ def _infra(what: str) -> Iterator[None]:
 
 def _told(error: Exception) -> str:
     return str(getattr(error, "explanation", None) or error) or type(error).__name__
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    return round(after - before, 6) if after is not None and before is not None else None
 
 
 def _short(text: str) -> str:

@@ -166,9 +166,9 @@ class _Keeper:
 
     def _run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         # Further user namespaces would give a command rights to mount, in a world of its own but on our kernel.
-        # bwrap needs two of them for a user that is not root, and closes the door behind itself.
+        # bwrap needs some for a user that is not root, and closes the door behind itself.
         try:
-            _write("/proc/sys/user/max_user_namespaces", "0" if request["uid"] == 0 else "2")
+            _write("/proc/sys/user/max_user_namespaces", "0" if request["uid"] == 0 else "100")
         except OSError:
             pass  # inside somebody's container /proc/sys can be read-only
         began = time.monotonic()

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import bakeoff
 from bakeoff.errors import InfraError
 from bakeoff.sandbox import wire
 
-_HOME = str(Path(bakeoff.__file__).parent.parent)
+_HOME = str(Path(__file__).parents[2])
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bakeoff.sandbox.keeper import main; main()"
 """Python on its own, whatever the environment says, with bakeoff wherever we found it."""
 
@@ -38,7 +37,8 @@ class Keeper:
             wire.send(ours, settings, fds)
             reply, received = self._reply()
             self.root, self.upper = received
-            self._pidfd = os.pidfd_open(reply["pid"])
+            self.pid: int = reply["pid"]
+            self._pidfd = os.pidfd_open(self.pid)
         except BaseException:
             ours.close()
             raise

@@ -277,9 +277,11 @@ def _put_link(text: str, parent: int, name: str, owner: Owner) -> None:
 
 def _get_file(fd: int, target: Path, allowance: _Allowance) -> None:
     facts = os.fstat(fd)
+    allowance.spend(facts.st_size)
+    left = facts.st_size
     with target.open("wb") as file:
-        while piece := os.read(fd, _PIECE):
-            allowance.spend(len(piece))
+        while piece := os.read(fd, min(_PIECE, left)):
+            left -= len(piece)
             file.write(piece)
     target.chmod(stat.S_IMODE(facts.st_mode) & 0o777 | 0o400)
     os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))

@@ -6,7 +6,7 @@ import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 TAIL = 1 << 20
 """How much of an output that nobody gave a file for is told."""
@@ -24,8 +24,7 @@ class Streams:
         self._out = self._output(stdout)
         shared = stdout is not None and stdout == stderr
         self._err = self._out if shared else self._output(stderr)
-        self._given = (stdout is not None, stderr is not None)
-        self._error_begins = os.fstat(self._err.fileno()).st_size
+        self._outputs = {"stdout": (stdout is not None, self._out), "stderr": (stderr is not None, self._err)}
 
     def _input(self, stdin: bytes | Path | None) -> IO[bytes]:
         if stdin is None or isinstance(stdin, Path):
@@ -44,11 +43,10 @@ class Streams:
     def fds(self) -> list[int]:
         return [self._in.fileno(), self._out.fileno(), self._err.fileno()]
 
-    def tails(self) -> dict[str, bytes]:
-        files = {"stdout": self._out, "stderr": self._err}
-        return {
-            name: _tail(file, TAIL) for given, (name, file) in zip(self._given, files.items(), strict=True) if not given
-        }
+    def tail(self, name: Literal["stdout", "stderr"]) -> bytes:
+        """The end of an output that no file was given for."""
+        given, file = self._outputs[name]
+        return b"" if given else _tail(file, TAIL)
 
     def take(self, out: bytes, err: bytes, room: int | None) -> int | None:
         """Write what came from a command, as far as there is room. Returns the room that is left."""

@@ -37,7 +37,9 @@ def first_market(session: Session) -> str:
 
 
 def buy(session: Session, amount: float = 10.0, **more: Any) -> dict[str, Any]:
-    return session.call("a2a.buyShares", {"marketId": first_market(session), "outcome": "YES", "amount": amount, **more})
+    return session.call(
+        "a2a.buyShares", {"marketId": first_market(session), "outcome": "YES", "amount": amount, **more}
+    )
 
 
 READS = {
@@ -102,10 +104,14 @@ def test_the_world_s_reasons_become_typed_errors() -> None:
     ticker = session.call("a2a.getPerpetuals")["perpetuals"][0]["ticker"]
     order = {"marketId": market, "outcome": "YES"}
     assert refused(session, "a2a.buyShares", **order, amount=1e6).type == "insufficient_funds"
-    assert refused(session, "a2a.buyShares", marketId="market-99999", outcome="YES", amount=1).type == "market_not_found"
+    assert (
+        refused(session, "a2a.buyShares", marketId="market-99999", outcome="YES", amount=1).type == "market_not_found"
+    )
     assert refused(session, "a2a.sellShares", **order, shares=5).type in ("insufficient_funds", "position_not_found")
     assert refused(session, "a2a.openPosition", ticker="NOPE", side="LONG", size=50).type == "market_not_found"
-    assert refused(session, "a2a.openPosition", ticker=ticker, side="LONG", size=50, leverage=100).type == "order_rejected"
+    assert (
+        refused(session, "a2a.openPosition", ticker=ticker, side="LONG", size=50, leverage=100).type == "order_rejected"
+    )
     assert refused(session, "a2a.joinGroup", groupId="nowhere").type == "chat_not_found"
 
 
@@ -126,7 +132,9 @@ def test_accounts_of_others_are_private() -> None:
 def test_the_action_budget_counts_attempts_and_comes_back_with_the_next_tick() -> None:
     session = Session(fresh_world(), action_budget=2)
     buy(session)
-    assert refused(session, "a2a.buyShares", marketId="market-99999", outcome="YES", amount=1).type == "market_not_found"
+    assert (
+        refused(session, "a2a.buyShares", marketId="market-99999", outcome="YES", amount=1).type == "market_not_found"
+    )
     error = refused(session, "a2a.createPost", content="hello")
     assert (error.code, error.data["actionBudget"]) == (-32006, 2)
     assert session.observe()["actionsLeft"] == 0

@@ -88,6 +88,8 @@ class ScriptedModel:
     ) -> None:
         self.turns, self.scripts, self.failures, self.side = list(turns), dict(scripts or {}), list(failures), side
         self.requests: list[Request] = []
+        self.judge: Callable[[Json], Failure | None] = lambda body: None
+        """Looks at a request before it is answered; a failure is what it gets instead."""
         self._ids = count(1)
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
@@ -109,7 +111,7 @@ class ScriptedModel:
     def next_failure(self, request: Request) -> Failure | None:
         with self._lock:
             self.requests.append(request)
-            return self.failures.pop(0) if self.failures else None
+            return self.failures.pop(0) if self.failures else self.judge(request.body)
 
     def id(self, kind: str) -> str:
         with self._lock:

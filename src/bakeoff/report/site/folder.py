@@ -54,7 +54,7 @@ def write(edition: Edition, directory: Path, label: str | None = None) -> Writte
     extra, problems = pages_of(contents.experiment.workload, edition)
     shared = {
         "contents": contents,
-        "links": [(f"{page.slug}.html", page.title) for page in extra],
+        "links": [(f"{page.slug}.html", page.title) for page in extra if page.listed],
         "interactive": any(picture.figure for picture in drawn),
         "version": __version__,
     }
@@ -63,12 +63,12 @@ def write(edition: Edition, directory: Path, label: str | None = None) -> Writte
         **_static(),
         "index.html": _index(contents, found, ablations, drawn, {**shared, "problems": problems, "scripts": [*table]}),
         "run.html": _render("run.html", title="Run", scripts=[*table], **shared),
-        **{f"{page.slug}.html": _render("page.html", title=page.title, page=page, **shared) for page in extra},
         **table,
     }
     if shared["interactive"]:
         files["plots.html"] = _render("plots.html", title="Plots", plots=_plots(drawn), **shared)
     used = sum(len(text.encode()) for text in (*files.values(), chunks.names(contents, {})))
+    files |= {f"{page.slug}.html": _render("page.html", title=page.title, page=page, **shared) for page in extra}
     details = Details(contents, MOST_BYTES - used, directory.resolve())
     files[f"{ASSETS}/names.js"] = chunks.names(contents, details.shared())
     files |= {f"{ASSETS}/details-{n}.js": text for n, text in enumerate(details.scripts())}

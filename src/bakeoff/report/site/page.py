@@ -25,6 +25,8 @@ class Page:
     slug: str
     """The file's name without its ending: small letters, digits and dashes."""
     html: str
+    listed: bool = True
+    """False: only the workload's other pages lead to it."""
 
 
 def pages_of(kind: str, edition: Edition) -> tuple[list[Page], list[str]]:

@@ -113,5 +113,7 @@ def _info(turn: Turn) -> dict[str, Any]:
 def _llm_facts(call: LlmCall) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(call, name) for name in ("model", "latency_s", "tool_calls")}
     facts |= {"prompt_tokens": call.prompt_tokens, "completion_tokens": call.completion_tokens}
-    facts |= {name: found for name in ("prompt_ids", "completion_ids", "logprobs", "error") if (found := getattr(call, name))}
+    facts |= {
+        name: found for name in ("prompt_ids", "completion_ids", "logprobs", "error") if (found := getattr(call, name))
+    }
     return facts

@@ -7,13 +7,11 @@ found and what it left behind.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bakeoff.workloads.market import render
 from bakeoff.workloads.market.journal import Turn
-from bakeoff.workloads.market.world.views import Fill
 
 MICRO = 1_000_000
 
@@ -37,9 +35,9 @@ class Trade:
     price: float
     fee: float
     before: float
-    """Price of this side when the order came; for perpetuals the index."""
+    """Price of this side when the turn began; of a perpetual the index."""
     after: float
-    """Price of YES that it left behind; for perpetuals the index."""
+    """Price of YES that it left behind; of a perpetual the index."""
     realized: float
     """Profit of what was sold or closed; of perpetuals without the fee."""
 
@@ -48,15 +46,9 @@ class Trade:
         return self.kind in ("buy", "sell")
 
     @property
-    def notional(self) -> float:
-        """Dollars that changed hands, without the fee; of a perpetual the value at the price paid."""
-        return self.shares * self.price
-
-    @property
     def impact(self) -> float:
-        """Dollars lost against the price that was there before: of the market, or of the perpetual's index."""
-        bought = self.kind == "buy" if self.of_market else (self.side == "LONG") == (self.kind == "open")
-        worse = self.price - self.before if bought else self.before - self.price
+        """Dollars lost by an order for shares against the price when the turn began."""
+        worse = self.price - self.before if self.kind == "buy" else self.before - self.price
         return self.shares * worse
 
 
@@ -79,15 +71,22 @@ class Ledger:
     joined: int = 0
     refused: int = 0
     """Actions that the world did not take."""
+    index_pnl: float = 0.0
+    """Dollars that the perpetual positions would have earned if they had been traded and closed at the index."""
 
 
 class _Book:
-    """Markets as the tick began, moved on by the seat's own orders."""
+    """Markets and positions as the tick began, moved on by the seat's own orders."""
 
     def __init__(self, observation: Mapping[str, Any]) -> None:
-        self.odds = {view["id"]: _logit(view["yesPrice"]) for view in observation["predictionMarkets"]}
+        self.opening = {view["id"]: view["yesPrice"] for view in observation["predictionMarkets"]}
+        self.odds = {market: _logit(price) for market, price in self.opening.items()}
         self.liquidity = {view["id"]: view["liquidity"] for view in observation["predictionMarkets"]}
         self.index = {view["ticker"]: view["indexPrice"] for view in observation["perpetualMarkets"]}
+        self.units = {
+            view["ticker"]: view["units"] * (1 if view["side"] == "LONG" else -1)
+            for view in observation["positions"]["perpPositions"]
+        }
 
     def price(self, market: str) -> float:
         return 1 / (1 + math.exp(-self.odds[market]))
@@ -95,12 +94,13 @@ class _Book:
     def trade(self, fill: Mapping[str, Any]) -> Trade:
         target, side, kind = fill["target"], fill["side"], fill["kind"]
         if kind in ("buy", "sell"):
-            before = self.price(target)
             toward = 1 if (side == "YES") == (kind == "buy") else -1
             self.odds[target] += toward * fill["shares"] / self.liquidity[target]
-            before, after = before if side == "YES" else 1 - before, self.price(target)
+            before = self.opening[target] if side == "YES" else 1 - self.opening[target]
+            after = self.price(target)
         else:
             before = after = self.index[target]
+            self.units[target] = _units_after(self.units.get(target, 0.0), kind, side, fill["shares"])
         return Trade(
             fill["tick"],
             kind,
@@ -116,8 +116,18 @@ class _Book:
         )
 
 
-def read(turns: Sequence[Turn], last_fills: Iterable[Mapping[str, Any]] = ()) -> Ledger:
-    """`last_fills` is what came of orders that were sealed in the last tick, when several seats play."""
+def _units_after(held: float, kind: str, side: str, units: float) -> float:
+    """Signed units after an order. One against the position first closes it; a rest then stands on the other side."""
+    sign = 1 if side == "LONG" else -1
+    if kind == "open" and held * sign >= 0:
+        return held + sign * units
+    if kind == "open" and units > abs(held):
+        return sign * (units - abs(held))
+    return held - math.copysign(units, held)
+
+
+def read(turns: Sequence[Turn], end: Mapping[str, Any]) -> Ledger:
+    """`end` is what the seat would see after the last tick."""
     ledger = Ledger()
     for number, turn in enumerate(turns):
         book = _Book(turn.observation)
@@ -131,11 +141,11 @@ def read(turns: Sequence[Turn], last_fills: Iterable[Mapping[str, Any]] = ()) ->
                     ledger.trades.append(book.trade(call.result))
             else:
                 _social(ledger, turn, book, call)
+        after = turns[number + 1].observation if number + 1 < len(turns) else end
         if sealed:
-            fills = turns[number + 1].observation["fills"] if number + 1 < len(turns) else last_fills
-            ledger.trades += [
-                book.trade(fill) for fill in fills if fill["status"] == "filled" and fill["tick"] == turn.tick
-            ]
+            ledger.trades += [book.trade(fill) for fill in after["fills"] if fill["status"] == "filled"]
+        for view in after["perpetualMarkets"]:
+            ledger.index_pnl += book.units.get(view["ticker"], 0.0) * (view["indexPrice"] - book.index[view["ticker"]])
     return ledger
 
 
@@ -152,10 +162,6 @@ def _social(ledger: Ledger, turn: Turn, book: _Book, call: Any) -> None:
         ledger.messages += 1
     elif call.method in ("a2a.joinGroup", "a2a.acceptGroupInvite"):
         ledger.joined += 1
-
-
-def as_json(fill: Fill) -> dict[str, Any]:
-    return render.plain(fill)
 
 
 def _logit(price: float) -> float:

@@ -150,7 +150,8 @@ def feed(session: Session, request: requests.GetFeed) -> Result:
     found = [
         view
         for view in seen
-        if traders in (None, view.kind in ("trader", "seat")) and request.market_id in (None, view.market_id, view.ticker)
+        if traders in (None, view.kind in ("trader", "seat"))
+        and request.market_id in (None, view.market_id, view.ticker)
     ]
     shown, more = page(found, request)
     return {"posts": render.plains(shown), "hasMore": more}

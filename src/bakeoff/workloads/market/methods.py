@@ -219,7 +219,12 @@ METHODS: dict[str, Method] = _table(
         "{invites: [{inviteId, groupId, name}]}",
     ),
     Method(
-        "a2a.acceptGroupInvite", requests.OfInvite, acts.accept_invite, "Join a chat that invited you.", "{success}", True
+        "a2a.acceptGroupInvite",
+        requests.OfInvite,
+        acts.accept_invite,
+        "Join a chat that invited you.",
+        "{success}",
+        True,
     ),
     Method(
         "a2a.declineGroupInvite",

@@ -44,13 +44,13 @@ class Result:
         return {name: value for group in self.groups.values() for name, value in group.items()}
 
 
-def measure(world: World, player: Attendance, seat: int = 0) -> Result:
+def measure(world: World, player: Attendance) -> Result:
     """`player` must have kept a journal."""
-    turns = player.turns
+    turns, seat = player.turns, player.session.seat
     account = world.account(seat)
     equity = [*(turn.equity for turn in turns), account.equity]
     cash = [*(turn.observation["account"]["cash"] for turn in turns), account.cash]
-    ledger = ledgers.read(turns, [ledgers.as_json(fill) for fill in world.fills(seat)])
+    ledger = ledgers.read(turns, player.session.observe())
     resolved = {
         each.id: each.outcome
         for each in world.truth().questions
@@ -75,14 +75,18 @@ def measure(world: World, player: Attendance, seat: int = 0) -> Result:
 def money(world: World, ledger: Ledger, outcomes: Mapping[str, bool], seat: int) -> dict[str, Number]:
     account = world.account(seat)
     total = micro(account.equity) - micro(account.initial)
-    prediction = market_flows(ledger, outcomes) + sum(micro(view.value) for view in world.positions(seat).markets)
+    held = micro(account.equity) - micro(account.cash) - sum(micro(view.value) for view in world.positions(seat).perps)
+    prediction = market_flows(ledger, outcomes) + held
+    perp = total - prediction
     fees, funding = micro(account.fees), micro(account.funding)
-    impact = sum(micro(trade.impact) for trade in ledger.trades)
+    market_fees = sum(micro(trade.fee) for trade in ledger.trades if trade.of_market)
+    impact = sum(micro(trade.impact) for trade in ledger.trades if trade.of_market)
+    impact += micro(ledger.index_pnl) - (fees - market_fees) - funding - perp
     return {
         "total_pnl": total / MICRO,
         "return": total / micro(account.initial),
         "prediction_pnl": prediction / MICRO,
-        "perp_pnl": (total - prediction) / MICRO,
+        "perp_pnl": perp / MICRO,
         "gross_pnl": (total + fees + impact + funding) / MICRO,
         "fees": fees / MICRO,
         "impact_cost": impact / MICRO,

@@ -60,23 +60,19 @@ class Episode:
         self.response_timeout = response_timeout
         self._seed, self._stop, self._clock = seed, stop, clock
         lock = threading.RLock()
-        self.players = [
-            self._player(agent, number, action_budget, record, lock) for number, agent in enumerate(agents)
-        ]
+        self.players = [self._player(agent, number, action_budget, record, lock) for number, agent in enumerate(agents)]
 
     def _player(self, agent: Agent, number: int, action_budget: int, record: bool, lock: Any) -> Player:
         session = Session(
             self.world,
             number,
             action_budget=action_budget,
+            response_timeout=self.response_timeout,
             lock=lock,
             on_end=_leave_it_to_the_episode,
             clock=self._clock,
         )
-        session.response_timeout = self.response_timeout
-        player = Player(
-            session=session, journal=Journal(session) if record else None, agent=agent, seat=Seat(session)
-        )
+        player = Player(session=session, journal=Journal(session) if record else None, agent=agent, seat=Seat(session))
         if self.response_timeout is not None and not shipped(agent):
             player.thread = _Thread(agent, player.seat)
         return player

@@ -29,7 +29,7 @@ def plains(views: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 @cache
-def _shape(view: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+def _shape(view: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     attributes = [field.name for field in fields(view)]
     return tuple(_NAMES.get(name) or to_camel(name) for name in attributes), attrgetter(*attributes)
 

@@ -203,12 +203,12 @@ class GetInfo(Params):
 
 
 class Filters(Params):
-    strategies: list[Name] | None = Field(None, max_length=50, description="Archetypes of background traders.")
-    min_reputation: float | None = Field(None, ge=0, le=100, allow_inf_nan=False)
+    strategies: Annotated[list[Name], Field(max_length=50)] | None = Field(None, description="Archetypes of traders.")
+    min_reputation: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
 
 
 class Discover(Params):
-    filters: Filters = Field(default_factory=Filters)
+    filters: Filters = Filters()
     limit: Limit = 20
 
 
@@ -230,18 +230,20 @@ def read(model: type[P], params: Mapping[str, Any]) -> P:
 
 
 def schema(model: type[Params]) -> dict[str, Any]:
-    """JSON Schema of the parameters, without the noise that only people need."""
+    """JSON Schema of the parameters: whole in itself, so that it can be put into any other, and without titles."""
     found = model.model_json_schema()
-    _strip_titles(found)
-    return found
+    parts = found.pop("$defs", {})
+    inlined: dict[str, Any] = _inlined(found, parts)
+    return inlined
 
 
-def _strip_titles(node: Any) -> None:
-    if isinstance(node, dict):
-        if isinstance(node.get("title"), str):
-            del node["title"]
-        for item in node.values():
-            _strip_titles(item)
-    elif isinstance(node, list):
-        for item in node:
-            _strip_titles(item)
+def _inlined(node: Any, parts: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inlined(item, parts) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        beside = {key: item for key, item in node.items() if key != "$ref"}
+        return {**_inlined(parts[node["$ref"].rpartition("/")[2]], parts), **beside}
+    kept = {key: item for key, item in node.items() if not (key == "title" and isinstance(item, str))}
+    return {key: _inlined(item, parts) for key, item in kept.items()}

@@ -92,11 +92,11 @@ class Session:
     # -- turns
 
     def begin_turn(self, deadline: float | None = None) -> None:
-        """A new turn with a new budget. `deadline` is a time on the session's clock; by default the timeout from now."""
+        """A new turn with a new budget. `deadline` is a time on the session's clock; without a driver, the timeout from now."""
         self.turn = self.world.tick
         self.ended = False
         self.actions_used = 0
-        if deadline is None and self.response_timeout is not None:
+        if not self._driven and self.response_timeout is not None:
             deadline = self._clock() + self.response_timeout
         self.deadline = deadline
 
@@ -155,8 +155,9 @@ class Session:
         given = params or {}
         try:
             found = methods.find(method)
+            method = found.name
             if idempotency_key is not None and found.mutates:
-                given = {**given, "idempotencyKey": idempotency_key}
+                given = {"idempotencyKey": idempotency_key, **given}
             request = requests.read(found.params, given)
             with self.lock:
                 self._follow()

@@ -42,6 +42,6 @@ def described(task: Task) -> dict[str, Any]:
         "steps": [
             {"name": step.name, "instruction": step.instruction, "min_reward": dict(step.min_reward)}
             for step in task.steps
-        ],  # fmt: skip
+        ],
         "notes": list(task.notes),
     }

@@ -90,6 +90,7 @@ class Evaluation:
         facts: dict[str, Any] = {
             "task_id": self.task.id,
             **self.run,
+            "instruction": "\n\n".join(step.instruction for step in self.task.steps),
             "total_score": score,
             "passed": found.passed,
             "status": found.status,

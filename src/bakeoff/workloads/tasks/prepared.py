@@ -261,7 +261,8 @@ def _below(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _notes(meta: MetaTable, directory: Path) -> Iterator[str]:
-    inside = not meta.repo.git_url or (directory / meta.repo.git_url).resolve().is_relative_to(directory.resolve())
+    url = meta.repo.git_url
+    inside = not url or (not is_remote(url) and (directory / url).resolve().is_relative_to(directory.resolve()))
     if not inside and not re.fullmatch(r"[0-9a-fA-F]{7,64}", meta.repo.start_commit_sha):
         named = meta.repo.start_commit_sha or "HEAD"
         yield f"{FILE}: repo.start_commit_sha: {named!r} moves; write the commit, so that the task stays the same"

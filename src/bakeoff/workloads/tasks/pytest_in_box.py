@@ -46,12 +46,30 @@ def main() -> None:
     os.chdir(cwd)
     given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
 
-    class Paths:
-        """`python -m pytest` has the working directory on sys.path; here it comes after all plugins are loaded."""
+    class Session:
+        """Puts the repository on sys.path once all plugins are loaded, and sees to it that no test is left out.
+
+        `python -m pytest` has the working directory on sys.path from the beginning, and `pytest.exit(returncode=0)` in
+        the code under test would end the session as if all were well.
+        """
+
+        def __init__(self) -> None:
+            self.collected = 0
+            self.done: set[str] = set()
+            self.interrupted = False
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_load_initial_conftests(self) -> None:
             sys.path[0:0] = [cwd, *(part for part in (*given, top) if part != cwd)]
+
+        def pytest_collection_finish(self, session: "pytest.Session") -> None:
+            self.collected = len(session.items)
+
+        def pytest_runtest_logfinish(self, nodeid: str) -> None:
+            self.done.add(nodeid)
+
+        def pytest_keyboard_interrupt(self) -> None:
+            self.interrupted = True
 
     arguments = ["-c", configuration, "--rootdir", os.path.dirname(configuration), "--confcutdir", top]
     arguments += [
@@ -65,10 +83,13 @@ def main() -> None:
         "-v",
         script,
     ]
-    code = pytest.main(arguments, plugins=[Paths()])
+    session = Session()
+    code = int(pytest.main(arguments, plugins=[session]))
+    if code == 0 and (session.interrupted or len(session.done) < session.collected):
+        code = int(pytest.ExitCode.INTERRUPTED)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(int(code))  # nothing that the code under test registered runs any more
+    os._exit(code)  # nothing that the code under test registered runs any more
 
 
 if __name__ == "__main__":

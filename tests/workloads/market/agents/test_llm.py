@@ -109,7 +109,10 @@ def test_a_tool_call_that_is_wrong_gets_an_error_that_the_model_can_mend(tool: t
 
 
 def test_arguments_that_are_an_object_already_are_taken() -> None:
-    message = {"role": "assistant", "tool_calls": [{"function": {"name": "createPost", "arguments": {"content": "hi"}}}]}
+    message = {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": "createPost", "arguments": {"content": "hi"}}}],
+    }
     with scripted(completion(message), says("done")) as model:
         player = play(model)
     assert player.turns[0].actions[0].error is None

@@ -67,22 +67,38 @@ def test_a_larger_edge_buys_more_and_a_fee_above_the_edge_buys_nothing() -> None
 
 
 def prospect(mean: float, premium: float = 0.0, variance: float = 1e-4) -> Prospect:
-    return Prospect(mean, variance, premium, 0.0004, 400_000, 0.01, 0.002)
+    return Prospect(mean, variance, premium, 0.0004, 100_000, 0.03, 0.006)
 
 
 def test_a_perpetual_is_left_alone_when_the_way_in_and_out_costs_more_than_it_promises() -> None:
     assert notional_to_hold(prospect(0.0005), 0, 5_000, 50_000) == 0
-    assert notional_to_hold(prospect(0.02), 0, 5_000, 50_000) > 10_000
+    assert notional_to_hold(prospect(0.02), 0, 5_000, 50_000) > 5_000
 
 
-@given(st.floats(-0.05, 0.05), st.floats(-0.01, 0.01))
-def test_long_and_short_are_mirror_images(mean: float, premium: float) -> None:
-    long = notional_to_hold(prospect(mean, premium), 0, 5_000, 50_000)
-    short = notional_to_hold(prospect(-mean, -premium), 0, 5_000, 50_000)
+@given(st.floats(-0.05, 0.05), st.floats(-0.01, 0.01), st.floats(-9_000, 9_000))
+def test_long_and_short_are_mirror_images(mean: float, premium: float, held: float) -> None:
+    long = notional_to_hold(prospect(mean, premium), held, 5_000, 50_000)
+    short = notional_to_hold(prospect(-mean, -premium), -held, 5_000, 50_000)
     assert long == pytest.approx(-short)
 
 
-def test_what_is_held_is_kept_longer_than_it_would_be_bought() -> None:
-    weak = prospect(0.0006)
-    assert notional_to_hold(weak, 2_000, 5_000, 50_000) == pytest.approx(2_000, rel=1e-6)
-    assert notional_to_hold(prospect(-0.02), 2_000, 5_000, 50_000) < 0
+@given(st.floats(0.001, 0.05), st.floats(0, 20_000))
+def test_no_other_size_is_worth_more(mean: float, held: float) -> None:
+    offered = prospect(mean)
+
+    def way(size: float) -> float:
+        displaced = size / offered.depth
+        return size * (offered.fee + offered.linear * displaced / 2 + offered.root * 2 / 3 * math.sqrt(displaced))
+
+    def worth(size: float) -> float:
+        risk = size**2 * offered.variance / (2 * 5_000)
+        return mean * size - risk - way(size) - way(abs(size - held))
+
+    best = worth(notional_to_hold(offered, held, 5_000, 50_000))
+    assert all(best >= worth(size) - 0.01 for size in (0, held, 500, 2_000, 5_000, 10_000, 20_000, 50_000))
+
+
+def test_a_position_without_a_reason_is_left_in_several_steps() -> None:
+    first = notional_to_hold(prospect(0.0), 20_000, 5_000, 50_000)
+    assert 0 < first < 20_000
+    assert notional_to_hold(prospect(0.0), first, 5_000, 50_000) < first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -141,7 +142,7 @@ def test_the_clock_of_a_game_starts_when_all_have_come() -> None:
 # -- who may do what
 
 
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Bearer nonsense", "Basic abc", "Bearer \u00e9"])
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer nonsense", "Basic abc", "Bearer \u00e9"])
 def test_without_the_right_token_nothing_is_told(header: str) -> None:
     with serving(Game(fresh_world())) as server:
         answer = server.http.post(
@@ -164,7 +165,9 @@ def test_an_agent_id_must_fit_the_token() -> None:
 def test_an_agent_id_alone_opens_nothing() -> None:
     with serving(Game(fresh_world())) as server:
         headers = {"x-agent-id": server.table.places[0].name}
-        assert server.http.post(f"{server.url}/api/a2a", json=request("a2a.observe"), headers=headers).status_code == 401
+        assert (
+            server.http.post(f"{server.url}/api/a2a", json=request("a2a.observe"), headers=headers).status_code == 401
+        )
 
 
 # -- requests that are none
@@ -192,7 +195,9 @@ def server() -> Any:
         (b"x" * ((1 << 20) + 1), 413, -32600),
     ],
 )
-def test_a_request_that_is_none_gets_a_status_and_an_error(server: Running, body: bytes, status: int, code: int) -> None:
+def test_a_request_that_is_none_gets_a_status_and_an_error(
+    server: Running, body: bytes, status: int, code: int
+) -> None:
     answer = server.client().post(body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
@@ -245,7 +250,8 @@ HOSTILE = st.one_of(
     st.builds(
         lambda method, params, id: {"jsonrpc": "2.0", "id": id, "method": method, "params": params},
         st.sampled_from(sorted(METHODS.keys() - {"a2a.endTurn"})) | st.text(max_size=10),
-        st.dictionaries(st.sampled_from(["marketId", "outcome", "amount", "userId", "limit", "content"]), ANY_JSON) | ANY_JSON,
+        st.dictionaries(st.sampled_from(["marketId", "outcome", "amount", "userId", "limit", "content"]), ANY_JSON)
+        | ANY_JSON,
         ANY_JSON,
     ),
 )
@@ -256,8 +262,8 @@ HOSTILE = st.one_of(
 def test_no_request_brings_the_server_down_or_reaches_another_account(server: Running, body: Any) -> None:
     victim = server.table.places[1].session
     before = victim.call("a2a.getUserWallet")
-    answer = server.client(0).post(body)
-    assert answer.status_code in (200, 204, 400, 413)
+    answer = server.client(0).post(body if isinstance(body, bytes) else json.dumps(body).encode())
+    assert answer.status_code in (200, 204, 400)
     for one in answer.json() if answer.status_code == 200 and isinstance(answer.json(), list) else []:
         assert "result" in one or one["error"]["code"] != -32603
     assert victim.call("a2a.getUserWallet") == before

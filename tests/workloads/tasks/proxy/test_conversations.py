@@ -136,7 +136,9 @@ def test_the_transcript_is_the_conversation_once(tmp_path: Path) -> None:
         lines = here.run.record.read_text().count("do it")
     assert [step.agent for step in steps] == ["side-1", "main", "main", "main"]
     told = [message for step in steps if step.agent == "main" for message in step.messages]
-    assert [message["role"] for message in told] == [*["user", "assistant", "tool", "assistant", "tool", "tool", "assistant"]]
+    assert [message["role"] for message in told] == [
+        *["user", "assistant", "tool", "assistant", "tool", "tool", "assistant"]
+    ]
     assert [[call["arguments"] for call in step.tool_calls] for step in steps] == [
         [],
         [{"command": "one"}],

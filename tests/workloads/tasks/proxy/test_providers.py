@@ -64,7 +64,7 @@ def test_headers_and_keys_come_from_the_environment() -> None:
     assert set(route.secrets(environment)) == {"k", "blue"}
     with pytest.raises(UsageError, match="export OTHER_KEY="):
         route.headers(WIRES["chat"], {"TEAM": "blue"})
-    with pytest.raises(UsageError, match="header x-team: TEAM is not set"):
+    with pytest.raises(UsageError, match="header X-Team: TEAM is not set"):
         route.headers(WIRES["chat"], {"OTHER_KEY": "k"})
 
 

@@ -5,12 +5,12 @@ It is told how reliable each source and chat is; it is not told what happens. Sc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bakeoff.workloads.market.agents.beliefs import Beliefs
 from bakeoff.workloads.market.agents.face import Brief, Seat
-from bakeoff.workloads.market.agents.orders import SMALLEST, signed_sizes, steer, tried
+from bakeoff.workloads.market.agents.orders import SMALLEST, signed_size, steer, tried
 from bakeoff.workloads.market.agents.sizing import (
     Prospect,
     Shares,
@@ -24,8 +24,13 @@ from bakeoff.workloads.market.world.rules import rules_of
 if TYPE_CHECKING:
     from bakeoff.workloads.market.world.views import MarketView, PerpView
 
-FEED = 64
-"""Posts read in each tick: as many as the feed keeps."""
+
+LEAST = 1e-6
+"""Prices are shown in steps of this; one that looks like 0 is not."""
+
+
+NEWS = 0.1
+"""A probability that has moved less since it was stated is not stated again."""
 
 
 class KellyBayes:
@@ -44,17 +49,19 @@ class KellyBayes:
         known = {name: brief.scenario[name] for name in Scenario.model_fields}
         self.rules = rules_of(Scenario.model_validate(known))
         self.beliefs = Beliefs(brief.model.reliability)
-        self.stated: set[str] = set()
+        self.feed = sum(known[name] for name in ("perpetuals", "agents", "markets"))  # most posts in a tick
+        self.stated: dict[str, float] = {}
 
     def act(self, seat: Seat) -> None:
         perps, markets = seat.perpetuals(), seat.markets()
         self._listen(seat, perps)
-        equity = seat.account().equity
+        account, held = seat.account(), seat.positions()
+        self.cash = account.cash
+        shares = {(view.market_id, view.side): view.shares for view in held.markets}
         for market in markets:
-            self._trade_market(seat, market, self.fraction * equity)
-        held = signed_sizes(seat)
+            self._trade_market(seat, market, shares, self.fraction * account.equity)
         for perp in perps:
-            self._trade_perp(seat, perp, held.get(perp.ticker, 0.0), equity)
+            self._trade_perp(seat, perp, signed_size(held.perps, perp.ticker), account.equity)
         self._state(seat, markets)
 
     def _listen(self, seat: Seat, perps: Sequence[PerpView]) -> None:
@@ -63,32 +70,37 @@ class KellyBayes:
             for chat in invitations:
                 tried(seat.join, chat)
             chats = seat.chats()
-        self.beliefs.see(seat.tick, perps, seat.posts(FEED), [chat for chat in chats if chat.joined])
+        self.beliefs.see(seat.tick, perps, seat.posts(self.feed), [chat for chat in chats if chat.joined])
 
     # -- markets
 
-    def _trade_market(self, seat: Seat, market: MarketView, pot: float) -> None:
+    def _trade_market(self, seat: Seat, market: MarketView, held: Mapping[tuple[str, str], float], pot: float) -> None:
         probability = self.chance(market)
         if probability is None:
             return
-        held = {view.side: view.shares for view in seat.positions().markets if view.market_id == market.id}
         yes = Shares(
             probability,
-            market.yes_price,
+            min(max(market.yes_price, LEAST), 1 - LEAST),
             market.liquidity,
             self.rules.fee,
-            held.get("YES", 0.0),
-            held.get("NO", 0.0),
+            held.get((market.id, "YES"), 0.0),
+            held.get((market.id, "NO"), 0.0),
         )
-        for side, view in (("YES", yes), ("NO", yes.turned)):
+        sides = (("YES", yes), ("NO", yes.turned))
+        for side, view in sides:
             surplus = shares_to_sell(view, pot) if view.held else 0.0
             if surplus * view.price > SMALLEST / 2:
-                tried(seat.sell, market.id, side, min(view.held, surplus))
+                self._settle(tried(seat.sell, market.id, side, min(view.held, surplus)))
                 return
-        for side, view in (("YES", yes), ("NO", yes.turned)):
-            dollars = dollars_to_spend(view, pot, 0.5 * seat.account().cash)
+        for side, view in sides:
+            dollars = dollars_to_spend(view, pot, 0.5 * self.cash)
             if dollars > SMALLEST / 2:
-                tried(seat.buy, market.id, side, round(dollars, 2))
+                self._settle(tried(seat.buy, market.id, side, round(dollars, 2)))
+
+    def _settle(self, answer: Mapping[str, Any] | None) -> None:
+        """Keep count of the cash."""
+        if answer is not None:
+            self.cash += answer.get("proceeds", 0.0) - answer.get("cost", 0.0)
 
     def chance(self, market: MarketView) -> float | None:
         return self.beliefs.chance(market)
@@ -109,18 +121,23 @@ class KellyBayes:
         )
         limit = self.margin_share * equity * leverage
         wanted = notional_to_hold(prospect, held, self.fraction * equity, min(limit, 0.5 * perp.depth))
+        affordable = max(0.0, 0.9 * self.cash - SMALLEST) * leverage
+        wanted = max(min(wanted, max(held, 0.0) + affordable), min(held, 0.0) - affordable)
         if abs(wanted - held) > self.hysteresis * max(abs(wanted), abs(held)):
             steer(seat, perp.ticker, held, wanted, leverage)
+            self.cash -= max(0.0, abs(wanted) - abs(held)) / leverage
 
     def prospect(self, perp: PerpView) -> tuple[float, float, float]:
         return self.beliefs.prospect(perp.ticker)
 
     # -- the feed
 
-    def _state(self, seat: Seat, markets: Sequence[Any]) -> None:
-        """Say each market's probability once, when orders are through: reputation opens chats, and forecasts are scored."""
+    def _state(self, seat: Seat, markets: Sequence[MarketView]) -> None:
+        """Say what has changed, when orders are through: reputation opens chats, and forecasts are scored."""
         for market in markets:
             probability = self.chance(market)
-            if market.id not in self.stated and probability is not None and seat.actions_left > 0:
-                self.stated.add(market.id)
+            if probability is None or seat.actions_left < 1:
+                continue
+            if abs(probability - self.stated.get(market.id, -1.0)) > NEWS:
+                self.stated[market.id] = probability
                 tried(seat.post, f"I make it {probability:.0%}.", market.id, probability=round(probability, 4))

@@ -11,7 +11,7 @@ class Random:
 
     name = "random"
 
-    def __init__(self, activity: float = 0.5, stake: float = 100.0) -> None:
+    def __init__(self, activity: float = 1.0, stake: float = 100.0) -> None:
         self.activity = activity
         self.stake = stake
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 
 from bakeoff.workloads.market.agents.face import Brief, Seat
-from bakeoff.workloads.market.agents.orders import signed_sizes, steer, tried
+from bakeoff.workloads.market.agents.orders import signed_size, steer, tried
 
 
 class Momentum:
@@ -14,7 +14,7 @@ class Momentum:
     name = "momentum"
     direction = 1.0
 
-    def __init__(self, window: int = 5, threshold: float = 0.004, size: float = 600.0, stake: float = 40.0) -> None:
+    def __init__(self, window: int = 5, threshold: float = 0.004, size: float = 1500.0, stake: float = 30.0) -> None:
         self.window = window
         self.threshold = threshold
         self.size = size
@@ -24,13 +24,13 @@ class Momentum:
         self.seen: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=self.window + 1))
 
     def act(self, seat: Seat) -> None:
-        held = signed_sizes(seat)
+        held = seat.positions().perps
         for perp in seat.perpetuals():
-            move = self._move(perp.ticker, perp.index_price) / perp.index_price
+            move = self._move(perp.ticker, perp.price) / perp.price
             if abs(move) > self.threshold:
                 wanted = self.direction * self.size * (1 if move > 0 else -1)
-                if wanted * held.get(perp.ticker, 0.0) <= 0:
-                    steer(seat, perp.ticker, held.get(perp.ticker, 0.0), wanted, 2.0)
+                if wanted * signed_size(held, perp.ticker) <= 0:
+                    steer(seat, perp.ticker, signed_size(held, perp.ticker), wanted, 2.0)
         for market in seat.markets():
             move = self.direction * self._move(market.id, market.yes_price)
             if abs(move) > 10 * self.threshold:

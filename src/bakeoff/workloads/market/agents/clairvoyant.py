@@ -32,8 +32,9 @@ class Clairvoyant(KellyBayes):
 
     def prospect(self, perp: PerpView) -> tuple[float, float, float]:
         """The return until the announcement or the end, whichever comes first, as a certainty; and the worst on the way."""
+        _, _, worst = super().prospect(perp)
         path = self.paths[perp.ticker]
         until = min(perp.announcement_tick, self.last)
         now = self.beliefs.stories[perp.ticker].tick
         ahead = [price / path[now] - 1 for price in path[now : until + 1]]
-        return ahead[-1], 1e-6, max(map(abs, ahead))
+        return ahead[-1], 1e-6, max(worst, *map(abs, ahead))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bakeoff.workloads.market.agents.face import Brief, Seat
-from bakeoff.workloads.market.agents.orders import signed_sizes, steer, tried
+from bakeoff.workloads.market.agents.orders import signed_size, steer, tried
 
 
 class MarketForecaster:
@@ -15,7 +15,7 @@ class MarketForecaster:
 
     name = "market-price"
 
-    def __init__(self, gap: float = 0.004, size: float = 500.0, every: int = 5) -> None:
+    def __init__(self, gap: float = 0.002, size: float = 500.0, every: int = 5) -> None:
         self.gap = gap
         self.size = size
         self.every = every
@@ -29,9 +29,9 @@ class MarketForecaster:
                 self.said[market.id] = seat.tick
                 price = round(market.yes_price, 4)
                 tried(seat.post, f"I take {price:.0%} for it.", market.id, probability=price)
-        held = signed_sizes(seat)
+        held = seat.positions().perps
         for perp in seat.perpetuals():
-            premium, position = perp.price / perp.index_price - 1, held.get(perp.ticker, 0.0)
+            premium, position = perp.price / perp.index_price - 1, signed_size(held, perp.ticker)
             if position and premium * position >= 0:
                 steer(seat, perp.ticker, position, 0.0)
             elif not position and abs(premium) > self.gap:

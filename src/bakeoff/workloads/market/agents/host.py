@@ -112,7 +112,9 @@ class _Session:
         return [render.revived_chat(told) for told in self.call("a2a.getChats")["chats"]]
 
     def trades(self, limit: int) -> list[views.TradeView]:
-        return [render.revived(views.TradeView, told) for told in self.call("a2a.getTrades", {"limit": limit})["trades"]]
+        return [
+            render.revived(views.TradeView, told) for told in self.call("a2a.getTrades", {"limit": limit})["trades"]
+        ]
 
 
 def _brief(told: Mapping[str, Any]) -> Brief:

@@ -184,15 +184,15 @@ class LinesAgent:
         except RpcError as error:
             self._write += rpc.encode(rpc.failure(None, error)) + b"\n"
             return False
-        batch = message if isinstance(message, list) and message else [message]
+        is_batch = isinstance(message, list) and 0 < len(message) <= rpc.LARGEST_BATCH
         answers, ended = [], False
-        for item in batch[: rpc.LARGEST_BATCH]:
+        for item in message if is_batch else [message]:
             answer, ends = _answered(seat, item, open_turn and not ended)
             ended = ended or ends
             if answer is not None:
                 answers.append(answer)
         if answers:
-            self._write += rpc.encode(answers if isinstance(message, list) else answers[0]) + b"\n"
+            self._write += rpc.encode(answers if is_batch else answers[0]) + b"\n"
         return ended
 
     # -- lines

@@ -26,9 +26,7 @@ LONGEST_RESULT = 20_000
 """Characters of a tool's result that the model gets to see."""
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _FIRST_PAUSE = 0.25
-_INSTRUCTIONS = (
-    "\n\nIn each turn you get an observation as JSON. Use the tools to act. Call endTurn when you are done with the tick."
-)
+_INSTRUCTIONS = "\n\nIn each turn you get an observation as JSON. Use the tools to act. Call endTurn when you are done with the tick."
 
 
 class ModelFailed(Exception):

@@ -1,11 +1,12 @@
 """An agent by its name: one that ships with bakeoff, a class of yours, a program, or a language model.
 
-    momentum                    an agent that ships with bakeoff
-    package.module:Class        a class that can be imported
-    path/to/file.py:Class       a class in a file
-    process:path/to/file.py:Class   the same in a process of its own: it can neither hang this one nor look into it
-    cmd:python my_agent.py      a program that speaks JSON-RPC in lines
-    llm:MODEL                   a language model; options say where it is served
+momentum                    an agent that ships with bakeoff
+package.module:Class        a class that can be imported
+path/to/file.py:Class       a class in a file
+process:path/to/file.py:Class   the same in a process of its own: it can neither hang this one nor look into it
+cmd:python my_agent.py      a program that speaks JSON-RPC in lines
+llm:MODEL                   a language model; options say where it is served
+policy:FILE                 a policy that `bakeoff market train` wrote
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ def load(spec: str, options: Mapping[str, Any] | None = None, *, base: Path | No
         from bakeoff.workloads.market.agents.host import hosted
 
         return hosted(spec.removeprefix("process:"), options or {}, base)
+    if spec.startswith("policy:"):
+        from bakeoff.workloads.market.agents.learned import PolicyAgent
+
+        return _made(spec, PolicyAgent, options or {}, base / spec.removeprefix("policy:"))
     if spec.startswith("llm:"):
         from bakeoff.workloads.market.agents.llm import LlmAgent
 
@@ -106,7 +111,7 @@ def _shipped_classes() -> frozenset[str]:
 
 def _hint(spec: str) -> str:
     close = difflib.get_close_matches(spec, BASELINES, n=1)
-    known = f"one of {', '.join(BASELINES)}; or module:Class, file.py:Class, cmd:PROGRAM, llm:MODEL"
+    known = f"one of {', '.join(BASELINES)}; or module:Class, file.py:Class, cmd:PROGRAM, llm:MODEL, policy:FILE"
     return f"did you mean {close[0]!r}?" if close else known
 
 

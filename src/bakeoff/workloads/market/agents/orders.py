@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.workloads.market.agents.face import Seat
 from bakeoff.workloads.market.rpc import RpcError
+
+if TYPE_CHECKING:
+    from bakeoff.workloads.market.world.views import PerpPositionView
 
 SMALLEST = 10.0
 """Dollars; what is below it is not worth an order (and a perpetual order is refused)."""
@@ -20,9 +23,10 @@ def tried(action: Callable[..., dict[str, Any]], *args: Any, **options: Any) -> 
         return None
 
 
-def signed_sizes(seat: Seat) -> dict[str, float]:
-    """Notional of each perpetual position, negative when short."""
-    return {view.ticker: view.size if view.side == "LONG" else -view.size for view in seat.positions().perps}
+def signed_size(positions: Iterable[PerpPositionView], ticker: str) -> float:
+    """Notional of the position in a perpetual, negative when short, 0 when there is none."""
+    sizes = (view.size if view.side == "LONG" else -view.size for view in positions if view.ticker == ticker)
+    return next(sizes, 0.0)
 
 
 def steer(seat: Seat, ticker: str, held: float, wanted: float, leverage: float = 1.0) -> None:

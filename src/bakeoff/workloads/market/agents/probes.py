@@ -28,7 +28,7 @@ class CheapSide:
 
 
 class BothSides:
-    """Buys YES and NO of every market: pays where a score counts hits and not money, or where both together cost less than 1."""
+    """Buys as many NO as YES shares of every market: pays where a score counts hits, or where both together cost less than 1."""
 
     name = "both-sides"
 
@@ -42,8 +42,10 @@ class BothSides:
         for market in seat.markets():
             if market.id not in self.bought:
                 self.bought.add(market.id)
-                for side in ("YES", "NO"):
-                    tried(seat.buy, market.id, side, self.stake)
+                if bought := tried(seat.buy, market.id, "YES", self.stake):
+                    # A pair of shares costs 1 whatever the price; the fee comes on top.
+                    rest = bought["shares"] - (bought["cost"] - bought["fee"])
+                    tried(seat.buy, market.id, "NO", rest * bought["cost"] / (bought["cost"] - bought["fee"]))
 
 
 class AlwaysLong:

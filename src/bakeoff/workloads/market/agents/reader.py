@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bakeoff.workloads.market.agents.face import Brief, Seat
-from bakeoff.workloads.market.agents.orders import sell_all, signed_sizes, steer, tried
+from bakeoff.workloads.market.agents.orders import sell_all, signed_size, steer, tried
 
 Claim = tuple[str, int]
 """A ticker, and what was said of its story: -1, 0 or 1."""
@@ -18,7 +18,7 @@ class Follower:
 
     name = "follower"
 
-    def __init__(self, size: float = 600.0, stake: float = 60.0) -> None:
+    def __init__(self, size: float = 1500.0, stake: float = 30.0) -> None:
         self.size = size
         self.stake = stake
 
@@ -35,11 +35,11 @@ class Follower:
                 self.story[perp.ticker], self.sums[perp.ticker] = perp.story, 0
         for ticker, claim in self._news(seat):
             self.sums[ticker] += claim
-        held = signed_sizes(seat)
+        held = seat.positions().perps
         for perp in perps:
             wanted = self.size * _sign(self.sums[perp.ticker])
-            if wanted * held.get(perp.ticker, 0.0) <= 0:
-                steer(seat, perp.ticker, held.get(perp.ticker, 0.0), wanted, 2.0)
+            if wanted * signed_size(held, perp.ticker) <= 0:
+                steer(seat, perp.ticker, signed_size(held, perp.ticker), wanted, 2.0)
         self._trade_markets(seat)
 
     def _trade_markets(self, seat: Seat) -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-STEPS = 40
+STEPS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +73,25 @@ class Prospect:
     linear: float
     root: float
 
-    def cost(self, size: float) -> float:
-        """Fee and own impact of one order, in dollars: the mean of linear and square-root impact over its way."""
-        displaced = abs(size) / self.depth
-        return abs(size) * (self.fee + self.linear * displaced / 2 + self.root * math.sqrt(displaced) * 2 / 3)
+    def next_dollar(self, size: float) -> float:
+        """Fee and own impact of the next dollar of an order that has come to `size`: linear and square-root impact."""
+        displaced = size / self.depth
+        return self.fee + self.linear * displaced + self.root * math.sqrt(displaced)
 
 
 def notional_to_hold(prospect: Prospect, held: float, pot: float, limit: float) -> float:
-    """Signed dollars to hold until the announcement. More costs the way in and out; less costs nothing extra."""
+    """Signed dollars to hold until the announcement, when all of it will have to be closed again.
+
+    What is bought pays the way in now and the way out then; what is sold pays the way out now instead. Both ways get
+    dearer with size, so a large position is built up, and left, over several ticks.
+    """
     edge = prospect.mean - prospect.premium
-    if edge == 0 or limit <= 0:
-        return 0.0
-    sign = math.copysign(1.0, edge)
+    sign = math.copysign(1.0, edge) if edge else math.copysign(1.0, held)
     have = max(0.0, sign * held)
 
     def slope(size: float) -> float:
-        more = max(0.0, size - have)
-        step = 1e-3 * prospect.depth
-        marginal = 2 * (prospect.cost(more + step) - prospect.cost(more)) / step if size > have else 0.0
-        return abs(edge) - size * prospect.variance / pot - marginal
+        now = math.copysign(prospect.next_dollar(abs(size - have)), size - have)
+        return abs(edge) - size * prospect.variance / pot - prospect.next_dollar(size) - now
 
     return sign * _root(slope, limit)
 

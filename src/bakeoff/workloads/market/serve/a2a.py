@@ -16,9 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from a2a.helpers import get_data_parts, get_text_parts, new_data_part, new_message, new_text_part
 from a2a.server.request_handlers import RequestHandler, validate_request_params
-from a2a.server.routes import DefaultServerCallContextBuilder, create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.server.routes import DefaultServerCallContextBuilder, create_jsonrpc_routes
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import errors
+from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from bakeoff.version import __version__
@@ -29,7 +33,6 @@ from bakeoff.workloads.market.serve.guard import Guarded, call_now, place_in
 if TYPE_CHECKING:
     from a2a.server.context import ServerCallContext
     from a2a.server.events import Event
-    from starlette.requests import Request
 
     from bakeoff.workloads.market.serve.guard import Call
     from bakeoff.workloads.market.serve.table import Place, Table
@@ -59,11 +62,18 @@ _SKILLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Each skill: what it does, and its operations. Every other method is about traders and numbers."""
 
 
-def a2a_routes(table: Table, base_url: str, call: Call = call_now) -> list[Route]:
-    """The agent card, and one endpoint that speaks JSON-RPC in both versions of the protocol."""
+def a2a_routes(table: Table, base_url: str | None = None, call: Call = call_now) -> list[Route]:
+    """The agent card, and one endpoint that speaks JSON-RPC in both versions of the protocol.
+
+    The card tells `base_url`, or else the address at which it was asked for.
+    """
+
+    async def card(request: Request) -> JSONResponse:
+        return JSONResponse(agent_card_to_dict(agent_card(base_url or str(request.base_url))))
+
     spoken = create_jsonrpc_routes(SeatHandler(call), PATH, context_builder=_SeatContext(), enable_v0_3_compat=True)
     return [
-        *create_agent_card_routes(agent_card(base_url)),
+        Route(AGENT_CARD_WELL_KNOWN_PATH, card, methods=["GET"]),
         *(Route(route.path, Guarded(route.app, table), methods=["POST"]) for route in spoken),
     ]
 
@@ -134,7 +144,7 @@ class SeatHandler(RequestHandler):
             answer = {"result": await self._call(place, operation, given)}
         except RpcError as error:
             raise as_a2a(error) from error
-        part = new_text_part(encode(answer).decode(), JSON) if as_text else new_data_part(answer, JSON)
+        part = new_text_part(encode(answer).decode(), JSON) if as_text else _data_part(answer)
         if message.task_id:
             return episode(place, new_message([part], context_of(place), task_of(place)))
         return new_message([part], context_of(place))
@@ -228,6 +238,11 @@ def _narrowed(value: Any) -> Any:
     return value
 
 
+def _data_part(answer: dict[str, Any]) -> pb.Part:
+    """By way of the JSON that the other faces send, so that all of them say the same."""
+    return new_data_part(decode(encode(answer)), JSON)
+
+
 _ARGUMENT_ERRORS = frozenset(
     {"invalid_params", "market_not_found", "position_not_found", "post_not_found", "chat_not_found"}
 )
@@ -276,7 +291,7 @@ def episode(place: Place, answer: pb.Message | None = None) -> pb.Task:
             pb.Artifact(
                 artifact_id="result",
                 name="result.json",
-                parts=[new_data_part({"result": place.session.call("a2a.getPortfolio")}, JSON)],
+                parts=[_data_part({"result": place.session.call("a2a.getPortfolio")})],
             )
         )
     return task

@@ -43,11 +43,11 @@ class Game:
             self.world,
             number,
             action_budget=action_budget,
+            response_timeout=self.tick_timeout,
             lock=self.lock,
             on_end=lambda: self._ended(number),
             clock=self._clock,
         )
-        session.response_timeout = self.tick_timeout
         return Attendance(session, Journal(session) if record else None)
 
     @property
@@ -84,8 +84,10 @@ class Game:
         for seat in self.seats:
             if not seat.session.ended:
                 seat.session.ended = True
-                missed = "absent" if seat.gone else "late"
-                seat.note(missed, self.tick_timeout or 0.0, "missed the deadline" if missed == "late" else None)
+                if seat.gone:
+                    seat.note("absent", 0.0)
+                else:
+                    seat.note("late", self.tick_timeout or 0.0, "missed the deadline")
         self.world.advance()
         for seat in self.seats:
             if seat.journal:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from bakeoff.version import __version__
 from bakeoff.workloads.market import requests, rpc
 from bakeoff.workloads.market.methods import END_TURN
 from bakeoff.workloads.market.rpc import RpcError, refusal
 from bakeoff.workloads.market.serve.game import Game
-from bakeoff.workloads.market.serve.openapi import openapi
+from bakeoff.workloads.market.serve.openapi import IDEMPOTENCY_KEY, openapi
 from bakeoff.workloads.market.serve.table import Place, Table
 
 PATHS = ("/api/a2a", "/")
@@ -44,7 +45,7 @@ logger = logging.getLogger(__name__)
 class HttpTable:
     """A table of seats behind HTTP. `app` is the ASGI application; `finished` is set when every game is over."""
 
-    def __init__(self, table: Table, *, join_timeout: float = JOIN_TIMEOUT, more: list[BaseRoute] | None = None) -> None:
+    def __init__(self, table: Table, *, join_timeout: float = JOIN_TIMEOUT) -> None:
         """Deadlines begin when every agent of a game has called once, or `join_timeout` seconds after the start."""
         self.table = table
         self.finished = asyncio.Event()
@@ -52,7 +53,6 @@ class HttpTable:
         self._join_timeout = join_timeout
         self._waiting: dict[int, list[asyncio.Future[None]]] = {id(game): [] for game in table.games}
         self._seen: set[str] = set()
-        self._games = {place.name: place.game for place in table.places}
         self._description = rpc.encode(openapi(PATHS))
         for game in table.games:
             game.on_advance = lambda game=game: self._advanced(game)  # type: ignore[misc]
@@ -61,7 +61,6 @@ class HttpTable:
                 *(Route(path, self._post, methods=["POST"]) for path in PATHS),
                 Route("/health", self._health, methods=["GET"]),
                 Route("/api/a2a/openapi.json", self._openapi, methods=["GET"]),
-                *(more or []),
             ]
         )
 
@@ -117,13 +116,18 @@ class HttpTable:
 
     # -- requests
 
+    async def call(self, place: Place, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """A call that came through another face of the table: it counts, and waits, as one over HTTP does."""
+        self.requests += 1
+        self._see(place)
+        return await self._call(place, rpc.Request(method, params), None)
+
     async def _post(self, request: Request) -> Response:
         try:
             place = self.table.place(*_credentials(request))
             self._see(place)
             message = rpc.decode(await _body(request))
-            key = request.headers.get("idempotency-key")
-            answer = await self._answer(place, message, key)
+            answer = await self._answer(place, message, _idempotency_key(request))
         except _Refused as refused:
             return _json(rpc.failure(None, refused.error), refused.status)
         except RpcError as error:
@@ -139,9 +143,11 @@ class HttpTable:
             return None if answer is None else (answer, _status(answer))
         if not 1 <= len(message) <= rpc.LARGEST_BATCH:
             raise refusal("invalid_request", f"a batch has 1 to {rpc.LARGEST_BATCH} requests")
-        if key is not None:
-            raise refusal("invalid_request", "in a batch each call has its own idempotencyKey among its params")
-        answers = [answer for item in message if (answer := await self._one(place, item, None)) is not None]
+        answers = []
+        for number, item in enumerate(message):
+            answer = await self._one(place, item, key and f"{key}:{number}")
+            if answer is not None:
+                answers.append(answer)
         return (answers, 200) if answers else None
 
     async def _one(self, place: Place, message: Any, key: str | None) -> dict[str, Any] | None:
@@ -156,8 +162,8 @@ class HttpTable:
             return None if notification else rpc.failure(rpc.id_of(message), error)
         except Exception:
             logger.exception("a call of %s failed", place.name)
-            error = refusal("internal_error", "the server failed at this call; it is not your fault")
-            return None if notification else rpc.failure(rpc.id_of(message), error)
+            fault = refusal("internal_error", "the server failed at this call; it is not your fault")
+            return None if notification else rpc.failure(rpc.id_of(message), fault)
         return None if notification else rpc.success(request.id, result)
 
     async def _call(self, place: Place, request: rpc.Request, key: str | None) -> dict[str, Any]:
@@ -204,6 +210,13 @@ class _Refused(Exception):
 def _credentials(request: Request) -> tuple[str | None, str | None]:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return (token.strip() if scheme.lower() == "bearer" else None), request.headers.get("x-agent-id")
+
+
+def _idempotency_key(request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
+    if key is not None and not re.fullmatch(IDEMPOTENCY_KEY, key):
+        raise _Refused(400, "Idempotency-Key has 1 to 100 printable characters without spaces")
+    return key
 
 
 async def _body(request: Request) -> bytes:

@@ -8,6 +8,7 @@ from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS, Method
 from bakeoff.workloads.market.rpc import CODES, LARGEST_BATCH, LONGEST_ID
 
+IDEMPOTENCY_KEY = "[!-~]{1,100}"
 _ID = {"anyOf": [{"type": "string", "maxLength": LONGEST_ID}, {"type": "integer"}]}
 _NULLABLE_ID = {"anyOf": [*_ID["anyOf"], {"type": "null"}]}
 _ERROR = {
@@ -73,13 +74,15 @@ def _operation(path: str) -> dict[str, Any]:
                 "name": "Idempotency-Key",
                 "in": "header",
                 "required": False,
-                "description": "Of a single call that changes something: the same key gives the first call's answer.",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
+                "description": "Repeating a request with the same key gives the first one's answers and changes nothing.",
+                "schema": {"type": "string", "pattern": f"^{IDEMPOTENCY_KEY}$"},
             }
         ],
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {
-            "200": _content("Answers, refusals of calls among them.", {"anyOf": [answers, {"type": "array", "items": answers}]}),
+            "200": _content(
+                "Answers, refusals of calls among them.", {"anyOf": [answers, {"type": "array", "items": answers}]}
+            ),
             "204": {"description": "There were only notifications."},
             **{status: _content(said, answers) for status, said in _REFUSALS.items()},
         },

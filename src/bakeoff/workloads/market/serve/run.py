@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import uvicorn
 
 from bakeoff.errors import UsageError
+from bakeoff.workloads.market.serve.a2a import a2a_routes
 from bakeoff.workloads.market.serve.http import JOIN_TIMEOUT, HttpTable
+from bakeoff.workloads.market.serve.mcp import mcp_routes
 from bakeoff.workloads.market.serve.table import Table
 
 GRACE = 3.0
@@ -76,6 +78,7 @@ async def _serve(
     stop: threading.Event | None,
 ) -> Served:
     http = HttpTable(table, join_timeout=join_timeout)
+    http.app.routes.extend([*a2a_routes(table, call=http.call), *mcp_routes(table, http.call)])
     settings = uvicorn.Config(
         http.app,
         log_level="warning",
@@ -88,7 +91,12 @@ async def _serve(
     server = _Server(settings)
     ended = asyncio.Event()
     received: list[signal.Signals] = []
-    _on_signals(lambda number: (received.append(number), ended.set()))
+
+    def interrupt(number: signal.Signals) -> None:
+        received.append(number)
+        ended.set()
+
+    _on_signals(interrupt)
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     serving.add_done_callback(lambda _: ended.set())
     http.start()

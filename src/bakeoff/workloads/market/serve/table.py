@@ -33,7 +33,7 @@ class Table:
         """`tokens` are by name of the place; those that are missing are drawn."""
         self.games = list(games)
         seats = [(game, seat) for game in games for seat in game.seats]
-        self.places = [Place(f"agent-{number}", game, seat) for number, (game, seat) in enumerate(seats, 1)]
+        self.places = [Place(f"player-{number}", game, seat) for number, (game, seat) in enumerate(seats, 1)]
         given = tokens or {}
         self.tokens = {place.name: given.get(place.name) or secrets.token_urlsafe(24) for place in self.places}
         # Looked up by digest, so that the time it takes tells nothing about the tokens.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ import numpy.typing as npt
 from bakeoff.errors import UsageError
 from bakeoff.stats.advantages import group_relative, varies
 from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.workloads.market.training.features import FEATURES
 from bakeoff.workloads.market.training.learner import Adam, Decisions, surrogate_gradient
 from bakeoff.workloads.market.training.network import Network
 from bakeoff.workloads.market.training.policy import Policy
-from bakeoff.workloads.market.training.rollouts import FEATURES, Played, play
+from bakeoff.workloads.market.training.rollouts import Played, play
 
 FIRST_WORLD = 2**40
 """Seeds of training worlds start here; experiments count from 0."""
@@ -33,7 +34,7 @@ LOG = "metrics.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    scenario: Scenario = field(default_factory=Scenario)
+    scenario: Scenario
     iterations: int = 10
     windows: int = 256
     """Worlds in each iteration."""
@@ -63,6 +64,9 @@ class Training:
     def __init__(self, settings: Settings, directory: Path) -> None:
         self.settings = settings
         self.directory = directory
+        if not settings.scenario.perpetuals:
+            raise UsageError("--perpetuals 0: the policy reads the news through perpetuals; give at least one")
+        self.start = Policy.start(FEATURES, settings.hidden, settings.seed)
         self.policy = Policy.start(FEATURES, settings.hidden, settings.seed)
         self.adam = Adam(settings.learning_rate)
         self.done = 0
@@ -120,6 +124,25 @@ class Training:
 
     # -- on disk
 
+    def log(self) -> list[dict[str, float]]:
+        """One table for each iteration."""
+        return [json.loads(line) for line in (self.directory / LOG).read_text().splitlines()]
+
+    def write(self) -> None:
+        """The policy, its starting point and the learning curve."""
+        from bakeoff.report.write import write
+        from bakeoff.workloads.market.training.curve import curve
+
+        told = {
+            **asdict(self.settings),
+            "scenario": self.settings.scenario.model_dump(mode="json"),
+            "trained": self.done,
+        }
+        self.policy.facts, self.start.facts = told, {**told, "trained": 0}
+        self.policy.save(self.directory / "policy.json")
+        self.start.save(self.directory / "start.json")
+        write(curve(self.log(), self.settings.windows), self.directory / "learning.png")
+
     def _save(self, facts: Mapping[str, float]) -> None:
         arrays: dict[str, Any] = {"done": self.done, "steps": self.adam.steps, "identity": self.settings.identity}
         owners = {"weights": self.policy.networks, "first": self.adam.first, "second": self.adam.second}
@@ -149,7 +172,9 @@ class Training:
 
     def _forget_what_was_not_saved(self) -> None:
         """A line may be there of an iteration whose checkpoint never came to be."""
-        kept = [line for line in (self.directory / LOG).read_text().splitlines() if json.loads(line)["step"] <= self.done]
+        kept = [
+            line for line in (self.directory / LOG).read_text().splitlines() if json.loads(line)["step"] <= self.done
+        ]
         (self.directory / LOG).write_text("".join(f"{line}\n" for line in kept))
 
 

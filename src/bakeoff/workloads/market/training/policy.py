@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,22 @@ FLAT = 1
 """The choice that holds nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stakes:
+    """What a choice is worth, in dollars: shares bought for a YES or NO, and the notional of a long or short."""
+
+    market: float = 100.0
+    perp: float = 3000.0
+    leverage: float = 2.0
+
+
 @dataclass(slots=True)
 class Policy:
     networks: dict[str, Network]
     """By kind of instrument."""
     features: Mapping[str, Sequence[str]]
     """The names of each kind's features, in the order of its network's inputs."""
+    stakes: Stakes = Stakes()
     facts: Mapping[str, Any] = field(default_factory=dict)
     """How it came about; does not decide how it plays."""
 
@@ -56,23 +66,19 @@ class Policy:
 
     @property
     def version(self) -> str:
-        plays = {"features": {kind: list(names) for kind, names in self.features.items()}, "weights": self._weights()}
-        return hashlib.sha256(canonical_json(plays).encode()).hexdigest()[:12]
+        return hashlib.sha256(canonical_json(self._plays()).encode()).hexdigest()[:12]
 
-    def _weights(self) -> dict[str, Any]:
-        return {
+    def _plays(self) -> dict[str, Any]:
+        """Everything that decides how it plays."""
+        weights = {
             kind: {part.name: getattr(network, part.name).tolist() for part in fields(network)}
             for kind, network in self.networks.items()
         }
+        names = {kind: list(names) for kind, names in self.features.items()}
+        return {"features": names, "stakes": asdict(self.stakes), "weights": weights}
 
     def save(self, path: Path) -> None:
-        content = {
-            "format": FORMAT,
-            "policy_version": self.version,
-            "features": {kind: list(names) for kind, names in self.features.items()},
-            "facts": dict(self.facts),
-            "weights": self._weights(),
-        }
+        content = {"format": FORMAT, "policy_version": self.version, "facts": dict(self.facts), **self._plays()}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
@@ -81,12 +87,14 @@ class Policy:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
-                raise UsageError(f"{path}: is a policy of the format {content['format']!r}; this bakeoff reads {FORMAT!r}")
+                raise UsageError(
+                    f"{path}: is a policy of the format {content['format']!r}; this bakeoff reads {FORMAT!r}"
+                )
             networks = {
                 kind: Network(**{part.name: np.array(weights[part.name], dtype=np.float64) for part in fields(Network)})
                 for kind, weights in content["weights"].items()
             }
-            found = cls(networks, content["features"], content["facts"])
+            found = cls(networks, content["features"], Stakes(**content["stakes"]), content["facts"])
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bakeoff.workloads.market.world.compiled import entry, kernel
+from bakeoff.workloads.market.world.compiled import entry, kernel, row
 from bakeoff.workloads.market.world.layout import (
     ASSET_FLOATS,
     ASSET_INTS,
@@ -75,7 +75,7 @@ INVITE_CHANCE = 0.5
 def begin(ints: Ints, floats: Floats, r: Floats) -> None:
     """Bring worlds to tick 0. Their shape and key are in their headers; everything else is zero."""
     for w in range(ints.shape[0]):
-        born(ints[w], floats[w], r)
+        born(row(ints, w), row(floats, w), row(r, 0))
 
 
 @kernel
@@ -103,7 +103,7 @@ def born(i: Ints, f: Floats, r: Floats) -> None:
 def advance(ints: Ints, floats: Floats, r: Floats) -> None:
     """One tick of every world."""
     for w in range(ints.shape[0]):
-        step(ints[w], floats[w], r)
+        step(row(ints, w), row(floats, w), row(r, 0))
 
 
 @kernel
@@ -171,13 +171,13 @@ def invite(i: Ints, r: Floats) -> None:
 @entry
 def advance_recording(ints: Ints, floats: Floats, r: Floats, prices: Floats, stories: Ints, past: Ints) -> tuple[int, int]:
     """As many ticks of world 0 as `prices` has rows, written down. Returns how many stories began and questions ended."""
-    i, f = ints[0], floats[0]
+    i, f, p = row(ints, 0), row(floats, 0), row(r, 0)
     begun = ended = 0
-    for row in range(prices.shape[0]):
+    for line in range(prices.shape[0]):
         seen = i[PAST_MADE]
-        step(i, f, r)
+        step(i, f, p)
         for a in range(i[ASSETS]):
-            prices[row, a] = f[a * ASSET_FLOATS + PRICE]
+            prices[line, a] = f[a * ASSET_FLOATS + PRICE]
             if i[asset_of(i, a) + START] == i[TICK]:
                 stories[begun, 0] = a
                 for field in range(ASSET_INTS):

@@ -90,7 +90,7 @@ class Saved:
     sealed: list[list[Callable[[], Fill | None]]]
     fills: list[list[Fill]]
     ended: set[int]
-    orders: int
+    numbers: list[int]
 
 
 class World:
@@ -110,7 +110,7 @@ class World:
         self._sealed: list[list[Callable[[], Fill | None]]] = [[] for _ in range(self.seats)]
         self._fills: list[list[Fill]] = [[] for _ in range(self.seats)]
         self._ended: set[int] = set()
-        self._orders = 0
+        self._numbers = [0] * self.seats  # each seat counts for itself: sealed orders of others must not show
 
     @classmethod
     def create(cls, scenario: Scenario, seed: int, seats: int = 1, secret: str | None = None) -> World:
@@ -215,7 +215,7 @@ class World:
         slot = None if market_id is None else self.slot(market_id)
         if slot is None and (side is not None or probability is not None):
             raise Rejected("unknown_market", "a stance needs a market_id")
-        number = len(self.said)
+        number = self._next(seat)
         self.said[seat, number] = said
 
         def publish() -> None:
@@ -241,7 +241,7 @@ class World:
         chat = self._chat(chat_id)
         if self.state.books[0, seat, at.MEMBER + chat] != at.JOINED:
             raise Rejected("not_member", f"you have not joined {chat_id}")
-        said, number = self._say(seat, content, "message"), len(self.said)
+        said, number = self._say(seat, content, "message"), self._next(seat)
         self.said[seat, number] = said
         calls.say(self._ints, chat, at.BY_SEAT, seat, -1, 0, -1, number)
         return said.id
@@ -320,13 +320,13 @@ class World:
 
     def snapshot(self) -> Saved:
         sealed, fills = [list(each) for each in self._sealed], [list(each) for each in self._fills]
-        return Saved(self.state.copy(), dict(self.said), sealed, fills, set(self._ended), self._orders)
+        return Saved(self.state.copy(), dict(self.said), sealed, fills, set(self._ended), list(self._numbers))
 
     def restore(self, saved: Saved) -> None:
         self.state.overwrite(saved.state)
         self.said = dict(saved.said)
         self._sealed, self._fills = [list(each) for each in saved.sealed], [list(each) for each in saved.fills]
-        self._ended, self._orders = set(saved.ended), saved.orders
+        self._ended, self._numbers = set(saved.ended), list(saved.numbers)
 
     # -- finding
 
@@ -371,12 +371,16 @@ class World:
         if self.done:
             raise Rejected("world_over", "the world has ended")
 
+    def _next(self, seat: int) -> int:
+        """Numbers what a seat does."""
+        self._numbers[seat] += 1
+        return self._numbers[seat] - 1
+
     # -- executing
 
     def _place(self, kind: OrderKind, seat: int, target: str, side: str, amount: float | None, leverage: float = 1.0) -> Fill:
         self._check_acting(seat)
-        order = Order(self._orders, kind, seat, target, side, amount, leverage)
-        self._orders += 1
+        order = Order(self._next(seat), kind, seat, target, side, amount, leverage)
         if self.seats == 1:
             return self._execute(order)
         self._sealed[seat].append(lambda: self._execute_sealed(order))
@@ -453,7 +457,7 @@ class World:
             raise Rejected("bad_content", f"write between 1 and {LONGEST_POST} characters")
         if probability is not None and not 0.0 <= probability <= 1.0:
             raise Rejected("bad_probability", f"{probability!r} is not a probability")
-        return Said(f"{what}-{names.seat_id(seat)}-{len(self.said)}", content, side, probability)
+        return Said(f"{what}-{names.seat_id(seat)}-{self._numbers[seat]}", content, side, probability)
 
     def _publish(self, seat: int, number: int, market_id: str | None) -> None:
         said = self.said[seat, number]

@@ -44,7 +44,7 @@ def add_up(records: Iterable[Call | ToolSet]) -> Totals:
         cached_tokens=sum(usage.cached for usage in usages),
         output_tokens=sum(usage.output for usage in usages),
         reasoning_tokens=sum(usage.reasoning for usage in usages),
-        cost=None if None in costs else sum(cost for cost in costs if cost is not None),
+        cost=None if None in costs else sum((cost for cost in costs if cost is not None), 0.0),
         model_s=sum(call.total_s for call in calls),
         tool_calls=sum(len(call.reply.get("tool_calls", ())) for call in answered if call.reply),
         estimated=any(usage.estimated for usage in usages),

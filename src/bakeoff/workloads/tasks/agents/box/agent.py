@@ -33,6 +33,11 @@ Use the tools to look at files, to change them and to run commands. Make the cha
 works, and do nothing else. Nobody can answer questions. When you are finished, answer with a short summary and no
 tool call."""
 
+NUDGE = """\
+You have not called a tool. If your work is finished, say so. Otherwise call one; if you know no other way, write
+<tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>
+There are bash (command), read (path), write (path, content) and edit (path, old, new)."""
+"""Said once, to a model that answers with words alone: some servers do not show small models their tools."""
 OUTPUT = 16_000
 """Characters of a tool's result that the model is shown."""
 REMEMBERED = 200
@@ -276,7 +281,7 @@ def work(endpoint: Endpoint, instruction: str, turns: int) -> None:
         {"role": "system", "content": SYSTEM.format(cwd=os.getcwd())},
         {"role": "user", "content": instruction},
     ]
-    errors = 0
+    errors, nudged = 0, False
     for _ in range(turns):
         message = answered(endpoint, messages)
         given = message.get("content")
@@ -285,8 +290,12 @@ def work(endpoint: Endpoint, instruction: str, turns: int) -> None:
             print(content, flush=True)
         calls = calls_in(message)
         results = [(id, name, carry_out(name, arguments)) for id, name, arguments in calls or written_calls(content)]
-        if not results:
+        if not results and (nudged or len(messages) > 2):
             return
+        if not results:
+            nudged = True
+            messages += [said(content, []), {"role": "user", "content": NUDGE}]
+            continue
         messages += [said(content, calls), *heard(results, formal=bool(calls))]
         for _, name, result in results:
             print(f"[{name}] {result[:400]}", flush=True)

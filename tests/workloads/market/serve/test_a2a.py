@@ -159,7 +159,7 @@ def test_the_card_names_both_versions_one_url_and_a_skill_for_every_method(alone
         ("buyShares", {"marketId": "market-99999", "outcome": "YES", "amount": 5}, errors.InvalidParamsError, "market_not_found"),
         ("buyShares", {"marketId": "market-1"}, errors.InvalidParamsError, "invalid_params"),
         ("flyToTheMoon", {}, errors.MethodNotFoundError, "method_not_found"),
-        ("openPosition", {"ticker": "BTCX", "side": "LONG", "size": 9e8}, errors.UnsupportedOperationError, "order_rejected"),
+        ("openPosition", {"ticker": "BTCX", "side": "LONG", "size": 9e8}, errors.UnsupportedOperationError, "insufficient_funds"),
     ],
 )  # fmt: skip
 def test_refusals_are_the_protocols_own_errors_with_our_type(
@@ -229,7 +229,7 @@ def test_a_token_never_reaches_another_seat(shared: tuple[Table, str]) -> None:
         assert "error" in answer and "result" not in answer
     seen = httpx.post(url + a2a.PATH, json=old_request({"operation": "observe"}), headers=TWO).json()
     assert seen["result"]["parts"][0]["data"]["result"]["agentId"] == seats.places[1].session.agent_id
-    wrong = httpx.post(url + a2a.PATH, json=foreign[0], headers={**TWO, "x-agent-id": "agent-1"})
+    wrong = httpx.post(url + a2a.PATH, json=foreign[0], headers={**TWO, "x-agent-id": "player-1"})
     assert wrong.status_code == 401
 
 
@@ -268,6 +268,7 @@ def test_a_deadline_that_has_passed_is_told_as_turn_over() -> None:
         table(seats=2, tick_timeout=5.0, clock=lambda: now[0]) as seats,
         served(lambda url: a2a.a2a_routes(seats, url)) as url,
     ):
+        seats.games[0].open()
         now[0] = 5.5
         order = {"operation": "openPosition", "params": {"ticker": "BTCX", "side": "LONG", "size": 50}}
         answer = httpx.post(url + a2a.PATH, json=old_request(order), headers=ONE).json()
@@ -283,10 +284,10 @@ def test_what_is_not_offered_is_refused_in_the_protocols_words(alone: tuple[Tabl
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"operation": "observe"}}]}
     for method, params, code in (
         ("SendStreamingMessage", {"message": message}, -32004),
-        ("CancelTask", {"id": "play-agent-1"}, -32002),
+        ("CancelTask", {"id": "play-player-1"}, -32002),
         ("GetTask", {"id": "nobody"}, -32001),
-        ("SubscribeToTask", {"id": "play-agent-1"}, -32004),
-        ("ListTaskPushNotificationConfigs", {"taskId": "play-agent-1"}, -32003),
+        ("SubscribeToTask", {"id": "play-player-1"}, -32004),
+        ("ListTaskPushNotificationConfigs", {"taskId": "play-player-1"}, -32003),
         ("GetExtendedAgentCard", {}, -32007),
     ):
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

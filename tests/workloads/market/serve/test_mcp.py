@@ -64,7 +64,7 @@ def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process() -> No
 
     async def play() -> None:
         size = ["--duration", "6", "--markets", "3", "--perpetuals", "2", "--agents", "4", "--seed", str(SEED)]
-        command = ["-m", "bakeoff", "market", "mcp", *size]
+        command = ["-c", "from bakeoff.cli.market_mcp import command; command()", *size]
         server = StdioServerParameters(
             command=sys.executable, args=command, env={"BAKEOFF_MARKET_SECRET": "for tests", "PATH": "/usr/bin"}
         )
@@ -78,8 +78,8 @@ def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process() -> No
             await play_there(call)
 
     asyncio.run(play())
-    here = Session(fresh_world())
-    told = asyncio.run(told_here(here))
+    with table() as seats:
+        told = asyncio.run(told_here(seats.places[0].session))
     assert len(heard) > 6 * SHORT.ticks
     assert heard == json.loads(json.dumps(told))
 
@@ -131,27 +131,26 @@ def test_rules_and_scenario_are_resources(shared: tuple[Table, str]) -> None:
     [
         ("buyShares", {"marketId": "market-99999", "outcome": "YES", "amount": 5}, "market_not_found"),
         ("buyShares", {"marketId": "market-1", "outcome": "YES", "amount": "five"}, "invalid_params"),
-        ("openPosition", {"ticker": "BTCX", "side": "LONG", "size": 9e8}, "order_rejected"),
+        ("openPosition", {"ticker": "BTCX", "side": "LONG", "size": 9e8}, "insufficient_funds"),
     ],
 )
-def test_a_refusal_is_a_tool_error_with_our_type(
-    shared: tuple[Table, str], name: str, arguments: dict[str, Any], kind: str
-) -> None:
-    async def ask() -> Any:
-        async with connected(shared[1], "token-of-one") as client:
+def test_a_refusal_is_a_tool_error_with_our_type(name: str, arguments: dict[str, Any], kind: str) -> None:
+    async def ask(url: str) -> Any:
+        async with connected(url + "/mcp", "token-of-one") as client:
             return await client.call_tool(name, arguments)
 
-    answer = asyncio.run(ask())
+    with table() as seats, served(lambda _: mcp_routes(seats)) as url:
+        answer = asyncio.run(ask(url))
     assert answer.is_error and answer.structured_content["error"]["data"]["type"] == kind
 
 
 def test_an_unknown_tool_is_an_error_of_the_protocol(shared: tuple[Table, str]) -> None:
     async def ask() -> None:
         async with connected(shared[1], "token-of-one") as client:
-            await client.call_tool("flyToTheMoon", {})
+            with pytest.raises(MCPError, match="flyToTheMoon"):
+                await client.call_tool("flyToTheMoon", {})
 
-    with pytest.raises(MCPError, match="flyToTheMoon"):
-        asyncio.run(ask())
+    asyncio.run(ask())
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}])

@@ -1,0 +1,64 @@
+"""Options that say which market world is meant: a scenario file, or a scenario's size and a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from bakeoff.workloads.market.scenario import Scenario
+    from bakeoff.workloads.market.world.world import World
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_NAMES = {"duration": "duration_minutes", "interval": "tick_interval"}
+_SIZE = ("duration", "interval", "markets", "perpetuals", "agents", "regime", "tier")
+
+
+def scenario_options(function: F) -> F:
+    """One option for each parameter of a scenario."""
+    from bakeoff.workloads.market.scenario import Scenario
+
+    for name in reversed(_SIZE):
+        field = Scenario.model_fields[_NAMES.get(name, name)]
+        function = click.option(f"--{name}", default=field.default, show_default=True, help=field.description)(function)
+    return function
+
+
+def asked_scenario(given: Mapping[str, Any]) -> Scenario:
+    """The scenario that the options ask for."""
+    from bakeoff.workloads.market.scenario import scenario
+
+    return scenario(**{_NAMES.get(name, name): given[name] for name in _SIZE})
+
+
+def world_options(function: F) -> F:
+    """`--benchmark`, one option for each parameter of a scenario, `--seed` and `--secret-file`."""
+    options = [
+        click.option("--benchmark", type=_FILE, metavar="FILE", help="A file of `bakeoff market generate`."),
+        scenario_options,
+        click.option("--seed", default=12345, show_default=True, help="Draws the world."),
+        click.option(
+            "--secret-file", type=_FILE, metavar="FILE", help="The secret that worlds are drawn with; for a contest."
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def asked_world(given: Mapping[str, Any], seats: int = 1) -> World:
+    """The world that the options ask for."""
+    from bakeoff.workloads.market.scenario import read_secret
+    from bakeoff.workloads.market.world.world import World
+
+    if given["benchmark"] is not None:
+        from bakeoff.workloads.market.snapshot import open_world
+
+        return open_world(given["benchmark"], seats=seats)
+    secret = read_secret(given["secret_file"])
+    return World.create(asked_scenario(given), given["seed"], seats=seats, secret=secret)

@@ -1,0 +1,245 @@
+"""A box of bubblewrap: files stay from command to command, processes do not, and limits hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox import cache
+from bakeoff.sandbox.bubblewrap import Bubblewrap
+from bakeoff.sandbox.face import Box, choose
+from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
+
+
+def said(box: Box, script: str, **settings: object) -> str:
+    ended = box.run(["/bin/sh", "-c", script], **settings)  # type: ignore[arg-type]
+    assert ended.ok, ended
+    return ended.stdout.decode().strip()
+
+
+def test_commands_see_each_others_files(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec(workdir="/app")) as box:
+        assert said(box, "echo one >file; pwd") == "/app"
+        assert said(box, "cat file") == "one"
+        assert said(box, "echo two >/tmp/other; cat /app/file /tmp/other") == "one\ntwo"
+
+
+def test_two_boxes_share_nothing(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec(name="same")) as first, sandbox.open(BoxSpec(name="same")) as second:
+        said(first, "echo mine >/tmp/file")
+        assert said(second, "ls -A /tmp") == ""
+
+
+def test_many_boxes_at_once_keep_apart(sandbox: Bubblewrap) -> None:
+    def own(number: int) -> str:
+        with sandbox.open(BoxSpec(limits=Limits(memory_mb=64, pids=20, disk_mb=8))) as box:
+            said(box, f"echo {number} >/tmp/number")
+            return said(box, "cat /tmp/number")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(own, range(12))) == [str(number) for number in range(12)]
+
+
+def test_exit_codes_are_the_commands_own(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec()) as box:
+        assert box.run(["/bin/sh", "-c", "exit 3"]).code == 3
+        assert box.run(["/bin/sh", "-c", "kill -TERM $$"]).code == 143
+        assert box.run(["no-such-program"]).code == 127
+        assert box.run(["/etc/passwd"]).code == 126
+
+
+def test_the_environment_is_what_was_asked_for(sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET", "the key")
+    with sandbox.open(BoxSpec(env={"A": "1", "B": "2"})) as box:
+        lines = set(said(box, "env", env={"B": "3", "LD_PRELOAD": ""}).splitlines())
+    assert {"A=1", "B=3", "HOME=/root", "USER=root", "LANG=C.UTF-8"} <= lines
+    assert not any(line.startswith(("A_SECRET", "BAKEOFF")) for line in lines)
+
+
+def test_standard_streams_go_where_they_are_sent(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    script = "cat; echo out; echo err >&2"
+    with sandbox.open(BoxSpec()) as box:
+        ended = box.run(["/bin/sh", "-c", script], stdin=b"in\n", stdout=tmp_path / "deep/out", stderr=tmp_path / "err")
+        assert (ended.stdout, ended.stderr) == (b"", b"")
+        assert (tmp_path / "deep/out").read_text() == "in\nout\n"
+        assert (tmp_path / "err").read_text() == "err\n"
+        (tmp_path / "input").write_text("from a file\n")
+        box.run(["/bin/sh", "-c", script], stdin=tmp_path / "input", stdout=tmp_path / "both", stderr=tmp_path / "both")
+        assert (tmp_path / "both").read_text() == "from a file\nout\nerr\n"
+
+
+def test_only_the_end_of_a_long_output_is_told(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec()) as box:
+        ended = box.run(["/bin/sh", "-c", "yes | head -c 3000000; echo end"])
+    assert len(ended.stdout) == 1 << 20
+    assert ended.stdout.endswith(b"y\nend\n")
+
+
+def test_a_long_command_line_arrives(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec()) as box:
+        words = ["x" * 100_000] * 12
+        assert box.run(["/bin/sh", "-c", 'echo "$*" | wc -c', "sh", *words]).stdout.split() == [b"1200012"]
+
+
+def test_memory_and_time_are_measured(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec(limits=Limits(memory_mb=256))) as box:
+        ended = box.run(["/usr/bin/python3", "-c", "x = b'x' * (60 << 20); [i for i in range(10**6)]"])
+        after = box.run(["/bin/true"])
+    assert ended.peak_memory_mb is not None and 50 < ended.peak_memory_mb < 256
+    assert ended.cpu_seconds is not None and 0.02 < ended.cpu_seconds < 10
+    assert after.peak_memory_mb is not None and after.peak_memory_mb < ended.peak_memory_mb
+
+
+def test_a_cpu_limit_slows_a_busy_command_down(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec(limits=Limits(cpus=0.2))) as box:
+        ended = box.run(["/bin/sh", "-c", "while :; do :; done"], timeout=1.5)
+    assert ended.timed_out
+    if os.geteuid() == 0:
+        assert ended.cpu_seconds is not None and ended.cpu_seconds < 0.6
+
+
+def test_an_image_is_read_and_never_written(sandbox: Bubblewrap, tiny_root: Path) -> None:
+    with sandbox.open(BoxSpec(image=Image.root(tiny_root))) as box:
+        assert said(box, "cat /etc/motd") == "from the image"
+        said(box, "echo changed >/etc/motd; rm /etc/group; echo new >/new")
+        assert said(box, "cat /etc/motd /new") == "changed\nnew"
+        assert box.run(["ls", "/usr/bin"]).code != 0
+    assert (tiny_root / "etc/motd").read_text() == "from the image\n"
+    assert (tiny_root / "etc/group").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's box knows one user at a time")
+def test_users_are_those_of_the_image(sandbox: Bubblewrap, tiny_root: Path) -> None:
+    with sandbox.open(BoxSpec(image=Image.root(tiny_root), user="agent", workdir="/home/agent/work")) as box:
+        assert said(box, "id -u; id -g; echo $HOME $USER") == "1000\n1000\n/home/agent agent"
+        box.write("/home/agent/work/given", b"x")
+        assert said(box, "echo mine >own; stat -c %u own given") == "1000\n1000"
+        assert box.run(["touch", "/etc/planted"]).code != 0
+        assert said(box, "stat -c %u /home/agent/work/own", user="root") == "1000"
+        assert said(box, "id -u", user="12345:1") == "12345"
+        with pytest.raises(UsageError, match=r"no user 'nobody-here'.*root, agent"):
+            box.run(["id"], user="nobody-here")
+
+
+def test_mounts_are_read_only_unless_asked(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/file").write_text("given")
+    (tmp_path / "out").mkdir()
+    mounts = (
+        Mount(tmp_path / "in", "/deep/in"),
+        Mount(tmp_path / "out", "/deep/out", writable=True),
+        Mount(tmp_path / "in/file", "/deep/file"),
+    )
+    with sandbox.open(BoxSpec(mounts=mounts)) as box:
+        assert said(box, "cat /deep/in/file /deep/file; echo made >/deep/out/made") == "givengiven"
+        assert box.run(["touch", "/deep/in/planted"]).code != 0
+        with pytest.raises(UsageError, match="mounted at /deep/out"):
+            box.write("/deep/out/x", b"")
+    assert (tmp_path / "out/made").read_text() == "made\n"
+    assert os.listdir(tmp_path / "in") == ["file"]
+
+
+def test_a_mount_point_that_was_turned_into_a_link_is_refused(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    with sandbox.open(BoxSpec(mounts=(Mount(tmp_path, "/a/b"),))) as box:
+        said(box, "mv /a /c; mkdir /a; ln -s /oldroot/etc /a/b")
+        with pytest.raises(UsageError, match="/a/b in the box: a link or a file is in the way"):
+            box.run(["/bin/true"])
+
+
+def test_a_layer_can_be_kept(sandbox: Bubblewrap) -> None:
+    for limits in (Limits(), Limits(disk_mb=8)):
+        with sandbox.open(BoxSpec(keep_layer=True, limits=limits, workdir="/app")) as box:
+            said(box, "echo kept >/app/file")
+        assert box.layer is not None
+        assert (box.layer / "app/file").read_text() == "kept\n"
+        cache.remove(box.layer)
+
+
+def test_ending_processes_ends_a_command_that_another_thread_waits_for(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec()) as box:
+        begun = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(lambda: (begun.set(), box.run(["/bin/sleep", "60"]))[1])
+            begun.wait()
+            time.sleep(0.2)
+            box.end_processes()
+            assert waiting.result(timeout=10).code == 137
+        assert box.run(["/bin/true"]).ok
+
+
+def test_a_closed_box_says_so(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec()) as box:
+        pass
+    box.close()
+    for use in (lambda: box.run(["true"]), lambda: box.read("/x"), lambda: box.write("/x", b"")):
+        with pytest.raises(UsageError, match="closed"):
+            use()
+
+
+def test_an_exception_inside_leaves_nothing(sandbox: Bubblewrap) -> None:
+    with pytest.raises(ZeroDivisionError), sandbox.open(BoxSpec(limits=Limits(memory_mb=64, disk_mb=8))) as box:
+        said(box, "echo x >/tmp/x")
+        1 / 0  # noqa: B018
+
+
+def test_wrong_calls_are_told_with_their_fix(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such directory; give an unpacked image"):
+        sandbox.open(BoxSpec(image=Image.root(tmp_path / "nothing")))
+    with pytest.raises(UsageError, match=r"(?s)ubuntu:24.04.*bakeoff sandbox image add ubuntu:24.04"):
+        sandbox.open(BoxSpec(image=Image.named("ubuntu:24.04")))
+    with pytest.raises(UsageError, match="no such file or directory"):
+        sandbox.open(BoxSpec(mounts=(Mount(tmp_path / "nothing", "/x"),)))
+    with pytest.raises(UsageError, match="memory_mb = 0"):
+        Limits(memory_mb=0)
+    with pytest.raises(UsageError, match="absolute path"):
+        Mount(tmp_path, "../x")
+    with sandbox.open(BoxSpec()) as box:
+        with pytest.raises(UsageError, match="/nowhere: no such directory in the box"):
+            box.run(["true"], cwd="/nowhere")
+        with pytest.raises(UsageError, match="no command"):
+            box.run([])
+        with pytest.raises(UsageError, match="environment variable"):
+            box.run(["true"], env={"A=B": "1"})
+
+
+def test_a_keeper_that_was_killed_is_an_infrastructure_error(sandbox: Bubblewrap) -> None:
+    box = sandbox.open(BoxSpec())
+    os.kill(box.keeper_pid, 9)
+    with pytest.raises(InfraError, match="the box is gone"):
+        box.run(["true"])
+    box.close()
+    with sandbox.open(BoxSpec()) as again:
+        assert again.run(["true"]).ok
+
+
+def test_the_sandbox_is_chosen_by_name_then_variable_then_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SANDBOX_BACKEND", raising=False)
+    assert choose().name == "bubblewrap"
+    monkeypatch.setenv("SANDBOX_BACKEND", "docker")
+    assert choose().name == "docker"
+    assert choose("podman").name == "podman"
+    with pytest.raises(UsageError, match=r"no sandbox called 'dockr' \(--sandbox\); did you mean 'docker'"):
+        choose("dockr")
+
+
+def test_a_box_with_all_limits_costs_a_few_times_a_bare_bwrap(sandbox: Bubblewrap, untraced: None) -> None:
+    """Open, one command, close. Interleaved with the bare program, so that a busy machine slows down both."""
+    limits = Limits(memory_mb=256, cpus=1, pids=64, disk_mb=64)
+    bare = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true"]
+    boxes, bares = [], []
+    for _ in range(15):
+        began = time.perf_counter()
+        with sandbox.open(BoxSpec(limits=limits)) as box:
+            box.run(["/bin/true"])
+        boxes.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        subprocess.run(bare, check=True)
+        bares.append(time.perf_counter() - began)
+    assert min(boxes) < 8 * min(bares)

@@ -1,0 +1,105 @@
+"""However the process that opened a box dies, the box dies too, and what is left is removed by the next start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bakeoff.sandbox import cgroups, leftovers, marks
+from lab import eventually
+
+SCRIPT = """
+import sys
+from bakeoff.sandbox.face import choose
+from bakeoff.sandbox.spec import BoxSpec, Limits
+limits = Limits(memory_mb=64, pids=30) if sys.argv[2] == "directory" else Limits(memory_mb=64, pids=30, disk_mb=8)
+box = choose("bubblewrap").open(BoxSpec(limits=limits, name="victim"))
+box.write("/marker", b"x")
+print("open", flush=True)
+box.run(["/bin/sh", "-c", f"trap '' TERM; setsid sleep {sys.argv[1]} & sleep {sys.argv[1]}; sleep {sys.argv[1]}"])
+"""
+
+
+def running(words: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes()
+        except OSError:
+            continue
+        if words.encode() in text and b"choose(" not in text:
+            found.append(int(path.parent.name))
+    return found
+
+
+def mounts_of_boxes() -> list[str]:
+    """Mounts of any process that only a box has."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            found += [line for line in path.read_text().splitlines() if " /sys/root " in line]
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("volume", ["directory", "limited"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_owner_takes_its_boxes_along(number: signal.Signals, volume: str) -> None:
+    stamp = f"87654.{os.getpid()}{int(time.time() * 1000) % 10**6}"
+    owner = subprocess.Popen([sys.executable, "-c", SCRIPT, stamp, volume], stdout=subprocess.PIPE)
+    assert owner.stdout is not None and owner.stdout.readline() == b"open\n"
+    eventually(lambda: len(running(stamp)) >= 3, "the command runs")
+    owner.send_signal(number)
+    owner.wait()
+    owner.stdout.close()
+    eventually(lambda: running(stamp) == [], "its processes are gone")
+    eventually(lambda: mounts_of_boxes() == [], "its mounts are gone")
+    left = [path for path in leftovers.boxes().iterdir() if path.is_dir()]
+    assert len(left) == 1 and left[0].name.endswith("-victim")
+    groups = [Path(line) for line in (left[0] / leftovers.GROUPS).read_text().splitlines()]
+    removed = leftovers.remove()
+    assert removed.boxes == 1
+    assert not left[0].exists()
+    assert not any(group.exists() for group in groups)
+    assert removed.groups == len(set(groups))
+
+
+def test_what_belongs_to_the_living_is_left_alone() -> None:
+    mine = leftovers.boxes() / marks.fresh("living")
+    mine.mkdir()
+    try:
+        assert leftovers.remove().boxes == 0
+        assert mine.is_dir()
+    finally:
+        mine.rmdir()
+
+
+def test_a_mark_says_whose_it_is() -> None:
+    assert not marks.abandoned(marks.fresh("word"))
+    kept, pid, born, number = marks.fresh().split("-")
+    assert marks.abandoned(f"{kept}-{pid}-{int(born) + 1}-{number}"), "the pid was given to another process"
+    assert not marks.abandoned(f"{int(kept) + 1}-{pid}-{int(born) + 1}-{number}"), (
+        "another container's pids say nothing"
+    )
+    assert not marks.abandoned("volume-100.ext4")
+
+
+@pytest.mark.skipif(not cgroups.parents(), reason="no cgroups here")
+def test_a_group_with_processes_in_it_is_ended_and_removed() -> None:
+    groups = cgroups.planned(marks.fresh("group"))
+    for group in set(groups.values()):
+        group.mkdir()
+    sleeper = subprocess.Popen(["sleep", "60"])
+    for group in set(groups.values()):
+        (group / "cgroup.procs").write_text(str(sleeper.pid))
+    for group in set(groups.values()):
+        cgroups.remove(group)
+        assert not group.exists()
+    assert sleeper.wait() == -signal.SIGKILL

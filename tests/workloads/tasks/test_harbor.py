@@ -1,0 +1,227 @@
+"""Harbor and terminal-bench directories are read directly; unknown keys are told, missing files named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bakeoff.errors import SpecError
+from bakeoff.workloads.tasks.harbor import without_canary
+from bakeoff.workloads.tasks.loading import load_task
+from bakeoff.workloads.tasks.model import Artifact, Network
+from workloads.tasks.tasked import harbor_task, write_files
+
+WHOLE = """\
+schema_version = "1.4"
+source = "hub"
+artifacts = ["/app/out", { source = "/app/data", destination = "data", exclude = ["*.tmp"] }]
+
+[task]
+name = "org/name"
+version = "2.0"
+description = "What it is."
+keywords = ["a", "b"]
+authors = [{ name = "n", email = "n@x" }]
+
+[metadata]
+difficulty = "hard"
+anything = { goes = 1 }
+
+[agent]
+timeout_sec = 120
+user = 1000
+network_mode = "allowlist"
+allowed_hosts = ["pypi.org"]
+
+[verifier]
+timeout_sec = 60.5
+env = { KEY = "${API_KEY:-none}" }
+user = "root"
+
+[[verifier.collect]]
+command = "pg_dump > /logs/artifacts/dump.sql"
+timeout_sec = 5
+
+[environment]
+build_timeout_sec = 100
+docker_image = "python:3.11"
+cpus = 2
+memory_mb = 1024
+storage_mb = 2048
+network_mode = "no-network"
+env = { A = "1" }
+workdir = "/srv"
+skills_dir = "/skills"
+gpus = 0
+gpu_types = ["H100"]
+
+[[environment.mcp_servers]]
+name = "files"
+transport = "stdio"
+command = "serve"
+args = ["x"]
+
+[environment.healthcheck]
+command = "true"
+retries = 5
+
+[solution]
+env = { B = "2" }
+"""
+
+
+def test_every_table_of_the_schema_is_understood(tmp_path: Path) -> None:
+    task = load_task(harbor_task(tmp_path / "t", toml=WHOLE))
+    assert task.notes == ()
+    assert (task.id, task.title, task.description, task.tags) == ("org/name", "name", "What it is.", ("a", "b"))
+    assert task.artifacts == (Artifact("/app/out"), Artifact("/app/data", "data", ("*.tmp",)))
+    assert (task.agent.timeout, task.agent.user, task.agent.network) == (
+        120,
+        "1000",
+        Network("allowlist", ("pypi.org",)),
+    )
+    assert (task.verifier.timeout, task.verifier.user, task.verifier.mode) == (60.5, "root", "shared")
+    assert task.verifier.env == {"KEY": "${API_KEY:-none}"}
+    assert task.verifier.collect[0].command.startswith("pg_dump")
+    environment = task.environment
+    assert (environment.docker_image, environment.cpus, environment.memory_mb, environment.storage_mb) == ("python:3.11", 2, 1024, 2048)  # fmt: skip
+    assert (environment.network.mode, environment.workdir, environment.skills_dir) == ("no-network", "/srv", "/skills")
+    assert environment.healthcheck is not None and environment.healthcheck.retries == 5
+    assert environment.mcp_servers[0]["command"] == "serve"
+    assert task.solution is not None and task.solution.env == {"B": "2"}
+
+
+def test_the_older_keys_are_understood(tmp_path: Path) -> None:
+    toml = 'version = "1.0"\n[metadata]\ntags = ["old"]\n[environment]\nmemory = "2G"\nstorage = "512M"\nallow_internet = false\n'
+    task = load_task(harbor_task(tmp_path / "t", toml=toml))
+    assert (task.environment.memory_mb, task.environment.storage_mb) == (2048, 512)
+    assert task.environment.network.mode == "no-network"
+    assert (task.id, task.tags, task.notes) == ("t", ("old",), ())
+
+
+def test_unknown_keys_and_newer_schemas_are_told(tmp_path: Path) -> None:
+    toml = 'schema_version = "1.9"\nshiny = 1\n[environment]\ntypo = 2\n[[steps]]\nname = "a"\nextra = 3\n'
+    files = {"steps/a/instruction.md": "x", "steps/a/tests/test.sh": "true"}
+    notes = " ".join(load_task(harbor_task(tmp_path / "t", files, toml)).notes)
+    assert all(word in notes for word in ("shiny", "environment.typo", "steps.0.extra", "1.9"))
+
+
+def test_steps_take_from_the_task_what_they_do_not_say(tmp_path: Path) -> None:
+    toml = """
+multi_step_reward_strategy = "final"
+[agent]
+timeout_sec = 9
+[verifier]
+timeout_sec = 8
+env = { A = "task" }
+[[steps]]
+name = "one"
+min_reward = 0.5
+[[steps]]
+name = "two"
+min_reward = { quality = 0.2 }
+[steps.agent]
+timeout_sec = 4
+[steps.verifier]
+env = { B = "step" }
+"""
+    files = {
+        "steps/one/instruction.md": "first",
+        "steps/one/tests/test.sh": "true",
+        "steps/one/workdir/setup.sh": "true",
+        "steps/two/instruction.md": "second",
+        "steps/two/solution/solve.sh": "true",
+    }
+    task = load_task(harbor_task(tmp_path / "t", files, toml))
+    one, two = task.steps
+    assert (one.name, one.instruction, one.agent.timeout, dict(one.min_reward)) == ("one", "first", 9, {"reward": 0.5})
+    assert (two.agent.timeout, two.verifier.timeout, dict(two.min_reward)) == (4, 8, {"quality": 0.2})
+    assert two.verifier.env == {"A": "task", "B": "step"}
+    assert [folder.name for folder in one.verifier.tests] == ["tests", "tests"]
+    assert [folder.parent.name for folder in one.verifier.tests] == ["t", "one"]
+    assert one.workdir is not None and one.solution is None and two.solution is not None
+    assert task.multi_step_reward == "final"
+
+
+@pytest.mark.parametrize("toml", ['[verifier]\nenvironment_mode = "separate"\n', "[verifier.environment]\ncpus = 1\n"])
+def test_a_separate_verifier_needs_no_test_script_but_its_own_image(tmp_path: Path, toml: str) -> None:
+    folder = harbor_task(tmp_path / "t", {"tests/Dockerfile": "FROM host\n"}, toml)
+    (folder / "tests/test.sh").unlink()
+    task = load_task(folder)
+    assert task.verifier.mode == "separate"
+    assert task.verifier.environment is not None and task.verifier.environment.dockerfile == folder / "tests/Dockerfile"
+
+
+@pytest.mark.parametrize(
+    ("gone", "key"),
+    [("instruction.md", "instruction.md"), ("tests/test.sh", "tests/test.sh"), ("environment", "environment/")],
+)
+def test_missing_files_are_named(tmp_path: Path, gone: str, key: str) -> None:
+    folder = harbor_task(tmp_path / "t")
+    (folder / gone).rename(tmp_path / "away")
+    with pytest.raises(SpecError) as raised:
+        load_task(folder)
+    assert f"{folder}: {key}: is needed" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[agent]\ntimeout_sec = -1\n", ["task.toml:2", "agent.timeout_sec"]),
+        ('[environment]\nnetwork_mode = "some"\n', ["environment.network_mode"]),
+        ('[environment]\nnetwork_mode = "public"\nallowed_hosts = ["x"]\n', ["allowed_hosts"]),
+        ('[[environment.mcp_servers]]\nname = "x"\n', ["needs url"]),
+        ('multi_step_reward_strategy = "best"\n', ["multi_step_reward_strategy"]),
+        ("[agent\n", ["task.toml:1", "not valid TOML"]),
+    ],
+)
+def test_wrong_values_are_named_with_their_line(tmp_path: Path, toml: str, words: list[str]) -> None:
+    with pytest.raises(SpecError) as raised:
+        load_task(harbor_task(tmp_path / "t", toml=toml))
+    assert all(word in str(raised.value) for word in words), str(raised.value)
+
+
+def test_canary_lines_are_stripped_from_the_top_only() -> None:
+    text = "<!-- BENCHMARK canary GUID 1 -->\n# harbor-canary 2\n\nDo it.\n# canary stays\n"
+    assert without_canary(text) == "Do it.\n# canary stays\n"
+    assert without_canary("# A heading\nDo it.\n") == "# A heading\nDo it.\n"
+
+
+YAML = """\
+# canary line in a comment
+instruction: |
+  Make it work.
+difficulty: easy
+category: tools
+tags: [a, b]
+parser_name: pytest
+max_agent_timeout_sec: 180
+max_test_timeout_sec: 30
+run_tests_in_same_shell: false
+author_name: n
+new_key: 1
+"""
+
+
+def test_a_terminal_bench_task_is_mapped(tmp_path: Path) -> None:
+    files = {
+        "task.yaml": YAML,
+        "Dockerfile": "FROM debian\n",
+        "docker-compose.yaml": "services: {}\n",
+        "run-tests.sh": "pytest $TEST_DIR\n",
+        "tests/test_it.py": "",
+        "solution.sh": "true\n",
+    }
+    task = load_task(write_files(tmp_path / "old", files))
+    assert (task.id, task.format, task.instruction) == ("old", "terminal-bench", "Make it work.\n")
+    assert (task.agent.timeout, task.verifier.timeout) == (180, 30)
+    assert task.verifier.by_exit_code and task.verifier.env == {"TEST_DIR": "/tests"}
+    assert task.metadata["difficulty"] == "easy"
+    assert {"tests", "solution.sh", "run-tests.sh"} <= set(task.environment.withheld)
+    assert any("new_key" in note for note in task.notes)
+
+
+def test_a_terminal_bench_task_without_its_script_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"run-tests.sh: is needed"):
+        load_task(write_files(tmp_path / "old", {"task.yaml": YAML, "Dockerfile": "FROM x\n"}))

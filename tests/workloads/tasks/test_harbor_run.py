@@ -1,0 +1,149 @@
+"""Harbor tasks are played in one box: somebody acts, the tests run, and the reward is what they left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bakeoff.errors import InfraError
+from bakeoff.sandbox.bubblewrap import Bubblewrap
+from bakeoff.sandbox.face import Box
+from bakeoff.workloads.tasks.harbor_run import Places, combined, play
+from bakeoff.workloads.tasks.loading import load_task
+from bakeoff.workloads.tasks.model import Step
+from bakeoff.workloads.tasks.proof import nothing, reference
+from bakeoff.workloads.tasks.results import StepResult, Verification
+from workloads.tasks.tasked import HARBOR, harbor_task, write_files
+
+
+def played(folder: Path, command: str, sandbox: Bubblewrap) -> Verification:
+    """The task with an agent that runs one shell command in each step."""
+
+    def act(box: Box, step: Step, places: Places) -> None:
+        box.run(["sh", "-c", command], user=step.agent.user)
+
+    return play(load_task(folder), sandbox, act, logs=folder.parent / "logs", variables={"GIVEN": "7"})
+
+
+def test_the_reference_has_the_reward_and_doing_nothing_has_not(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    task = load_task(harbor_task(tmp_path / "t"))
+    good, bad = reference(task, bubblewrap, tmp_path / "logs"), nothing(task, bubblewrap, tmp_path / "logs")
+    assert (good.status, good.score, good.rewards) == ("scored", 1.0, {"reward": 1.0})
+    assert (bad.status, bad.score) == ("scored", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "rewards"),
+    [
+        ("echo 0.5 > /logs/verifier/reward.txt; exit 3", "scored", {"reward": 0.5}),
+        ('echo 0 > /logs/verifier/reward.txt; echo \'{"a": 1, "b": 0}\' > /logs/verifier/reward.json', "scored", {"a": 1, "b": 0}),
+        ("true", "error", {}),
+        ("touch /logs/verifier/reward.txt", "error", {}),
+        ("echo good > /logs/verifier/reward.txt", "error", {}),
+        ("sleep 60", "timeout", {}),
+    ],
+)  # fmt: skip
+def test_the_reward_file_counts_and_the_exit_code_does_not(
+    tmp_path: Path, bubblewrap: Bubblewrap, script: str, status: str, rewards: dict[str, float]
+) -> None:
+    files = {"tests/test.sh": f"#!/bin/sh\n{script}\n"}
+    found = played(harbor_task(tmp_path / "t", files, HARBOR + "[verifier]\ntimeout_sec = 1.5\n"), "true", bubblewrap)
+    assert (found.status, dict(found.rewards)) == (status, rewards)
+    assert (found.score is None) == (status != "scored")
+
+
+PRE_WRITTEN = (
+    "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; echo '{\"reward\": 1}' > /logs/verifier/reward.json"
+)
+HOSTILE = {
+    "a reward of its own": PRE_WRITTEN,
+    "a link": "rm -rf /logs/verifier; ln -s /tmp /logs/verifier; echo 1 > /tmp/reward.txt",
+    "a process that waits": "(sleep 1; while true; do echo 1 > /logs/verifier/reward.json; sleep 0.05; done) > /dev/null 2>&1 &",
+    "tests of its own": "mkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; chmod +x /tests/test.sh",
+    "a directory in place of the file": "mkdir -p /logs/verifier/reward.txt/x",
+}
+
+
+@pytest.mark.parametrize("attack", HOSTILE)
+def test_a_hostile_agent_gets_no_reward(tmp_path: Path, bubblewrap: Bubblewrap, attack: str) -> None:
+    files = {"tests/test.sh": "#!/bin/sh\nsleep 1.2\necho 0 > /logs/verifier/reward.txt\n"} if "waits" in attack else {}
+    found = played(harbor_task(tmp_path / "t", files), HOSTILE[attack], bubblewrap)
+    assert found.score == 0.0, found
+
+
+def test_an_agent_sees_neither_tests_nor_solution(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    look = "ls -A /tests /solution > /app/seen; touch /tests/x /solution/x; find / -name test.sh -path '*tests*' 2>/dev/null >> /app/seen; true"  # fmt: skip
+    files = {"tests/test.sh": '#!/bin/sh\n[ "$(grep -c . /app/seen)" = 3 ] && [ ! -e /tests/x ] && r=1 || r=0\ncat /app/seen\necho $r > /logs/verifier/reward.txt\n'}  # fmt: skip
+    found = played(harbor_task(tmp_path / "t", files), look, bubblewrap)
+    assert found.score == 1.0, found.steps[0].output
+
+
+def test_tests_run_in_the_workdir_as_their_user_with_their_variables(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    toml = HARBOR + '[verifier]\nuser = "nobody"\nenv = { A = "${GIVEN}" }\n'
+    files = {"tests/test.sh": '#!/bin/sh\necho "$(pwd) $(id -un) $A"\n[ "$(pwd) $(id -un) $A" = "/app nobody 7" ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n'}  # fmt: skip
+    found = played(harbor_task(tmp_path / "t", files, toml), "true", bubblewrap)
+    assert found.score == 1.0, found.steps[0].output
+
+
+STEPS = HARBOR + '[[steps]]\nname = "one"\nmin_reward = 0.5\n[[steps]]\nname = "two"\n'
+STEP_FILES = {
+    "steps/one/instruction.md": "first",
+    "steps/one/tests/test.sh": "#!/bin/sh\n. /tests/shared.sh\ngive $(cat /app/n)\n",
+    "steps/two/instruction.md": "second",
+    "steps/two/tests/test.sh": "#!/bin/sh\n. /tests/shared.sh\ngive $(cat /app/ready)\n",
+    "steps/two/workdir/setup.sh": "#!/bin/sh\necho 1 > ready\n",
+    "tests/shared.sh": "give() { echo $1 > /logs/verifier/reward.txt; }\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "strategy", "score", "reached"),
+    [("1", "mean", 1.0, 2), ("0.5", "mean", 0.75, 2), ("0.25", "mean", 0.125, 1), ("0.25", "final", 0.0, 1), ("0.5", "final", 1.0, 2)],
+)  # fmt: skip
+def test_a_step_below_its_gate_is_the_last_one(
+    tmp_path: Path, bubblewrap: Bubblewrap, first: str, strategy: str, score: float, reached: int
+) -> None:
+    toml = f'multi_step_reward_strategy = "{strategy}"\n{STEPS}'
+    found = played(harbor_task(tmp_path / "t", STEP_FILES, toml), f"echo {first} > /app/n; rm -f setup.sh", bubblewrap)
+    assert (found.score, len(found.steps)) == (score, reached)
+
+
+def test_a_separate_verifier_gets_the_artifacts_and_nothing_else(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    toml = 'artifacts = ["/app/out"]\n' + HARBOR + '[verifier]\nenvironment_mode = "separate"\n[[verifier.collect]]\ncommand = "echo c > /logs/artifacts/c"\n'  # fmt: skip
+    test = '#!/bin/sh\n[ "$(cat /app/out/answer)$(cat /logs/artifacts/c)" = donec ] && [ ! -e /app/secret ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n'
+    files = {"tests/test.sh": test, "tests/Dockerfile": "FROM host\nCOPY test.sh /tests/test.sh\n"}
+    folder = harbor_task(tmp_path / "t", files, toml)
+    command = "mkdir -p out; echo done > out/answer; echo x > secret; mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.json"
+    assert played(folder, command, bubblewrap).score == 1.0
+    assert played(folder, "true", bubblewrap).score == 0.0
+
+
+def test_a_terminal_bench_task_is_scored_by_its_exit_code(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    files = {
+        "task.yaml": "instruction: Make it.\n",
+        "Dockerfile": "FROM host\nWORKDIR /app\nCOPY . /app\n",
+        "run-tests.sh": "#!/bin/sh\nsh $TEST_DIR/look.sh\n",
+        "tests/look.sh": "[ -f made ] && [ ! -e solution.sh ] && [ ! -e tests ]\n",
+        "solution.sh": "#!/bin/sh\ntouch made\n",
+    }
+    task = load_task(write_files(tmp_path / "old", files))
+    assert reference(task, bubblewrap, tmp_path / "logs").score == 1.0
+    assert nothing(task, bubblewrap, tmp_path / "logs").score == 0.0
+
+
+def test_an_image_that_cannot_be_had_and_a_sick_box_are_errors_of_ours(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    missing = harbor_task(tmp_path / "a", toml=HARBOR.replace("host_base = true", ""))
+    with pytest.raises(InfraError, match="debian:stable-slim"):
+        played(missing, "true", bubblewrap)
+    sick = HARBOR + '[environment.healthcheck]\ncommand = "false"\nretries = 2\ninterval_sec = 0\n'
+    with pytest.raises(InfraError, match="healthy"):
+        played(harbor_task(tmp_path / "b", toml=sick), "true", bubblewrap)
+    assert reference(load_task(missing), bubblewrap, tmp_path / "logs").status == "error"
+
+
+def test_a_broken_verifier_in_one_step_leaves_no_score(tmp_path: Path) -> None:
+    task = load_task(harbor_task(tmp_path / "t", STEP_FILES, STEPS))
+    steps = [StepResult("one", "scored", {"reward": 1.0}), StepResult("two", "error", error="no reward")]
+    found = combined(task, steps, 0.0)
+    assert (found.status, found.score, found.error) == ("error", None, "two: no reward")

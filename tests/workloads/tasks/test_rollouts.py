@@ -1,0 +1,247 @@
+"""Task rollouts through the command line: files, scores, limits, resuming and scoring again, all in real boxes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from lab import Lab, eventually
+from workloads.tasks.scripted import ScriptedModel, Use, say, shell
+from workloads.tasks.small import MEND, RIGHT, TEST, write_task
+
+BENCHMARK = """
+name = "bench"
+parallel = 2
+agent = "{agent}"
+
+[[tasks]]
+prepared_dir = "tasks/sums"
+model = "m"
+rollouts = {rollouts}
+{more}
+"""
+
+
+def benchmark(lab: Lab, agent: str = "oracle", rollouts: int = 1, more: str = "") -> Path:
+    if not (lab.place / "tasks" / "sums").exists():
+        write_task(lab.place / "tasks" / "sums")
+    return lab.write("bench.toml", BENCHMARK.format(agent=agent, rollouts=rollouts, more=more))
+
+
+def only(lab: Lab, name: str = "bench") -> dict[str, object]:
+    (row,) = lab.rows(name)
+    return row
+
+
+def results(lab: Lab, name: str = "bench") -> dict[str, object]:
+    """evaluation_results.json of the only run."""
+    (file,) = lab.directory(name).glob("runs/*/evaluation_results.json")
+    found: dict[str, object] = json.loads(file.read_text())
+    return found
+
+
+def test_a_benchmark_leaves_the_files_that_its_users_read(lab: Lab) -> None:
+    lab.cli("run", benchmark(lab, rollouts=2), cwd=lab.place)
+    (folder,) = (lab.place / "data/rollouts/bench").iterdir()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["created_at"] == folder.name
+    assert [row["status"] for row in manifest["results"]] == ["succeeded"] * 2
+    for row in manifest["results"]:
+        run = lab.place / row["run_dir"]
+        assert json.loads((run / "evaluation_results.json").read_text())["total_score"] == 1.0
+        assert "+    return a + b" in (run / "artifacts/diff.patch").read_text()
+        assert json.loads((run / "artifacts/repo_info.json").read_text())["touched_files"] == ["sums.py"]
+        for name in ("artifacts/notes.md", "scoring_results.md", "logs/eval.log"):
+            assert (run / name).read_text().strip()
+    assert (folder / "runs.txt").read_text().split() == [row["run_dir"] for row in manifest["results"]]
+    assert {file.stem for file in (folder / "task_results").iterdir()} == {row["run_id"] for row in manifest["results"]}
+    index = json.loads((lab.place / f"data/rollouts/temp/rollout_bench__{folder.name}.json").read_text())
+    assert index["tasks"] == ["tasks/sums"] and len(index["runs"]) == 2
+
+
+def test_a_finished_benchmark_run_again_is_a_new_edition_with_a_new_stamp(lab: Lab) -> None:
+    file = benchmark(lab)
+    lab.cli("run", file, cwd=lab.place)
+    lab.cli("run", file, cwd=lab.place)
+    assert len(list((lab.place / "data/rollouts/bench").iterdir())) == 2
+    assert len(list((lab.place / "data/runs").iterdir())) == 2
+
+
+def test_doing_nothing_scores_nothing_and_nothing_in_the_task_changes(lab: Lab) -> None:
+    file = benchmark(lab, agent="nop")
+    before = {path: path.read_bytes() for path in (lab.place / "tasks").rglob("*") if path.is_file()}
+    lab.cli("run", file, cwd=lab.place)
+    assert only(lab)["total_score"] == 0.0
+    assert {path: path.read_bytes() for path in (lab.place / "tasks").rglob("*") if path.is_file()} == before
+
+
+def test_the_agent_sees_its_variables_and_neither_tests_nor_reference_nor_other_files_of_ours(lab: Lab) -> None:
+    look = (
+        "env > env.txt; find / -xdev -name 'diff.patch' -o -xdev -name 'tb_meta*' -o -xdev -name 'test_adds*' > names.txt; "
+        "grep -rls 'test_adds' /app /tmp /home /root /var /solution /tests /metrics /opt /srv /mnt > found.txt; true"
+    )
+    more = 'environment_variables = { COLOUR = "green" }\n[agents.spy]\nwire = "none"\ncommand = """' + look + '"""'
+    lab.cli("run", benchmark(lab, agent="spy", more=more), cwd=lab.place)
+    (run,) = lab.directory("bench").glob("runs/*")
+    diff = (run / "artifacts/diff.patch").read_text(errors="replace")
+    assert "+COLOUR=green" in diff
+    assert "b/names.txt" in diff and "b/found.txt" in diff
+    assert "+/" not in diff.replace("+++ b/", "").replace("+PATH=/", "").replace("+HOME=/", "").replace("+PWD=/", "")
+
+
+def test_what_an_agent_did_before_its_time_was_up_is_collected_and_scored(lab: Lab) -> None:
+    more = (
+        'environment_variables = { TIMEOUT_SEC = "2" }\n'
+        f'[agents.slow]\nwire = "none"\ncommand = {json.dumps(MEND + "; sleep 600")}'
+    )
+    lab.cli("run", benchmark(lab, agent="slow", more=more), cwd=lab.place)
+    row = only(lab)
+    assert row["agent_status"] == "timeout" and row["total_score"] == 1.0
+    assert 1.5 < float(str(row["seconds"])) < 30
+
+
+def test_an_agent_that_crashes_is_scored_by_what_it_left(lab: Lab) -> None:
+    more = f'[agents.crash]\nwire = "none"\ncommand = {json.dumps(MEND + "; exit 7")}'
+    lab.cli("run", benchmark(lab, agent="crash", more=more), cwd=lab.place)
+    assert only(lab)["agent_status"] == "error" and only(lab)["total_score"] == 1.0
+    assert results(lab)["agent_metrics"]["exit_code"] == [7]  # type: ignore[index]
+
+
+def test_the_builtin_agent_works_through_the_proxy_and_its_tokens_are_counted(lab: Lab) -> None:
+    turns = [shell(MEND, use=Use(input=120, output=30)), say("Done.", use=Use(input=180, output=5))]
+    with ScriptedModel(turns) as model:
+        more = f'[providers.here]\nbase_url = "{model.url}/v1"\nenv_key = "HERE_KEY"\nmodels = {{ m = "real-m" }}'
+        lab.environment["HERE_KEY"] = "the-real-key"
+        lab.cli("run", benchmark(lab, agent="builtin", more=more), cwd=lab.place)
+        assert {request.body["model"] for request in model.requests} == {"real-m"}
+        assert {request.headers["authorization"] for request in model.requests} == {"Bearer the-real-key"}
+    row = only(lab)
+    assert row["total_score"] == 1.0
+    assert (row["tokens"], row["input_tokens"], row["output_tokens"], row["model_calls"]) == (335, 300, 35, 2)
+    kept = b"".join(path.read_bytes() for path in lab.directory("bench").rglob("*") if path.is_file())
+    assert b"the-real-key" not in kept
+
+
+def test_a_token_budget_ends_the_calls_and_the_work_so_far_is_scored(lab: Lab) -> None:
+    turns = [shell(MEND, use=Use(input=900, output=50)), shell("true", use=Use(input=900, output=50)), say("Done.")]
+    with ScriptedModel(turns) as model:
+        more = f'token_budget = 1000\n[providers.here]\nbase_url = "{model.url}/v1"\nmodels = {{ m = "m" }}'
+        lab.cli("run", benchmark(lab, agent="builtin", more=more), cwd=lab.place)
+    row = only(lab)
+    assert row["budget_hit"] == "tokens" and row["total_score"] == 1.0 and int(str(row["model_calls"])) == 1
+
+
+def test_a_model_that_cannot_be_reached_is_no_score(lab: Lab) -> None:
+    more = '[providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\nmodels = { m = "m" }\nretries = 0'
+    lab.cli("run", benchmark(lab, agent="builtin", more=more), cwd=lab.place, code=1)
+    assert only(lab)["status"] == "infra_error" and only(lab).get("total_score") is None
+
+
+def test_a_key_that_is_not_set_is_told_before_anything_starts(lab: Lab) -> None:
+    more = '[providers.here]\nbase_url = "http://127.0.0.1:9/v1"\nenv_key = "NO_SUCH_KEY"\nmodels = { m = "m" }'
+    ended = lab.cli("run", benchmark(lab, agent="builtin", more=more), cwd=lab.place, code=2)
+    assert "NO_SUCH_KEY is not set" in ended.stderr
+    assert not (lab.place / "data").exists()
+
+
+def test_running_without_a_sandbox_has_to_be_accepted(lab: Lab) -> None:
+    ended = lab.cli("run", benchmark(lab), "--sandbox", "none", cwd=lab.place, code=2)
+    assert "--yes" in ended.stderr
+
+
+def test_killed_in_the_middle_and_resumed_it_gives_the_same_table_and_leaves_nothing(lab: Lab) -> None:
+    write_task(lab.place / "tasks" / "sums")
+    text = """
+name = "cross"
+workload = "tasks"
+rollouts = 6
+matrix.agent = ["oracle", "nop"]
+[analysis]
+metric = "total_score"
+bounds = [0, 1]
+[[tasks]]
+name = "sums"
+path = "tasks/sums"
+"""
+    lab.environment["BAKEOFF_CACHE"] = str(lab.place / "cache")
+    file = lab.write("cross.toml", text)
+    process = lab.start("run", file, "-j2", cwd=lab.place)
+    eventually(lambda: lab.statuses("cross")["succeeded"] >= 3, "three rollouts done")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    lab.cli("run", file, "-j2", cwd=lab.place)
+    scores = {(row["arm"], row["total_score"]) for row in lab.rows("cross")}
+    assert scores == {("oracle", 1.0), ("nop", 0.0)} and len(lab.rows("cross")) == 12
+    boxes = [path for path in (lab.place / "cache" / "boxes").iterdir() if path.is_dir()]
+    assert boxes == []
+
+
+def test_changed_tests_are_applied_to_stored_work_without_an_agent(lab: Lab) -> None:
+    file = benchmark(lab)
+    lab.cli("run", file, cwd=lab.place)
+    task = lab.place / "tasks" / "sums" / "tb_meta.json"
+    task.write_text(task.read_text().replace("== 5", "== 6"))
+    ended = lab.cli("eval", "bench", "--latest", "--json", cwd=lab.place)
+    (row,) = json.loads(ended.stdout)["results"]
+    assert (row["before"], row["after"]) == (1.0, 0.0)
+    assert only(lab)["total_score"] == 0.0
+    assert [one["status"] for one in lab.attempts(str(only(lab)["run_id"]), "bench")] == ["succeeded"] * 2
+    (folder,) = (lab.place / "data/rollouts/bench").iterdir()
+    assert json.loads((folder / "eval_manifest.json").read_text())["results"][0]["status"] == "ok"
+
+
+def test_summaries_group_by_task_and_arm_and_count_passes(lab: Lab) -> None:
+    lab.cli("run", benchmark(lab, rollouts=3), cwd=lab.place)
+    (folder,) = (lab.place / "data/rollouts/bench").iterdir()
+    ended = lab.cli("summarize", "bench", "--rollout", folder.name, "--json", cwd=lab.place)
+    found = json.loads(ended.stdout)
+    (one,) = found["by_task"]
+    assert (one["task"], one["tries"], one["mean"], one["passed"]) == ("sums", 3, 1.0, 3)
+    assert [(row["k"], row["at"]["value"], row["all"]["value"]) for row in found["passing"]] == [
+        (1, 1.0, 1.0),
+        (2, 1.0, 1.0),
+        (3, 1.0, 1.0),
+    ]
+
+
+def test_a_judge_votes_on_rubrics_and_one_that_fails_is_missing_and_not_zero(lab: Lab) -> None:
+    write_task(lab.place / "tasks" / "sums", tests={"adds": TEST, "reads well": ""})
+    good = say(json.dumps({"score": 0.75, "reasoning": "plain"}))
+    with ScriptedModel([], scripts={"It adds": [good], "It reads well": [say("no idea")]}, side=None) as model:
+        more = f'[judge]\nmodel = "j"\nbase_url = "{model.url}/v1"\nenv_key = "JUDGE_KEY"\nvotes = 2'
+        lab.environment["JUDGE_KEY"] = "k"
+        lab.cli("run", benchmark(lab, more=more), cwd=lab.place)
+        asked = json.dumps([request.body["messages"] for request in model.requests])
+    assert "return a + b" in asked
+    row = only(lab)
+    assert (row["judge_score"], row["judge_agreement"], row["total_score"]) == (0.75, 1.0, 1.0)
+    by_rubric = {one["rubric_id"]: one for one in results(lab)["lm_evaluation"]["rubric_scores"]}  # type: ignore[index]
+    assert by_rubric["reads well"]["score"] is None and by_rubric["reads well"]["missing"] == 2
+    assert results(lab)["evaluation"]["untested"] == ["reads well"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_metrics_of_ones_own_come_from_a_script_in_the_task_and_from_a_function(lab: Lab, broken: bool) -> None:
+    task = write_task(lab.place / "tasks" / "sums")
+    (task / "metrics").mkdir()
+    script = (
+        "import json, sys\nrun = json.load(sys.stdin)\nprint(json.dumps({'letters': len(open('sums.py').read())}))\n"
+    )
+    (task / "metrics" / "size.py").write_text("raise SystemExit(3)" if broken else script)
+    lab.write("mine.py", "def added(run):\n    return {'plus_lines': run['diff'].count('\\n+') - 1}\n")
+    head = 'metrics = ["mine:added"]\n'
+    file = benchmark(lab)
+    file.write_text(head + file.read_text())
+    lab.environment["PYTHONPATH"] = str(lab.place)
+    lab.cli("run", file, cwd=lab.place)
+    row = only(lab)
+    assert row["plus_lines"] == 1.0
+    if broken:
+        assert row.get("letters") is None
+        assert "ended with 3" in results(lab)["custom_metrics"]["missing"]["size.py"]  # type: ignore[index]
+    else:
+        assert row["letters"] == len(RIGHT)

@@ -1,0 +1,243 @@
+"""The start state: any commit, from anywhere, with nothing in it of what came later."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakeoff.errors import InfraError, UsageError
+from bakeoff.spec.identity import directory_digest
+from bakeoff.workloads.tasks.model import Environment, File, Repository, Step, Task
+from bakeoff.workloads.tasks.start import PatchFailed, StartState, apply_diff, diff_of, place_file, start_state
+from workloads.tasks.tasked import DIFF, added, commit, linked, run_git, write_files
+
+SECRET = "the-solution-nobody-may-see"
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> tuple[Path, str]:
+    """A repository with a commit in the middle of it: before and after it, on other branches, in tags and in a stash."""
+    repo = tmp_path / "history"
+    commit(repo, {"src/a.py": "a = 0\n", "docs/x.md": "x\n", "docs/y.md": "y\n", "top.txt": "t\n"}, "first")
+    start = commit(repo, {"src/a.py": "a = 1\n"}, "start")
+    commit(repo, {"src/a.py": f"a = '{SECRET}'\n"}, SECRET)
+    run_git(repo, "tag", "-a", "-m", SECRET, "v1")
+    run_git(repo, "checkout", "-q", "-b", "other")
+    commit(repo, {"other.txt": SECRET}, "other")
+    write_files(repo, {"src/a.py": SECRET})
+    run_git(repo, "stash")
+    return repo, start
+
+
+def task_on(repository: Repository, **changes: object) -> Task:
+    task = Task("x", "prepared", Path("/"), "d", "t", Environment(), (Step("main", "do it"),), repository=repository)
+    return replace(task, **changes)  # type: ignore[arg-type]
+
+
+def sources(repo: Path, tmp_path: Path) -> dict[str, str]:
+    run_git(repo, "bundle", "create", "-q", str(tmp_path / "r.bundle"), "--all")
+    run_git(tmp_path, "clone", "-q", "--bare", str(repo), "bare.git")
+    return {
+        "path": str(repo),
+        "bare": str(tmp_path / "bare.git"),
+        "bundle": str(tmp_path / "r.bundle"),
+        "url": f"file://{tmp_path / 'bare.git'}",
+    }
+
+
+@pytest.mark.parametrize("kind", ["path", "bare", "bundle", "url"])
+def test_nothing_that_came_later_can_be_found(history: tuple[Path, str], tmp_path: Path, kind: str) -> None:
+    repo, start = history
+    made = start_state(task_on(Repository(sources(repo, tmp_path)[kind], start)))
+    assert (made.baseline, (made.tree / "src/a.py").read_text()) == (start, "a = 1\n")
+    assert run_git(made.tree, "log", "--all", "--format=%s") == "start\nfirst"
+    assert run_git(made.tree, "fsck", "--lost-found", "--unreachable", "--no-reflogs") == ""
+    assert run_git(made.tree, "reflog", "--all") == run_git(made.tree, "stash", "list") == ""
+    assert (
+        run_git(made.tree, "remote") == run_git(made.tree, "tag") == run_git(made.tree, "status", "--porcelain") == ""
+    )
+    listed = run_git(made.tree, "cat-file", "--batch-check", "--batch-all-objects").splitlines()
+    reached = run_git(made.tree, "rev-list", "--objects", "HEAD").splitlines()
+    assert {line.split()[0] for line in listed} == {line.split()[0] for line in reached}
+    packs = b"".join(run_git(made.tree, "cat-file", "-p", line.split()[0]).encode() for line in listed)
+    assert SECRET.encode() not in packs
+    everything = b"".join(file.read_bytes() for file in made.tree.rglob("*") if file.is_file())
+    assert SECRET.encode() not in everything and str(repo).encode() not in everything
+
+
+def test_a_repository_that_was_fetched_once_is_there_without_its_server(
+    history: tuple[Path, str], tmp_path: Path
+) -> None:
+    repo, start = history
+    first = run_git(repo, "rev-parse", "main~2")
+    url = sources(repo, tmp_path)["url"]
+    start_state(task_on(Repository(url, start)))
+    named = start_state(task_on(Repository(url, "HEAD", branch="main")))
+    shutil.rmtree(tmp_path / "bare.git")
+    assert start_state(task_on(Repository(url, first))).baseline == first
+    assert start_state(task_on(Repository(url, "HEAD", branch="main"))).baseline == named.baseline
+    with pytest.raises(InfraError, match="cannot be fetched"):
+        start_state(task_on(Repository(url, "f" * 40)))
+
+
+def test_a_login_in_the_url_is_neither_stored_nor_told(tmp_path: Path, cache: Path) -> None:
+    with pytest.raises(InfraError) as raised:
+        start_state(task_on(Repository("https://user:hunter2@127.0.0.1:1/x.git", "a" * 40)))
+    assert "hunter2" not in str(raised.value)
+    found = subprocess.run(["grep", "-r", "hunter2", str(cache)], capture_output=True, text=True)
+    assert found.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["e" * 40, "nobranch", "--upload-pack=touch /tmp/x", "HEAD~99"])
+def test_a_commit_that_is_not_there_is_named(history: tuple[Path, str], name: str) -> None:
+    with pytest.raises(UsageError, match=r"repo.start_commit_sha.*no commit"):
+        start_state(task_on(Repository(str(history[0]), name)))
+
+
+def test_a_plain_directory_becomes_one_commit_that_is_the_same_everywhere(tmp_path: Path) -> None:
+    states = []
+    for name in ("a", "b"):
+        write_files(tmp_path / name, {"x.txt": "1", ".gitignore": "*.log\n", "kept.log": "l"})
+        states.append(start_state(task_on(Repository(str(tmp_path / name)))))
+    assert states[0].baseline == states[1].baseline
+    assert (states[0].tree / "kept.log").is_file()
+    assert run_git(states[0].tree, "ls-files").split() == [".gitignore", "kept.log", "x.txt"]
+    with pytest.raises(UsageError, match="plain directory"):
+        start_state(task_on(Repository(str(tmp_path / "a"), "main")))
+
+
+def test_removed_paths_are_gone_from_the_history_too(history: tuple[Path, str]) -> None:
+    repo, start = history
+    made = start_state(task_on(Repository(str(repo), start), removals=("docs/*.md", "top.*", "nothing/here")))
+    assert sorted(run_git(made.tree, "ls-files").split()) == ["src/a.py"]
+    assert run_git(made.tree, "log", "--format=%s") == "Start"
+    assert "docs" not in run_git(made.tree, "log", "--name-only", "--all")
+    assert run_git(made.tree, "status", "--porcelain") == ""
+
+
+def test_a_star_does_not_remove_the_repository_itself(history: tuple[Path, str]) -> None:
+    repo, start = history
+    made = start_state(task_on(Repository(str(repo), start), removals=("*",)))
+    assert [entry.name for entry in made.tree.iterdir()] == [".git"]
+
+
+def test_overlays_are_part_of_the_baseline_and_history_stays(history: tuple[Path, str]) -> None:
+    repo, start = history
+    overlays = (File("/app/repo/docs/x.md", content=b"new"), File("/app/other", content=b"elsewhere"))
+    made = start_state(task_on(Repository(str(repo), start), overlays=overlays))
+    assert (made.tree / "docs/x.md").read_text() == "new"
+    assert run_git(made.tree, "log", "--format=%s").split() == ["Start", "start", "first"]
+    assert run_git(made.tree, "status", "--porcelain") == ""
+    assert not (made.tree / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("sparse", "there"),
+    [
+        (("src",), ["src/a.py"]),
+        (("docs/x.md", "src"), ["docs/x.md", "src/a.py"]),
+        (("*.md",), ["docs/x.md", "docs/y.md"]),
+    ],
+)
+def test_a_sparse_checkout_has_only_its_paths(
+    history: tuple[Path, str], sparse: tuple[str, ...], there: list[str]
+) -> None:
+    repo, start = history
+    made = start_state(task_on(Repository(str(repo), start, sparse=sparse)))
+    files = [file.relative_to(made.tree).as_posix() for file in made.tree.rglob("*") if file.is_file()]
+    assert sorted(name for name in files if not name.startswith(".git/")) == there
+    assert run_git(made.tree, "status", "--porcelain") == ""
+
+
+def test_a_sparse_checkout_of_nothing_and_a_subdir_that_is_not_there_are_refused(history: tuple[Path, str]) -> None:
+    repo, start = history
+    with pytest.raises(UsageError, match=r"repo.sparse_checkout"):
+        start_state(task_on(Repository(str(repo), start, sparse=("nowhere",))))
+    with pytest.raises(UsageError, match=r"repo.subdir"):
+        start_state(task_on(Repository(str(repo), start, subdir="nowhere")))
+    assert task_on(Repository(str(repo), start, subdir="src")).workdir == "/app/repo/src"
+
+
+def test_a_shallow_clone_will_do(history: tuple[Path, str], tmp_path: Path) -> None:
+    repo, start = history
+    run_git(repo, "checkout", "-q", "-f", "main")
+    run_git(repo, "reset", "-q", "--hard", start)
+    run_git(tmp_path, "clone", "-q", "--depth=1", f"file://{repo}", "shallow")
+    made = start_state(task_on(Repository(str(tmp_path / "shallow"), start)))
+    assert run_git(made.tree, "log", "--format=%s") == "start"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> StartState:
+    write_files(
+        tmp_path / "files", {"calc.py": "def double(x):\n    return x + 1\n", "tests/t.py": "t\n", "run.sh": "#\n"}
+    )
+    return start_state(task_on(Repository(str(tmp_path / "files"))))
+
+
+def test_what_an_agent_did_comes_back_as_a_diff_whatever_became_of_its_git(start: StartState, tmp_path: Path) -> None:
+    tree = tmp_path / "work"
+    start.copy(tree)
+    (tree / "calc.py").write_text("def double(x):\n    return 2 * x\n")
+    (tree / "data.bin").write_bytes(bytes(range(256)))
+    (tree / "tests/t.py").unlink()
+    (tree / "link").symlink_to("/etc/passwd")
+    (tree / "run.sh").chmod(0o644)
+    run_git(tree, "init", "-q", "inner")
+    write_files(tree, {"inner/file": "kept\n"})
+    shutil.rmtree(tree / ".git")
+    (tree / ".git").mkdir()
+    (tree / ".git/config").write_text("[core]\n\tfsmonitor = touch /tmp/owned\n")
+    before = directory_digest(start.tree)
+    diff = diff_of(start, tree)
+    again = tmp_path / "again"
+    start.copy(again)
+    apply_diff(again, diff)
+    assert (again / "calc.py").read_text() == "def double(x):\n    return 2 * x\n"
+    assert (again / "data.bin").read_bytes() == bytes(range(256))
+    assert os.readlink(again / "link") == "/etc/passwd"
+    assert not (again / "tests/t.py").exists()
+    assert (again / "inner/file").read_text() == "kept\n"
+    assert (again / "run.sh").stat().st_mode & 0o111 == 0
+    assert diff_of(start, again) == diff
+    assert directory_digest(start.tree) == before
+    assert diff_of(start, _untouched(start, tmp_path)) == b""
+
+
+def _untouched(start: StartState, tmp_path: Path) -> Path:
+    start.copy(tmp_path / "untouched")
+    return tmp_path / "untouched"
+
+
+@pytest.mark.parametrize(
+    "diff",
+    [
+        added("../escape.txt", "x"),
+        added(".git/hooks/post-checkout", "x"),
+        linked("out", "/tmp") + added("out/escape.txt", "x"),
+        DIFF.replace("x + 1", "x + 7"),
+        "this is no diff\n",
+    ],
+    ids=["up", "git", "link", "other", "noise"],
+)
+def test_a_diff_that_leads_out_or_does_not_fit_is_refused(start: StartState, tmp_path: Path, diff: str) -> None:
+    tree = _untouched(start, tmp_path)
+    with pytest.raises(PatchFailed, match="does not apply"):
+        apply_diff(tree, diff.encode())
+    assert not (tmp_path / "escape.txt").exists() and not Path("/tmp/escape.txt").exists()
+
+
+def test_files_are_placed_over_links_and_not_through_them(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "tests").symlink_to(outside)
+    place_file(tree, "tests/deep/test_x.py", b"mine")
+    assert (tree / "tests/deep/test_x.py").read_bytes() == b"mine"
+    assert list(outside.iterdir()) == []
