@@ -149,7 +149,7 @@ def test_entries_become_cells_with_their_own_rollouts_and_parameters() -> None:
     ]  # fmt: skip
     assert dict(plan.cells[1].params) == {
         "model": "claude-3-sonnet", "overrides": None, "apply_overrides": False, "environment_variables": {},
-        "prepared_dir": "data/tasks/prepared/task_2",
+        "agent": "codex", "prepared_dir": "data/tasks/prepared/task_2",
     }  # fmt: skip
 
 

@@ -49,7 +49,6 @@ def command(as_json: bool, **given: Any) -> None:
     if given["save_trajectories"] and output is None:
         raise UsageError("--save-trajectories needs --output DIR")
     tokens = _read_tokens(given["token_file"])
-    bound = listen(given["host"], given["port"])
     games = [
         Game(
             world,
@@ -60,6 +59,7 @@ def command(as_json: bool, **given: Any) -> None:
         for world in _worlds(given)
     ]
     table = Table(games, tokens)
+    bound = listen(given["host"], given["port"])
     url = f"http://{given['host']}:{bound.getsockname()[1]}/api/a2a"
     _announce(table, url, given["token_file"], as_json)
     served = serve(

@@ -108,7 +108,19 @@ class BubblewrapBox:
             if os.geteuid() == 0 and self._account.uid != 0:
                 self._files = Layer(self._keeper.root, (self._account.uid, self._account.gid))
             os.close(self._files.make_directory(self._workdir))
+            self._name_localhost()
             undo.pop_all()
+
+    def _name_localhost(self) -> None:
+        """Images come without /etc/hosts, since docker writes one for each container."""
+        if self._image.host or self.spec.network:
+            return
+        try:
+            known = self._files.read("/etc/hosts", 1 << 16)
+        except UsageError:
+            known = b""
+        if not known.strip():
+            Layer(self._keeper.root).write("/etc/hosts", host.HOSTS.encode())
 
     def _make_groups(self) -> cgroups.Groups:
         planned = cgroups.planned(self._mark)

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from functools import cache as once
 from pathlib import Path
 
 from bakeoff.sandbox import cache
@@ -50,10 +51,11 @@ _ETC = (
     "timezone",
     "xattr.conf",
 )
+HOSTS = "127.0.0.1\tlocalhost box\n"
 _WRITTEN = {
     "passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     "group": "root:x:0:\ntty:x:5:\nusers:x:100:\nnogroup:x:65534:\n",
-    "hosts": "127.0.0.1\tlocalhost box\n",
+    "hosts": HOSTS,
     "hostname": "box\n",
 }
 _EMPTY = ("dev", "home", "mnt", "opt", "proc", "run", "srv", "sys", "var/lib", "var/log", "var/cache")
@@ -74,8 +76,7 @@ def network_mounts() -> tuple[Mount, ...]:
 def root() -> Path:
     """The directory, made when this machine's /etc is new to us."""
     home = cache.directory("host")
-    wanted = _digest()
-    found = home / wanted
+    found = home / _digest()
     if not found.exists():
         made = Path(tempfile.mkdtemp(prefix="new.", dir=home))
         _build(made)
@@ -96,6 +97,7 @@ def _sources() -> list[Path]:
     return sorted(path for pattern in _ETC for path in etc.glob(pattern))
 
 
+@once
 def _digest() -> str:
     """Over what would be copied, by size and time: certificates come as hundreds of links."""
     told = hashlib.sha256(repr((_WRITTEN, _EMPTY, _PROGRAMS)).encode())

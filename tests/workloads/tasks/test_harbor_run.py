@@ -73,8 +73,8 @@ def test_a_hostile_agent_gets_no_reward(tmp_path: Path, bubblewrap: Bubblewrap, 
 
 
 def test_an_agent_sees_neither_tests_nor_solution(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
-    look = "ls -A /tests /solution > /app/seen; touch /tests/x /solution/x; find / -name test.sh -path '*tests*' 2>/dev/null >> /app/seen; true"  # fmt: skip
-    files = {"tests/test.sh": '#!/bin/sh\n[ "$(grep -c . /app/seen)" = 3 ] && [ ! -e /tests/x ] && r=1 || r=0\ncat /app/seen\necho $r > /logs/verifier/reward.txt\n'}  # fmt: skip
+    look = "ls -A /tests /solution > /app/seen; touch /tests/x /solution/x; find /app /logs /tmp /opt /root /srv -name test.sh >> /app/seen; true"  # fmt: skip
+    files = {"tests/test.sh": '#!/bin/sh\n[ "$(grep -c . /app/seen)" = 2 ] && [ ! -e /tests/x ] && r=1 || r=0\ncat /app/seen\necho $r > /logs/verifier/reward.txt\n'}  # fmt: skip
     found = played(harbor_task(tmp_path / "t", files), look, bubblewrap)
     assert found.score == 1.0, found.steps[0].output
 

@@ -157,9 +157,9 @@ def _digest(path: Path) -> str | None:
 
 
 def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: Path, shared: Mapping[str, Any]) -> Cell:
-    params = {**entry.model_dump(exclude={"prepared_dir", "rollouts"}), **shared}
-    identity: dict[str, Any] = {"model": entry.model}
-    identity |= {name: getattr(entry, name) for name in LIMITS if getattr(entry, name) is not None}
+    limits = {name: getattr(entry, name) for name in LIMITS if getattr(entry, name) is not None}
+    params = {**entry.model_dump(exclude={"prepared_dir", "rollouts", *LIMITS}), **limits, **shared}
+    identity: dict[str, Any] = {"model": entry.model, **limits}
     if entry.agent != AGENT:
         identity["agent"] = entry.agent
     if entry.agent in shared.get("agents", {}):

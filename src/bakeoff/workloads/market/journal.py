@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 from bakeoff.spec.trajectory import Step, Tokens
 from bakeoff.workloads.market.agents.face import LlmCall
-from bakeoff.workloads.market.methods import METHODS, OBSERVE
+from bakeoff.workloads.market.methods import END_TURN, METHODS, OBSERVE
 from bakeoff.workloads.market.session import Call, Session
 
 Conduct = Literal["acted", "late", "crashed", "absent"]
 """How a turn went: `late` missed its deadline, `crashed` raised, `absent` is not waited for any more."""
+
+_ACTIONS = frozenset(name for name, method in METHODS.items() if method.mutates) - {END_TURN}
 
 
 @dataclass(slots=True)
@@ -34,8 +36,8 @@ class Turn:
 
     @property
     def actions(self) -> list[Call]:
-        """Calls that changed something, or tried to."""
-        return [call for call in self.calls if (method := METHODS.get(call.method)) and method.mutates]
+        """Calls that changed something, or tried to; ending the turn is none."""
+        return [call for call in self.calls if call.method in _ACTIONS]
 
 
 class Journal:
@@ -76,7 +78,7 @@ def steps(turns: list[Turn], *, agent: str, policy_version: str | None = None) -
             done=number == len(turns) - 1,
             time_s=turn.timestamp - turns[0].timestamp,
             messages=llm[-1].messages if llm else [],
-            tool_calls=[call_json(call) for call in turn.calls if call.method != OBSERVE],
+            tool_calls=[call_json(call) for call in turn.calls if call.method not in (OBSERVE, END_TURN)],
             tokens=_tokens(llm[-1]) if llm else None,
             agent=agent,
             policy_version=policy_version,

@@ -16,8 +16,8 @@ from bakeoff.workloads.market.world.world import World
 
 CALIBRATION_SECRET = "bakeoff-market-calibration"
 """Calibration worlds have a secret of their own, so they are nobody's test worlds."""
-WORLDS = 64
-TICKS = 4_000
+WORLDS = 24
+TICKS = 2_000
 """Long scenarios vary less from world to world: fewer worlds, down to 4, and about as many ticks in all."""
 
 

@@ -41,10 +41,16 @@ class Rollout:
         return {name: value for group in self.groups.values() for name, value in group.items()}
 
     def steps(self) -> Iterator[Step]:
-        """The trajectory. What was hidden is in `truth` of the last step, and nowhere else."""
+        """The trajectory. What was hidden is in `truth` of the last step, and nowhere else.
+
+        A language model's tools are in `info` of the first step: training data needs them to render its prompts.
+        """
         version = getattr(self.agent, "policy_version", None)
+        info = {"tools": tools} if (tools := getattr(self.agent, "tool_definitions", None)) else {}
         for step in journal.steps(self.player.turns, agent=self.agent.name, policy_version=version):
-            yield msgspec.structs.replace(step, truth=truth(self.world)) if step.done else step
+            hidden = truth(self.world) if step.done else None
+            yield msgspec.structs.replace(step, info={**step.info, **info}, truth=hidden)
+            info = {}
 
 
 def roll_out(
@@ -86,5 +92,5 @@ def cost(result: Result, prices: Prices) -> dict[str, Number]:
 
 def truth(world: World) -> dict[str, Any]:
     """What was hidden, ready for JSON."""
-    found: dict[str, Any] = msgspec.to_builtins(world.truth())
+    found: dict[str, Any] = msgspec.to_builtins(world.truth(), enc_hook=lambda number: number.item())
     return found

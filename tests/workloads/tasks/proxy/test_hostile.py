@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from bakeoff.workloads.tasks.proxy.http import ServerLimits
-from workloads.tasks.proxied import PATHS, WIRES, Lab, lab, request
+from workloads.tasks.proxied import PATHS, WIRES, Lab, headers, lab, request
 from workloads.tasks.scripted import say
 
 STRICT = ServerLimits(header_bytes=8 << 10, body_bytes=1 << 20, header_s=0.3, body_s=0.3, idle_s=0.3, connections=40)
@@ -24,9 +25,7 @@ def strict_lab(folder: Path) -> Iterator[Lab]:
     with lab(folder, [say("still here")], limits=STRICT) as here:
         yield here
         with here.proxy.open(here.providers, "test-model", record=folder / "after.jsonl") as after:
-            answer = here.client.post(
-                PATHS["chat"], json=request("chat", "hi"), headers={"authorization": f"Bearer {after.token}"}
-            )
+            answer = httpx.post(here.proxy.url + PATHS["chat"], json=request("chat", "hi"), headers=headers(after))
         assert answer.json()["choices"][0]["message"]["content"] == "still here"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -202,6 +203,20 @@ def test_a_call_is_on_disk_before_its_answer_ends(tmp_path: Path) -> None:
         for number in range(1, 4):
             here.ask(text=f"question {number}", stream=number == 2)
             assert [call.number for call in here.calls()] == list(range(1, number + 1))
+
+
+def test_half_a_character_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    body = json.dumps(request("chat", "cut \ud83d"), ensure_ascii=True).encode()
+    with lab(tmp_path, [say("hi")]) as here:
+        assert here.client.post(PATHS["chat"], content=body).status_code == 200
+        assert here.calls()[0].messages == [{"role": "user", "content": "cut ?"}]
+
+
+def test_a_proxy_of_the_network_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with lab(tmp_path, [say("hi")]) as here:
+        assert here.ask().status_code == 200
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_client_that_hangs_up_ends_its_call(tmp_path: Path) -> None:
         began = time.monotonic()
         here.run.close()
         [call] = here.calls()
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 1.9  # it did not have to be ended
     assert (call.end, call.error) == ("client", "the client hung up")
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_answered_after_the_deadline(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_answer_that_is_under_way_at_the_deadline_is_cut(wire: str, tmp_path: Path) -> None:
-    with lab(tmp_path, [say("word " * 400, pause_s=0.01)], budget=Budget(deadline=time.monotonic() + 0.3)) as here:
+    with lab(tmp_path, [say("word " * 1000, pause_s=0.01)], budget=Budget(deadline=time.monotonic() + 1.0)) as here:
         text, began = b"", time.monotonic()
         asked = here.client.stream("POST", PATHS[wire], json=request(wire, "hi", stream=True))
         with asked as answer, pytest.raises(httpx.RemoteProtocolError):
@@ -145,7 +145,7 @@ def test_an_answer_that_is_under_way_at_the_deadline_is_cut(wire: str, tmp_path:
         took = time.monotonic() - began
         here.run.close()
         [call] = here.calls()
-    assert took < 1.5
+    assert took < 5
     assert "deadline budget" in events(text.decode())[-1]["error"]["message"]
     assert (call.end, call.limit) == ("budget", "deadline")
 

@@ -64,7 +64,8 @@ class LlmAgent:
         self._key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "")
         self._max_calls, self._memory, self._timeout, self._retries = max_calls, memory, timeout, retries
         self._system = system
-        self._settings: dict[str, Any] = {"model": model, "tools": _offered(tools), **(extra or {})}
+        self.tool_definitions = _offered(tools)
+        self._settings: dict[str, Any] = {"model": model, "tools": self.tool_definitions, **(extra or {})}
         self._settings |= {"temperature": temperature} if temperature is not None else {}
         self._settings |= {"max_tokens": max_tokens} if max_tokens is not None else {}
         self._settings |= {"logprobs": True} if logprobs else {}

@@ -20,7 +20,7 @@ class ServerLimits:
     """From the first byte of a request to the end of its headers."""
     body_s: float = 60.0
     """For a whole body."""
-    idle_s: float = 600.0
+    idle_s: float = 3600.0
     """Between two requests on one connection."""
     write_s: float = 60.0
     """For a client that does not read."""

@@ -13,6 +13,7 @@ import msgspec
 from bakeoff.errors import UsageError
 from bakeoff.workloads.tasks.proxy.budget import Limit
 from bakeoff.workloads.tasks.proxy.calls import Call, End, Retry
+from bakeoff.workloads.tasks.proxy.decoding import json_object
 from bakeoff.workloads.tasks.proxy.http import ClientLeft, Exchange
 from bakeoff.workloads.tasks.proxy.providers import Route
 from bakeoff.workloads.tasks.proxy.runs import Run
@@ -58,7 +59,7 @@ class Relay:
         """What ends the answer, done once the call is on disk: a client that is done finds it recorded."""
 
     async def serve(self) -> None:
-        body = decoded(await self.exchange.body())
+        body = json_object(await self.exchange.body())
         try:
             if isinstance(body, str):
                 raise BadRequest(body)
@@ -149,7 +150,7 @@ class Relay:
         headers = {name: value for name, value in response.headers.items() if PASSED_BACK.fullmatch(name)}
         if response.status_code >= 300:
             await self._pass_error(response, headers, secrets)
-        elif "text/event-stream" in response.headers.get("content-type", ""):
+        elif body.get("stream") is True and "json" not in response.headers.get("content-type", ""):
             await self._pass_stream(response, headers, body)
         else:
             await self._pass_whole(response, headers)
@@ -170,7 +171,7 @@ class Relay:
         except httpx.HTTPError as error:
             self._refuse(502, "upstream_broke", f"the provider broke off: {type(error).__name__}", "upstream")
             return
-        answer = decoded(text)
+        answer = json_object(text)
         if isinstance(answer, str):
             self._refuse(502, "upstream_broke", "the provider's answer is not JSON", "upstream")
             return
@@ -191,6 +192,8 @@ class Relay:
                 for event in events:
                     if event.data is not None:
                         assembler.feed(event.name, event.data)
+                    elif b"[DONE]" in event.raw:
+                        assembler.ended = True
                 shown = [event.raw for event in events if event.data is None or not self.wire.hidden(body, event.data)]
                 await self.exchange.send(b"".join(shown))
         except httpx.HTTPError as error:
@@ -261,12 +264,3 @@ def _letters(question: Asked) -> int:
     """How much text a request has; pictures would count for far too much."""
     texts = [message for message in question.messages if not isinstance(message.get("content"), list)]
     return len(msgspec.json.encode(texts)) + len(msgspec.json.encode(question.tools))
-
-
-def decoded(text: bytes) -> Json | str:
-    """A JSON object, or what is wrong with it."""
-    try:
-        body = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return f"the body is not JSON: {error}"
-    return body if isinstance(body, dict) else "the body must be a JSON object"

@@ -229,7 +229,9 @@ class ModelProxy:
             import httpx
 
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-            self._client = httpx.AsyncClient(limits=limits, follow_redirects=False)
+            # A proxy of the user's network is heeded, but not on the way to this machine.
+            here = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
+            self._client = httpx.AsyncClient(limits=limits, mounts=here, follow_redirects=False)
         return self._client
 
     def _close_run(self, run: Run) -> None:

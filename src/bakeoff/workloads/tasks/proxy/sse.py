@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
+from bakeoff.workloads.tasks.proxy.decoding import json_object
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE = re.compile(rb"\r\n|\n|\r")
@@ -56,12 +56,5 @@ def _event(raw: bytes) -> Event:
             name = value.decode(errors="replace")
         elif field == b"data":
             data.append(value)
-    return Event(raw, name, _decoded(b"\n".join(data)))
-
-
-def _decoded(text: bytes) -> dict[str, Any] | None:
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    found = json_object(b"\n".join(data))
+    return Event(raw, name, found if isinstance(found, dict) else None)

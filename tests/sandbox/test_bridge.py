@@ -1,0 +1,87 @@
+"""A port inside a box without network leads to a unix socket outside, and nowhere else."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakeoff.sandbox.bubblewrap import Bubblewrap
+from bakeoff.sandbox.spec import BoxSpec
+
+CLIENT = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=10) as s:
+    s.sendall(sys.argv[2].encode() * int(sys.argv[3])); s.shutdown(socket.SHUT_WR)
+    got = b""
+    while piece := s.recv(65536): got += piece
+print(len(got), got[:20].decode())
+"""
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Iterator[Path]:
+    """A server on a unix socket that sends back what it gets, in capitals, when it has all of it."""
+    path = tmp_path / ("a-directory-with-a-long-name-" * 6) / "socket"
+    path.parent.mkdir()
+    short = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(short))
+        short.rename(path)
+        server.listen()
+        threading.Thread(target=_serve, args=(server,), daemon=True).start()
+        yield path
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(server: socket.socket) -> None:
+    while True:
+        try:
+            client, _ = server.accept()
+        except OSError:
+            return
+        with client:
+            got = b""
+            while piece := client.recv(65536):
+                got += piece
+            client.sendall(got.upper())
+
+
+def ask(sandbox: Bubblewrap, path: Path, port: int, word: str, times: int) -> str:
+    with sandbox.open(BoxSpec(sockets={8099: path})) as box:
+        ended = box.run(["/usr/bin/python3", "-c", CLIENT, str(port), word, str(times)], timeout=30)
+        return (ended.stdout + ended.stderr).decode()
+
+
+def test_bytes_go_both_ways_until_either_side_is_done(sandbox: Bubblewrap, echo: Path) -> None:
+    assert ask(sandbox, echo, 8099, "word ", 1) == "5 WORD \n"
+    assert ask(sandbox, echo, 8099, "many words", 100_000) == "1000000 MANY WORDSMANY WORDS\n"
+
+
+def test_many_connections_at_once(sandbox: Bubblewrap, echo: Path) -> None:
+    script = 'for i in 1 2 3 4 5 6 7 8; do /usr/bin/python3 -c "$0" 8099 w$i 1 & done; wait'
+    with sandbox.open(BoxSpec(sockets={8099: echo})) as box:
+        ended = box.run(["/bin/sh", "-c", script, CLIENT], timeout=60)
+    assert sorted(ended.stdout.decode().split()[1::2]) == [f"W{number}" for number in range(1, 9)]
+
+
+def test_the_bridge_serves_every_command_of_a_box(sandbox: Bubblewrap, echo: Path) -> None:
+    with sandbox.open(BoxSpec(sockets={8099: echo})) as box:
+        for word in ("one", "two"):
+            ended = box.run(["/usr/bin/python3", "-c", CLIENT, "8099", word, "1"], timeout=30)
+            assert ended.stdout.decode() == f"3 {word.upper()}\n"
+        assert b"bridge" not in box.run(["/bin/sh", "-c", "cat /proc/[0-9]*/cmdline"]).stdout
+
+
+def test_other_ports_lead_nowhere(sandbox: Bubblewrap, echo: Path) -> None:
+    assert "Connection refused" in ask(sandbox, echo, 8100, "x", 1)
+
+
+def test_a_server_that_is_gone_is_a_closed_connection(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    with sandbox.open(BoxSpec(sockets={8099: tmp_path / "nobody"})) as box:
+        ended = box.run(["/usr/bin/python3", "-c", CLIENT, "8099", "x", "1"], timeout=10)
+    assert not ended.timed_out
+    assert ended.stdout in (b"0 \n", b"")

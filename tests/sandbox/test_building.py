@@ -1,0 +1,152 @@
+"""Dockerfiles are built without a daemon, each step once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakeoff.errors import UsageError
+from bakeoff.sandbox import building, dockerfile, images
+from bakeoff.sandbox.bubblewrap import Bubblewrap
+from bakeoff.sandbox.spec import BoxSpec, Image
+
+USUAL = """# syntax=docker/dockerfile:1
+ARG BASE=nothing
+FROM ${BASE} AS first
+ARG WHO=nobody
+ENV GREETING="hello there" \\
+    OTHER=x
+WORKDIR /app
+RUN echo "$GREETING $WHO" >greeting && \\
+    # a comment between lines
+    rm /etc/motd
+COPY a.txt sub ./
+COPY --chown=agent:crew sub/run.sh /home/agent/
+COPY --chmod=600 a.txt /modes/
+ADD sub /added
+RUN ["sh", "-c", "echo exec >form"]
+RUN <<EOF
+echo here >doc
+echo and there >>doc
+EOF
+EXPOSE 80
+CMD ["never"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def base(tiny_root: Path) -> Iterator[None]:
+    images.add("tiny:1", tiny_root)
+    yield
+    images.forget("tiny:1")
+    images.clean()
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.txt").write_text("A\n")
+    (tmp_path / "sub/b.txt").write_text("B\n")
+    (tmp_path / "sub/run.sh").write_text("#!/bin/sh\necho ran\n")
+    (tmp_path / "sub/run.sh").chmod(0o755)
+    return tmp_path
+
+
+def build(sandbox: Bubblewrap, context: Path, text: str, **args: str) -> Image:
+    (context / "Dockerfile").write_text(text)
+    return sandbox.build(context, args=args)
+
+
+def said(sandbox: Bubblewrap, image: Image, script: str) -> str:
+    with sandbox.open(BoxSpec(image=image)) as box:
+        ended = box.run(["sh", "-c", script])
+        assert ended.ok, ended
+        return ended.stdout.decode()
+
+
+def test_the_usual_instructions_do_what_they_say(sandbox: Bubblewrap, context: Path) -> None:
+    image = build(sandbox, context, USUAL, BASE="tiny:1", WHO="you")
+    script = "pwd; cat greeting form doc a.txt b.txt; ./run.sh; cat /added/b.txt; echo $GREETING"
+    assert said(sandbox, image, script) == ("/app\nhello there you\nexec\nhere\nand there\nA\nB\nran\nB\nhello there\n")
+    assert "motd" not in said(sandbox, image, "ls /etc")
+    assert said(sandbox, image, "stat -c '%a' /modes/a.txt") == "600\n"
+    assert said(sandbox, image, "stat -c %u:%g /home/agent/run.sh") in ("1000:2000\n", "0:0\n")
+
+
+def test_stages_and_users(sandbox: Bubblewrap, context: Path) -> None:
+    image = build(
+        sandbox,
+        context,
+        "FROM tiny:1 AS tools\nWORKDIR /out\nRUN echo made >thing\n"
+        "FROM tiny:1\nCOPY --from=tools /out/thing /taken/\nCOPY --from=0 /out /whole\nUSER agent\nRUN id -u >/tmp/who\n",
+    )
+    assert said(sandbox, image, "cat /taken/thing /whole/thing /tmp/who; id -u") == "made\nmade\n1000\n1000\n"
+
+
+def test_the_same_dockerfile_is_built_once_and_shares_its_beginning(sandbox: Bubblewrap, context: Path) -> None:
+    text = "FROM tiny:1\nRUN cat /proc/uptime >/when\nCOPY a.txt /a\nRUN echo x >/last\n"
+    first = build(sandbox, context, text)
+    began = time.perf_counter()
+    assert build(sandbox, context, text) == first
+    assert time.perf_counter() - began < 1
+    when = said(sandbox, first, "cat /when")
+    changed = build(sandbox, context, text + "RUN echo more >/more\n")
+    assert changed != first
+    assert said(sandbox, changed, "cat /when") == when
+    (context / "a.txt").write_text("changed\n")
+    copied = build(sandbox, context, text)
+    assert said(sandbox, copied, "cat /when /a") == when + "changed\n"
+
+
+def test_what_dockerignore_names_is_not_copied(sandbox: Bubblewrap, context: Path) -> None:
+    (context / ".dockerignore").write_text("# comment\nsub/*.txt\n*.log\n!keep.log\nDockerfile\n.dockerignore\n")
+    for name in ("x.log", "keep.log"):
+        (context / name).write_text("")
+    image = build(sandbox, context, "FROM tiny:1\nCOPY . /all/\n")
+    assert said(sandbox, image, "cd /all; ls . sub") == ".:\na.txt\nkeep.log\nsub\n\nsub:\nrun.sh\n"
+
+
+def test_from_this_machine_and_from_nothing(sandbox: Bubblewrap, context: Path) -> None:
+    image = build(sandbox, context, "FROM host\nWORKDIR /work\nCOPY a.txt .\nRUN python3 -c 'print(1)' >one\n")
+    assert said(sandbox, image, "cat a.txt one") == "A\n1\n"
+    scratch = build(sandbox, context, "FROM scratch\nCOPY a.txt /only\n")
+    with sandbox.open(BoxSpec(image=scratch)) as box:
+        assert box.read("/only") == b"A\n"
+        assert box.run(["sh"]).code == 127
+
+
+def test_a_step_that_fails_is_told_with_its_line_and_output(sandbox: Bubblewrap, context: Path) -> None:
+    with pytest.raises(building.BuildError, match=r"Dockerfile:2: RUN ended with code 3:\nwhat went wrong"):
+        build(sandbox, context, "FROM tiny:1\nRUN echo what went wrong && exit 3\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("FROM ubuntu:24.04\n", r"(?s)Dockerfile:1: FROM: image 'ubuntu:24.04' is not in .*image add ubuntu:24.04"),
+        ("RUN true\n", "no FROM line"),
+        ("RUN true\nFROM tiny:1\n", "RUN: comes before any FROM"),
+        ("FROM tiny:1\nCOPY nothing /x\n", "Dockerfile:2: COPY: nothing: no such file in the context"),
+        ("FROM tiny:1\nCOPY ../x /x\n", "outside of the context"),
+        ("FROM tiny:1\nADD https://example.com/x /x\n", "nothing is downloaded"),
+        ("FROM tiny:1\nONBUILD RUN x\n", "Dockerfile:2: ONBUILD: not supported here"),
+        ("FROM tiny:1\nRUN --mount=type=secret,id=x true\n", "type=secret,id=x is not supported"),
+        ("FROM tiny:1\nRUN <<EOF\ntrue\n", "no line 'EOF' ends the text"),
+        ("FROM tiny:1\nCOPY --from=nobody /x /y\n", "image 'nobody' is not in the store"),
+    ],
+)
+def test_what_cannot_be_built_is_told(sandbox: Bubblewrap, context: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        build(sandbox, context, text)
+
+
+def test_variables_are_filled_in_as_docker_does() -> None:
+    values = {"A": "1", "EMPTY": ""}
+    assert dockerfile.expand("$A ${A} ${B:-two} ${EMPTY:-three} ${A:+four} ${B:+five} \\$A $B.", values) == (
+        "1 1 two three four  $A ."
+    )
+    assert dockerfile.pairs('A=1 B="two words" C=', "x") == {"A": "1", "B": "two words", "C": ""}
+    assert dockerfile.pairs("OLD the whole rest", "x") == {"OLD": "the whole rest"}

@@ -1,0 +1,242 @@
+"""Real containers of a real dockerd and a real podman, each with a place of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox.docker import LABEL, Docker, DockerBox
+from bakeoff.sandbox.face import choose
+from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
+from lab import eventually
+
+CONTAINERS_CONF = """
+[containers]
+default_ulimits = ["nofile=1024:4096", "nproc=1000:1000"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+LIMITS = Limits(memory_mb=64, cpus=1, pids=30, disk_mb=20)
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="starting a container service needs root")
+
+
+@pytest.fixture(scope="module", params=["docker", "podman"])
+def service(request: pytest.FixtureRequest) -> Iterator[Docker]:
+    """A service with a data directory of its own, gone afterwards."""
+    program = {"docker": "dockerd", "podman": "podman"}[request.param]
+    if shutil.which(program) is None:
+        pytest.fail(f"{program} is not installed: run `make test`, or scripts/install-containers.sh", pytrace=False)
+    home = Path(tempfile.mkdtemp(prefix="bakeoff-containers-", dir="/tmp"))
+    before = dict(os.environ)
+    (home / "containers.conf").write_text(CONTAINERS_CONF)
+    (home / "storage.conf").write_text(
+        f'[storage]\ndriver = "overlay"\nrunroot = "{home}/run"\ngraphroot = "{home}/graph"\n'
+    )
+    os.environ["CONTAINERS_CONF"] = str(home / "containers.conf")
+    os.environ["CONTAINERS_STORAGE_CONF"] = str(home / "storage.conf")
+    os.environ["DOCKER_HOST"] = os.environ["CONTAINER_HOST"] = f"unix://{home}/sock"
+    words = [program, "system", "service", "--time", "0", f"unix://{home}/sock"]
+    if program == "dockerd":
+        words = [
+            program,
+            "--iptables=false",
+            "--bridge=none",
+            "--storage-driver=overlay2",
+            "--data-root",
+            f"{home}/data",
+        ]
+        words += ["--exec-root", f"{home}/exec", "-H", f"unix://{home}/sock", "--pidfile", f"{home}/pid"]
+    with (home / "log").open("wb") as log:
+        server = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *words], stdout=log, stderr=log)
+    try:
+        found = choose(request.param)
+        assert isinstance(found, Docker)
+        eventually(lambda: server.poll() is not None or ((home / "sock").exists() and Docker.missing(found) is None))
+        assert server.poll() is None, (home / "log").read_text()
+        yield found
+        found.client.close()
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+        os.environ.clear()
+        os.environ.update(before)
+        subprocess.run(["umount", "-q", "-R", f"{home}/graph/overlay"], check=False)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Path]:
+    """A unix socket that answers every connection."""
+    with tempfile.TemporaryDirectory(prefix="bakeoff-") as directory, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{directory}/s")
+        listener.listen()
+
+        def answer() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    client.sendall(b"answered\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield Path(directory, "s")
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture(scope="module")
+def box(
+    service: Docker, tiny_root: Path, server: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DockerBox]:
+    given = tmp_path_factory.mktemp("given")
+    (given / "file").write_text("given\n")
+    spec = BoxSpec(
+        image=Image.root(tiny_root),
+        env={"A": "1"},
+        workdir="/app/repo",
+        limits=LIMITS,
+        sockets={8099: server},
+        mounts=(Mount(given, "/given"),),
+        name="tested",
+    )
+    with service.open(spec) as box:
+        yield box
+
+
+def said(box: DockerBox, script: str, **settings: Any) -> str:
+    ended = box.run(["sh", "-c", script], **settings)
+    assert ended.ok, ended
+    return ended.stdout.decode()
+
+
+def test_commands_run_with_the_files_settings_and_streams_they_were_given(box: DockerBox, tmp_path: Path) -> None:
+    assert (
+        said(box, "pwd; echo $A $B; cat /given/file; cat", env={"B": "2"}, stdin=b"in") == "/app/repo\n1 2\ngiven\nin"
+    )
+    assert said(box, "id -u", user="agent") == "1000\n"
+    ended = box.run(["sh", "-c", "echo out; echo err >&2; exit 3"], stdout=tmp_path / "out", stderr=tmp_path / "err")
+    assert (ended.code, (tmp_path / "out").read_text(), (tmp_path / "err").read_text()) == (3, "out\n", "err\n")
+    assert box.run(["no-such-program"]).code == 127
+    assert ended.cpu_seconds is not None and ended.peak_memory_mb is not None
+
+
+def test_files_go_in_and_out_and_links_are_not_followed(box: DockerBox, tmp_path: Path) -> None:
+    (tmp_path / "tree/deep").mkdir(parents=True)
+    (tmp_path / "tree/deep/file").write_text("x")
+    (tmp_path / "secret").write_text("the key")
+    box.put(tmp_path / "tree", "/app/tree")
+    said(box, f"ln -s {tmp_path} /app/way; ln -s {tmp_path}/secret /app/tree/bad; ln -s deep/file /app/tree/good")
+    box.get("/app/tree", tmp_path / "back")
+    assert sorted(path.name for path in (tmp_path / "back").rglob("*")) == ["deep", "file", "good"]
+    with pytest.raises(UsageError):
+        box.read("/app/way/secret")
+    with pytest.raises(UsageError):
+        box.get("/app/way", tmp_path / "way")
+    try:
+        box.write("/app/way/planted", b"x")
+    except (UsageError, InfraError):
+        pass  # refused is as good as kept inside
+    assert not (tmp_path / "planted").exists()
+    box.write("/app/new/file", b"data", 0o600)
+    assert box.read("/app/new/file") == b"data"
+
+
+def test_no_network_but_the_bridge(box: DockerBox) -> None:
+    assert said(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n"
+    assert said(box, "grep -c : /proc/net/dev") == "1\n"
+    assert box.run(["sh", "-c", "busybox nc -w 2 1.1.1.1 53 </dev/null"]).code != 0
+
+
+def test_rights_are_few_and_cannot_grow(box: DockerBox) -> None:
+    status = said(box, "cat /proc/self/status")
+    assert "NoNewPrivs:\t1" in status
+    assert "CapBnd:\t00000000800405fb" in status
+
+
+def test_what_a_command_starts_ends_with_it_and_files_stay(box: DockerBox) -> None:
+    said(box, "echo kept >/app/kept; sleep 1000 >/dev/null 2>&1 &")
+    assert said(box, "cat /app/kept; ls /proc | grep -c '^[0-9]'").split() == ["kept", "4"]
+    box.end_processes()
+    assert said(box, "cat /app/kept") == "kept\n"
+    assert said(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n", "the bridge came back too"
+
+
+def test_limits_end_a_command_and_are_told(box: DockerBox) -> None:
+    late = box.run(["sh", "-c", "trap '' TERM; sleep 100"], timeout=0.5)
+    assert late.timed_out and late.code == 137 and late.seconds < 20
+    greedy = box.run(["sh", "-c", "cat /dev/zero | tail -c 500000000 | busybox wc -c"])
+    assert greedy.memory_killed
+    full = box.run(["sh", "-c", "busybox dd if=/dev/zero of=/app/fill bs=1M count=60; sleep 30"])
+    assert full.disk_full and full.seconds < 25
+    bomb = box.run(["sh", "-c", "i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done"], timeout=20)
+    assert bomb.pids_refused > 0
+    said(box, "rm /app/fill")
+
+
+def test_containers_of_a_killed_process_end_and_are_removed(service: Docker, tiny_root: Path) -> None:
+    script = (
+        "import sys; from bakeoff.sandbox.face import choose; from bakeoff.sandbox.spec import BoxSpec, Image;"
+        "from pathlib import Path; box = choose(sys.argv[1]).open(BoxSpec(image=Image.root(Path(sys.argv[2]))));"
+        "print('open', flush=True); box.run(['sleep', '1000'])"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script, service.name, str(tiny_root)], stdout=subprocess.PIPE)
+    assert owner.stdout is not None and owner.stdout.readline() == b"open\n"
+
+    def theirs(**state: bool) -> list[Any]:
+        found = service.client.containers(filters={"label": LABEL}, **state)
+        return [each for each in found if f"-{owner.pid}-" in each["Labels"][LABEL]]
+
+    assert len(theirs()) == 1
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+    eventually(lambda: theirs() == [], "it stops by itself")
+    assert service.remove_leftovers() == 1
+    assert theirs(all=True) == []
+
+
+def test_a_dockerfile_is_built_once(service: Docker, tiny_root: Path, tmp_path: Path) -> None:
+    base = service.image_name(Image.root(tiny_root))
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nWORKDIR /made\nCOPY file .\nENV A=built\n")
+    (tmp_path / "file").write_text("copied\n")
+    image = service.build(tmp_path)
+    assert service.build(tmp_path) == image
+    with service.open(BoxSpec(image=image)) as box:
+        assert said(box, "pwd; cat file; echo $A") == "/made\ncopied\nbuilt\n"
+
+
+def test_what_is_not_there_is_told(service: Docker, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{service.name} has no image 'nothing:1'"):
+        service.open(BoxSpec(image=Image.named("nothing:1")))
+    with pytest.raises(UsageError, match="no such file"):
+        service.build(tmp_path)
+    with pytest.raises(UsageError, match="keep_layer"):
+        service.open(BoxSpec(image=Image.named("x"), keep_layer=True))
+
+
+def test_this_machine_can_be_the_image(service: Docker) -> None:
+    with service.open(BoxSpec()) as box:
+        assert said(box, "/usr/bin/python3 -c 'print(40 + 2)'; ls /home /root") == "42\n/home:\n\n/root:\n"
+
+
+def test_a_service_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
+    problem = Docker().missing()
+    assert problem is not None and "set DOCKER_HOST" in problem
+    with pytest.raises(InfraError, match="docker: no docker service answers"):
+        Docker().open(BoxSpec())
