@@ -1,6 +1,6 @@
 """Do the market world's agents come out as they should, and do the exploit probes earn nothing?
 
-    python benchmarks/market_baselines.py            20 seeds x 6 regimes for every agent: some minutes on 2 cores
+    python benchmarks/market_baselines.py            40 seeds x 6 regimes for every agent: some minutes on 2 cores
     python benchmarks/market_baselines.py --quick    4 seeds x 6 regimes
 
 Everything goes through `bakeoff run` and `bakeoff compare`, as a user's own experiment would. Prints one JSON object.
@@ -98,7 +98,7 @@ def _short(verdict: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     given = options(__doc__ or "")
-    seeds = 4 if given.quick else 20
+    seeds = 4 if given.quick else 40
     began = time.perf_counter()
     with workspace() as directory:
         (directory / "market-baselines.toml").write_text(experiment(seeds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import subprocess
 import time
 from collections import Counter
@@ -94,6 +95,7 @@ def measured(directory: Path, way: str, seconds: float) -> dict[str, Any]:
     # Longer than any machine plays in a minute; nobody is late, however busy the machine is.
     argv = [*BAKEOFF, "market", "serve", f"--{way}", "--seats", str(AGENTS), "--port", "0", "--duration", "1000000",
             "--tick-timeout", "600", "--json", "--output", str(output)]  # fmt: skip
+    used_before = cpu_of_children()
     server = subprocess.Popen(argv, env=environment(), stdout=subprocess.PIPE, text=True)
     assert server.stdout
     told = json.loads(server.stdout.readline())
@@ -105,7 +107,13 @@ def measured(directory: Path, way: str, seconds: float) -> dict[str, Any]:
         server.terminate()
     ended = json.loads(server.stdout.readline())
     code = server.wait(60)
-    return judged(agents, ended, took, code)
+    # Start included, a second or two: what a busy machine cannot blur.
+    return {**judged(agents, ended, took, code), "server_cpu_s": cpu_of_children() - used_before}
+
+
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def judged(agents: list[Agent], ended: dict[str, Any], took: float, code: int) -> dict[str, Any]:

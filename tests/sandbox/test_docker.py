@@ -11,13 +11,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.docker import LABEL, Docker, DockerBox
+from bakeoff.sandbox.container import LABEL, DockerBox
+from bakeoff.sandbox.docker import Docker
 from bakeoff.sandbox.face import choose
 from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
 from lab import eventually
@@ -34,10 +36,16 @@ LIMITS = Limits(memory_mb=64, cpus=1, pids=30, disk_mb=20)
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="starting a container service needs root")
 
 
-@pytest.fixture(scope="module", params=["docker", "podman"])
-def service(request: pytest.FixtureRequest) -> Iterator[Docker]:
+@pytest.fixture(scope="module")
+def service() -> Iterator[Docker]:
+    with started("docker") as found:
+        yield found
+
+
+@contextmanager
+def started(name: str) -> Iterator[Docker]:
     """A service with a data directory of its own, gone afterwards."""
-    program = {"docker": "dockerd", "podman": "podman"}[request.param]
+    program = {"docker": "dockerd", "podman": "podman"}[name]
     if shutil.which(program) is None:
         pytest.fail(f"{program} is not installed: run `make test`, or scripts/install-containers.sh", pytrace=False)
     home = Path(tempfile.mkdtemp(prefix="bakeoff-containers-", dir="/tmp"))
@@ -46,9 +54,9 @@ def service(request: pytest.FixtureRequest) -> Iterator[Docker]:
     (home / "storage.conf").write_text(
         f'[storage]\ndriver = "overlay"\nrunroot = "{home}/run"\ngraphroot = "{home}/graph"\n'
     )
+    os.environ.pop("CONTAINER_HOST", None)  # with it, podman would ask another service to be one
     os.environ["CONTAINERS_CONF"] = str(home / "containers.conf")
     os.environ["CONTAINERS_STORAGE_CONF"] = str(home / "storage.conf")
-    os.environ["DOCKER_HOST"] = os.environ["CONTAINER_HOST"] = f"unix://{home}/sock"
     words = [program, "system", "service", "--time", "0", f"unix://{home}/sock"]
     if program == "dockerd":
         words = [
@@ -62,10 +70,11 @@ def service(request: pytest.FixtureRequest) -> Iterator[Docker]:
         words += ["--exec-root", f"{home}/exec", "-H", f"unix://{home}/sock", "--pidfile", f"{home}/pid"]
     with (home / "log").open("wb") as log:
         server = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *words], stdout=log, stderr=log)
+    os.environ["DOCKER_HOST"] = os.environ["CONTAINER_HOST"] = f"unix://{home}/sock"
     try:
-        found = choose(request.param)
+        found = choose(name)
         assert isinstance(found, Docker)
-        eventually(lambda: server.poll() is not None or ((home / "sock").exists() and Docker.missing(found) is None))
+        eventually(lambda: server.poll() is not None or found.missing() is None)
         assert server.poll() is None, (home / "log").read_text()
         yield found
         found.client.close()
@@ -183,9 +192,9 @@ def test_limits_end_a_command_and_are_told(box: DockerBox) -> None:
     assert greedy.memory_killed
     full = box.run(["sh", "-c", "busybox dd if=/dev/zero of=/app/fill bs=1M count=60; sleep 30"])
     assert full.disk_full and full.seconds < 25
+    said(box, "rm /app/fill")
     bomb = box.run(["sh", "-c", "i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done"], timeout=20)
     assert bomb.pids_refused > 0
-    said(box, "rm /app/fill")
 
 
 def test_containers_of_a_killed_process_end_and_are_removed(service: Docker, tiny_root: Path) -> None:
@@ -232,6 +241,20 @@ def test_what_is_not_there_is_told(service: Docker, tmp_path: Path) -> None:
 def test_this_machine_can_be_the_image(service: Docker) -> None:
     with service.open(BoxSpec()) as box:
         assert said(box, "/usr/bin/python3 -c 'print(40 + 2)'; ls /home /root") == "42\n/home:\n\n/root:\n"
+
+
+def test_podman_answers_the_same_client(tiny_root: Path, server: Path, tmp_path: Path) -> None:
+    with started("podman") as podman:
+        spec = BoxSpec(image=Image.root(tiny_root), limits=LIMITS, sockets={8099: server}, workdir="/app")
+        with podman.open(spec) as box:
+            assert said(box, "pwd; cat; busybox nc 127.0.0.1 8099 </dev/null", stdin=b"in\n") == "/app\nin\nanswered\n"
+            said(box, "echo kept >kept; sleep 1000 >/dev/null 2>&1 &")
+            late = box.run(["sh", "-c", "trap '' TERM; sleep 100"], timeout=0.5)
+            assert late.timed_out and late.code == 137
+            assert box.run(["sh", "-c", "cat /dev/zero | tail -c 500000000 | busybox wc -c"]).memory_killed
+            box.put(tmp_path, "/app/tree")
+            assert (box.read("/app/kept"), box.run(["no-such-program"]).code) == (b"kept\n", 127)
+        assert podman.client.containers(all=True) == []
 
 
 def test_a_service_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_saved_image_keeps_its_layers_and_settings(sandbox: Bubblewrap, tiny_r
     stored = images.add("docker.io/library/saved", archive)
     assert len(stored.layers) == 2
     assert run(sandbox, "saved:latest", "cat motd; ls /etc /home; echo $A; pwd; id -u") == (
-        "changed\n/etc:\nmotd\npasswd\n\n/home:\nnew\n1\n/etc\n1000\n"
+        "changed\n/etc:\nhosts\nmotd\npasswd\n\n/home:\nnew\n1\n/etc\n1000\n"
     )
 
 

@@ -21,7 +21,7 @@ from bakeoff.sandbox.spec import BoxSpec, Limits
 limits = Limits(memory_mb=64, pids=30) if sys.argv[2] == "directory" else Limits(memory_mb=64, pids=30, disk_mb=8)
 box = choose("bubblewrap").open(BoxSpec(limits=limits, name="victim"))
 box.write("/marker", b"x")
-print("open", flush=True)
+print(box.keeper_pid, flush=True)
 box.run(["/bin/sh", "-c", f"trap '' TERM; setsid sleep {sys.argv[1]} & sleep {sys.argv[1]}; sleep {sys.argv[1]}"])
 """
 
@@ -38,12 +38,12 @@ def running(words: str) -> list[int]:
     return found
 
 
-def mounts_of_boxes() -> list[str]:
-    """Mounts of any process that only a box has."""
+def living_in(namespace: str) -> list[str]:
+    """Processes that hold a mount namespace, and with it all mounts in it."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/mountinfo"):
+    for path in Path("/proc").glob("[0-9]*/ns/mnt"):
         try:
-            found += [line for line in path.read_text().splitlines() if " /sys/root " in line]
+            found += [path.parts[2]] if os.readlink(path) == namespace else []
         except OSError:
             continue
     return found
@@ -54,13 +54,15 @@ def mounts_of_boxes() -> list[str]:
 def test_a_killed_owner_takes_its_boxes_along(number: signal.Signals, volume: str) -> None:
     stamp = f"87654.{os.getpid()}{int(time.time() * 1000) % 10**6}"
     owner = subprocess.Popen([sys.executable, "-c", SCRIPT, stamp, volume], stdout=subprocess.PIPE)
-    assert owner.stdout is not None and owner.stdout.readline() == b"open\n"
+    assert owner.stdout is not None
+    namespace = os.readlink(f"/proc/{int(owner.stdout.readline())}/ns/mnt")
     eventually(lambda: len(running(stamp)) >= 3, "the command runs")
+    assert len(living_in(namespace)) >= 1
     owner.send_signal(number)
     owner.wait()
     owner.stdout.close()
     eventually(lambda: running(stamp) == [], "its processes are gone")
-    eventually(lambda: mounts_of_boxes() == [], "its mounts are gone")
+    eventually(lambda: living_in(namespace) == [], "its mounts are gone")
     left = [path for path in leftovers.boxes().iterdir() if path.is_dir()]
     assert len(left) == 1 and left[0].name.endswith("-victim")
     groups = [Path(line) for line in (left[0] / leftovers.GROUPS).read_text().splitlines()]

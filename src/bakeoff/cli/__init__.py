@@ -35,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "rank": ("bakeoff.cli.rank", "Rank many arms on many tasks: IQM, profiles, ranks, pass@k."),
     "schedsim": ("bakeoff.cli.schedsim", "Simulate agent workflows under a scheduling policy."),
     "sandbox": ("bakeoff.cli.sandbox", "Check the sandboxes of this machine, clean up, and take in images."),
+    "market": ("bakeoff.cli.market", "Generate, play, serve and train on worlds of markets."),
     "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
     "rm": ("bakeoff.cli.rm", "Delete an edition or a whole experiment."),
 }
@@ -42,29 +43,37 @@ VERBS: dict[str, tuple[str, str]] = {
 
 
 class Verbs(click.Group):
-    """Knows its verbs by name; help is written from the table above, so that it costs no import."""
+    """Knows its verbs by name; help is written from their table, so that it costs no import."""
+
+    verbs = VERBS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(self.verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        if cmd_name not in self.verbs:
             return None
         from importlib import import_module
 
-        command: click.Command = import_module(VERBS[cmd_name][0]).command
+        command: click.Command = import_module(self.verbs[cmd_name][0]).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in self.verbs.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}; {_meant(args[0])}")
+        if args and args[0] not in self.verbs and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}; {self._meant(args[0], ctx.command_path)}")
         return super().resolve_command(ctx, args)
+
+    def _meant(self, word: str, path: str) -> str:
+        from difflib import get_close_matches
+
+        close = get_close_matches(word, self.verbs, n=1)
+        return f"did you mean {close[0]!r}?" if close else f"`{path} --help` lists them"
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -82,13 +91,6 @@ class Verbs(click.Group):
             if not isinstance(error, BakeoffError):
                 raise
             _fail(ctx, str(error), error.exit_code)
-
-
-def _meant(word: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, VERBS, n=1)
-    return f"did you mean {close[0]!r}?" if close else "`bakeoff --help` lists them"
 
 
 def _fail(ctx: click.Context, message: str, code: int) -> None:

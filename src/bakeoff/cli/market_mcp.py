@@ -14,7 +14,7 @@ from bakeoff.errors import UsageError
 @click.command(name="mcp")
 @world_options
 @click.option("--action-budget", default=20, show_default=True, type=click.IntRange(min=1), help="Actions in one tick.")
-@click.option("--tick-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time for a turn; what is tried after it is refused. Unlimited when left out.")  # fmt: skip
+@click.option("--tick-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time for a turn, from the first call on; after it the tick is over. Unlimited when left out.")  # fmt: skip
 @click.option("--save-trajectories", is_flag=True, help="Record what the agent saw and did; needs --output.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where results go."
@@ -44,7 +44,6 @@ def command(**given: Any) -> None:
         tick_timeout=given["tick_timeout"],
         record=given["save_trajectories"],
     )
-    game.open()
-    asyncio.run(serve_stdio(game.seats[0].session))
+    asyncio.run(serve_stdio(game))
     if output is not None:
         write(Table([game]), output)

@@ -57,8 +57,8 @@ def asked_world(given: Mapping[str, Any], seats: int = 1) -> World:
     from bakeoff.workloads.market.world.world import World
 
     if given["benchmark"] is not None:
-        from bakeoff.workloads.market.snapshot import open_world
+        from bakeoff.workloads.market.snapshot import load
 
-        return open_world(given["benchmark"], seats=seats)
+        return load(given["benchmark"]).world(seats)
     secret = read_secret(given["secret_file"])
     return World.create(asked_scenario(given), given["seed"], seats=seats, secret=secret)

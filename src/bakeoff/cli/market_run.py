@@ -5,29 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from bakeoff.cli.display import NOTHING, number, print_json, print_table
+from bakeoff.cli.market_options import asked_scenario, world_options
 from bakeoff.cli.options import json_option
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.campaign import Run
     from bakeoff.workloads.market.scenario import Scenario
 
-FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 SHOWN = ("total_pnl", "prediction_accuracy", "perp_win_rate", "brier_edge", "max_drawdown", "regret", "optimality")
-DEFAULT_SEED = 12345
 
 
 @click.command(name="run")
-@click.option("--benchmark", type=FILE, metavar="FILE", help="A file of `bakeoff market generate`; the default scenario with seed 12345 when left out.")  # fmt: skip
-@click.option("--agent", "agents", multiple=True, default=("random",), show_default=True, metavar="AGENT", help="One that ships with bakeoff, module:Class, file.py:Class, cmd:PROGRAM or llm:MODEL. Several are compared.")  # fmt: skip
-@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 100_000), help="Runs of each agent; the seed drives only the agent.")  # fmt: skip
-@click.option(
-    "--seed", default=1, show_default=True, type=click.IntRange(0), help="Of the first run; the next ones count on."
-)
+@world_options
+@click.option("--agent", "agents_named", multiple=True, default=("random",), show_default=True, metavar="AGENT", help="One that ships with bakeoff, module:Class, file.py:Class, cmd:PROGRAM or llm:MODEL. Several are compared.")  # fmt: skip
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 100_000), help="Runs of each agent. All meet the same world; the agent's own chance counts on from --seed.")  # fmt: skip
 @click.option("--response-timeout", default=30.0, show_default=True, type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time for a turn; an agent that takes longer has done nothing more in it.")  # fmt: skip
 @click.option("--save-trajectories", is_flag=True, help="Write trajectory.json: what the agent saw, did and got in each tick.")  # fmt: skip
 @click.option("--margin", type=click.FloatRange(0, min_open=True), help="Dollars of difference that do not matter, for the verdict `equivalent`.")  # fmt: skip
@@ -36,20 +32,20 @@ DEFAULT_SEED = 12345
 @click.pass_context
 def command(
     ctx: click.Context,
-    benchmark: Path | None,
-    agents: tuple[str, ...],
+    /,
+    agents_named: tuple[str, ...],
     runs: int,
-    seed: int,
     response_timeout: float,
     save_trajectories: bool,
     margin: float | None,
     output: Path | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Run agents on one world and write what they did.
 
-    Each run has a directory run-1, run-2 ... with result.json, metrics.json, actions.csv and more (below the agent's name
-    when there are several); what was hidden from the agent is in truth.json. comparison.json and metrics.csv are about all of
+    Each of several runs has a directory run-1, run-2 ... with result.json, metrics.json, actions.csv and more, below the
+    agent's name when there are several agents; what was hidden from the agent is in truth.json. comparison.json and metrics.csv are about all of
     them. With several agents the first is the control of a verdict. Its population is this world only: use
     `bakeoff run` on an experiment file to compare agents over many worlds.
 
@@ -59,36 +55,41 @@ def command(
     from bakeoff.workloads.market import campaign, outputs
 
     directory = output or Path("benchmark-results") / str(time.time_ns() // 1_000_000)
-    identity, scenario, key = _world(benchmark)
-    names = _names(agents)
-    played = {
-        name: _play(agent, range(seed, seed + runs), identity, scenario, key, response_timeout)
-        for name, agent in names.items()
-    }
+    place = _place(given)
+    seeds = range(given["seed"], given["seed"] + runs)
+    played = {name: _play(agent, seeds, place, response_timeout) for name, agent in _names(agents_named).items()}
     for name, each in played.items():
-        place = directory / name if len(played) > 1 else directory
+        shelf = directory / name if len(played) > 1 else directory
         for run in each:
-            campaign.write_run(run, place / f"run-{run.number}", trajectory=save_trajectories)
-        if len(played) == 1 and len(each) == 1:
-            campaign.write_run(each[0], directory, trajectory=save_trajectories)
-    told = _told(identity, played, margin)
+            own = shelf / f"run-{run.number}" if runs > 1 else shelf
+            campaign.write_run(run, own, trajectory=save_trajectories)
+    told = _told(place.id, played, margin)
     outputs.write_json(directory / "comparison.json", told)
     outputs.write_csv(directory / "metrics.csv", *_table(played))
     print_json({**told, "output": str(directory)}) if as_json else _show(told, directory)
     ctx.exit(1 if any(_absent(run) for each in played.values() for run in each) else 0)
 
 
-def _world(benchmark: Path | None) -> tuple[str, Scenario, bytes]:
-    """The world's public id, its scenario and its key."""
-    from bakeoff.workloads.market.scenario import Scenario, world_key
+class _Place(NamedTuple):
+    """The world that all runs meet."""
 
-    if benchmark is None:
-        scenario = Scenario()
-        return f"default-{DEFAULT_SEED}", scenario, world_key(scenario, DEFAULT_SEED)
-    from bakeoff.workloads.market.snapshot import load
+    id: str
+    scenario: Scenario
+    key: bytes
 
-    snapshot = load(benchmark)
-    return snapshot.id, snapshot.scenario, snapshot.key
+
+def _place(given: dict[str, Any]) -> _Place:
+    if given["benchmark"] is not None:
+        from bakeoff.workloads.market.snapshot import load
+
+        found = load(given["benchmark"])
+        return _Place(found.id, found.scenario, found.key)
+    from bakeoff.workloads.market.scenario import read_secret, world_key
+
+    scenario, seed = asked_scenario(given), given["seed"]
+    return _Place(
+        f"{scenario.digest[:16]}-{seed}", scenario, world_key(scenario, seed, read_secret(given["secret_file"]))
+    )
 
 
 def _names(agents: Sequence[str]) -> dict[str, str]:
@@ -106,13 +107,19 @@ def _names(agents: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _play(agent: str, seeds: range, identity: str, scenario: Scenario, key: bytes, timeout: float) -> list[Run]:
+def _play(agent: str, seeds: range, place: _Place, timeout: float) -> list[Run]:
     from bakeoff.workloads.market.agents.load import load
     from bakeoff.workloads.market.campaign import Run
     from bakeoff.workloads.market.rollout import roll_out
 
     return [
-        Run(each, seed, agent, identity, roll_out(scenario, key, load(agent), seed=seed, response_timeout=timeout))
+        Run(
+            number=each,
+            seed=seed,
+            agent=agent,
+            benchmark=place.id,
+            rollout=roll_out(place.scenario, place.key, load(agent), seed=seed, response_timeout=timeout),
+        )
         for each, seed in enumerate(seeds, 1)
     ]
 

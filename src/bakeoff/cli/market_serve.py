@@ -38,6 +38,8 @@ def command(as_json: bool, **given: Any) -> None:
     Each agent has a token (Authorization: Bearer TOKEN) and calls methods by JSON-RPC: POST /api/a2a. GET /health says
     how far it is, GET /api/a2a/openapi.json describes the methods.
 
+    The same seats speak standard A2A (card at /.well-known/agent-card.json, POST /a2a/v1) and MCP (/mcp).
+
     \b
     Exit code: 0 played to the end; 2 the call or a file is wrong; 130 interrupted (results so far are written).
     """
@@ -104,7 +106,7 @@ def _announce(table: Any, url: str, file: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"url": url, "tokens": table.tokens if file is None else str(file)}))
         return
-    click.echo(f"serving {len(table.places)} agents at {url}")
+    click.echo(f"serving {len(table.places)} {'seat' if len(table.places) == 1 else 'seats'} at {url}")
     if file is not None:
         click.echo(f"tokens are in {file}")
     else:

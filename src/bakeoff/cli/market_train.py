@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,7 +29,7 @@ ALPHA = 0.05
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**20), help="Draws the starting point, the training worlds and the policy's chance.")  # fmt: skip
 @scenario_options
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), default="market-training", show_default=True, metavar="DIR", help="Where policies, the log and the checkpoint go; a training that is there is gone on with.")  # fmt: skip
-@click.option("--fresh", is_flag=True, help="Start anew, whatever is there.")
+@click.option("--fresh", is_flag=True, help="Start anew instead of going on with what is there.")
 @root_option
 @json_option
 @click.pass_context
@@ -61,8 +60,6 @@ def command(
     """
     from bakeoff.workloads.market.training.loop import Settings, Training
 
-    if fresh:
-        shutil.rmtree(output, ignore_errors=True)
     settings = Settings(
         scenario=asked_scenario(size),
         iterations=iterations,
@@ -71,12 +68,14 @@ def command(
         learning_rate=learning_rate,
         seed=seed,
     )
-    training = Training(settings, output)
+    training = Training(settings, output, fresh=fresh)
     if training.done and not as_json:
         click.echo(f"going on after iteration {training.done} in {output}")
     for facts in training:
         if not as_json:
             click.echo(_line(facts, settings))
+    if not as_json:
+        click.echo(f"playing {held_out} worlds that training never saw")
     verdicts = _decide(training, held_out, root)
     if as_json:
         print_json(_told(training, verdicts))

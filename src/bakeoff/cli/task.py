@@ -41,8 +41,9 @@ def _overrides_options(function: F) -> F:
 
 def _sandbox_options(function: F) -> F:
     which = click.option("--sandbox", "backend", metavar="NAME", help="bubblewrap, docker, podman, modal or none; SANDBOX_BACKEND or bubblewrap when left out.")  # fmt: skip
+    network = click.option("--network", is_flag=True, help="Give boxes a network, unless the task asks for none; they have none when left out.")  # fmt: skip
     where = click.option("--logs", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep what tests print there.")  # fmt: skip
-    return which(where(function))
+    return which(network(where(function)))
 
 
 @click.group(name="task")
@@ -130,6 +131,7 @@ def check(
     overrides_file: Path | None,
     no_overrides: bool,
     backend: str | None,
+    network: bool,
     logs: Path | None,
     as_json: bool,
 ) -> None:
@@ -150,7 +152,7 @@ def check(
                 click.echo(display.printable(str(place)))
             try:
                 task = _load(place, overrides_file, no_overrides)
-                for finding in look(task, sandbox, folder / place.absolute().name):
+                for finding in look(task.with_network() if network else task, sandbox, folder / place.absolute().name):
                     findings.append(finding)
                     _tell(finding, as_json)
             except BakeoffError as error:
@@ -177,6 +179,7 @@ def oracle(
     overrides_file: Path | None,
     no_overrides: bool,
     backend: str | None,
+    network: bool,
     logs: Path | None,
     as_json: bool,
 ) -> None:
@@ -191,7 +194,8 @@ def oracle(
     passed, report = True, []
     with _logs(logs) as folder:
         for place in _each(places):
-            found = reference(_load(place, overrides_file, no_overrides), sandbox, folder / place.absolute().name)
+            task = _load(place, overrides_file, no_overrides)
+            found = reference(task.with_network() if network else task, sandbox, folder / place.absolute().name)
             passed = passed and found.passed
             report.append({"task": place, "passed": found.passed, **asdict(found)})
             if not as_json:

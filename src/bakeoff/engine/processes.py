@@ -16,6 +16,8 @@ MARK = "BAKEOFF_MARK"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 PAGE = os.sysconf("SC_PAGE_SIZE")
+SPARED: set[int] = set()
+"""Children of this process that serve it from one run to the next: no run left them behind."""
 
 
 def become_subreaper(on: bool = True) -> None:

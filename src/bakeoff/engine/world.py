@@ -80,5 +80,6 @@ class World:
         """True when there were none. The worker is a subreaper, so daemons are among them."""
         if not processes.has_children():
             return True
-        processes.send(processes.descendants(processes.children()), signal.SIGKILL)
-        return False
+        left = set(processes.children()) - processes.SPARED
+        processes.send(processes.descendants(left), signal.SIGKILL)
+        return not left

@@ -6,35 +6,25 @@ it everything inside. What is left then is a stopped container with our label, w
 
 from __future__ import annotations
 
-import io
+import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import archives, bridge, cache, cgroups, host, images, marks
-from bakeoff.sandbox.accounts import Accounts
-from bakeoff.sandbox.bubblewrap import CAPABILITIES
-from bakeoff.sandbox.spec import BoxSpec, Ended, Image, Mount, inside
-from bakeoff.sandbox.streams import Streams
+from bakeoff.sandbox import cache, host, images, marks
+from bakeoff.sandbox.container import LABEL, DockerBox, infra, told
+from bakeoff.sandbox.spec import BoxSpec, Image
 
-LABEL = "bakeoff"
-_WAITING = ["sh", "-c", "read -r _"]
-"""The first process: it ends when its standard input does."""
-_MOST_OUT = 16 << 30
-_LOOK_AT_DISK = 1.0
 _ANSWER_SECONDS = 120
 
 
@@ -48,14 +38,14 @@ class Docker:
         except BakeoffError as error:
             return str(error)
         except Exception as error:
-            return f"no {self.name} service answers ({_told(error)}); {self._fix()}"
+            return f"no {self.name} service answers ({told(error)}); {self._fix()}"
         return None
 
     def _fix(self) -> str:
         return "start dockerd, or set DOCKER_HOST to where it listens"
 
-    def _address(self) -> str | None:
-        return os.environ.get("DOCKER_HOST")
+    def _address(self) -> str:
+        return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
     @cached_property
     def client(self) -> Any:
@@ -66,7 +56,20 @@ class Docker:
                 "the Python package docker is not here; install it with pip install 'bakeoff[docker]'"
             ) from None
         address = self._address()
+        self._knock(address)
         return sdk.APIClient(base_url=address, version="auto", timeout=_ANSWER_SECONDS)
+
+    def _knock(self, address: str) -> None:
+        """The SDK leaves sockets open when nobody answers, so ask first."""
+        if not address.startswith("unix://"):
+            return
+        with socket.socket(socket.AF_UNIX) as door:
+            try:
+                door.connect(address.removeprefix("unix://"))
+            except OSError as error:
+                raise InfraError(
+                    f"no {self.name} service answers at {address} ({error.strerror}); {self._fix()}"
+                ) from None
 
     def open(self, spec: BoxSpec) -> DockerBox:
         if (problem := self.missing()) is not None:
@@ -74,7 +77,7 @@ class Docker:
         if not self._swept:
             self.remove_leftovers()
             self._swept = True
-        with _infra(f"{self.name} cannot make a box"):
+        with infra(f"{self.name} cannot make a box"):
             return DockerBox(self, spec)
 
     _swept = False
@@ -97,7 +100,7 @@ class Docker:
         if self._has(tag):
             return Image.named(tag)
         said: list[str] = []
-        with _infra(f"{self.name} cannot build {file}"):
+        with infra(f"{self.name} cannot build {file}"):
             relative = os.path.relpath(file, context)
             for line in self.client.build(
                 path=str(context),
@@ -194,338 +197,5 @@ def _end_service(process: subprocess.Popen[bytes], directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-class DockerBox:
-    def __init__(self, service: Docker, spec: BoxSpec) -> None:
-        if spec.keep_layer:
-            raise UsageError(f"keep_layer: {service.name} keeps no layer as a directory; use bubblewrap")
-        self.spec = spec
-        self.layer: Path | None = None
-        self._service = service
-        self._api = service.client
-        self._lock = threading.Lock()
-        self._closed = False
-        self._bridge: subprocess.Popen[bytes] | None = None
-        self._input: Any = None
-        self._mark = marks.fresh(spec.name)
-        self._id: str = self._create()
-        try:
-            self._start()
-            self._workdir = spec.workdir or self._api.inspect_container(self._id)["Config"].get("WorkingDir") or "/"
-            self._make_workdir()
-        except BaseException:
-            self.close()
-            raise
-
-    def _create(self) -> str:
-        spec, limits = self.spec, self.spec.limits
-        mounts = [*spec.mounts, *(host.mounts() if spec.image.kind == "host" else ())]
-        settings: dict[str, Any] = {
-            "network_mode": None if spec.network else "none",
-            "mounts": [_bound(mount) for mount in mounts],
-            "cap_drop": ["ALL"],
-            "cap_add": list(CAPABILITIES),
-            "security_opt": ["no-new-privileges"],
-            "ulimits": self._service.ulimits(),
-        }
-        if limits.memory_mb is not None:
-            settings["mem_limit"] = settings["memswap_limit"] = limits.memory_mb << 20
-        if limits.cpus is not None:
-            settings["cpu_period"], settings["cpu_quota"] = 100_000, max(int(limits.cpus * 100_000), 1000)
-        if limits.pids is not None:
-            settings["pids_limit"] = limits.pids + 1
-        made: dict[str, Any] = self._api.create_container(
-            self._service.image_name(spec.image),
-            command=_WAITING,
-            entrypoint=[],
-            name=f"{marks.PREFIX}{self._mark}",
-            labels={LABEL: self._mark},
-            environment=dict(spec.env),
-            user=spec.user or "",
-            working_dir="/",
-            hostname="box",
-            stdin_open=True,
-            host_config=self._api.create_host_config(**settings),
-        )
-        return str(made["Id"])
-
-    def _start(self) -> None:
-        self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
-        self._api.start(self._id)
-        if self.spec.sockets:
-            self._begin_bridge()
-
-    def _make_workdir(self) -> None:
-        with tempfile.TemporaryDirectory() as empty:
-            if self._workdir != "/" and not self._exists(self._workdir):
-                self.put(Path(empty), self._workdir)
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self._api.get_archive(self._id, path)[0].close()
-        except import_module("docker.errors").NotFound:
-            return False
-        return True
-
-    def _begin_bridge(self) -> None:
-        """A forwarder of ours in the container's network; it needs the right to enter that."""
-        pid = self._pid()
-        words = [word for port, path in self.spec.sockets.items() for word in (str(port), str(path.absolute()))]
-        enter = ["nsenter", "-t", str(pid), "-n"]
-        if os.geteuid() != 0:
-            enter += ["-U", "--preserve-credentials"]
-        self._bridge = subprocess.Popen(
-            [*enter, sys.executable, "-I", bridge.__file__, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self._bridge.stdout is not None and self._bridge.stderr is not None
-        if not self._bridge.stdout.readline():
-            said = self._bridge.stderr.read().decode(errors="replace").strip()
-            raise InfraError(
-                f"no bridge into the network of the container: {said}; entering it needs root, or a podman of your own"
-            )
-
-    def _end_bridge(self) -> None:
-        if self._bridge is not None:
-            self._bridge.communicate()
-            self._bridge = None
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        stdin: bytes | Path | None = None,
-        stdout: Path | None = None,
-        stderr: Path | None = None,
-        user: str | None = None,
-    ) -> Ended:
-        if not argv:
-            raise UsageError("no command to run in the box")
-        place = str(inside(cwd or self._workdir, "cwd"))
-        with self._lock, ExitStack() as stack, _infra("the container cannot run a command"):
-            self._check_open()
-            streams = Streams(stack, cache.directory("boxes"), None, stdout, stderr)
-            words = list(argv)
-            if stdin is not None:
-                self._write("/tmp/.stdin", stdin if isinstance(stdin, bytes) else stdin.read_bytes(), 0o644)
-                words = ["sh", "-c", 'exec "$@" </tmp/.stdin', "sh", *words]
-            made = self._api.exec_create(
-                self._id, words, environment=dict(env or {}), workdir=place, user=user or self.spec.user or ""
-            )
-            return self._follow(made["Id"], streams, timeout)
-
-    def _follow(self, command: str, streams: Streams, timeout: float | None) -> Ended:
-        groups = cgroups.of(self._pid())  # the service's own figures take a second
-        before, began = cgroups.usage(groups), time.monotonic()
-        watch = _Watch(self._kill, timeout, self._disk_excess)
-        try:
-            room = self.spec.limits.disk_mb << 20 if self.spec.limits.disk_mb is not None else None
-            for out, err in self._api.exec_start(command, stream=True, demux=True):
-                room = streams.take(out or b"", err or b"", room)
-            seconds = time.monotonic() - began
-        finally:
-            why = watch.end()
-        after = cgroups.usage(groups)
-        code = 137 if why else self._api.exec_inspect(command)["ExitCode"]
-        facts = Ended(
-            code=127 if code == 126 and b"executable file not found" in streams.tail("stdout") else int(code),
-            seconds=seconds,
-            timed_out=why == "timeout",
-            memory_killed=after.oom_kills > before.oom_kills,
-            disk_full=why == "disk",
-            pids_refused=max(after.pids_refused - before.pids_refused, 0),
-            peak_memory_mb=round(after.peak_memory / 2**20, 3) if after.peak_memory is not None else None,
-            cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
-            stdout=streams.tail("stdout"),
-            stderr=streams.tail("stderr"),
-        )
-        self._end_rest(why)
-        return facts
-
-    def _pid(self) -> int:
-        return int(self._api.inspect_container(self._id)["State"]["Pid"])
-
-    def _kill(self) -> None:
-        self._api.kill(self._id)
-
-    def _end_rest(self, why: str) -> None:
-        """Whatever the command left behind ends: the container is stopped and started, its files stay."""
-        if not why:
-            running = self._api.top(self._id).get("Processes") or []
-            if len(running) <= 1:
-                return
-            self._kill()
-        self._api.wait(self._id)
-        self._end_bridge()
-        self._start()
-
-    def _disk_excess(self) -> bool:
-        limit = self.spec.limits.disk_mb
-        if limit is None:
-            return False
-        found = self._api.containers(all=True, size=True, filters={"id": self._id})
-        return bool(found) and (found[0].get("SizeRw") or 0) > limit << 20
-
-    def put(self, source: Path, target: str) -> None:
-        self._check_open()
-        path = str(inside(target))
-        with archives.packed(source, path, self._owner) as file, _infra(f"cannot put {source} into the container"):
-            self._api.put_archive(self._id, "/", file)
-
-    def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
-        self._check_open()
-        with _infra(f"cannot write {target} in the container"):
-            self._write(str(inside(target)), data, mode)
-
-    def _write(self, target: str, data: bytes, mode: int) -> None:
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch, "file")
-            file.write_bytes(data)
-            file.chmod(mode)
-            self.put(file, target)
-
-    def get(self, source: str, target: Path) -> None:
-        self._check_open()
-        disk = self.spec.limits.disk_mb
-        try:
-            stream, _ = self._api.get_archive(self._id, str(inside(source)))
-        except import_module("docker.errors").NotFound:
-            raise UsageError(f"{source}: no such file or directory in the box") from None
-        archives.unpack(cast(IO[bytes], _Pieces(stream)), target, most=disk << 20 if disk is not None else _MOST_OUT)
-        if not target.exists():
-            raise UsageError(f"{source} in the box is neither a file nor a directory; a link is not followed")
-
-    def read(self, source: str, most: int = 1 << 24) -> bytes:
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch, "file")
-            self.get(source, file)
-            if not file.is_file():
-                raise UsageError(f"{source} in the box is a directory")
-            if file.stat().st_size > most:
-                raise UsageError(f"{source} in the box has more than {most} bytes")
-            return file.read_bytes()
-
-    @cached_property
-    def _owner(self) -> tuple[int, int]:
-        """Whom files that are put in belong to."""
-        if self.spec.user is None:
-            return (0, 0)
-        account = Accounts(self).find(self.spec.user)
-        return (account.uid, account.gid)
-
-    def end_processes(self) -> None:
-        self._check_open()
-        if self._lock.locked():
-            self._kill()
-        with self._lock, _infra("the container cannot be started again"):
-            if self._api.inspect_container(self._id)["State"]["Running"]:
-                self._end_rest("")
-
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._end_bridge()
-        if self._input is not None:
-            self._input.close()
-        with _infra("the container cannot be removed"):
-            self._api.remove_container(self._id, force=True, v=True)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("this box is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class _Watch:
-    """Ends a command when its time is over or the disk is full, from a thread of its own."""
-
-    def __init__(self, kill: Callable[[], None], timeout: float | None, disk_excess: Callable[[], bool]) -> None:
-        self._kill = kill
-        self._deadline = time.monotonic() + timeout if timeout is not None else float("inf")
-        self._disk_excess = disk_excess
-        self._over = threading.Event()
-        self._why = ""
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def _look(self) -> None:
-        while not self._over.wait(min(_LOOK_AT_DISK, max(self._deadline - time.monotonic(), 0.0))):
-            if time.monotonic() >= self._deadline:
-                self._why = "timeout"
-            elif self._disk_excess():
-                self._why = "disk"
-            if self._why:
-                self._kill()
-                return
-
-    def end(self) -> str:
-        """Stop watching. Says why the command was killed, if it was."""
-        self._over.set()
-        self._thread.join()
-        return self._why
-
-
-class _Pieces(io.RawIOBase):
-    """A stream of byte strings as a file."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = iter(pieces)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        while size < 0 or len(self._rest) < size:
-            piece = next(self._pieces, None)
-            if piece is None:
-                break
-            self._rest += piece
-        taken = self._rest if size < 0 else self._rest[:size]
-        self._rest = self._rest[len(taken) :]
-        return taken
-
-
-@contextmanager
-def _infra(what: str) -> Iterator[None]:
-    """Errors of the service are infrastructure, not the command's."""
-    try:
-        yield
-    except (BakeoffError, KeyboardInterrupt):
-        raise
-    except Exception as error:
-        raise InfraError(f"{what}: {_told(error)}") from error
-
-
-def _told(error: Exception) -> str:
-    return str(getattr(error, "explanation", None) or error) or type(error).__name__
-
-
-def _difference(after: float | None, before: float | None) -> float | None:
-    return round(after - before, 6) if after is not None and before is not None else None
-
-
 def _short(text: str) -> str:
-    import hashlib
-
     return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def _bound(mount: Mount) -> Any:
-    if not mount.source.exists():
-        raise UsageError(f"mount {mount.source}: no such file or directory")
-    make = import_module("docker.types").Mount
-    return make(target=mount.target, source=str(mount.source.absolute()), type="bind", read_only=not mount.writable)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bakeoff.engine import processes
 from bakeoff.errors import InfraError
 from bakeoff.sandbox import wire
 
@@ -31,23 +32,30 @@ class Keeper:
     def __init__(self, settings: dict[str, Any], fds: Sequence[int] = ()) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
+        self._launcher = _launcher()
         try:
             with theirs:
-                _launcher().begin(theirs)
+                self._launcher.begin(theirs)
             wire.send(ours, settings, fds)
             reply, received = self._reply()
             self.root, self.upper = received
             self.pid: int = reply["pid"]
             self._pidfd = os.pidfd_open(self.pid)
+        except OSError as error:
+            ours.close()
+            raise InfraError(f"the box cannot be made: {error}") from error
         except BaseException:
             ours.close()
             raise
+        self._launcher.count(1)
 
     def run(self, request: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
         """Have a command run, and wait for its end. When we are interrupted, it ends too."""
-        wire.send(self._socket, request, fds)
         try:
+            wire.send(self._socket, request, fds)
             return self._reply()[0]
+        except OSError as error:
+            raise InfraError(f"the box is gone: {error}") from error
         except InfraError:
             raise
         except BaseException:
@@ -72,6 +80,7 @@ class Keeper:
         gone.poll()
         os.close(self._pidfd)
         self._socket.close()
+        self._launcher.count(-1)
 
     def _reply(self) -> tuple[dict[str, Any], list[int]]:
         received = wire.receive(self._socket)
@@ -93,10 +102,18 @@ class _Launcher:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # ours may be the file of a run that is over long before the launcher
                 start_new_session=True,  # Ctrl-C at the terminal is for us, who then close our boxes
                 cwd="/",
             )
         self._socket = ours
+        self._boxes = 0
+
+    def count(self, change: int) -> None:
+        """With no box open, the launcher is no leftover of a run: the next run will use it too."""
+        with _lock:
+            self._boxes += change
+            (processes.SPARED.discard if self._boxes else processes.SPARED.add)(self._process.pid)
 
     def alive(self) -> bool:
         return self._process.poll() is None

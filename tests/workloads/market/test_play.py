@@ -171,6 +171,21 @@ def test_one_late_agent_does_not_hurt_the_others(release: threading.Event) -> No
     assert world.account(0).trades
 
 
+def test_an_agent_that_is_back_has_a_whole_turn_however_long_others_think() -> None:
+    def slow(seat: Seat) -> None:
+        time.sleep(0.25)
+
+    def late_once(seat: Seat) -> None:
+        if seat.tick == 0:
+            while seat.actions_left:
+                time.sleep(0.001)
+        time.sleep(0.1)
+
+    world = fresh_world(seats=2)
+    episode = Episode(world, [Scripted(slow), Scripted(late_once)], record=True, response_timeout=0.8).run()
+    assert conducts(episode, 1) == ["late"] + ["acted"] * (TICKS - 1)
+
+
 def test_agents_on_threads_of_their_own_think_at_the_same_time() -> None:
     together = threading.Barrier(3)
     world = fresh_world(seats=3)

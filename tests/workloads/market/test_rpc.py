@@ -46,6 +46,8 @@ def test_a_request_without_an_id_is_a_notification_and_one_with_a_null_id_is_not
         {"jsonrpc": "2.0", "method": 5, "id": 1},
         {"jsonrpc": "2.0", "method": "m", "id": True},
         {"jsonrpc": "2.0", "method": "m", "id": {}},
+        {"jsonrpc": "2.0", "method": "m", "id": 1.5},
+        {"jsonrpc": "2.0", "method": "m", "id": 2**70},
         {"jsonrpc": "2.0", "method": "m", "id": "x" * 257},
         {"jsonrpc": "2.0", "method": "m", "id": 1, "surplus": 1},
     ],

@@ -98,15 +98,21 @@ STEP_FILES = {
 
 
 @pytest.mark.parametrize(
-    ("first", "strategy", "score", "reached"),
-    [("1", "mean", 1.0, 2), ("0.5", "mean", 0.75, 2), ("0.25", "mean", 0.125, 1), ("0.25", "final", 0.0, 1), ("0.5", "final", 1.0, 2)],
+    ("first", "strategy", "score", "reward", "reached"),
+    [
+        ("1", "mean", 1.0, 1.0, 2),
+        ("0.5", "mean", 0.75, 0.75, 2),
+        ("0.25", "mean", 0.125, 0.25, 1),
+        ("0.25", "final", 0.0, 0.25, 1),
+        ("0.5", "final", 1.0, 1.0, 2),
+    ],
 )  # fmt: skip
 def test_a_step_below_its_gate_is_the_last_one(
-    tmp_path: Path, bubblewrap: Bubblewrap, first: str, strategy: str, score: float, reached: int
+    tmp_path: Path, bubblewrap: Bubblewrap, first: str, strategy: str, score: float, reward: float, reached: int
 ) -> None:
     toml = f'multi_step_reward_strategy = "{strategy}"\n{STEPS}'
     found = played(harbor_task(tmp_path / "t", STEP_FILES, toml), f"echo {first} > /app/n; rm -f setup.sh", bubblewrap)
-    assert (found.score, len(found.steps)) == (score, reached)
+    assert (found.score, found.rewards["reward"], len(found.steps)) == (score, reward, reached)
 
 
 def test_a_separate_verifier_gets_the_artifacts_and_nothing_else(tmp_path: Path, bubblewrap: Bubblewrap) -> None:

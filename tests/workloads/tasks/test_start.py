@@ -126,6 +126,12 @@ def test_a_star_does_not_remove_the_repository_itself(history: tuple[Path, str])
     assert [entry.name for entry in made.tree.iterdir()] == [".git"]
 
 
+def test_a_pattern_that_is_none_is_named(history: tuple[Path, str]) -> None:
+    repo, start = history
+    with pytest.raises(UsageError, match=r"remove_repo_paths: 'a\*\*b' is no pattern"):
+        start_state(task_on(Repository(str(repo), start), removals=("a**b",)))
+
+
 def test_overlays_are_part_of_the_baseline_and_history_stays(history: tuple[Path, str]) -> None:
     repo, start = history
     overlays = (File("/app/repo/docs/x.md", content=b"new"), File("/app/other", content=b"elsewhere"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bakeoff.sandbox.bubblewrap import Bubblewrap
+from bakeoff.sandbox.none import NoSandbox
 from bakeoff.spec.identity import directory_digest
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.results import Verification
@@ -140,22 +141,26 @@ CONFIGURATION = added("force.py", PASS) + "".join(
         "force.pth": "import force\n",
     }.items()
 )
-MODULES = "".join(
-    added(name, PASS)
+FORGE = """\
+import os, sys
+for word in sys.argv:
+    if word.endswith(".xml"):
+        open(word, "w").write('<testsuites><testsuite><testcase classname="a" name="b"/></testsuite></testsuites>')
+os._exit(0)
+"""
+"""Wherever this is executed in the process of the tests, their report says that all is well."""
+LOADED = "".join(added(name, PASS) for name in ("conftest.py", "tests/conftest.py", "tests/__init__.py"))
+SHADOWS = "".join(
+    added(name, FORGE)
     for name in (
-        *("conftest.py", "tests/conftest.py", "tests/__init__.py", "sitecustomize.py", "usercustomize/__init__.py"),
-        *(
-            "pytest.py",
-            "_pytest/__init__.py",
-            "_pytest/junitxml.py",
-            "pluggy.py",
-            "iniconfig.py",
-            "pygments/__init__.py",
-        ),
-        *("doctest.py", "unittest.py", "xml.py", "tests/json.py", "tests/pytest.py", "tests/typing.py"),
+        *("pytest.py", "_pytest/__init__.py", "pluggy.py", "iniconfig.py", "packaging.py", "sitecustomize.py"),
+        *("doctest.py", "unittest.py", "xml.py", "pdb.py", "tests/json.py", "tests/pytest.py", "tests/difflib.py"),
     )
 )
-SCRIPTS = added("tests/test_double/__init__.py", "def test_double():\n    pass\n") + added("tests/test_double.py", "def test_double():\n    pass\n")  # fmt: skip
+PACKAGE = added(
+    "tests/test_double/__init__.py", "__file__ = '/app/repo/tests/test_double.py'\n\ndef test_double():\n    pass\n"
+)
+SCRIPT = added("tests/test_double.py", "def test_double():\n    pass\n")
 LINKS = linked("tests/test_double.py", "/app/repo/mine.py") + added("mine.py", "def test_double():\n    pass\n")
 
 
@@ -167,12 +172,18 @@ def instead(line: str) -> str:
 ATTACKS = {
     "configuration": CONFIGURATION,
     "collect only": added("pytest.ini", "[pytest]\naddopts = --collect-only\n"),
-    "modules": MODULES,
-    "scripts": SCRIPTS,
+    "files that pytest loads": LOADED,
+    "modules in place of others": SHADOWS,
+    "a package in place of the script": PACKAGE,
+    "a script of the same name": SCRIPT,
     "links": LINKS,
     "a link for a directory": linked("tests", "/tmp"),
+    "a handler at the end": instead("import atexit, os; atexit.register(os._exit, 0)"),
     "exit at import": instead("return x\n+import os; os._exit(0)").replace("+1,2", "+1,3"),
     "exit": instead("import os; os._exit(0)"),
+    "exit as if the box were broken": instead("import os; os._exit(127)"),
+    "a report of its own": added("forge.py", FORGE.replace("sys.argv", "['/logs/verifier/junit.xml']"))
+    + instead("import forge"),
     "exit of pytest": instead("import pytest; pytest.exit('done', returncode=0)"),
     "skip": instead("import pytest; pytest.skip('no need')"),
     "interrupt": instead("raise KeyboardInterrupt"),
@@ -188,9 +199,16 @@ def test_a_hostile_diff_does_not_pass(tmp_path: Path, bubblewrap: Bubblewrap, at
 def test_with_the_repair_beside_them_the_same_files_do_no_harm_and_are_named(
     tmp_path: Path, bubblewrap: Bubblewrap
 ) -> None:
-    found = verified(prepared_task(tmp_path / "t"), DIFF + CONFIGURATION + MODULES, bubblewrap)
+    found = verified(prepared_task(tmp_path / "t"), DIFF + CONFIGURATION + LOADED + SHADOWS + PACKAGE, bubblewrap)
     assert found.score == 1.0, found.scripts[0].output
-    named = {"conftest.py", "tests/conftest.py", "tests/__init__.py", "sitecustomize.py", "force.dist-info/METADATA"}
+    named = {
+        "conftest.py",
+        "tests/conftest.py",
+        "tests/__init__.py",
+        "sitecustomize.py",
+        "force.dist-info/METADATA",
+        "tests/test_double/__init__.py",
+    }
     assert named <= set(found.discounted)
     assert "pyproject.toml" not in found.discounted
 
@@ -258,3 +276,16 @@ def test_the_box_of_the_tests_holds_no_reference_and_no_other_script(tmp_path: P
     assert verified(folder, "", bubblewrap).score == 1.0
     assert json.loads((folder / "tb_meta.json").read_text())["task_id"] == meta()["task_id"]
     assert (folder / "repo/calc.py").read_text() == BROKEN
+
+
+def test_without_a_sandbox_the_tests_run_all_the_same(tmp_path: Path) -> None:
+    folder = prepared_task(tmp_path / "t")
+    sandbox = NoSandbox(accepted=True)
+    found = [verify_diff(load_task(folder), diff.encode(), sandbox, logs=tmp_path / "logs") for diff in (DIFF, "")]
+    assert [one.score for one in found] == [1.0, 0.0]
+
+
+def test_tests_run_as_the_user_that_the_task_names(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    test = "import getpass, pathlib\n\ndef test_it():\n    assert getpass.getuser() == 'nobody'\n    pathlib.Path('made').touch()\n"
+    folder = prepared_task(tmp_path / "t", evaluation=evaluation(script(test)), verifier={"user": "nobody"})
+    assert verified(folder, "", bubblewrap).score == 1.0

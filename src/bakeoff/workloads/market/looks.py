@@ -247,12 +247,12 @@ def info(session: Session, request: requests.GetInfo) -> Result:
 
 
 def discover(session: Session, request: requests.Discover) -> Result:
-    wanted = request.filters
+    strategies = request.filters and request.filters.strategies
+    least = (request.filters and request.filters.min_reputation) or 0.0
     found = [
         one
         for one in people(session)
-        if (wanted.strategies is None or one["archetype"] in wanted.strategies)
-        and (wanted.min_reputation is None or one["reputation"] >= wanted.min_reputation)
+        if one["reputation"] >= least and (strategies is None or one["archetype"] in strategies)
     ]
     return {"agents": found[: request.limit], "total": len(found)}
 

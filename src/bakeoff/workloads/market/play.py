@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from bakeoff.workloads.market.session import ACTION_BUDGET, Session
 if TYPE_CHECKING:
     from bakeoff.workloads.market.world.world import World
 
-RESET_TIMEOUT = 60.0
+RESET_TIMEOUT = 300.0
 """Seconds for an agent to get ready, unless its response timeout is longer."""
 
 
@@ -134,7 +134,7 @@ class Episode:
 
     def _tick(self) -> None:
         for player in self.players:
-            if not player.gone and not (player.thread and player.thread.busy):
+            if not player.gone and not (player.thread and player.thread.is_behind()):
                 player.session.begin_turn()
             if player.journal:
                 player.journal.begin()
@@ -171,40 +171,41 @@ class Episode:
             llm.clear()
 
     def _started(self, player: Player) -> bool:
-        """Whether the agent has begun its turn on its own thread; it cannot while it is still in one it missed."""
-        assert player.thread and self.response_timeout is not None
+        """Whether the agent is waited for. Its turn begins at once, unless it is still in one that it missed."""
+        thread, timeout = player.thread, self.response_timeout
+        assert thread and timeout is not None
         if player.gone:
             self._note(player, "absent", 0.0)
             return False
-        player.thread.deadline = self._clock() + self.response_timeout
-        if not player.thread.busy:
+        if thread.busy:
+            thread.deadline = self._clock() + timeout
+        else:
             self._ask(player)
         return True
 
     def _ask(self, player: Player) -> None:
-        assert player.thread
-        player.session.begin_turn(player.thread.deadline)
-        player.thread.began = self._clock()
-        player.thread.ask()
+        thread, timeout = player.thread, self.response_timeout
+        assert thread and timeout is not None
+        thread.began = self._clock()
+        thread.deadline = thread.began + timeout
+        thread.behind = False
+        player.session.begin_turn(thread.deadline)
+        thread.ask()
 
     def _wait(self, player: Player) -> None:
         """Until the agent has acted, or its time is up."""
         thread, clock = player.thread, self._clock
         assert thread
-        late_before = thread.missed
         answered = thread.answer(thread.deadline - clock())
-        if answered and late_before:  # back from the turn that it missed: what is left of this one is its
+        if answered and thread.behind:  # back from the turn that it missed: now it has this one
             self._ask(player)
             answered = thread.answer(thread.deadline - clock())
         player.session.close_turn()
         if not answered or clock() > thread.deadline:
-            thread.missed = not answered
             self._note(player, "late", self.response_timeout or 0.0, "missed the deadline")
         elif answered[0] is None:
-            thread.missed = False
             self._note(player, "acted", clock() - thread.began)
         else:
-            thread.missed = False
             self._note(player, "crashed", clock() - thread.began, answered[0])
 
 
@@ -217,8 +218,8 @@ class _Thread:
 
     def __init__(self, agent: Agent, seat: Seat) -> None:
         self.busy = False
-        self.missed = False
-        """It is still in a turn whose deadline has passed."""
+        self.behind = False
+        """It was still in a turn that it missed when this tick began."""
         self.deadline = self.began = 0.0
         self._agent, self._seat = agent, seat
         self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -247,6 +248,11 @@ class _Thread:
         self.busy = False
         return found
 
+    def is_behind(self) -> bool:
+        """Asked when a tick begins: whether it has not come back from an earlier one."""
+        self.behind = self.busy and self.answer(0.0) is None
+        return self.behind
+
     def leave(self) -> None:
         self._asked.put(None)
 
@@ -262,8 +268,3 @@ class _Thread:
 
 def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:500]
-
-
-def play(world: World, agents: Iterable[Agent], **settings: Any) -> Episode:
-    """Play one world to its end."""
-    return Episode(world, list(agents), **settings).run()

@@ -10,15 +10,16 @@ from __future__ import annotations
 from functools import lru_cache
 
 from bakeoff.workloads.market.agents.bayes import KellyBayes
+from bakeoff.workloads.market.ledger import MICRO, micro
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.scenario import Scenario, world_key
 from bakeoff.workloads.market.world.world import World
 
 CALIBRATION_SECRET = "bakeoff-market-calibration"
 """Calibration worlds have a secret of their own, so they are nobody's test worlds."""
-WORLDS = 24
-TICKS = 2_000
-"""Long scenarios vary less from world to world: fewer worlds, down to 4, and about as many ticks in all."""
+FEWEST, WORLDS = 2, 16
+TICKS = 1_000
+"""Long scenarios vary less from world to world: fewer worlds, and about as many ticks in all."""
 
 
 @lru_cache(maxsize=4096)
@@ -27,13 +28,13 @@ def bayes_pnl(scenario: Scenario, key: bytes) -> float:
     world = World.from_key(scenario, key)
     Episode(world, [KellyBayes()]).run()
     account = world.account(0)
-    return account.equity - account.initial
+    return (micro(account.equity) - micro(account.initial)) / MICRO
 
 
 @lru_cache(maxsize=64)
 def bayes_gain(scenario: Scenario) -> float:
     """The Bayes player's mean over the calibration worlds of a scenario."""
-    count = max(4, min(WORLDS, TICKS // scenario.ticks))
+    count = max(FEWEST, min(WORLDS, TICKS // scenario.ticks))
     worlds = (world_key(scenario, seed, CALIBRATION_SECRET) for seed in range(count))
     return sum(bayes_pnl(scenario, key) for key in worlds) / count
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -28,10 +27,17 @@ def plains(views: Iterable[Any]) -> list[dict[str, Any]]:
     return [plain(view) for view in views]
 
 
-@cache
-def _shape(view: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    attributes = [field.name for field in fields(view)]
-    return tuple(_NAMES.get(name) or to_camel(name) for name in attributes), attrgetter(*attributes)
+_SHAPES: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}
+
+
+def _shape(view: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Names in JSON and how to get the values, found out once for each kind of view."""
+    found = _SHAPES.get(view)
+    if found is None:
+        attributes = [field.name for field in fields(view)]
+        names = tuple(_NAMES.get(name) or to_camel(name) for name in attributes)
+        found = _SHAPES[view] = names, attrgetter(*attributes)
+    return found
 
 
 def chat(view: ChatView) -> dict[str, Any]:

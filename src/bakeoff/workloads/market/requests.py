@@ -208,7 +208,7 @@ class Filters(Params):
 
 
 class Discover(Params):
-    filters: Filters = Filters()
+    filters: Filters | None = None
     limit: Limit = 20
 
 

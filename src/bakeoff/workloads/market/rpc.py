@@ -67,7 +67,7 @@ def refusal(kind: str, message: str, **data: Any) -> RpcError:
 class Request:
     method: str
     params: dict[str, Any]
-    id: str | int | float | None = None
+    id: str | int | None = None
     notification: bool = False
     """Nobody waits for an answer."""
 
@@ -101,17 +101,17 @@ def read_request(message: Any) -> Request:
     return Request(method, params, read_id(message), notification="id" not in message)
 
 
-def read_id(message: Any) -> str | int | float | None:
+def read_id(message: Any) -> str | int | None:
     """The request's id; an id that is none is refused, since its answer could not be told from others."""
     found = message.get("id") if isinstance(message, dict) else None
     if found is None or (isinstance(found, str) and len(found) <= LONGEST_ID):
         return found
-    if isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 2**63:
+    if isinstance(found, int) and not isinstance(found, bool) and abs(found) < 2**63:
         return found
-    raise refusal("invalid_request", f'"id" must be a string of at most {LONGEST_ID} characters, a number or null')
+    raise refusal("invalid_request", f'"id" must be a string of at most {LONGEST_ID} characters, an integer or null')
 
 
-def id_of(message: Any) -> str | int | float | None:
+def id_of(message: Any) -> str | int | None:
     """The id to answer a faulty request with: its own where it has a good one."""
     try:
         return read_id(message)
@@ -119,11 +119,11 @@ def id_of(message: Any) -> str | int | float | None:
         return None
 
 
-def success(id: str | int | float | None, result: Any) -> dict[str, Any]:
+def success(id: str | int | None, result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "result": result}
 
 
-def failure(id: str | int | float | None, error: RpcError) -> dict[str, Any]:
+def failure(id: str | int | None, error: RpcError) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "error": error.as_json()}
 
 

@@ -34,13 +34,13 @@ class Scenario(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    duration_minutes: int = Field(30, ge=1, description="World time, in minutes.")
-    tick_interval: int = Field(60, ge=1, description="World seconds between two ticks.")
-    markets: int = Field(5, ge=0, le=64, description="Prediction markets open at a time.")
-    perpetuals: int = Field(3, ge=0, le=32, description="Perpetual futures.")
-    agents: int = Field(8, ge=0, le=256, description="Background traders.")
-    regime: Regime = Field("mixed", description="How stories unfold; `mixed` draws a regime for each story.")
-    tier: Tier = Field("normal", description="How clear the news, how dear the trading.")
+    duration_minutes: int = Field(default=30, ge=1, description="World time, in minutes.")
+    tick_interval: int = Field(default=60, ge=1, description="World seconds between two ticks.")
+    markets: int = Field(default=5, ge=0, le=64, description="Prediction markets open at a time.")
+    perpetuals: int = Field(default=3, ge=0, le=32, description="Perpetual futures.")
+    agents: int = Field(default=8, ge=0, le=256, description="Background traders.")
+    regime: Regime = Field(default="mixed", description="How stories unfold; `mixed` draws a regime for each story.")
+    tier: Tier = Field(default="normal", description="How clear the news, how dear the trading.")
 
     @model_validator(mode="after")
     def _has_something_to_do(self) -> Self:

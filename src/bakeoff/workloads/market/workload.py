@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.market import scores
-from bakeoff.workloads.market.scenario import Scenario, world_key
+from bakeoff.workloads.market.scenario import Scenario, scenario, world_key
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -39,7 +39,7 @@ class MarketParams(Scenario):
 
     @model_validator(mode="after")
     def _has_one_world(self) -> Self:
-        if self.benchmark is not None and self.scenario != Scenario():
+        if self.benchmark is not None and self.scenario != scenario():
             raise ValueError(
                 "a benchmark file brings its own scenario: leave duration_minutes, markets, regime ... out"
             )

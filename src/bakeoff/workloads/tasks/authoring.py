@@ -85,32 +85,11 @@ def new_task(
     _must_match(tests, hidden)
     if not source:
         raise UsageError(f"{start}..{end} changes nothing but tests\n  fix: give a range that changes what is tested")
-    directory.mkdir(parents=True, exist_ok=True)
-    scripts, notes = _hide(directory, commits, [path for path in hidden if path in commits.names("--diff-filter=d")])
+    with scratch("new") as here:
+        scripts, notes = _write(here / "task", commits, source, hidden, repo, title, tags)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(here / "task", directory, dirs_exist_ok=True)
     runnable = [script for script in scripts if "rubric_id" in script]
-    if not runnable:
-        notes.append(
-            "no test is in the range: write hidden tests into tb_meta.json, evaluation.test_scripts, and rubrics"
-        )
-    (directory / prepared.DIFF).write_bytes(commits.diff(source))
-    (directory / prepared.INSTRUCTIONS).write_text(
-        f"{DRAFT}\n\n# {title}\n\n{commits.messages().strip()}\n", encoding="utf-8"
-    )
-    url = _store(directory, commits, repo)
-    _write_json(directory / prepared.FILE, {
-        "task_id": slug(title.lower().replace(" ", "-"), 50),
-        "metadata": {"title": title, "tags": list(tags)},
-        "repo": {"git_url": url, "branch": BRANCH, "start_commit_sha": commits.start},
-        "evaluation": {"rubrics": [RUBRIC] if runnable else [], "test_scripts": scripts},
-        "sensitivity": {"level": "unknown"},
-    })  # fmt: skip
-    _write_json(directory / "repo_info.json", {
-        "remote_urls": [url] if url != BUNDLE else [],
-        "branch": BRANCH,
-        "start_commit": commits.start,
-        "end_commit": commits.end,
-        "touched_files": [*source, *hidden],
-    })  # fmt: skip
     return Made(
         directory,
         tuple(script["path"] for script in runnable),
@@ -118,6 +97,39 @@ def new_task(
         tuple(source),
         tuple(notes),
     )
+
+
+def _write(
+    directory: Path, commits: _Range, source: list[str], hidden: list[str], repo: str, title: str, tags: tuple[str, ...]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The task's files; its hidden scripts, and what its author should know."""
+    directory.mkdir()
+    kept = commits.names("--diff-filter=d")
+    scripts, notes = _hide(directory, commits, [path for path in hidden if path in kept])
+    tested = any("rubric_id" in script for script in scripts)
+    if not tested:
+        notes.append("no test is in the range: write hidden tests and rubrics into tb_meta.json, evaluation")
+    (directory / prepared.DIFF).write_bytes(commits.diff(source))
+    text = f"{DRAFT}\n\n# {title}\n\n{commits.messages().strip()}\n"
+    (directory / prepared.INSTRUCTIONS).write_text(text, encoding="utf-8")
+    url = _store(directory, commits, repo)
+    meta = {
+        "task_id": slug(title.lower().replace(" ", "-"), 50),
+        "metadata": {"title": title, "tags": list(tags)},
+        "repo": {"git_url": url, "branch": BRANCH, "start_commit_sha": commits.start},
+        "evaluation": {"rubrics": [RUBRIC] if tested else [], "test_scripts": scripts},
+        "sensitivity": {"level": "unknown"},
+    }
+    info = {
+        "remote_urls": [url] if url != BUNDLE else [],
+        "branch": BRANCH,
+        "start_commit": commits.start,
+        "end_commit": commits.end,
+        "touched_files": [*source, *hidden],
+    }
+    _write_json(directory / prepared.FILE, meta)
+    _write_json(directory / "repo_info.json", info)
+    return scripts, notes
 
 
 def _range(repo: str, start: str, end: str) -> _Range:

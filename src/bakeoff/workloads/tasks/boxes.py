@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from bakeoff.errors import UsageError
+from bakeoff.sandbox.face import Box
 from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
 from bakeoff.spec.identity import slug
 from bakeoff.spec.variables import MissingVariable
@@ -34,7 +36,7 @@ def box_spec(
     env: Mapping[str, str] | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> BoxSpec:
-    """A box for `task`: its variables (`${VAR}` from `variables`), its limits, its workdir and no network."""
+    """A box for `task`: its variables (`${VAR}` from `variables`), limits and workdir; a network only where granted."""
     where = environment or task.environment
     return BoxSpec(
         image=image,
@@ -42,6 +44,7 @@ def box_spec(
         env={**filled_in(task, where.env, variables or {}), **(env or {})},
         workdir=workdir or task.workdir or "/",
         limits=limits(where),
+        network=task.network_granted and where.network.mode != "no-network",
         name=slug(task.id.rpartition("/")[2], 40).replace("+", "_").replace("=", "_"),
     )
 
@@ -53,10 +56,14 @@ def filled_in(task: Task, env: Mapping[str, str], variables: Mapping[str, str]) 
         raise UsageError(f"{task.directory}: env: {error.args[0]} is set nowhere\n  fix: set it, or give a default: ${{{error.args[0]}:-...}}") from error  # fmt: skip
 
 
+def seen(box: Box, path: str) -> str:
+    """A path in the box as commands in it know it: without isolation they see this machine's own root."""
+    root = getattr(box, "root", None)
+    return path if root is None else f"{root}{path}"
+
+
 def tree_copy(source: Path, target: Path) -> None:
     """The content of a file or directory put below `target`; what is there of the same name is replaced."""
-    import shutil
-
     target.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)

@@ -34,6 +34,8 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
         yield from _start(task)
     solved = reference(task, sandbox, logs / "reference")
     yield Finding("reference passes", solved.passed, _said(solved))
+    if not solved.passed and not task.network_granted and task.environment.network.mode != "no-network":
+        yield Finding("note", None, "the task may want a network and had none: --network grants it")
     if solved.discounted:
         listed = ", ".join(solved.discounted)
         yield Finding("note", None, f"the reference writes where tests are read from, which does not count: {listed}")

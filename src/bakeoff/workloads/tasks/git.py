@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -67,13 +68,33 @@ def git_with_users_settings(*args: str, at: Path, env: Mapping[str, str]) -> Non
         raise GitFailed(args, _text(done.stderr))
 
 
+def git_copies_objects(source: Path, target: Path, commit: str) -> None:
+    """Everything that can be reached from `commit`, and nothing else, from one repository into another."""
+    env = {**_clean(), **_OURS}
+    pack = ("pack-objects", "-q", "--revs", "--stdout", "--delta-base-offset")
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(_argv(pack), cwd=source, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said) as packing,
+    ):  # fmt: skip
+        assert packing.stdin is not None and packing.stdout is not None
+        packing.stdin.write(f"{commit}\n".encode())
+        packing.stdin.close()
+        index = ("index-pack", "--stdin", "--fix-thin")
+        done = subprocess.run(_argv(index), cwd=target, env=env, stdin=packing.stdout, capture_output=True)
+        packing.stdout.close()
+        if packing.wait():
+            said.seek(0)
+            raise GitFailed(pack, _text(said.read()))
+    if done.returncode:
+        raise GitFailed(index, _text(done.stderr))
+
+
 def _run(
     args: tuple[str, ...], at: Path | None, stdin: bytes | None, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[bytes]:
-    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
     try:
         return subprocess.run(
-            ["git", *settings, *args],
+            _argv(args),
             cwd=at,
             env=env,
             capture_output=True,
@@ -81,6 +102,10 @@ def _run(
         )
     except FileNotFoundError as error:
         raise UsageError("git is not installed; a task's repository cannot be read\n  fix: install git") from error
+
+
+def _argv(args: tuple[str, ...]) -> list[str]:
+    return ["git", *(part for setting in _SETTINGS for part in ("-c", setting)), *args]
 
 
 def _clean() -> dict[str, str]:

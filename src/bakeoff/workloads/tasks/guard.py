@@ -18,10 +18,12 @@ from bakeoff.workloads.tasks.model import Script
 from bakeoff.workloads.tasks.start import place_file, remove
 
 TEST_FOLDERS = frozenset({"test", "tests", "testing", "spec", "specs"})
-STEERING = frozenset({"conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize"})
+BYTECODE = "__pycache__"
+STEERING = frozenset(
+    {"conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize", BYTECODE}
+)
 """Loaded by pytest or Python without being asked for."""
-STEERING_SUFFIXES = (".pth", ".egg-link", ".dist-info", ".egg-info")
-BYTECODE = ("__pycache__",)
+STEERING_SUFFIXES = (".pth", ".egg-link", ".dist-info", ".egg-info", ".pyc")
 CONFIGURATIONS = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 OWN_NAME = ".hidden-tests"
 """The configuration that hidden tests run with has this name, so that the one in the repository is never read."""
@@ -44,8 +46,9 @@ def guard(start: Path, tree: Path, scripts: Sequence[Script]) -> Guarded:
         discounted += _shadows(start, tree, script.path)
         place_file(tree, script.path, script.content.encode())
     hidden = {script.path for script in scripts}
+    told = {path for path in discounted if path not in hidden and not path.endswith(".pyc")}
     return Guarded(
-        tuple(sorted({path for path in discounted if path not in hidden})),
+        tuple(sorted(told)),
         {script.path: _configuration(start, tree, scripts, script.path) for script in scripts if script.rubric_id},
     )
 
@@ -63,15 +66,11 @@ def test_locations(start: Path, scripts: Sequence[Script]) -> set[str]:
 
 
 def _steering(start: Path, tree: Path) -> Iterator[str]:
-    """Files that are loaded by their mere name, everywhere: back to the start state. Bytecode: gone."""
-    for place in _walk(tree):
-        if place.name in BYTECODE or place.suffix == ".pyc":
-            remove(place)
-        elif _steers(place.name):
-            yield from _reset(start, tree, place.relative_to(tree).as_posix())
-    for place in _walk(start):
-        if _steers(place.name):
-            yield from _reset(start, tree, place.relative_to(start).as_posix())
+    """Files that are loaded by their mere name, everywhere, and bytecode: back to the start state."""
+    for top in (tree, start):
+        for place in _walk(top):
+            if _steers(place.name):
+                yield from _reset(start, tree, place.relative_to(top).as_posix())
 
 
 def _steers(name: str) -> bool:

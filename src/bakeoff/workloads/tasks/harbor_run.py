@@ -114,7 +114,7 @@ def set_up(step: Step, box: Box) -> None:
     if step.workdir is not None:
         box.put(step.workdir, box.spec.workdir)
         if (step.workdir / SETUP).is_file():
-            _must(box, ["bash", SETUP], f"steps/{step.name}/workdir/{SETUP}")
+            _must(box, ["sh", "-c", f"chmod +x {SETUP} && ./{SETUP}"], f"steps/{step.name}/workdir/{SETUP}")
             box.run(["rm", "-f", SETUP])
     if step.healthcheck is not None:
         wait_until_healthy(step.healthcheck, box)
@@ -211,16 +211,21 @@ def _passes(rewards: Mapping[str, float], gate: Mapping[str, float]) -> bool:
 
 
 def combined(task: Task, steps: Sequence[StepResult], seconds: float) -> Verification:
-    """One answer for all steps. A step that was not reached has reward 0: the task was not done."""
+    """One answer for all steps.
+
+    `rewards` are Harbor's: over the steps that were reached. In `score` a step that was not reached counts as 0, so that
+    a task that was given up early is never worth more than one that was carried on.
+    """
     broken = next((step for step in steps if step.status != "scored"), None)
     if broken is not None:
         return Verification(broken.status, steps=tuple(steps), seconds=seconds, error=f"{broken.name}: {broken.error}")
-    names = dict.fromkeys(name for step in steps for name in step.rewards)
-    counted = steps if task.multi_step_reward == "mean" else steps[len(task.steps) - 1 :]
-    over = len(task.steps) if task.multi_step_reward == "mean" else 1
-    rewards = {name: sum(step.rewards.get(name, 0.0) for step in counted) / over for name in names}
+    counted = steps if task.multi_step_reward == "mean" else steps[-1:]
+    names = dict.fromkeys(name for step in counted for name in step.rewards)
+    rewards = {name: sum(step.rewards.get(name, 0.0) for step in counted) / len(counted) for name in names}
+    reached = len(steps) / len(task.steps) if task.multi_step_reward == "mean" else float(len(steps) == len(task.steps))
+    score = (main_reward(rewards) or 0.0) * reached
     error = "; ".join(step.error for step in steps if step.error)
-    return Verification("scored", main_reward(rewards), rewards, steps=tuple(steps), seconds=seconds, error=error)
+    return Verification("scored", score, rewards, steps=tuple(steps), seconds=seconds, error=error)
 
 
 def wait_until_healthy(check: Healthcheck, box: Box) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,7 +11,7 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec, Ended, Image
-from bakeoff.workloads.tasks.boxes import box_spec, filled_in
+from bakeoff.workloads.tasks.boxes import box_spec, filled_in, seen
 from bakeoff.workloads.tasks.git import git
 from bakeoff.workloads.tasks.guard import guard
 from bakeoff.workloads.tasks.model import REPOSITORY, Rubric, Script, Task
@@ -21,6 +21,8 @@ from bakeoff.workloads.tasks.results import Case, CaseOutcome, RubricScore, Scri
 from bakeoff.workloads.tasks.start import StartState, apply_diff
 
 REPORT = "/logs/verifier/junit.xml"
+SEAL = "/logs/verifier/sealed"
+NOT_FOUND = 127
 LONGEST_REPORT = 1 << 24
 LONGEST_MESSAGE = 4000
 
@@ -54,19 +56,42 @@ def _run_script(
 ) -> ScriptResult:
     output = logs / f"{script.path.replace('/', '__')}.txt"
     output.parent.mkdir(parents=True, exist_ok=True)
+    secret = secrets.token_hex(16)
     with sandbox.open(spec) as box:
         lay_out(task, tree, box, task.verifier.user)
-        argv = [
-            "python3", "-I", RUNNER, LIBRARY, REPOSITORY, spec.workdir,
-            posixpath.join(REPOSITORY, configuration), REPORT, posixpath.join(REPOSITORY, script.path),
-        ]  # fmt: skip
-        verifier = task.verifier
-        ended = box.run(argv, cwd=spec.workdir, timeout=verifier.timeout, stdout=output, stderr=output, user=verifier.user)  # fmt: skip
-        said = tail(output)
-        if ended.code in (NO_PYTEST, 127) and not ended.timed_out:
-            raise InfraError(f"{script.path} could not be run: {said or 'there is no python3 in the box'}")
-        cases = () if ended.timed_out else _report(box)
-    return _result(script, ended, cases, said)
+        given = (LIBRARY, REPOSITORY, spec.workdir, f"{REPOSITORY}/{configuration}", REPORT, SEAL, f"{REPOSITORY}/{script.path}")  # fmt: skip
+        argv = ["python3", "-I", seen(box, RUNNER), *(seen(box, path) for path in given)]
+        ended = box.run(
+            argv,
+            cwd=spec.workdir,
+            timeout=task.verifier.timeout,
+            stdin=f"{secret}\n".encode(),
+            stdout=output,
+            stderr=output,
+            user=task.verifier.user,
+        )
+        sealed = _sealed(box, secret)
+        cases = _report(box) if sealed == str(ended.code) else ()
+    if sealed == NO_PYTEST:
+        raise InfraError(f"{script.path} could not be run: {tail(output)}")
+    if sealed is None and ended.code == NOT_FOUND and not _has_python(sandbox, spec):
+        raise InfraError(f"{script.path} could not be run: there is no python3 in the box")
+    return _result(script, ended, cases, tail(output))
+
+
+def _sealed(box: Box, secret: str) -> str | None:
+    """How the runner says that it came to its end; None when something else ended it."""
+    try:
+        word, _, outcome = box.read(SEAL, 200).decode(errors="replace").partition(" ")
+    except (OSError, UsageError):
+        return None
+    return outcome if secrets.compare_digest(word.encode(), secret.encode()) else None
+
+
+def _has_python(sandbox: Sandbox, spec: BoxSpec) -> bool:
+    """Asked of a box that no agent has touched."""
+    with sandbox.open(spec) as box:
+        return box.run(["python3", "-I", "-c", ""]).ok
 
 
 def lay_out(task: Task, tree: Path, box: Box, user: str | None) -> None:

@@ -234,6 +234,8 @@ class Task:
     description: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     model: ModelOverride | None = None
+    network_granted: bool = False
+    """Whether boxes of this task get the network that it asks for; by default they get none."""
     sensitivity: str = "unknown"
     notes: tuple[str, ...] = ()
     """What a reader should know: unknown keys, files that are kept from the agent, commits that move."""
@@ -271,6 +273,10 @@ class Task:
     def with_env(self, env: Mapping[str, str]) -> Task:
         """The same task with more variables in its box."""
         return replace(self, environment=replace(self.environment, env={**self.environment.env, **env}))
+
+    def with_network(self) -> Task:
+        """The same task in boxes with a network, unless it asks for none itself."""
+        return replace(self, network_granted=True)
 
 
 def resolved_env(env: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,18 @@ from pydantic import AfterValidator, Field, model_validator
 
 from bakeoff.errors import Problem, SpecError
 from bakeoff.spec.identity import directory_digest
-from bakeoff.workloads.tasks.model import APP, REPOSITORY, File, Repository, Rubric, Script, Solution, Step, Task
+from bakeoff.workloads.tasks.model import (
+    APP,
+    REPOSITORY,
+    File,
+    Repository,
+    Rubric,
+    Script,
+    Solution,
+    Step,
+    Task,
+    Verifier,
+)
 from bakeoff.workloads.tasks.schema import AgentTable, EnvironmentTable, Open, VerifierTable, checked, read_tree
 
 FILE = "tb_meta.json"
@@ -22,6 +33,8 @@ DIFF = "diff.patch"
 FIXTURES = ("repo", "repo.bundle")
 """A repository that lies in the task's own directory, where `repo.git_url` is left out."""
 
+SCRIPT_SECONDS = 300.0
+"""How long one hidden script may take where the task does not say."""
 KEPT_BACK = frozenset({FILE, DIFF, "notes.md", "repo_info.json", "overrides.json", ".env"})
 """Names in `overlay_files` that give the solution or a key away; no agent sees them."""
 LAUNCHERS = frozenset({
@@ -172,7 +185,7 @@ def read(directory: Path) -> Task:
         name="main",
         instruction=instruction,
         agent=meta.agent.settings(),
-        verifier=meta.verifier.verifier(()),
+        verifier=meta.verifier.verifier((), Verifier(timeout=SCRIPT_SECONDS)),
         solution=_solution(directory),
     )
     return Task(

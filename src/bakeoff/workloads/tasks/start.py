@@ -21,7 +21,7 @@ from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.sandbox import cache
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.spec.identity import NOT_CONTENT, canonical_json, directory_digest
-from bakeoff.workloads.tasks.git import GitFailed, git, git_asks
+from bakeoff.workloads.tasks.git import GitFailed, git, git_asks, git_copies_objects
 from bakeoff.workloads.tasks.model import REPOSITORY, File, Repository, Task
 from bakeoff.workloads.tasks.repository import Commits, find_commits
 
@@ -190,10 +190,7 @@ def init(room: Path, branch: str) -> None:
 
 def bring(source: Path, target: Path, commit: str) -> None:
     """All that can be reached from `commit`, and nothing else, into `target`, whose branch it becomes."""
-    pack = git(
-        "pack-objects", "-q", "--revs", "--stdout", "--delta-base-offset", at=source, stdin=f"{commit}\n".encode()
-    )
-    git("index-pack", "--stdin", "--fix-thin", at=target, stdin=pack)
+    git_copies_objects(source, target, commit)
     boundary = git_asks("rev-parse", "--path-format=absolute", "--git-path", "shallow", at=source)
     if boundary and Path(boundary).is_file():  # a shallow clone's oldest commits have parents that nobody has
         known = [
@@ -225,10 +222,20 @@ def _sparse(room: Path, paths: tuple[str, ...]) -> None:
 
 def _remove(room: Path, patterns: Iterable[str]) -> bool:
     """Take out what matches. Whether anything did."""
-    found = [path for pattern in patterns for path in room.glob(pattern) if path.relative_to(room).parts[:1] not in ((), (".git",))]  # fmt: skip
+    found = {path for pattern in patterns for path in _matching(room, pattern)}
     for path in found:
         remove(path)
     return bool(found)
+
+
+def _matching(room: Path, pattern: str) -> list[Path]:
+    try:
+        matches = list(room.glob(pattern))
+    except ValueError as error:
+        raise UsageError(
+            f"remove_repo_paths: {pattern!r} is no pattern: {error}\n  fix: write ** as a whole part"
+        ) from error
+    return [path for path in matches if path.relative_to(room).parts[:1] not in ((), (".git",))]
 
 
 def _overlay(room: Path, file: File) -> str:

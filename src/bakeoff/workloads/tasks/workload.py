@@ -77,7 +77,7 @@ class TasksWorkload:
                 crew.proxied = _proxied(params, task, agent, crew.socket, ctx, stack)
             tried = attempt(task, crew, sandbox, variables=host_variables())
             totals = crew.proxied.close() if crew.proxied is not None else Totals()
-            for step in crew.proxied.steps() if crew.proxied is not None else ():
+            for step in crew.proxied.steps(agent.name) if crew.proxied is not None else ():
                 ctx.trajectory(step)
         facts = {
             "run_id": ctx.run_id, "agent": agent.name, "agent_version": agent.version, "model": params.model,
@@ -110,7 +110,9 @@ def _proxied(
     """The run's own model proxy, which holds its budgets and its record."""
     model = _model(params, task, agent)
     assert agent.wire is not None
-    providers = Providers.read({**params.providers, **_overridden(task)})
+    providers = Providers.read(params.providers)
+    if task.model is not None and task.model.base_url is not None:
+        providers = providers.with_endpoint(task.model.base_url, task.model.api_key)
     providers.route(model).check(agent.wire, f"agent {agent.name}")
     proxy = stack.enter_context(ModelProxy(socket=socket))
     budget = Budget(params.tokens(), params.cost_budget, params.call_budget, ctx.deadline)
@@ -124,14 +126,6 @@ def _model(params: TasksParams, task: Task | None, agent: TaskAgent) -> str:
     if not model:
         raise UsageError(f"agent {agent.name} calls a model and none is named\n  fix: set params.model")
     return model
-
-
-def _overridden(task: Task) -> dict[str, Any]:
-    """A provider that an overrides file describes."""
-    given = task.model
-    if given is None or given.base_url is None:
-        return {}
-    return {given.provider or "openai": {"base_url": given.base_url, "env_key": "OPENAI_API_KEY"}}
 
 
 def evaluate(

@@ -222,3 +222,9 @@ def test_a_class_that_cannot_be_reset_in_its_process_is_absent(base: Path) -> No
     player = Episode(fresh_world(), [agent], record=True, response_timeout=20).run().players[0]
     assert player.absent == TICKS
     assert "ValueError: never ready" in player.errors[0]
+
+
+def test_what_a_program_says_about_itself_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = program(tmp_path, "sys.stderr.write(f'thinking about {tick}. ')").argv
+    play(LinesAgent(argv))
+    assert "thinking about 0. thinking about 1." in capsys.readouterr().err

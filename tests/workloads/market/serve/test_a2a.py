@@ -18,7 +18,7 @@ from a2a.utils import errors
 
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.serve import a2a
-from bakeoff.workloads.market.serve.table import Table
+from bakeoff.workloads.market.serve.table import Place, Table
 from bakeoff.workloads.market.session import Session
 from market_faces import assert_same_state, fresh_world, play_here, play_there, served, table
 
@@ -294,3 +294,32 @@ def test_what_is_not_offered_is_refused_in_the_protocols_words(alone: tuple[Tabl
         answer = httpx.post(url + a2a.PATH, json=body, headers=new)
         text = answer.text.removeprefix("event: error\r\n").removeprefix("data: ")
         assert json.loads(text)["error"]["code"] == code, method
+
+
+def test_a_fault_of_the_server_is_told_without_its_text() -> None:
+    async def broken(place: Place, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("the key is 42")
+
+    with table() as seats, served(lambda url: a2a.a2a_routes(seats, url, broken)) as url:
+        answer = httpx.post(url + a2a.PATH, json=old_request({"operation": "observe"}), headers=ONE)
+    assert answer.json()["error"]["code"] == -32603
+    assert "42" not in answer.text
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_without_end_is_not_read(alone: tuple[Table, str], chunked: bool) -> None:
+    _, url = alone
+    content = b'{"jsonrpc": "2.0", "x": "' + b"y" * 2_000_000
+    body = iter([content[:1_500_000], content[1_500_000:]]) if chunked else content
+    answer = httpx.post(url + a2a.PATH, content=body, headers={**ONE, "Content-Type": "application/json"})
+    assert "too large" in answer.text
+    assert httpx.post(url + a2a.PATH, json=old_request({"operation": "observe"}), headers=ONE).json()["result"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"jsonrpc": "2.0", "id": 1}', b"\xff\xfe"]
+)
+def test_what_is_no_request_is_answered_with_an_error(alone: tuple[Table, str], content: bytes) -> None:
+    _, url = alone
+    answer = httpx.post(url + a2a.PATH, content=content, headers={**ONE, "Content-Type": "application/json"})
+    assert answer.status_code == 200 and answer.json()["error"]["code"] < 0

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,8 +17,9 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from bakeoff.workloads.market.methods import METHODS
-from bakeoff.workloads.market.serve.mcp import mcp_routes, seat_server
-from bakeoff.workloads.market.serve.table import Table
+from bakeoff.workloads.market.serve.game import Game
+from bakeoff.workloads.market.serve.mcp import game_server, mcp_routes
+from bakeoff.workloads.market.serve.table import Place, Table
 from bakeoff.workloads.market.session import Session
 from market_faces import SEED, SHORT, assert_same_state, fresh_world, play_here, play_there, served, table
 
@@ -59,12 +61,25 @@ def test_an_episode_over_http_ends_in_the_same_world_as_in_process(mode: str) ->
         assert_same_state(seats.games[0].world, here.world)
 
 
-def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process() -> None:
+def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process(tmp_path: Path) -> None:
     heard: list[Any] = []
 
     async def play() -> None:
-        size = ["--duration", "6", "--markets", "3", "--perpetuals", "2", "--agents", "4", "--seed", str(SEED)]
-        command = ["-c", "from bakeoff.cli.market_mcp import command; command()", *size]
+        size = [
+            "--duration",
+            "6",
+            "--markets",
+            "3",
+            "--perpetuals",
+            "2",
+            "--agents",
+            "4",
+            "--seed",
+            str(SEED),
+            "-o",
+            str(tmp_path),
+        ]
+        command = ["-m", "bakeoff", "market", "mcp", *size]
         server = StdioServerParameters(
             command=sys.executable, args=command, env={"BAKEOFF_MARKET_SECRET": "for tests", "PATH": "/usr/bin"}
         )
@@ -79,15 +94,17 @@ def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process() -> No
 
     asyncio.run(play())
     with table() as seats:
-        told = asyncio.run(told_here(seats.places[0].session))
+        told = asyncio.run(told_here(seats.games[0]))
     assert len(heard) > 6 * SHORT.ticks
     assert heard == json.loads(json.dumps(told))
+    result = json.loads((tmp_path / "player-1" / "result.json").read_text())
+    assert (result["done"], result["equity"]) == (True, heard[-1]["account"]["equity"])
 
 
-async def told_here(session: Session) -> list[Any]:
+async def told_here(game: Game) -> list[Any]:
     """Everything that the script hears when it calls the server's handlers without a wire."""
     heard: list[Any] = []
-    async with Client(seat_server(session)) as client:
+    async with Client(game_server(game)) as client:
 
         async def call(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
             answer = await client.call_tool(name, arguments)
@@ -176,3 +193,32 @@ def test_each_token_sits_in_its_own_seat(shared: tuple[Table, str], mode: str) -
     assert [first["agentId"], second["agentId"]] == [place.session.agent_id for place in seats.places]
     assert len(first["positions"]["perpPositions"]) == 1
     assert second["positions"]["perpPositions"] == []
+
+
+def test_a_fault_of_the_server_is_told_without_its_text() -> None:
+    async def broken(place: Place, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("the key is 42")
+
+    async def ask(url: str) -> None:
+        async with connected(url + "/mcp", "token-of-one") as client:
+            with pytest.raises(MCPError, match="server failed"):
+                await client.call_tool("observe", {})
+
+    with table() as seats, served(lambda _: mcp_routes(seats, broken)) as url:
+        asyncio.run(ask(url))
+
+
+def test_a_client_that_thinks_too_long_misses_the_tick() -> None:
+    async def dream(game: Game) -> list[int]:
+        async with Client(game_server(game)) as client:
+            ticks = []
+            while not ticks or ticks[-1] < 2:
+                await asyncio.sleep(0.01)
+                answer = await client.call_tool("getSystemStats", {})
+                ticks.append(answer.structured_content["tick"])
+            return ticks
+
+    game = Game(fresh_world(), tick_timeout=0.1)
+    ticks = asyncio.run(dream(game))
+    assert ticks[0] == 0
+    assert game.seats[0].late >= 2

@@ -66,6 +66,9 @@ def test_a_training_does_not_go_on_with_other_settings(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="trained with other settings"):
         Training(other, tmp_path)
     assert (tmp_path / CHECKPOINT).exists()
+    (tmp_path / "notes.txt").write_text("mine")
+    assert Training(other, tmp_path, fresh=True).done == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_groups_without_a_difference_teach_nothing(tmp_path: Path) -> None:
@@ -88,8 +91,6 @@ def test_what_a_seat_sees_gives_the_same_features_as_the_batch(tmp_path: Path) -
     policy.save(tmp_path / "policy.json")
     seeds = np.arange(1, 4)
     batch = MarketBatch(SCENARIO, seeds)
-    batch.reset()
-    stakes = np.array([policy.stakes.market] * SCENARIO.markets + [policy.stakes.perp] * SCENARIO.perpetuals)
     from_batch = []
     for tick in range(SCENARIO.ticks):
         seen = features(see(batch.state, tick))
@@ -97,12 +98,12 @@ def test_what_a_seat_sees_gives_the_same_features_as_the_batch(tmp_path: Path) -
             {kind: rows.copy() for kind, rows in seen.items()} | {"open": batch.state.markets[:, :, OPEN] > 0}
         )
         targets = [policy.best(kind, seen[kind]) - 1 for kind in FEATURES]
-        batch.step(np.concatenate(targets, axis=1) * stakes)
+        batch.step(np.concatenate(targets, axis=1))
 
     class Looking(PolicyAgent):
         def act(self, seat):  # type: ignore[no-untyped-def]
             perps, markets = seat.perpetuals(), seat.markets()
-            mine = features(self.mine.see(seat, perps, markets))
+            mine = features(self.mine.see(seat, perps, markets, seat.positions()))
             expected = from_batch[seat.tick]
             is_open = expected["open"][self.world]
             np.testing.assert_allclose(mine["market"][0], expected["market"][self.world][is_open], atol=1e-5)

@@ -42,7 +42,7 @@ def work(
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:
-    tree = ast.parse(PROGRAM.read_text())
+    tree = ast.parse(PROGRAM.read_text(), feature_version=(3, 7))  # an image may be old
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)

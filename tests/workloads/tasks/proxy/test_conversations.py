@@ -114,9 +114,9 @@ def test_a_history_that_was_summed_up_begins_a_conversation_or_branches_where_it
 
 def test_a_server_that_keeps_the_conversation_is_followed_by_its_ids() -> None:
     talk = Talk()
-    talk.call([user("do it")], said("", "c1"), id="resp_1")
-    place = talk.call([result("c1")], said("Done"), previous="resp_1", id="resp_2")
-    assert (place.conversation, place.parent, place.kept) == (1, 1, 0)
+    talk.call([system("s"), user("do it")], said("", "c1"), id="resp_1")
+    place = talk.call([system("s"), result("c1")], said("Done"), previous="resp_1", id="resp_2")
+    assert (place.conversation, place.parent, place.kept) == (1, 1, 1)
 
 
 def conversation(here: Lab, rounds: int) -> None:
@@ -132,22 +132,22 @@ def test_the_transcript_is_the_conversation_once(tmp_path: Path) -> None:
         here.ask(text="make a title")
         conversation(here, 3)
         here.run.close()
-        steps = here.run.steps()
+        steps = here.run.steps("codex")
         lines = here.run.record.read_text().count("do it")
-    assert [step.agent for step in steps] == ["side-1", "main", "main", "main"]
-    told = [message for step in steps if step.agent == "main" for message in step.messages]
+    assert [step.agent for step in steps] == ["codex", "codex", "codex", "side-1"]
+    told = [message for step in steps[:3] for message in step.messages]
     assert [message["role"] for message in told] == [
         *["user", "assistant", "tool", "assistant", "tool", "tool", "assistant"]
     ]
     assert [[call["arguments"] for call in step.tool_calls] for step in steps] == [
-        [],
         [{"command": "one"}],
         [{"command": "two"}, {"command": "three"}],
         [],
+        [],
     ]
     assert [step.done for step in steps] == [False, False, False, True]
-    assert steps[1].info["tools"][0]["function"]["name"] == "bash" and "tools" not in steps[2].info
-    assert steps[1].info["usage"] == {"input": 100, "output": 10}
+    assert steps[0].info["tools"][0]["function"]["name"] == "bash" and "tools" not in steps[1].info
+    assert steps[0].info["usage"] == {"input": 100, "output": 10}
     assert lines == 1
 
 

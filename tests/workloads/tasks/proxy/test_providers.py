@@ -39,6 +39,7 @@ def test_a_model_finds_its_provider(model: str, label: str) -> None:
 
 def test_the_only_provider_of_a_file_gets_every_model() -> None:
     assert providers(local=LOCAL).route("gpt-5-mini").label == "local/gpt-5-mini"
+    assert providers(local=LOCAL).route("claude-x").label == "local/claude-x"
     assert providers(local=LOCAL).route("org/model").label == "local/org/model"
 
 
@@ -89,8 +90,8 @@ def test_a_wrong_table_is_told_by_its_key(table: dict[str, Any], message: str) -
         providers(bad=table)
 
 
-def test_a_tasks_own_endpoint_is_one_more_provider() -> None:
+def test_a_tasks_own_endpoint_takes_every_model() -> None:
     added = providers(local=LOCAL).with_endpoint("http://127.0.0.1:9/v1", "sk-task")
-    route = added.route("override/m")
-    assert route.headers(WIRES["chat"], added.environment) == {"authorization": "Bearer sk-task"}
-    assert providers().with_endpoint("http://127.0.0.1:9/v1", None).route("override/m").provider.env_key is None
+    for model in ("gpt-5-mini", "claude-x", "local/small"):
+        assert added.route(model).headers(WIRES["chat"], added.environment) == {"authorization": "Bearer sk-task"}
+    assert providers().with_endpoint("http://127.0.0.1:9/v1", None).route("m").key({}) is None

@@ -115,6 +115,15 @@ def test_the_real_key_goes_to_the_provider_and_nowhere_else(wire: str, tmp_path:
     assert totals.calls == 1
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_key_that_a_provider_repeats_in_an_answer_is_taken_out(stream: bool, tmp_path: Path) -> None:
+    with lab(tmp_path, [say(f"your-key-is-{KEY}")]) as here:
+        answer = here.ask(stream=stream)
+        here.run.close()
+    assert "your-key-is-[key]" in answer.text
+    assert KEY not in answer.text + here.run.record.read_text()
+
+
 def test_headers_of_the_client_cannot_change_who_asks(tmp_path: Path) -> None:
     with lab(tmp_path, [say("hi")], provider={"headers": {"X-Team": "ours"}}) as here:
         here.client.post(

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import StorageError, UsageError
 from bakeoff.workloads.tasks.proxy.budget import Budget
 from bakeoff.workloads.tasks.proxy.usage import Usage
-from workloads.tasks.proxied import MODEL, PATHS, WIRES, events, lab, request
+from workloads.tasks.proxied import MODEL, PATHS, WIRES, events, headers, lab, request
 from workloads.tasks.scripted import Failure, Use, say
 
 NOW = {"retry-after": "0"}
@@ -182,6 +182,20 @@ def test_an_api_that_the_provider_does_not_speak_is_our_mistake_and_not_the_agen
             here.providers.route(MODEL).check("responses", "codex")
     assert answer.status_code == 400 and "does not speak" in error_of(answer)["message"]
     assert totals.broken is not None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_run_whose_calls_cannot_be_recorded_is_no_run(stream: bool, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")]) as here:
+        run = here.proxy.open(here.providers, MODEL, record=Path("/dev/full"))
+        with httpx.Client(base_url=here.proxy.url, headers=headers(run)) as client:
+            if stream:
+                with pytest.raises(httpx.RemoteProtocolError):
+                    client.post(PATHS["chat"], json=request("chat", "hi", stream=True))
+            else:
+                assert client.post(PATHS["chat"], json=request("chat", "hi")).status_code == 500
+        with pytest.raises(StorageError, match="No space left"):
+            run.close()
 
 
 def test_usage_of_a_call_that_broke_off_is_still_paid(tmp_path: Path) -> None:

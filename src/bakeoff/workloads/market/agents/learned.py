@@ -12,7 +12,7 @@ from bakeoff.workloads.market.training.features import Sight, features
 from bakeoff.workloads.market.training.policy import Policy
 from bakeoff.workloads.market.world.layout import NO_NEWS, POSTS_KEPT
 from bakeoff.workloads.market.world.rules import KINDS
-from bakeoff.workloads.market.world.views import MarketView, PerpView
+from bakeoff.workloads.market.world.views import MarketView, PerpView, PositionsView
 
 _QUESTIONS = ("above", "event", "rise")
 
@@ -36,8 +36,8 @@ class PolicyAgent:
         markets = [market for market in seat.markets() if market.ticker in seen]
         if not perps:
             return  # it has learnt to read perpetuals; a world without them tells it nothing
-        inputs = features(self._reader.see(seat, perps, markets))
         held = seat.positions()
+        inputs = features(self._reader.see(seat, perps, markets, held))
         shares = {(view.market_id, view.side): view.shares for view in held.markets}
         for market, target in zip(markets, self._targets("market", inputs["market"][0]), strict=True):
             self._trade_market(seat, market.id, target, shares)
@@ -77,11 +77,10 @@ class Reader:
         self._heard: dict[str, dict[str, int]] = {}
         self._read: set[str] = set()
 
-    def see(self, seat: Seat, perps: list[PerpView], markets: list[MarketView]) -> Sight:
+    def see(self, seat: Seat, perps: list[PerpView], markets: list[MarketView], held: PositionsView) -> Sight:
         """One world, so every first axis has length 1."""
         sources = seat.call("a2a.getOrganizations")["organizations"]
         self._listen(seat, perps)
-        held = seat.positions()
         signs = {view.ticker: 1 if view.side == "LONG" else -1 for view in held.perps}
         sides = {view.market_id: 1 if view.side == "YES" else -1 for view in held.markets if view.shares > 0}
         assets = {perp.ticker: number for number, perp in enumerate(perps)}

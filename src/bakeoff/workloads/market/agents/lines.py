@@ -12,6 +12,7 @@ import os
 import select
 import shlex
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -33,7 +34,8 @@ WAITING_OUTPUT = 1 << 22
 """Answers that the program has not read; while there are more, no further requests are read."""
 LAST_WORDS = 300
 """Bytes of its standard error that are told when it ends."""
-READY_TIMEOUT = 60.0
+KEPT_WORDS = 1 << 20
+READY_TIMEOUT = 300.0
 GRACE = 1.0
 """Seconds for the program to leave after `end`."""
 
@@ -54,10 +56,10 @@ class LinesAgent:
         name: str = "",
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        stderr: Path | None = None,
+        stderr: Path | str | None = None,
         says_ready: bool = False,
     ) -> None:
-        """`stderr` is the file that gets what the program says about itself; by default it is kept while it plays.
+        """`stderr` is the file that gets what the program says about itself; by default it goes to our own at the end.
 
         A program that `says_ready` (a notification `ready`) is not asked before it has.
         """
@@ -65,7 +67,7 @@ class LinesAgent:
         if not self.argv:
             raise UsageError("cmd: names no program; write for example cmd:python my_agent.py")
         self.name = name or "cmd:" + shlex.join(self.argv)
-        self._cwd, self._env, self._stderr_path = cwd, dict(env or {}), stderr
+        self._cwd, self._env, self._stderr_path = cwd, dict(env or {}), Path(stderr) if stderr else None
         self._says_ready = says_ready
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: BinaryIO | None = None
@@ -120,6 +122,8 @@ class LinesAgent:
         self._say_goodbye(process)
         processes.end_marked(self._mark)
         process.wait()
+        if not self._stderr_path and (said := self.last_words(KEPT_WORDS)):
+            print(said, file=sys.stderr, flush=True)
         for pipe in (process.stdin, process.stdout, self._stderr):
             if pipe:
                 pipe.close()
@@ -133,12 +137,12 @@ class LinesAgent:
         except (OSError, subprocess.TimeoutExpired):
             pass
 
-    def last_words(self) -> str:
+    def last_words(self, size: int = LAST_WORDS) -> str:
         """The end of what it wrote to standard error."""
         if not self._stderr:
             return ""
         with open(f"/proc/self/fd/{self._stderr.fileno()}", "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read().decode(errors="replace").strip()
 
     # -- turns

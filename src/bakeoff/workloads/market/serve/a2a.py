@@ -28,7 +28,7 @@ from starlette.routing import Route
 from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, decode, encode, refusal
-from bakeoff.workloads.market.serve.guard import Guarded, call_now, place_in
+from bakeoff.workloads.market.serve.guard import Guarded, call_now, place_in, unexpected
 
 if TYPE_CHECKING:
     from a2a.server.context import ServerCallContext
@@ -144,6 +144,8 @@ class SeatHandler(RequestHandler):
             answer = {"result": await self._call(place, operation, given)}
         except RpcError as error:
             raise as_a2a(error) from error
+        except Exception as error:
+            raise as_a2a(unexpected(error, place.name)) from None
         part = new_text_part(encode(answer).decode(), JSON) if as_text else _data_part(answer)
         if message.task_id:
             return episode(place, new_message([part], context_of(place), task_of(place)))

@@ -6,6 +6,8 @@ refusal is a tool result with `isError` and `{"error": {code, message, data}}`, 
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +22,13 @@ from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, encode
 from bakeoff.workloads.market.rules import rules
-from bakeoff.workloads.market.serve.guard import Guarded, call_now, place_in
+from bakeoff.workloads.market.serve.guard import Guarded, call_now, place_in, unexpected
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.types import Receive, Scope, Send
 
+    from bakeoff.workloads.market.serve.game import Game
     from bakeoff.workloads.market.serve.guard import Call
     from bakeoff.workloads.market.serve.table import Place, Table
     from bakeoff.workloads.market.session import Session
@@ -41,18 +44,32 @@ INSTRUCTIONS = (
 )
 
 
-def seat_server(session: Session) -> Server[Any]:
-    """The server of one seat, for whoever holds the other end of the pipe."""
+def game_server(game: Game) -> Server[Any]:
+    """The server of a game's only seat, for whoever holds the other end of the pipe. Its clock runs from the first call."""
+    session = game.seats[0].session
+    clocks: list[asyncio.Task[None]] = []
 
     async def call(_: Context, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if not game.opened:
+            game.open()
+            clocks.append(asyncio.create_task(_keep_time(game)))
         return session.call(name, arguments)
 
     return _server(lambda _: session, call)
 
 
-async def serve_stdio(session: Session) -> None:
+async def _keep_time(game: Game) -> None:
+    """End each tick at its deadline; without deadlines there is nothing to do."""
+    while game.deadline is not None and not game.world.done:
+        tick = game.world.tick
+        await asyncio.sleep(max(0.0, game.deadline - time.monotonic()))
+        if time.monotonic() >= game.deadline:
+            game.expire(tick)
+
+
+async def serve_stdio(game: Game) -> None:
     """Play over standard input and output until the client leaves."""
-    server = seat_server(session)
+    server = game_server(game)
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
 
@@ -98,6 +115,9 @@ def _server(
             if error.type == "method_not_found":
                 raise MCPError(types.INVALID_PARAMS, error.message, error.data) from error
             return _answer({"error": error.as_json()}, refused=True)
+        except Exception as error:
+            told = unexpected(error, session_of(context).agent_id)
+            raise MCPError(types.INTERNAL_ERROR, told.message, told.data) from None
 
     async def list_resources(
         context: Context, params: types.PaginatedRequestParams | None

@@ -9,14 +9,17 @@ import socket
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import uvicorn
+from starlette.routing import Router
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.market.serve.a2a import a2a_routes
 from bakeoff.workloads.market.serve.http import JOIN_TIMEOUT, HttpTable
-from bakeoff.workloads.market.serve.mcp import mcp_routes
 from bakeoff.workloads.market.serve.table import Table
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 GRACE = 3.0
 """Seconds for answers that are on their way when the server ends."""
@@ -29,6 +32,28 @@ class Served:
     requests: int
     finished: bool
     interrupted: signal.Signals | None
+
+
+class _OtherFaces:
+    """A2A and MCP, wherever JSON-RPC has no route. Their libraries take seconds to import: they come when first asked for."""
+
+    def __init__(self, http: HttpTable) -> None:
+        self._http = http
+        self._router: Router | None = None
+        self._building = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._building:
+            if self._router is None:
+                self._router = await asyncio.to_thread(self._build)
+        await self._router(scope, receive, send)
+
+    def _build(self) -> Router:
+        from bakeoff.workloads.market.serve.a2a import a2a_routes
+        from bakeoff.workloads.market.serve.mcp import mcp_routes
+
+        table, call = self._http.table, self._http.call
+        return Router([*a2a_routes(table, call=call), *mcp_routes(table, call)])
 
 
 class _Server(uvicorn.Server):
@@ -78,7 +103,7 @@ async def _serve(
     stop: threading.Event | None,
 ) -> Served:
     http = HttpTable(table, join_timeout=join_timeout)
-    http.app.routes.extend([*a2a_routes(table, call=http.call), *mcp_routes(table, http.call)])
+    http.app.router.default = _OtherFaces(http)
     settings = uvicorn.Config(
         http.app,
         log_level="warning",

@@ -61,7 +61,7 @@ def see(state: at.State, tick: int) -> Sight:
     assets, indices, markets, prices = state.assets, state.indices, state.markets, state.prices
     shares = state.shares[:, :, 0]
     return Sight(
-        heard=assets[:, :, at.HEARD : at.HEARD + at.SOURCES],
+        heard=state.heard,
         right=record[..., 0],
         claims=record[..., 1],
         regime=assets[:, :, at.REGIME],
@@ -74,7 +74,7 @@ def see(state: at.State, tick: int) -> Sight:
         kind=markets[:, :, at.KIND],
         market_left=markets[:, :, at.DUE] - tick,
         yes_price=prices[:, :, at.PRICE_YES],
-        opening_price=prices[:, :, at.OPENED_AT],
+        opening_price=1.0 / (1.0 + np.exp(-prices[:, :, at.OFFSET])),
         strike=prices[:, :, at.STRIKE],
         holding=np.sign(shares[..., at.YES] - shares[..., at.NO]),
     )

@@ -61,7 +61,8 @@ class Settings:
 class Training:
     """`for facts in Training(settings, directory)` trains; each iteration is on disk before its facts are told."""
 
-    def __init__(self, settings: Settings, directory: Path) -> None:
+    def __init__(self, settings: Settings, directory: Path, *, fresh: bool = False) -> None:
+        """Goes on with the training that is in `directory`, unless a fresh one is wanted."""
         self.settings = settings
         self.directory = directory
         if not settings.scenario.perpetuals:
@@ -71,9 +72,10 @@ class Training:
         self.adam = Adam(settings.learning_rate)
         self.done = 0
         directory.mkdir(parents=True, exist_ok=True)
-        if (directory / CHECKPOINT).exists():
+        if (directory / CHECKPOINT).exists() and not fresh:
             self._resume()
         else:
+            (directory / CHECKPOINT).unlink(missing_ok=True)
             (directory / LOG).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[dict[str, float]]:

@@ -19,6 +19,8 @@ import numpy.typing as npt
 from bakeoff.errors import UsageError
 from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.market.training.network import TARGETS, Floats, Network, log_softmax
+from bakeoff.workloads.market.world.layout import MICRO
+from bakeoff.workloads.market.world.playing import BET, LEVERAGE, SIZE
 
 FORMAT = "bakeoff-market-policy-1"
 FLAT = 1
@@ -27,11 +29,14 @@ FLAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Stakes:
-    """What a choice is worth, in dollars: shares bought for a YES or NO, and the notional of a long or short."""
+    """What a choice is worth, in dollars: shares bought for a YES or NO, and the notional of a long or short.
 
-    market: float = 100.0
-    perp: float = 3000.0
-    leverage: float = 2.0
+    As in a batch's targets; kept with the policy, which has learnt with these.
+    """
+
+    market: float = BET / MICRO
+    perp: float = SIZE / MICRO
+    leverage: float = LEVERAGE
 
 
 @dataclass(slots=True)

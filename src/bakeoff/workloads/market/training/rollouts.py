@@ -38,8 +38,6 @@ class Played:
 def play(policy: Policy, scenario: Scenario, seeds: npt.NDArray[np.int64], rng: np.random.Generator | None) -> Played:
     """One rollout for each seed; equal seeds are the same world. Without `rng` the likeliest choices are made."""
     batch = MarketBatch(scenario, seeds)
-    batch.reset()
-    stakes = np.array([policy.stakes.market] * scenario.markets + [policy.stakes.perp] * scenario.perpetuals)
     total = np.zeros(len(seeds))
     kept: dict[str, list[list[npt.NDArray[np.generic]]]] = {kind: [] for kind in FEATURES}
     for tick in range(scenario.ticks):
@@ -53,7 +51,7 @@ def play(policy: Policy, scenario: Scenario, seeds: npt.NDArray[np.int64], rng: 
                 choices, chances = policy.sample(kind, inputs, rng)
             targets.append(choices - 1)
             kept[kind].append([inputs, choices, chances, there.get(kind, np.ones(choices.shape, dtype=bool))])
-        _, reward, _ = batch.step(np.concatenate(targets, axis=1) * stakes)
+        _, reward, _ = batch.step(np.concatenate(targets, axis=1).astype(np.int8))
         total += reward
     columns = {kind: [np.stack(parts) for parts in zip(*rows, strict=True)] for kind, rows in kept.items()}
     return Played(total, *({kind: parts[at] for kind, parts in columns.items()} for at in range(4)))

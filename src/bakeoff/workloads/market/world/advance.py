@@ -4,55 +4,53 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from bakeoff.workloads.market.world.compiled import entry, kernel, row
 from bakeoff.workloads.market.world.layout import (
     ASSET_FLOATS,
-    ASSET_INTS,
     ASSETS,
     AT_HOURS,
-    AT_PAST,
-    CASH,
     CHATS,
-    DUE,
     ENTRY,
     HOLDERS,
+    HOUR_NOW,
     HOURS,
     INVITED,
     LAST,
     MARGIN,
-    MARKETS,
     MEMBER,
     MICRO,
+    NEXT_DUE,
+    NEXT_FUNDING,
+    NEXT_HOUR,
     NO_NEWS,
-    OPEN,
-    PAST,
-    PAST_KEPT,
-    PAST_MADE,
     PERPS,
     PRICE,
-    PRICE_YES,
     RELIABILITY,
     REPUTATION,
+    SAFE_ABOVE,
+    SAFE_BELOW,
     SEATS,
-    SLOW,
     SOURCES,
     STAKE,
-    START,
     STORY,
     STRANGER,
     TICK,
     UNITS,
+    FloatRow,
     Floats,
+    IntRow,
     Ints,
     asset_of,
     book_of,
-    market_of,
+    cash_of,
     position_of,
-    prices_of,
 )
-from bakeoff.workloads.market.world.orders import close_perp
-from bakeoff.workloads.market.world.perps import mark_price, pay_funding, requirement
-from bakeoff.workloads.market.world.questions import four_digits, open_market, resolve
+from bakeoff.workloads.market.world.orders import close_perp, equity_of
+from bakeoff.workloads.market.world.perps import guard, mark_price, pay_funding, requirement
+from bakeoff.workloads.market.world.playing import PASSIVE, observe, play
+from bakeoff.workloads.market.world.questions import four_digits, turn_over
 from bakeoff.workloads.market.world.rules import (
     CHAT_GATE,
     CHAT_GRID,
@@ -60,6 +58,7 @@ from bakeoff.workloads.market.world.rules import (
     FUNDING_EVERY,
     GRID,
     HOUR,
+    MAINTENANCE,
     SOURCE_GRID,
 )
 from bakeoff.workloads.market.world.stories import begin_story, drop_tip, step_asset
@@ -67,21 +66,21 @@ from bakeoff.workloads.market.world.streams import BIRTH, INVITATION, SOURCE, be
 from bakeoff.workloads.market.world.traders import traders_act
 
 FIRST_REPUTATION = 50 * MICRO
-INVITE_EVERY = 4
+INVITE_EVERY = 4  # a power of two
 INVITE_CHANCE = 0.5
 
-
-@entry
-def begin(ints: Ints, floats: Floats, r: Floats) -> None:
-    """Bring worlds to tick 0. Their shape and key are in their headers; everything else is zero."""
-    for w in range(ints.shape[0]):
-        born(row(ints, w), row(floats, w), row(r, 0))
+NOBODY = (np.zeros((0, 0)), PASSIVE, np.zeros((0, 0), np.float32), np.zeros(0, np.int64))
+"""The last arguments of `advance` where nobody plays or looks."""
 
 
 @kernel
-def born(i: Ints, f: Floats, r: Floats) -> None:
+def born(i: IntRow, f: FloatRow, r: FloatRow) -> None:
+    """Bring a world to tick 0. Its shape and key are in its header; everything else is zero."""
+    i[TICK] = 0
+    i[NEXT_FUNDING] = int(r[FUNDING_EVERY])
+    i[NEXT_HOUR] = int(r[HOUR])
     for h in range(i[HOLDERS]):
-        i[book_of(i, h) + CASH] = STAKE
+        i[cash_of(i, h)] = STAKE
         i[book_of(i, h) + REPUTATION] = FIRST_REPUTATION
     for source in range(SOURCES + CHATS):
         word, _, _, _ = draw(i, 0, SOURCE, source)
@@ -94,49 +93,66 @@ def born(i: Ints, f: Floats, r: Floats) -> None:
         f[i[AT_HOURS] + a * HOURS * 2] = price
         i[asset_of(i, a) + STORY] = -1
         i[asset_of(i, a) + LAST] = NO_NEWS
+        f[a * ASSET_FLOATS + SAFE_BELOW] = math.inf
         begin_story(i, f, r, a)
-    for m in range(i[MARKETS]):
-        open_market(i, f, r, m)
+    turn_over(i, f, r)
 
 
 @entry
-def advance(ints: Ints, floats: Floats, r: Floats) -> None:
-    """One tick of every world."""
+def advance(ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Floats, equity: Ints) -> None:
+    """One tick of every world; one that is not born yet comes to tick 0.
+
+    `actions` has what seat 0 of each world does first, read by `mode`. `seen` and `equity` get what seat 0 then sees and
+    owns. Where nobody plays or looks they have no rows.
+    """
+    rules = row(r, 0)
     for w in range(ints.shape[0]):
-        step(row(ints, w), row(floats, w), row(r, 0))
+        i, f = row(ints, w), row(floats, w)
+        if i[TICK] < 0:
+            born(i, f, rules)
+        else:
+            if mode != PASSIVE:
+                play(i, f, rules, row(actions, w), mode)
+            step(i, f, rules)
+        if len(equity) > 0:
+            equity[w] = equity_of(i, f, rules, 0)
+            observe(i, f, rules, row(seen, w), equity[w])
 
 
 @kernel
-def step(i: Ints, f: Floats, r: Floats) -> None:
+def step(i: IntRow, f: FloatRow, r: FloatRow) -> None:
     """Traders act; then the world moves on: stories, news, questions, funding, liquidations, invitations."""
     traders_act(i, f, r)
     i[TICK] += 1
     for a in range(i[ASSETS]):
         step_asset(i, f, r, a)
     drop_tip(i, f, r)
-    for m in range(i[MARKETS]):
-        slot, at = market_of(i, m), prices_of(i, m)
-        if i[slot + OPEN] and i[slot + DUE] == i[TICK]:
-            resolve(i, f, m)
-        if i[slot + OPEN]:
-            f[at + SLOW] += 0.2 * (f[at + PRICE_YES] - f[at + SLOW])
-        else:
-            open_market(i, f, r, m)
-    funding_due = i[TICK] % int(r[FUNDING_EVERY]) == 0
+    if i[TICK] >= i[NEXT_DUE]:
+        turn_over(i, f, r)
     for a in range(i[PERPS]):
-        if funding_due:
+        if i[TICK] == i[NEXT_FUNDING]:
             pay_funding(i, f, r, a)
         liquidate(i, f, r, a)
-    if i[TICK] % int(r[HOUR]) == 0:
+    if i[TICK] == i[NEXT_FUNDING]:
+        i[NEXT_FUNDING] += int(r[FUNDING_EVERY])
+    if i[TICK] == i[NEXT_HOUR]:
         turn_hour(i, f, r)
-    if i[TICK] % INVITE_EVERY == 0:
+    if i[TICK] & (INVITE_EVERY - 1) == 0:
         invite(i, r)
 
 
 @kernel
-def liquidate(i: Ints, f: Floats, r: Floats, a: int) -> None:
-    """Close positions whose margin and profit at the mark no longer cover the requirement."""
-    mark, need = mark_price(f, r, a), requirement(i, r, a)
+def liquidate(i: IntRow, f: FloatRow, r: Floats, a: int) -> None:
+    """Close positions whose margin and profit at the mark no longer cover the requirement.
+
+    Positions are only looked at where one may be in danger: when the mark leaves the safe range, or on the eve of an
+    announcement, which asks for more margin.
+    """
+    asset, mark, need = a * ASSET_FLOATS, mark_price(f, r, a), requirement(i, r, a)
+    if f[asset + SAFE_ABOVE] < mark < f[asset + SAFE_BELOW] and need == r[MAINTENANCE]:
+        return
+    f[asset + SAFE_ABOVE] = 0.0
+    f[asset + SAFE_BELOW] = math.inf
     for h in range(i[HOLDERS]):
         at = position_of(i, a, h)
         if i[at + UNITS] == 0:
@@ -144,19 +160,22 @@ def liquidate(i: Ints, f: Floats, r: Floats, a: int) -> None:
         size = i[at + UNITS] * 1e-3 * mark
         if i[at + MARGIN] + size - i[at + ENTRY] < need * abs(size):
             close_perp(i, f, r, h, a, abs(i[at + UNITS]), True)
+        else:
+            guard(i, f, r, a, h)
 
 
 @kernel
-def turn_hour(i: Ints, f: Floats, r: Floats) -> None:
-    hour = (i[TICK] // int(r[HOUR])) % HOURS
+def turn_hour(i: IntRow, f: FloatRow, r: FloatRow) -> None:
+    i[NEXT_HOUR] += int(r[HOUR])
+    i[HOUR_NOW] = (i[HOUR_NOW] + 1) % HOURS
     for a in range(i[ASSETS]):
-        at = i[AT_HOURS] + (a * HOURS + hour) * 2
+        at = i[AT_HOURS] + (a * HOURS + i[HOUR_NOW]) * 2
         f[at] = f[a * ASSET_FLOATS + PRICE]
         f[at + 1] = 0.0
 
 
 @kernel
-def invite(i: Ints, r: Floats) -> None:
+def invite(i: IntRow, r: FloatRow) -> None:
     """Chats invite seats whose reputation is high enough, now and then."""
     for seat in range(i[SEATS]):
         book = book_of(i, seat)
@@ -166,25 +185,3 @@ def invite(i: Ints, r: Floats) -> None:
             word, _, _, _ = draw(i, i[TICK], INVITATION, seat * CHATS + chat)
             if uniform(word) < INVITE_CHANCE:
                 i[book + MEMBER + chat] = INVITED
-
-
-@entry
-def advance_recording(ints: Ints, floats: Floats, r: Floats, prices: Floats, stories: Ints, past: Ints) -> tuple[int, int]:
-    """As many ticks of world 0 as `prices` has rows, written down. Returns how many stories began and questions ended."""
-    i, f, p = row(ints, 0), row(floats, 0), row(r, 0)
-    begun = ended = 0
-    for line in range(prices.shape[0]):
-        seen = i[PAST_MADE]
-        step(i, f, p)
-        for a in range(i[ASSETS]):
-            prices[line, a] = f[a * ASSET_FLOATS + PRICE]
-            if i[asset_of(i, a) + START] == i[TICK]:
-                stories[begun, 0] = a
-                for field in range(ASSET_INTS):
-                    stories[begun, 1 + field] = i[asset_of(i, a) + field]
-                begun += 1
-        for number in range(seen, i[PAST_MADE]):
-            for field in range(PAST):
-                past[ended, field] = i[i[AT_PAST] + (number % PAST_KEPT) * PAST + field]
-            ended += 1
-    return begun, ended

@@ -23,8 +23,8 @@ from bakeoff.workloads.market.world.layout import (
     STRIKE,
     TICK,
     WEIGHT,
-    Floats,
-    Ints,
+    FloatRow,
+    IntRow,
     asset_of,
     market_of,
     prices_of,
@@ -45,14 +45,14 @@ Belief = tuple[float, float, float]
 
 
 @kernel
-def forget(f: Floats, r: Floats, a: int, kind: int) -> None:
+def forget(f: FloatRow, r: FloatRow, a: int, kind: int) -> None:
     """A new story: back to the prior."""
     for theta in range(3):
         f[a * ASSET_FLOATS + WEIGHT + theta] = math.log(r[regime_row(kind) + PRIOR + theta])
 
 
 @kernel
-def hear(f: Floats, at: int, claim: int, reliability: float) -> None:
+def hear(f: FloatRow, at: int, claim: int, reliability: float) -> None:
     """Log-weights `f[at : at + 3]` after a claim in -1, 0, 1."""
     f[at + claim + 1] += math.log(2.0 * reliability / (1.0 - reliability))
 
@@ -67,7 +67,7 @@ def belief_from(down: float, flat: float, up: float) -> Belief:
 
 
 @kernel
-def public_belief(f: Floats, a: int) -> Belief:
+def public_belief(f: FloatRow, a: int) -> Belief:
     """What public claims and returns alone say."""
     at = a * ASSET_FLOATS + WEIGHT
     return belief_from(f[at], f[at + 1], f[at + 2])
@@ -79,7 +79,7 @@ def _normal_cdf(x: float) -> float:
 
 
 @kernel
-def chance_above(i: Ints, f: Floats, r: Floats, a: int, due: int, strike: float, belief: Belief) -> float:
+def chance_above(i: IntRow, f: FloatRow, r: FloatRow, a: int, due: int, strike: float, belief: Belief) -> float:
     """P(index > strike at tick `due`), which lies in the running story, given the belief about it."""
     asset = asset_of(i, a)
     kind, start = i[asset + REGIME], i[asset + START]
@@ -98,7 +98,7 @@ def chance_above(i: Ints, f: Floats, r: Floats, a: int, due: int, strike: float,
 
 
 @kernel
-def chance(i: Ints, f: Floats, r: Floats, m: int, belief: Belief) -> float:
+def chance(i: IntRow, f: FloatRow, r: FloatRow, m: int, belief: Belief) -> float:
     """P(YES) of the open market `m`, given the belief about its asset's story."""
     slot = market_of(i, m)
     if i[slot + KIND] == EVENT:
@@ -107,7 +107,7 @@ def chance(i: Ints, f: Floats, r: Floats, m: int, belief: Belief) -> float:
 
 
 @kernel
-def growth_ahead(i: Ints, r: Floats, a: int, due: int, belief: Belief) -> float:
+def growth_ahead(i: IntRow, r: FloatRow, a: int, due: int, belief: Belief) -> float:
     """Expected growth of the index until tick `due` of the running story, given the belief; 0 under the prior."""
     asset = asset_of(i, a)
     kind, start = i[asset + REGIME], i[asset + START]

@@ -11,12 +11,15 @@ from bakeoff.workloads.market.world.layout import BUY, OPEN_PERP, SELL, Floats, 
 from bakeoff.workloads.market.world.lmsr import proceeds
 from bakeoff.workloads.market.world.orders import buy_shares, close_perp, equity_of, open_perp, sell_shares
 from bakeoff.workloads.market.world.perps import worth
+from bakeoff.workloads.market.world.playing import observe
 from bakeoff.workloads.market.world.rules import FEE
 from bakeoff.workloads.market.world.streams import draw
 
 
 @entry
-def order(ints: Ints, floats: Floats, r: Floats, kind: int, h: int, target: int, side: int, amount: int, leverage: float) -> int:
+def order(
+    ints: Ints, floats: Floats, r: Floats, kind: int, h: int, target: int, side: int, amount: int, leverage: float
+) -> int:
     """One order of holder `h`, by kind; `side` is that of the shares, or 0 for LONG and 1 for SHORT."""
     i, f, p = row(ints, 0), row(floats, 0), row(r, 0)
     if kind == BUY:
@@ -31,6 +34,14 @@ def order(ints: Ints, floats: Floats, r: Floats, kind: int, h: int, target: int,
 @entry
 def equity(ints: Ints, floats: Floats, r: Floats, h: int) -> int:
     return equity_of(row(ints, 0), row(floats, 0), row(r, 0), h)
+
+
+@entry
+def look(ints: Ints, floats: Floats, r: Floats, seen: Floats, equity: Ints) -> None:
+    """What seat 0 of each world sees and owns."""
+    for w in range(ints.shape[0]):
+        equity[w] = equity_of(row(ints, w), row(floats, w), row(r, 0), 0)
+        observe(row(ints, w), row(floats, w), row(r, 0), row(seen, w), equity[w])
 
 
 @entry
@@ -52,7 +63,9 @@ def market_chance(ints: Ints, floats: Floats, r: Floats, m: int, down: float, fl
 
 
 @entry
-def index_chance(ints: Ints, floats: Floats, r: Floats, a: int, due: int, strike: float, down: float, flat: float, up: float) -> float:
+def index_chance(
+    ints: Ints, floats: Floats, r: Floats, a: int, due: int, strike: float, down: float, flat: float, up: float
+) -> float:
     return chance_above(row(ints, 0), row(floats, 0), row(r, 0), a, due, strike, (down, flat, up))
 
 

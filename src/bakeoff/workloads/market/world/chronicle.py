@@ -5,6 +5,7 @@ Told in chunks of ticks, so that a chronicle of any length needs the same memory
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,11 +13,10 @@ import numpy as np
 
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.world import names
-from bakeoff.workloads.market.world.advance import advance_recording, begin
+from bakeoff.workloads.market.world.advance import NOBODY, advance
 from bakeoff.workloads.market.world.compiled import compiling_once
 from bakeoff.workloads.market.world.layout import (
     ASSET,
-    ASSET_INTS,
     BORN,
     DUE,
     DUE_TICK,
@@ -25,10 +25,13 @@ from bakeoff.workloads.market.world.layout import (
     KEY3,
     KIND,
     MICRO,
+    OFFSET,
     OPEN,
-    OPENED_AT,
     OUTCOME,
     PAST,
+    PAST_BORN,
+    PAST_KEPT,
+    PAST_MADE,
     PAST_OPENED,
     PAST_STRIKE,
     PRICE,
@@ -37,6 +40,7 @@ from bakeoff.workloads.market.world.layout import (
     STORY,
     STRIKE,
     THETA,
+    TICK,
     Floats,
     Ints,
     State,
@@ -67,30 +71,31 @@ def newborn(scenario: Scenario, keys: list[bytes], seats: int) -> State:
     state = allocate(len(keys), scenario.markets, scenario.perpetuals, seats, scenario.agents)
     state.ints[:, KEY0 : KEY3 + 1] = np.frombuffer(b"".join(keys), "<u4").reshape(len(keys), 4)
     with compiling_once():
-        begin(state.ints, state.floats, packed_rules(scenario))
+        advance(state.ints, state.floats, packed_rules(scenario), *NOBODY)
     return state
 
 
 def chronicle(scenario: Scenario, key: bytes, chunk: int = CHUNK) -> Iterator[Chapter]:
     """All ticks of a world, from 0 to the last."""
-    state = newborn(scenario, [key], 0)
-    r = packed_rules(scenario)
-    first = [_story(a, row) for a, row in enumerate(state.assets[0])]
-    opening = state.indices[:, :, PRICE].copy()
-    yield Chapter(0, opening, tuple(first), () if scenario.ticks else _open(state))
-    stories = np.zeros((chunk * scenario.assets, 1 + ASSET_INTS), np.int64)
-    past = np.zeros((chunk * max(1, scenario.markets), PAST), np.int64)
+    state, r = newborn(scenario, [key], 0), packed_rules(scenario)
+    header, indices, assets = state.header[0], state.indices[0, :, PRICE], state.assets[0]
+    starts = assets[:, START]
+    yield Chapter(0, indices[None].copy(), tuple(_story(a, row) for a, row in enumerate(assets)), ())
     for done in range(0, scenario.ticks, chunk):
         prices = np.zeros((min(chunk, scenario.ticks - done), scenario.assets))
-        begun, ended = advance_recording(state.ints, state.floats, r, prices, stories, past)
-        questions = [_question(row) for row in past[:ended]]
-        last = done + len(prices) == scenario.ticks
-        yield Chapter(
-            done + 1,
-            prices,
-            tuple(_story(int(row[0]), row[1:]) for row in stories[:begun]),
-            (*questions, *(_open(state) if last else ())),
-        )
+        stories: list[Story] = []
+        questions: list[Question] = []
+        for line in prices:
+            ended = header.item(PAST_MADE)
+            advance(state.ints, state.floats, r, *NOBODY)
+            line[:] = indices
+            if (starts == header.item(TICK)).any():
+                stories += [_story(a, row) for a, row in enumerate(assets) if row[START] == header[TICK]]
+            past = range(ended, header.item(PAST_MADE))
+            questions += [_question(state.past[0, number % PAST_KEPT]) for number in past]
+        if done + len(prices) == scenario.ticks:
+            questions += _open(state)
+        yield Chapter(done + 1, prices, tuple(stories), tuple(questions))
 
 
 def _story(a: int, row: Ints) -> Story:
@@ -109,10 +114,10 @@ def _question(row: Ints) -> Question:
         id=names.market_id(int(row[ID])),
         ticker=ticker_price(int(row[ASSET]))[0],
         kind=QUESTION_KINDS[row[KIND]],
-        strike=row[PAST_STRIKE] / MICRO,
-        created_tick=int(row[BORN]),
+        strike=int(row[PAST_STRIKE]) / MICRO,
+        created_tick=int(row[PAST_BORN]),
         resolve_tick=int(row[DUE]),
-        opening_price=row[PAST_OPENED] / MICRO,
+        opening_price=int(row[PAST_OPENED]) / MICRO,
         outcome=bool(row[OUTCOME]) if row[OUTCOME] >= 0 else None,
     )
 
@@ -124,6 +129,8 @@ def _open(state: State) -> tuple[Question, ...]:
         if slot[OPEN]:
             row = np.zeros(PAST, np.int64)
             row[: len(slot)] = slot
-            row[PAST_STRIKE], row[PAST_OPENED] = round(prices[STRIKE] * MICRO), round(prices[OPENED_AT] * MICRO)
+            opened = 1.0 / (1.0 + math.exp(-prices[OFFSET]))
+            row[PAST_STRIKE], row[PAST_OPENED] = round(prices[STRIKE] * MICRO), round(opened * MICRO)
+            row[OUTCOME], row[PAST_BORN] = -1, prices[BORN]
             found.append(_question(row))
     return tuple(found)

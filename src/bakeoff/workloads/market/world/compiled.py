@@ -18,10 +18,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba import types
-from numba.core import cgutils
+import numba.extending
+from numba import types as numba_types
+from numba.core import cgutils as numba_cgutils
 
 F = TypeVar("F", bound=Callable[..., object])
+
+# numba's annotations know neither all options of its decorators nor how to write intrinsics.
+_njit: Any = numba.njit
+_config: Any = numba.config
+_intrinsic: Any = numba.extending.intrinsic
+types: Any = numba_types
+cgutils: Any = numba_cgutils
 
 HERE = Path(__file__).parent
 READY = "compiled"
@@ -36,7 +44,9 @@ def cache_directory() -> Path | None:
     name = f"kernels-{sources.hexdigest()[:16]}"
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bakeoff"
     given = os.environ.get("NUMBA_CACHE_DIR")
-    tried = [Path(given)] if given else [HERE / "__pycache__", user, Path(tempfile.gettempdir()) / f"bakeoff-{os.getuid()}"]
+    tried = (
+        [Path(given)] if given else [HERE / "__pycache__", user, Path(tempfile.gettempdir()) / f"bakeoff-{os.getuid()}"]
+    )
     for root in tried:
         try:
             (root / name).mkdir(parents=True, exist_ok=True)
@@ -49,23 +59,23 @@ def cache_directory() -> Path | None:
 
 def kernel(function: F) -> F:
     """A function that other kernels call; it is compiled into them."""
-    return numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)  # type: ignore[no-any-return]
+    compiled: F = _njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return compiled
 
 
 def entry(function: F) -> F:
     """A kernel that Python calls. It is compiled when first called, and the machine code outlives the process."""
-    directory = cache_directory()
-    if directory is None:
-        return numba.njit(error_model="numpy")(function)  # type: ignore[no-any-return]
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(directory)
+    directory, before = cache_directory(), _config.CACHE_DIR
+    if directory is not None:
+        _config.CACHE_DIR = str(directory)
     try:
-        return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+        compiled: F = _njit(cache=directory is not None, error_model="numpy")(function)
     finally:
-        numba.config.CACHE_DIR = before
+        _config.CACHE_DIR = before
+    return compiled
 
 
-@numba.extending.intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic  # type: ignore[untyped-decorator]
 def row(_context: Any, array: Any, index: Any) -> Any:
     """Row `index` of a contiguous array as a bare pointer: one register, no reference counts, no checks."""
 

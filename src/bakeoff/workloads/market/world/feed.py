@@ -34,13 +34,13 @@ from bakeoff.workloads.market.world.layout import (
     TRADE_TICK,
     TRADES_KEPT,
     TRADES_MADE,
-    Ints,
+    IntRow,
     asset_of,
 )
 
 
 @kernel
-def publish(i: Ints, kind: int, author: int, asset: int, claim: int, market: int, style: int) -> None:
+def publish(i: IntRow, kind: int, author: int, asset: int, claim: int, market: int, style: int) -> None:
     """Add a post to the feed. `market` is a market's number or -1."""
     number = i[POSTS_MADE]
     _write(i, i[AT_POSTS] + (number % POSTS_KEPT) * POST, number, kind, author, asset, claim, market, style)
@@ -48,7 +48,7 @@ def publish(i: Ints, kind: int, author: int, asset: int, claim: int, market: int
 
 
 @kernel
-def whisper(i: Ints, chat: int, kind: int, author: int, asset: int, claim: int, style: int) -> None:
+def whisper(i: IntRow, chat: int, kind: int, author: int, asset: int, claim: int, style: int) -> None:
     """Add a message to a chat."""
     number = i[MESSAGES_MADE]
     place = chat * MESSAGES_KEPT + i[SAID + chat] % MESSAGES_KEPT
@@ -58,7 +58,9 @@ def whisper(i: Ints, chat: int, kind: int, author: int, asset: int, claim: int, 
 
 
 @kernel
-def _write(i: Ints, at: int, number: int, kind: int, author: int, asset: int, claim: int, market: int, style: int) -> None:
+def _write(
+    i: IntRow, at: int, number: int, kind: int, author: int, asset: int, claim: int, market: int, style: int
+) -> None:
     i[at + POST_NO] = number
     i[at + POST_TICK] = i[TICK]
     i[at + POST_KIND] = kind
@@ -71,7 +73,7 @@ def _write(i: Ints, at: int, number: int, kind: int, author: int, asset: int, cl
 
 
 @kernel
-def print_trade(i: Ints, holder: int, kind: int, target: int, side: int, amount: int, shares: int) -> None:
+def print_trade(i: IntRow, holder: int, kind: int, target: int, side: int, amount: int, shares: int) -> None:
     """Add a trade to the tape. `target` is a market's number or an asset; `side` 0 is YES or LONG, 1 is NO or SHORT."""
     at = i[AT_TRADES] + (i[TRADES_MADE] % TRADES_KEPT) * TRADE
     i[at + TRADE_TICK] = i[TICK]

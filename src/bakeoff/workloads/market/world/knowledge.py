@@ -18,7 +18,6 @@ from bakeoff.workloads.market.world.layout import (
     MEMBER,
     RELIABILITY,
     SOURCES,
-    TIPS,
     WEIGHT,
     Floats,
 )
@@ -54,7 +53,7 @@ class Model:
         row = world.state.header[0]
         told = [names.source_id(s) for s in range(SOURCES)] + [names.chat_id(c) for c in range(CHATS)]
         self.reliability: Mapping[str, float] = {
-            name: row[RELIABILITY + at] / 1000 for at, name in enumerate(told)
+            name: int(row[RELIABILITY + at]) / 1000 for at, name in enumerate(told)
         }
 
     def belief(self, ticker: str, seat: int | None = None) -> Belief:
@@ -64,7 +63,7 @@ class Model:
         weights: Floats = asset[WEIGHT : WEIGHT + 3].copy()
         for chat in range(CHATS):
             if seat is not None and world.state.books[0, seat, MEMBER + chat] == JOINED:
-                weights += asset[TIPS + 3 * chat : TIPS + 3 * chat + 3]
+                weights += world.state.tips[0, world.asset(ticker), chat]
         shares = np.exp(weights - weights.max())
         shares /= shares.sum()
         return float(shares[0]), float(shares[1]), float(shares[2])

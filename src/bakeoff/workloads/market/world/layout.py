@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,21 @@ from bakeoff.workloads.market.world.compiled import kernel
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+
+class IntRow(Protocol):
+    """A row of int64 as kernels get it: a bare pointer."""
+
+    def __getitem__(self, at: int, /) -> int: ...
+    def __setitem__(self, at: int, value: int, /) -> None: ...
+
+
+class FloatRow(Protocol):
+    """A row of floats as kernels get it."""
+
+    def __getitem__(self, at: int, /) -> float: ...
+    def __setitem__(self, at: int, value: float, /) -> None: ...
+
+
 MICRO = 1_000_000
 STAKE = 10_000 * MICRO
 """What every account starts with."""
@@ -26,93 +42,103 @@ STAKE = 10_000 * MICRO
 SOURCES = 6
 CHATS = 3
 POSTS_KEPT = 64
-MESSAGES_KEPT = 32
-TRADES_KEPT = 64
+MESSAGES_KEPT = 16
+TRADES_KEPT = 32
 PAST_KEPT = 64
 HOURS = 24
 
 # The header: clock, key, how many there have been, how many there are, where sections begin, what all share.
 TICK, KEY0, KEY1, KEY2, KEY3, MARKETS_MADE, POSTS_MADE, MESSAGES_MADE, TRADES_MADE, PAST_MADE = range(10)
 MARKETS, ASSETS, PERPS, SEATS, AGENTS, HOLDERS = range(10, 16)
-AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST = range(16, 25)
-AT_MARKET_FLOATS, AT_HOURS = 25, 26
-RELIABILITY = 27  # of each source, then each chat, in thousandths
+AT_CASH, AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_HEARD = range(16, 23)
+AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST, AT_MARKET_FLOATS, AT_TIPS, AT_HOURS = range(23, 30)
+NEXT_DUE, NEXT_FUNDING, NEXT_HOUR, HOUR_NOW = range(30, 34)
+RELIABILITY = 34  # of each source, then each chat, in thousandths
 RECORD = RELIABILITY + SOURCES + CHATS  # of each source: right claims, all claims, on stories that are over
 SAID = RECORD + 2 * SOURCES  # messages ever, by chat
 HEADER = SAID + CHATS
 
-# A holder's books. MEMBER has one entry for each chat.
-CASH, REALIZED, FEES_PAID, FUNDING_PAID, LIQUIDATIONS, REPUTATION, TRADES, VOLUME, DEPOSITS, MEMBER = range(10)
+# A holder's books; cash has a section of its own. MEMBER has one entry for each chat.
+REALIZED, FEES_PAID, FUNDING_PAID, LIQUIDATIONS, REPUTATION, TRADES, VOLUME, DEPOSITS, MEMBER = range(9)
 BOOK = MEMBER + CHATS
 STRANGER, INVITED, JOINED = range(3)
 MAKER, VENUE, INSURANCE, FEES, HOUSES = range(5)
 
 # A market slot.
-OPEN, ID, ASSET, KIND, BORN, DUE, Q_YES, Q_NO, TRADED, OUTCOME, MARKET_INTS = range(11)
-STRIKE, OFFSET, B, LOG_ODDS, COST, PRICE_YES, SLOW, OPENED_AT, MARKET_FLOATS = range(9)
+OPEN, ID, ASSET, KIND, DUE, Q_YES, Q_NO, TRADED, MARKET_INTS = range(9)
+STRIKE, OFFSET, B, LOG_ODDS, COST, PRICE_YES, SLOW, BORN, MARKET_FLOATS = range(9)
 ABOVE, EVENT, RISE = range(3)
 
 # What a holder has in a market. STATED is the first probability a seat stated, in micro-units, else -1.
 YES, NO, COST_YES, COST_NO, STATED, HOLDING = range(6)
 
-# An asset, its story and its perpetual. HEARD has what each source last said about the story.
-THETA, REGIME, START, DUE_TICK, STORY, LAST, LONG_UNITS, SHORT_UNITS, HEARD = range(9)
-ASSET_INTS = HEARD + SOURCES
+# An asset, its story and its perpetual.
+THETA, REGIME, START, DUE_TICK, STORY, LAST, LONG_UNITS, SHORT_UNITS, ASSET_INTS = range(9)
 NO_NEWS = 2
-"""In LAST and HEARD: nothing has been said."""
+"""In LAST and in `heard`: nothing has been said."""
 
 # TREND: how far the log-price lies from its slow average. RETURN: its last change. BEGAN: the price at the story's start.
-# WEIGHT, TIPS: log-weights of theta, from public news and from each chat's tips.
-PRICE, WEIGHT, TREND, SENTIMENT, PUSH, RETURN, BEGAN, TIPS = 0, 1, 4, 5, 6, 7, 8, 9
-ASSET_FLOATS = TIPS + 3 * CHATS
+# SCORE: the story's claims so far, each weighed by its source's public record.
+# WEIGHT: log-weights of theta, from public news. SAFE_ABOVE, SAFE_BELOW: between these marks no position is liquidated.
+PRICE, WEIGHT, TREND, SENTIMENT, PUSH, RETURN, BEGAN, SCORE, SAFE_ABOVE, SAFE_BELOW = 0, 1, 4, 5, 6, 7, 8, 9, 10, 11
+ASSET_FLOATS = 12
+TIPS = 3 * CHATS
 
 # A holder's position in a perpetual.
 UNITS, MARGIN, ENTRY, POSITION = range(4)
 
-# Rings: posts and messages, trades, resolved markets (their integers, then four of their floats in micro-units).
-POST_NO, POST_TICK, POST_KIND, POST_AUTHOR, POST_ASSET, POST_CLAIM, POST_MARKET, POST_STYLE, POST_EVENT, POST = range(10)
+# Rings: posts and messages, trades, resolved markets (their integers, the outcome, then floats in micro-units).
+POST_NO, POST_TICK, POST_KIND, POST_AUTHOR, POST_ASSET, POST_CLAIM, POST_MARKET, POST_STYLE, POST_EVENT, POST = range(
+    10
+)
 BY_SOURCE, BY_WIRE, BY_TRADER, BY_SEAT = range(4)
 TRADE_TICK, TRADE_HOLDER, TRADE_KIND, TRADE_TARGET, TRADE_SIDE, TRADE_AMOUNT, TRADE_SHARES, TRADE = range(8)
 BUY, SELL, OPEN_PERP, CLOSE_PERP, LIQUIDATION = range(5)
-PAST_STRIKE, PAST_OPENED, PAST_PRICE, PAST_B, PAST = range(MARKET_INTS, MARKET_INTS + 5)
+OUTCOME, PAST_BORN, PAST_STRIKE, PAST_OPENED, PAST_PRICE, PAST_B, PAST = range(MARKET_INTS, MARKET_INTS + 7)
 
 # What order kernels return in place of a result.
 UNKNOWN, POOR, TOO_SMALL, TOO_LARGE, TOO_FEW, NO_POSITION, BAD_LEVERAGE = -1, -2, -3, -4, -5, -6, -7
 
 
 @kernel
-def book_of(i: Ints, h: int) -> int:
+def cash_of(i: IntRow, h: int) -> int:
+    return i[AT_CASH] + h
+
+
+@kernel
+def house_of(i: IntRow, account: int) -> int:
+    """Where the cash of a house account lies."""
+    return i[AT_CASH] + i[HOLDERS] + account
+
+
+@kernel
+def book_of(i: IntRow, h: int) -> int:
     return i[AT_BOOKS] + h * BOOK
 
 
 @kernel
-def house_of(i: Ints, account: int) -> int:
-    return i[AT_BOOKS] + (i[HOLDERS] + account) * BOOK
-
-
-@kernel
-def market_of(i: Ints, m: int) -> int:
+def market_of(i: IntRow, m: int) -> int:
     return i[AT_MARKETS] + m * MARKET_INTS
 
 
 @kernel
-def prices_of(i: Ints, m: int) -> int:
+def prices_of(i: IntRow, m: int) -> int:
     """Where market `m` begins in the row of floats."""
     return i[AT_MARKET_FLOATS] + m * MARKET_FLOATS
 
 
 @kernel
-def asset_of(i: Ints, a: int) -> int:
+def asset_of(i: IntRow, a: int) -> int:
     return i[AT_ASSETS] + a * ASSET_INTS
 
 
 @kernel
-def holding_of(i: Ints, m: int, h: int) -> int:
+def holding_of(i: IntRow, m: int, h: int) -> int:
     return i[AT_SHARES] + (m * i[HOLDERS] + h) * HOLDING
 
 
 @kernel
-def position_of(i: Ints, a: int, h: int) -> int:
+def position_of(i: IntRow, a: int, h: int) -> int:
     return i[AT_POSITIONS] + (a * i[HOLDERS] + h) * POSITION
 
 
@@ -141,9 +167,14 @@ class State:
         return self.ints[:, :HEADER]
 
     @cached_property
+    def cash(self) -> Ints:
+        """[n, holders and houses]"""
+        return self._ints(AT_CASH, self._many(HOLDERS) + HOUSES)
+
+    @cached_property
     def books(self) -> Ints:
-        """[n, holders and houses, BOOK]"""
-        return self._ints(AT_BOOKS, self._many(HOLDERS) + HOUSES, BOOK)
+        """[n, holder, BOOK]"""
+        return self._ints(AT_BOOKS, self._many(HOLDERS), BOOK)
 
     @cached_property
     def markets(self) -> Ints:
@@ -164,6 +195,16 @@ class State:
     def indices(self) -> Floats:
         """[n, asset, ASSET_FLOATS]"""
         return self._floats(0, self._many(ASSETS), ASSET_FLOATS)
+
+    @cached_property
+    def heard(self) -> Ints:
+        """[n, asset, SOURCES]: what each source last said about the running story."""
+        return self._ints(AT_HEARD, self._many(ASSETS), SOURCES)
+
+    @cached_property
+    def tips(self) -> Floats:
+        """[n, asset, CHATS, 3]: log-weights of theta from each chat's tips."""
+        return self._floats(self._many(AT_TIPS), self._many(ASSETS), CHATS, 3)
 
     @cached_property
     def hours(self) -> Floats:
@@ -213,14 +254,16 @@ class State:
 
 
 def allocate(worlds: int, markets: int, perps: int, seats: int, agents: int) -> State:
-    """Worlds that hold nothing yet but know their own shape."""
+    """Worlds that are not born yet but know their own shape. The first advance brings them to tick 0."""
     assets, holders = max(1, perps), seats + agents
     sizes = {
-        AT_BOOKS: (holders + HOUSES) * BOOK,
+        AT_CASH: holders + HOUSES,
         AT_ASSETS: assets * ASSET_INTS,
         AT_MARKETS: markets * MARKET_INTS,
+        AT_BOOKS: holders * BOOK,
         AT_POSITIONS: assets * holders * POSITION,
         AT_SHARES: markets * holders * HOLDING,
+        AT_HEARD: assets * SOURCES,
         AT_TRADES: TRADES_KEPT * TRADE,
         AT_POSTS: POSTS_KEPT * POST,
         AT_MESSAGES: CHATS * MESSAGES_KEPT * POST,
@@ -228,11 +271,24 @@ def allocate(worlds: int, markets: int, perps: int, seats: int, agents: int) -> 
     }
     header = {MARKETS: markets, ASSETS: assets, PERPS: perps, SEATS: seats, AGENTS: agents, HOLDERS: holders}
     header[AT_MARKET_FLOATS] = assets * ASSET_FLOATS
-    header[AT_HOURS] = header[AT_MARKET_FLOATS] + markets * MARKET_FLOATS
-    width = HEADER
+    header[AT_TIPS] = header[AT_MARKET_FLOATS] + markets * MARKET_FLOATS
+    header[AT_HOURS] = header[AT_TIPS] + assets * TIPS
+    header[TICK] = -1
+    width = _whole_lines(HEADER)
     for section, size in sizes.items():
         header[section] = width
-        width += size
-    ints = np.zeros((worlds, width), np.int64)
+        width += _whole_lines(size)
+    ints = _aligned(worlds, width).view(np.int64)
     ints[:, list(header)] = list(header.values())
-    return State(ints, np.zeros((worlds, header[AT_HOURS] + assets * HOURS * 2)))
+    return State(ints, _aligned(worlds, _whole_lines(header[AT_HOURS] + assets * HOURS * 2)))
+
+
+def _whole_lines(words: int) -> int:
+    """Rounded up to whole cache lines of 8 words: a batch larger than the cache is bound by the lines it touches."""
+    return -(-words // 8) * 8
+
+
+def _aligned(worlds: int, width: int) -> Floats:
+    room = np.zeros(worlds * width + 8)
+    skip = -room.ctypes.data // 8 % 8
+    return room[skip : skip + worlds * width].reshape(worlds, width)

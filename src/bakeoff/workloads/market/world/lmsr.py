@@ -11,7 +11,6 @@ import math
 
 from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import (
-    CASH,
     COST,
     COST_YES,
     FEES,
@@ -25,6 +24,7 @@ from bakeoff.workloads.market.world.layout import (
     Q_NO,
     Q_YES,
     REALIZED,
+    SLOW,
     TOO_FEW,
     TOO_SMALL,
     TRADED,
@@ -32,9 +32,10 @@ from bakeoff.workloads.market.world.layout import (
     VOLUME,
     YES,
     B,
-    Floats,
-    Ints,
+    FloatRow,
+    IntRow,
     book_of,
+    cash_of,
     holding_of,
     house_of,
     market_of,
@@ -45,7 +46,7 @@ SLACK = 0.01
 
 
 @kernel
-def reprice(i: Ints, f: Floats, m: int) -> None:
+def reprice(i: IntRow, f: FloatRow, m: int) -> None:
     """Refresh what is cached after the outstanding shares have changed."""
     slot, at = market_of(i, m), prices_of(i, m)
     odds = f[at + OFFSET] + (i[slot + Q_YES] - i[slot + Q_NO]) * 1e-6 / f[at + B]
@@ -53,13 +54,14 @@ def reprice(i: Ints, f: Floats, m: int) -> None:
     f[at + LOG_ODDS] = odds
     f[at + COST] = max(odds, 0.0) + math.log1p(e)
     f[at + PRICE_YES] = (1.0 if odds >= 0.0 else e) / (1.0 + e)
+    f[at + SLOW] += 0.3 * (f[at + PRICE_YES] - f[at + SLOW])
 
 
 @kernel
-def buy(i: Ints, f: Floats, m: int, h: int, side: int, amount: int, fee_rate: float) -> int:
+def buy(i: IntRow, f: FloatRow, m: int, h: int, side: int, amount: int, fee_rate: float) -> int:
     """Spend `amount`, the fee included, on shares of `side`. Returns the shares, or a negative code."""
     slot, at, book, held = market_of(i, m), prices_of(i, m), book_of(i, h), holding_of(i, m, h)
-    if amount > i[book + CASH]:
+    if amount > i[cash_of(i, h)]:
         return POOR
     fee = math.ceil(amount * fee_rate)
     odds, cost = f[at + LOG_ODDS], f[at + COST]
@@ -70,9 +72,9 @@ def buy(i: Ints, f: Floats, m: int, h: int, side: int, amount: int, fee_rate: fl
     got = math.floor((after + math.log(-math.expm1(-after)) - odds) * f[at + B] * 1e6 - SLACK)
     if got <= 0:
         return TOO_SMALL
-    i[book + CASH] -= amount
-    i[house_of(i, MAKER) + CASH] += amount - fee
-    i[house_of(i, FEES) + CASH] += fee
+    i[cash_of(i, h)] -= amount
+    i[house_of(i, MAKER)] += amount - fee
+    i[house_of(i, FEES)] += fee
     i[held + side] += got
     i[held + COST_YES + side] += amount
     i[slot + Q_YES + side] += got
@@ -85,7 +87,7 @@ def buy(i: Ints, f: Floats, m: int, h: int, side: int, amount: int, fee_rate: fl
 
 
 @kernel
-def sell(i: Ints, f: Floats, m: int, h: int, side: int, count: int, fee_rate: float) -> int:
+def sell(i: IntRow, f: FloatRow, m: int, h: int, side: int, count: int, fee_rate: float) -> int:
     """Sell `count` shares of `side`. Returns what they brought after the fee, or a negative code."""
     slot, book, held = market_of(i, m), book_of(i, h), holding_of(i, m, h)
     had = i[held + side]
@@ -97,9 +99,9 @@ def sell(i: Ints, f: Floats, m: int, h: int, side: int, count: int, fee_rate: fl
         return TOO_SMALL
     spent = i[held + COST_YES + side]
     part = spent if count == had else math.floor(spent * (count / had))
-    i[book + CASH] += gross - fee
-    i[house_of(i, MAKER) + CASH] -= gross
-    i[house_of(i, FEES) + CASH] += fee
+    i[cash_of(i, h)] += gross - fee
+    i[house_of(i, MAKER)] -= gross
+    i[house_of(i, FEES)] += fee
     i[held + side] -= count
     i[held + COST_YES + side] -= part
     i[slot + Q_YES + side] -= count
@@ -113,7 +115,7 @@ def sell(i: Ints, f: Floats, m: int, h: int, side: int, count: int, fee_rate: fl
 
 
 @kernel
-def proceeds(i: Ints, f: Floats, m: int, side: int, count: int) -> int:
+def proceeds(i: IntRow, f: FloatRow, m: int, side: int, count: int) -> int:
     """What `count` shares of one side would bring, before the fee."""
     at = prices_of(i, m)
     odds = f[at + LOG_ODDS] if side == YES else -f[at + LOG_ODDS]
@@ -124,7 +126,7 @@ def proceeds(i: Ints, f: Floats, m: int, side: int, count: int) -> int:
 
 
 @kernel
-def worth(i: Ints, f: Floats, m: int, h: int, fee_rate: float) -> int:
+def worth(i: IntRow, f: FloatRow, m: int, h: int, fee_rate: float) -> int:
     """What holder `h` would get for selling everything in market `m` now, after the fee."""
     held = holding_of(i, m, h)
     yes, no = i[held + YES], i[held + NO]

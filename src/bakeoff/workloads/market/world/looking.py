@@ -40,7 +40,7 @@ def account(world: World, seat: int) -> Account:
     book = world.state.books[0, seat].tolist()
     margin = int(world.state.positions[0, :, seat, at.MARGIN].sum())
     return Account(
-        cash=book[at.CASH] / at.MICRO,
+        cash=world.state.cash.item(0, seat) / at.MICRO,
         equity=calls.equity(world.state.ints, world.state.floats, world.r, seat) / at.MICRO,
         margin=margin / at.MICRO,
         realized_pnl=book[at.REALIZED] / at.MICRO,
@@ -69,18 +69,20 @@ def resolved_markets(world: World) -> list[MarketView]:
         price = [0.0] * at.MARKET_FLOATS
         for to, source in (
             (at.STRIKE, at.PAST_STRIKE),
-            (at.OPENED_AT, at.PAST_OPENED),
             (at.PRICE_YES, at.PAST_PRICE),
             (at.B, at.PAST_B),
         ):
             price[to] = row[source] / at.MICRO
-        found.append(_market(world, row, price))
+        price[at.BORN] = row[at.PAST_BORN]
+        found.append(_market(world, row, price, row[at.PAST_OPENED] / at.MICRO, bool(row[at.OUTCOME])))
     return found
 
 
-def _market(world: World, slot: list[int], price: list[float]) -> MarketView:
+def _market(
+    world: World, slot: list[int], price: list[float], opened: float | None = None, outcome: bool | None = None
+) -> MarketView:
     ticker, kind, strike = world.ticker(slot[at.ASSET]), slot[at.KIND], digits(price[at.STRIKE])
-    yes = round(price[at.PRICE_YES], 6)
+    yes, born = round(price[at.PRICE_YES], 6), int(price[at.BORN])
     return MarketView(
         id=names.market_id(slot[at.ID]),
         question=text.question(kind, ticker, strike, slot[at.DUE]),
@@ -91,14 +93,14 @@ def _market(world: World, slot: list[int], price: list[float]) -> MarketView:
         no_shares=slot[at.Q_NO] / at.MICRO,
         yes_price=yes,
         no_price=round(1.0 - yes, 6),
-        opening_price=round(price[at.OPENED_AT], 6),
+        opening_price=round(1.0 / (1.0 + math.exp(-price[at.OFFSET])) if opened is None else opened, 6),
         liquidity=price[at.B],
         total_volume=slot[at.TRADED] / at.MICRO,
         resolved=not slot[at.OPEN],
-        outcome=bool(slot[at.OUTCOME]) if slot[at.OUTCOME] >= 0 else None,
-        created_tick=slot[at.BORN],
+        outcome=outcome,
+        created_tick=born,
         resolve_tick=slot[at.DUE],
-        created_at=world.time_at(slot[at.BORN]),
+        created_at=world.time_at(born),
         resolve_at=world.time_at(slot[at.DUE]),
     )
 
@@ -181,8 +183,17 @@ def _post(world: World, row: list[int]) -> PostView:
     }
     if kind == at.BY_SEAT:
         said = world.said[author, style]
-        known |= {"id": said.id, "claim": None, "side": said.side, "probability": said.probability, "likes": 0, "comments": 0}
-        return PostView(**known, author_id=names.seat_id(author), author_name=names.seat_id(author), content=said.content)
+        known |= {
+            "id": said.id,
+            "claim": None,
+            "side": said.side,
+            "probability": said.probability,
+            "likes": 0,
+            "comments": 0,
+        }
+        return PostView(
+            **known, author_id=names.seat_id(author), author_name=names.seat_id(author), content=said.content
+        )
     assert ticker is not None
     event = row[at.POST_EVENT]
     if kind == at.BY_SOURCE:

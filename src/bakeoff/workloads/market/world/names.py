@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from bakeoff.workloads.market.world.layout import CHATS, SOURCES
 
-SOURCE_NAMES = ("Harbor Ledger", "The Copper Wire", "Tape & Tide", "Nightdesk", "Orchard Street Notes", "Basin Observer")
+SOURCE_NAMES = (
+    "Harbor Ledger",
+    "The Copper Wire",
+    "Tape & Tide",
+    "Nightdesk",
+    "Orchard Street Notes",
+    "Basin Observer",
+)
 CHAT_NAMES = ("The Back Table", "Quiet Alpha", "Lantern Room")
 WIRE_NAME = "Open Wire"
 TRADER_NAMES = (

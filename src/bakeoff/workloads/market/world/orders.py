@@ -11,8 +11,8 @@ from bakeoff.workloads.market.world.layout import (
     ASSET_FLOATS,
     AT_HOURS,
     BUY,
-    CASH,
     CLOSE_PERP,
+    HOUR_NOW,
     HOURS,
     ID,
     LIQUIDATION,
@@ -24,17 +24,16 @@ from bakeoff.workloads.market.world.layout import (
     PERPS,
     PRICE,
     SELL,
-    TICK,
     TOO_SMALL,
     UNITS,
     UNKNOWN,
-    Floats,
-    Ints,
-    book_of,
+    FloatRow,
+    IntRow,
+    cash_of,
     market_of,
     position_of,
 )
-from bakeoff.workloads.market.world.rules import FEE, HOUR
+from bakeoff.workloads.market.world.rules import FEE
 
 LEAST_BET = MICRO
 LEAST_PERP = 10 * MICRO
@@ -44,7 +43,7 @@ _increase, _reduce, _perp_worth = perps.increase, perps.reduce, perps.worth
 
 
 @kernel
-def buy_shares(i: Ints, f: Floats, r: Floats, h: int, m: int, side: int, amount: int) -> int:
+def buy_shares(i: IntRow, f: FloatRow, r: FloatRow, h: int, m: int, side: int, amount: int) -> int:
     """Micro-shares bought for `amount` micro-dollars, or a negative code."""
     slot = market_of(i, m)
     if i[slot + OPEN] == 0:
@@ -58,7 +57,7 @@ def buy_shares(i: Ints, f: Floats, r: Floats, h: int, m: int, side: int, amount:
 
 
 @kernel
-def sell_shares(i: Ints, f: Floats, r: Floats, h: int, m: int, side: int, count: int) -> int:
+def sell_shares(i: IntRow, f: FloatRow, r: FloatRow, h: int, m: int, side: int, count: int) -> int:
     """Micro-dollars that `count` micro-shares brought, or a negative code."""
     slot = market_of(i, m)
     if i[slot + OPEN] == 0:
@@ -72,19 +71,19 @@ def sell_shares(i: Ints, f: Floats, r: Floats, h: int, m: int, side: int, count:
 
 
 @kernel
-def open_perp(i: Ints, f: Floats, r: Floats, h: int, a: int, sign: int, size: int, leverage: float) -> int:
+def open_perp(i: IntRow, f: FloatRow, r: FloatRow, h: int, a: int, sign: int, size: int, leverage: float) -> int:
     """Units added to a position on the side `sign` for `size` micro-dollars of notional, or a negative code."""
     if size < LEAST_PERP:
         return TOO_SMALL
     got = _increase(i, f, r, a, h, sign, size, leverage)
     if got > 0:
-        count_volume(i, f, r, a, size)
+        count_volume(i, f, a, size)
         print_trade(i, h, OPEN_PERP, a, 0 if sign > 0 else 1, size, got)
     return got
 
 
 @kernel
-def close_perp(i: Ints, f: Floats, r: Floats, h: int, a: int, units: int, forced: bool) -> int:
+def close_perp(i: IntRow, f: FloatRow, r: FloatRow, h: int, a: int, units: int, forced: bool) -> int:
     """Units closed of a position, or a negative code."""
     held = i[position_of(i, a, h) + UNITS]
     if held == 0:
@@ -93,21 +92,20 @@ def close_perp(i: Ints, f: Floats, r: Floats, h: int, a: int, units: int, forced
         return TOO_SMALL
     got = _reduce(i, f, r, a, h, units, forced)
     size = math.floor(got * 1e-3 * f[a * ASSET_FLOATS + PRICE])
-    count_volume(i, f, r, a, size)
+    count_volume(i, f, a, size)
     print_trade(i, h, LIQUIDATION if forced else CLOSE_PERP, a, 0 if held > 0 else 1, size, got)
     return got
 
 
 @kernel
-def count_volume(i: Ints, f: Floats, r: Floats, a: int, size: int) -> None:
-    hour = (i[TICK] // int(r[HOUR])) % HOURS
-    f[i[AT_HOURS] + (a * HOURS + hour) * 2 + 1] += size * 1e-6
+def count_volume(i: IntRow, f: FloatRow, a: int, size: int) -> None:
+    f[i[AT_HOURS] + (a * HOURS + i[HOUR_NOW]) * 2 + 1] += size * 1e-6
 
 
 @kernel
-def equity_of(i: Ints, f: Floats, r: Floats, h: int) -> int:
+def equity_of(i: IntRow, f: FloatRow, r: FloatRow, h: int) -> int:
     """Cash and what selling everything now would bring, in micro-dollars."""
-    total = i[book_of(i, h) + CASH]
+    total = i[cash_of(i, h)]
     for m in range(i[MARKETS]):
         if i[market_of(i, m) + OPEN]:
             total += _market_worth(i, f, m, h, r[FEE])

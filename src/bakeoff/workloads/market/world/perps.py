@@ -13,7 +13,6 @@ from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import (
     ASSET_FLOATS,
     BAD_LEVERAGE,
-    CASH,
     DUE_TICK,
     ENTRY,
     FEES,
@@ -29,6 +28,8 @@ from bakeoff.workloads.market.world.layout import (
     PUSH,
     REALIZED,
     REGIME,
+    SAFE_ABOVE,
+    SAFE_BELOW,
     SHORT_UNITS,
     TICK,
     TOO_LARGE,
@@ -37,10 +38,11 @@ from bakeoff.workloads.market.world.layout import (
     UNITS,
     VENUE,
     VOLUME,
-    Floats,
-    Ints,
+    FloatRow,
+    IntRow,
     asset_of,
     book_of,
+    cash_of,
     house_of,
     position_of,
 )
@@ -59,24 +61,27 @@ from bakeoff.workloads.market.world.rules import (
     regime_row,
 )
 
+EDGE = 1e-9
+"""The safe range is narrower than need be by this share, which is far above the rounding of its ends."""
+
 
 @kernel
-def premium(push: float, r: Floats) -> float:
+def premium(push: float, r: FloatRow) -> float:
     return r[LINEAR] * push + math.copysign(r[ROOT] * math.sqrt(abs(push)), push)
 
 
 @kernel
-def mark_price(f: Floats, r: Floats, a: int) -> float:
+def mark_price(f: FloatRow, r: FloatRow, a: int) -> float:
     return f[a * ASSET_FLOATS + PRICE] * (1.0 + premium(f[a * ASSET_FLOATS + PUSH], r))
 
 
 @kernel
-def depth_of(i: Ints, r: Floats, a: int) -> float:
+def depth_of(i: IntRow, r: FloatRow, a: int) -> float:
     return r[DEPTH] * r[regime_row(i[asset_of(i, a) + REGIME]) + LIQUIDITY]
 
 
 @kernel
-def requirement(i: Ints, r: Floats, a: int) -> float:
+def requirement(i: IntRow, r: FloatRow, a: int) -> float:
     """Least margin for each dollar of position. On the eve of an announcement it covers the largest jump."""
     asset = asset_of(i, a)
     if i[TICK] + 1 == i[asset + DUE_TICK]:
@@ -85,20 +90,20 @@ def requirement(i: Ints, r: Floats, a: int) -> float:
 
 
 @kernel
-def _area(push: float, r: Floats) -> float:
+def _area(push: float, r: FloatRow) -> float:
     """Integral of the premium from 0."""
     size = abs(push)
     return size * (0.5 * r[LINEAR] * size + r[ROOT] * (2.0 / 3.0) * math.sqrt(size))
 
 
 @kernel
-def traded_value(notional: float, push: float, depth: float, r: Floats) -> float:
+def traded_value(notional: float, push: float, depth: float, r: FloatRow) -> float:
     """Dollars paid (received when negative) for a signed notional at index prices."""
     return notional + depth * (_area(push + notional / depth, r) - _area(push, r))
 
 
 @kernel
-def closing_value(i: Ints, f: Floats, r: Floats, a: int, units: int) -> int:
+def closing_value(i: IntRow, f: FloatRow, r: FloatRow, a: int, units: int) -> int:
     """Micro-dollars that closing `units` (signed) would bring, rounded down; negative for a short."""
     at = a * ASSET_FLOATS
     paid = traded_value(-units * 1e-9 * f[at + PRICE], f[at + PUSH], depth_of(i, r, a), r)
@@ -106,7 +111,7 @@ def closing_value(i: Ints, f: Floats, r: Floats, a: int, units: int) -> int:
 
 
 @kernel
-def worth(i: Ints, f: Floats, r: Floats, a: int, h: int) -> int:
+def worth(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int) -> int:
     """What closing the whole position now would bring, after the fee and never below 0."""
     at = position_of(i, a, h)
     units = i[at + UNITS]
@@ -117,7 +122,7 @@ def worth(i: Ints, f: Floats, r: Floats, a: int, h: int) -> int:
 
 
 @kernel
-def increase(i: Ints, f: Floats, r: Floats, a: int, h: int, sign: int, size: int, leverage: float) -> int:
+def increase(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, sign: int, size: int, leverage: float) -> int:
     """Open or add to a position on the side `sign`. Returns the units, or a negative code."""
     at, book, asset = position_of(i, a, h), book_of(i, h), asset_of(i, a)
     price, push, depth = f[a * ASSET_FLOATS + PRICE], f[a * ASSET_FLOATS + PUSH], depth_of(i, r, a)
@@ -125,7 +130,7 @@ def increase(i: Ints, f: Floats, r: Floats, a: int, h: int, sign: int, size: int
     if units <= 0:
         return TOO_SMALL
     margin, fee = math.ceil(size / leverage), math.ceil(size * r[PERP_FEE])
-    if margin + fee > i[book + CASH]:
+    if margin + fee > i[cash_of(i, h)]:
         return POOR
     notional = sign * units * 1e-9 * price
     total = abs(i[at + UNITS]) * 1e-9 * price + abs(notional)
@@ -136,8 +141,8 @@ def increase(i: Ints, f: Floats, r: Floats, a: int, h: int, sign: int, size: int
     gain = (i[at + UNITS] + sign * units) * 1e-3 * price * (1.0 + premium(push, r)) - (i[at + ENTRY] + entry)
     if i[at + MARGIN] + margin + min(gain, 0.0) < requirement(i, r, a) * total * 1e6:
         return BAD_LEVERAGE
-    i[book + CASH] -= margin + fee
-    i[house_of(i, FEES) + CASH] += fee
+    i[cash_of(i, h)] -= margin + fee
+    i[house_of(i, FEES)] += fee
     i[at + UNITS] += sign * units
     i[at + MARGIN] += margin
     i[at + ENTRY] += entry
@@ -146,11 +151,12 @@ def increase(i: Ints, f: Floats, r: Floats, a: int, h: int, sign: int, size: int
     i[book + FEES_PAID] += fee
     i[book + TRADES] += 1
     i[book + VOLUME] += size
+    guard(i, f, r, a, h)
     return units
 
 
 @kernel
-def _rest_stands(i: Ints, f: Floats, r: Floats, a: int, h: int, units: int) -> bool:
+def _rest_stands(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int) -> bool:
     """True when the rest of the position, after `units` of it are closed, can be closed from its own margin."""
     at = position_of(i, a, h)
     held, margin, entry = i[at + UNITS], i[at + MARGIN], i[at + ENTRY]
@@ -163,7 +169,7 @@ def _rest_stands(i: Ints, f: Floats, r: Floats, a: int, h: int, units: int) -> b
 
 
 @kernel
-def reduce(i: Ints, f: Floats, r: Floats, a: int, h: int, units: int, forced: bool) -> int:
+def reduce(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, forced: bool) -> int:
     """Close `units` (positive) of a position, or all when the rest could not stand alone. Returns the units closed."""
     at, book = position_of(i, a, h), book_of(i, h)
     held, entry, margin = i[at + UNITS], i[at + ENTRY], i[at + MARGIN]
@@ -186,40 +192,54 @@ def reduce(i: Ints, f: Floats, r: Floats, a: int, h: int, units: int, forced: bo
         payout = 0
     missing = cover(i, -payout) if payout < 0 else 0
     payout = max(payout, 0)
-    i[house_of(i, VENUE) + CASH] -= gain + missing
+    i[house_of(i, VENUE)] -= gain + missing
     if forced:
         penalty = min(payout, math.ceil(notional * 1e6 * r[PENALTY]))
-        i[house_of(i, INSURANCE) + CASH] += penalty
+        i[house_of(i, INSURANCE)] += penalty
         payout -= penalty
         gain -= penalty
         i[book + LIQUIDATIONS] += 1
-    fee = min(math.ceil(notional * 1e6 * r[PERP_FEE]), payout + i[book + CASH])
-    i[book + CASH] += payout - fee
-    i[house_of(i, FEES) + CASH] += fee
+    fee = min(math.ceil(notional * 1e6 * r[PERP_FEE]), payout + i[cash_of(i, h)])
+    i[cash_of(i, h)] += payout - fee
+    i[house_of(i, FEES)] += fee
     i[book + REALIZED] += max(gain, -margin) if whole else gain
     i[book + FEES_PAID] += fee
     i[book + TRADES] += 1
     i[book + VOLUME] += math.floor(notional * 1e6)
+    guard(i, f, r, a, h)
     return units
 
 
 @kernel
-def cover(i: Ints, missing: int) -> int:
+def guard(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int) -> None:
+    """Narrow the marks between which nobody is liquidated to those at which this position stands."""
+    at, asset = position_of(i, a, h), a * ASSET_FLOATS
+    units, lost = i[at + UNITS], i[at + ENTRY] - i[at + MARGIN]
+    if units > 0:
+        edge = lost / (units * 1e-3 * (1.0 - r[MAINTENANCE]))
+        f[asset + SAFE_ABOVE] = max(f[asset + SAFE_ABOVE], edge * (1.0 + EDGE))
+    elif units < 0:
+        edge = lost / (units * 1e-3 * (1.0 + r[MAINTENANCE]))
+        f[asset + SAFE_BELOW] = min(f[asset + SAFE_BELOW], edge * (1.0 - EDGE))
+
+
+@kernel
+def cover(i: IntRow, missing: int) -> int:
     """The insurance fund pays what a position lost beyond its margin. Returns what it could not pay."""
-    fund = house_of(i, INSURANCE) + CASH
+    fund = house_of(i, INSURANCE)
     paid = min(missing, i[fund])
     i[fund] -= paid
     return missing - paid
 
 
 @kernel
-def funding_rate(f: Floats, r: Floats, a: int) -> float:
+def funding_rate(f: FloatRow, r: FloatRow, a: int) -> float:
     rate = r[FUNDING_SHARE] * premium(f[a * ASSET_FLOATS + PUSH], r)
     return max(-r[FUNDING_CAP], min(r[FUNDING_CAP], rate))
 
 
 @kernel
-def pay_funding(i: Ints, f: Floats, r: Floats, a: int) -> None:
+def pay_funding(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     """The side that pushed the mark away from the index pays the other; the venue takes the imbalance."""
     rate, mark, venue = funding_rate(f, r, a), mark_price(f, r, a), house_of(i, VENUE)
     for h in range(i[HOLDERS]):
@@ -227,9 +247,11 @@ def pay_funding(i: Ints, f: Floats, r: Floats, a: int) -> None:
         if i[at + UNITS] == 0:
             continue
         due = math.ceil(i[at + UNITS] * 1e-3 * mark * rate)
-        from_cash = min(due, i[book + CASH])
+        from_cash = min(due, i[cash_of(i, h)])
         from_margin = min(due - from_cash, i[at + MARGIN])
-        i[book + CASH] -= from_cash
+        i[cash_of(i, h)] -= from_cash
         i[at + MARGIN] -= from_margin
-        i[venue + CASH] += from_cash + from_margin
+        i[venue] += from_cash + from_margin
         i[book + FUNDING_PAID] += from_cash + from_margin
+        if from_margin != 0:
+            guard(i, f, r, a, h)

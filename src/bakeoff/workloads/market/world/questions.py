@@ -16,7 +16,6 @@ from bakeoff.workloads.market.world.layout import (
     ASSETS,
     AT_PAST,
     BORN,
-    CASH,
     COST_NO,
     COST_YES,
     DUE,
@@ -28,15 +27,17 @@ from bakeoff.workloads.market.world.layout import (
     LAST,
     MAKER,
     MARKET_INTS,
+    MARKETS,
     MARKETS_MADE,
     MICRO,
+    NEXT_DUE,
     NO,
     OFFSET,
     OPEN,
-    OPENED_AT,
     OUTCOME,
     PAST,
     PAST_B,
+    PAST_BORN,
     PAST_KEPT,
     PAST_MADE,
     PAST_OPENED,
@@ -59,10 +60,11 @@ from bakeoff.workloads.market.world.layout import (
     TRADED,
     YES,
     B,
-    Floats,
-    Ints,
+    FloatRow,
+    IntRow,
     asset_of,
     book_of,
+    cash_of,
     holding_of,
     house_of,
     market_of,
@@ -79,11 +81,12 @@ WIDEST = 1.05
 """Strikes lie within this many standard deviations, so chances spread over about 0.15 to 0.85."""
 
 SMALLEST_CHANCE = 0.02
+NEVER = 1 << 40
 REPUTATION_SCALE = 24.0
 
 
 @kernel
-def open_market(i: Ints, f: Floats, r: Floats, m: int) -> None:
+def open_market(i: IntRow, f: FloatRow, r: FloatRow, m: int) -> None:
     """Ask a new question in slot `m`, unless the story that was drawn for it ends too soon; then the next tick tries."""
     about, what, when, where = draw(i, i[TICK], QUESTION, m)
     a = below(about, i[ASSETS])
@@ -97,12 +100,10 @@ def open_market(i: Ints, f: Floats, r: Floats, m: int) -> None:
     i[MARKETS_MADE] += 1
     i[slot + ASSET] = a
     i[slot + KIND] = kind
-    i[slot + BORN] = i[TICK]
     i[slot + DUE] = due
     i[slot + Q_YES] = 0
     i[slot + Q_NO] = 0
     i[slot + TRADED] = 0
-    i[slot + OUTCOME] = -1
     f[at + STRIKE] = 0.0
     if kind == RISE:
         f[at + STRIKE] = f[a * ASSET_FLOATS + PRICE]
@@ -113,20 +114,22 @@ def open_market(i: Ints, f: Floats, r: Floats, m: int) -> None:
     f[at + B] = r[LIQUIDITY_B] * r[regime_row(i[asset_of(i, a) + REGIME]) + LIQUIDITY]
     f[at + OFFSET] = math.log(p / (1.0 - p))
     f[at + SLOW] = p
-    f[at + OPENED_AT] = p
+    f[at + BORN] = i[TICK]
     reprice(i, f, m)
     for seat in range(i[SEATS]):
         i[holding_of(i, m, seat) + STATED] = -1
 
 
 @kernel
-def strike_price(i: Ints, f: Floats, r: Floats, a: int, due: int, deviations: float) -> float:
+def strike_price(i: IntRow, f: FloatRow, r: FloatRow, a: int, due: int, deviations: float) -> float:
     """A strike that many standard deviations from the index, in four significant digits."""
     asset = asset_of(i, a)
     kind, start = i[asset + REGIME], i[asset + START]
     length = i[asset + DUE_TICK] - start
     now, then = story_row(kind, length, i[TICK] - start), story_row(kind, length, due - start)
-    return four_digits(f[a * ASSET_FLOATS + PRICE] * math.exp(deviations * math.sqrt(r[then + VARIANCE] - r[now + VARIANCE])))
+    return four_digits(
+        f[a * ASSET_FLOATS + PRICE] * math.exp(deviations * math.sqrt(r[then + VARIANCE] - r[now + VARIANCE]))
+    )
 
 
 @kernel
@@ -138,7 +141,20 @@ def four_digits(price: float) -> float:
 
 
 @kernel
-def resolve(i: Ints, f: Floats, m: int) -> None:
+def turn_over(i: IntRow, f: FloatRow, r: FloatRow) -> None:
+    """Resolve what is due, ask new questions in free slots, and note when to look again."""
+    i[NEXT_DUE] = NEVER
+    for m in range(i[MARKETS]):
+        slot = market_of(i, m)
+        if i[slot + OPEN] and i[slot + DUE] == i[TICK]:
+            resolve(i, f, m)
+        if i[slot + OPEN] == 0:
+            open_market(i, f, r, m)
+        i[NEXT_DUE] = min(i[NEXT_DUE], i[slot + DUE] if i[slot + OPEN] else i[TICK] + 1)
+
+
+@kernel
+def resolve(i: IntRow, f: FloatRow, m: int) -> None:
     """Settle market `m`: winning shares pay 1, stated probabilities are scored, and the slot is free.
 
     It comes after the index has moved. A story that ended with this tick was announced, and the next has begun.
@@ -149,36 +165,39 @@ def resolve(i: Ints, f: Floats, m: int) -> None:
         won = i[asset_of(i, a) + LAST] == 1
     else:
         won = f[a * ASSET_FLOATS + PRICE] > f[prices_of(i, m) + STRIKE]
-    i[slot + OUTCOME] = 1 if won else 0
     i[slot + OPEN] = 0
     for h in range(i[HOLDERS]):
         held, book = holding_of(i, m, h), book_of(i, h)
-        paid = i[held + (YES if won else NO)]
-        i[book + CASH] += paid
-        i[maker + CASH] -= paid
-        i[book + REALIZED] += paid - i[held + COST_YES] - i[held + COST_NO]
         if h < i[SEATS] and i[held + STATED] >= 0:
             score(i, h, i[held + STATED] * 1e-6 - (1.0 if won else 0.0))
+        if i[held + YES] == 0 and i[held + NO] == 0:
+            continue
+        paid = i[held + (YES if won else NO)]
+        i[cash_of(i, h)] += paid
+        i[maker] -= paid
+        i[book + REALIZED] += paid - i[held + COST_YES] - i[held + COST_NO]
         for field in range(4):
             i[held + field] = 0
-    remember(i, f, m)
+    remember(i, f, m, won)
 
 
 @kernel
-def score(i: Ints, seat: int, miss: float) -> None:
+def score(i: IntRow, seat: int, miss: float) -> None:
     """The Brier score of a stated probability moves reputation; a half moves nothing, and honesty is the best policy."""
     at = book_of(i, seat) + REPUTATION
     i[at] = max(0, min(100 * MICRO, i[at] + math.floor(REPUTATION_SCALE * (0.25 - miss * miss) * MICRO)))
 
 
 @kernel
-def remember(i: Ints, f: Floats, m: int) -> None:
+def remember(i: IntRow, f: FloatRow, m: int, won: bool) -> None:
     """Keep what a resolved market was."""
     past, slot, at = i[AT_PAST] + (i[PAST_MADE] % PAST_KEPT) * PAST, market_of(i, m), prices_of(i, m)
     for field in range(MARKET_INTS):
         i[past + field] = i[slot + field]
+    i[past + OUTCOME] = 1 if won else 0
+    i[past + PAST_BORN] = int(f[at + BORN])
     i[past + PAST_STRIKE] = math.floor(f[at + STRIKE] * MICRO + 0.5)
-    i[past + PAST_OPENED] = math.floor(f[at + OPENED_AT] * MICRO + 0.5)
+    i[past + PAST_OPENED] = math.floor(MICRO / (1.0 + math.exp(-f[at + OFFSET])) + 0.5)
     i[past + PAST_PRICE] = math.floor(f[at + PRICE_YES] * MICRO + 0.5)
     i[past + PAST_B] = math.floor(f[at + B] * MICRO + 0.5)
     i[PAST_MADE] += 1

@@ -13,12 +13,13 @@ from bakeoff.workloads.market.world.feed import publish, whisper
 from bakeoff.workloads.market.world.layout import (
     ASSET_FLOATS,
     ASSETS,
+    AT_HEARD,
+    AT_TIPS,
     BEGAN,
     BY_SOURCE,
     BY_WIRE,
     CHATS,
     DUE_TICK,
-    HEARD,
     LAST,
     NO_NEWS,
     PRICE,
@@ -27,6 +28,7 @@ from bakeoff.workloads.market.world.layout import (
     REGIME,
     RELIABILITY,
     RETURN,
+    SCORE,
     SENTIMENT,
     SOURCES,
     START,
@@ -36,8 +38,8 @@ from bakeoff.workloads.market.world.layout import (
     TIPS,
     TREND,
     WEIGHT,
-    Floats,
-    Ints,
+    FloatRow,
+    IntRow,
     asset_of,
 )
 from bakeoff.workloads.market.world.rules import (
@@ -64,9 +66,9 @@ from bakeoff.workloads.market.world.streams import (
     TIP,
     below,
     draw,
+    low_bits,
     normal,
     uniform,
-    wording,
 )
 
 NEWS_WEIGHT = 0.25
@@ -74,7 +76,7 @@ NEWS_WEIGHT = 0.25
 
 
 @kernel
-def begin_story(i: Ints, f: Floats, r: Floats, a: int) -> None:
+def begin_story(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     asset = asset_of(i, a)
     which, length, direction, _ = draw(i, i[TICK], STORY_START, a)
     kind = int(r[DRAWN + below(which, int(r[KINDS_DRAWN]))])
@@ -85,11 +87,12 @@ def begin_story(i: Ints, f: Floats, r: Floats, a: int) -> None:
     i[asset + DUE_TICK] = i[TICK] + SHORTEST + below(length, LONGEST - SHORTEST + 1)
     i[asset + STORY] += 1
     f[a * ASSET_FLOATS + BEGAN] = f[a * ASSET_FLOATS + PRICE]
+    f[a * ASSET_FLOATS + SCORE] = 0.0
     forget(f, r, a, kind)
-    for weight in range(3 * CHATS):
-        f[a * ASSET_FLOATS + TIPS + weight] = 0.0
+    for weight in range(TIPS):
+        f[i[AT_TIPS] + a * TIPS + weight] = 0.0
     for source in range(SOURCES):
-        i[asset + HEARD + source] = NO_NEWS
+        i[i[AT_HEARD] + a * SOURCES + source] = NO_NEWS
 
 
 @kernel
@@ -103,7 +106,7 @@ def claimed(theta: int, reliability: float, word: int) -> int:
 
 
 @kernel
-def step_asset(i: Ints, f: Floats, r: Floats, a: int) -> None:
+def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     """Move asset `a` to this tick: its index, and an announcement with the next story, or perhaps a claim."""
     asset, at = asset_of(i, a), a * ASSET_FLOATS
     shock, arrival, said, who = draw(i, i[TICK], ASSET_STEP, a)
@@ -121,43 +124,47 @@ def step_asset(i: Ints, f: Floats, r: Floats, a: int) -> None:
     f[at + SENTIMENT] *= 0.9
     f[at + PUSH] *= r[RELAX]
     if i[TICK] == due:
-        announce(i, f, r, a)
+        announce(i, f, r, a, low_bits(who))
         return
     precision = 1.0 / (sigma * sigma)
     for value in range(3):
         drift = r[law + DRIFT + value] * exposure
         f[at + WEIGHT + value] += drift * (moved - 0.5 * drift) * precision
     if uniform(arrival) < r[CLAIM_RATE]:
-        claim_arrives(i, f, a, below(who, SOURCES), said)
+        claim_arrives(i, f, a, who, said)
 
 
 @kernel
-def claim_arrives(i: Ints, f: Floats, a: int, source: int, word: int) -> None:
+def claim_arrives(i: IntRow, f: FloatRow, a: int, who: int, said: int) -> None:
     """A source speaks about asset `a`."""
+    source = below(who, SOURCES)
     asset, reliability = asset_of(i, a), i[RELIABILITY + source] * 1e-3
-    claim = claimed(i[asset + THETA], reliability, word)
+    claim = claimed(i[asset + THETA], reliability, said)
     hear(f, a * ASSET_FLOATS + WEIGHT, claim, reliability)
-    i[asset + HEARD + source] = claim
+    i[i[AT_HEARD] + a * SOURCES + source] = claim
     f[a * ASSET_FLOATS + SENTIMENT] += NEWS_WEIGHT * claim
-    publish(i, BY_SOURCE, source, a, claim, -1, wording(i, i[TICK], ASSET_STEP, a))
+    trust = (i[RECORD + 2 * source] + 1.0) / (i[RECORD + 2 * source + 1] + 3.0) - 1.0 / 3.0
+    f[a * ASSET_FLOATS + SCORE] += claim * (0.2 + trust)
+    publish(i, BY_SOURCE, source, a, claim, -1, low_bits(who))
 
 
 @kernel
-def announce(i: Ints, f: Floats, r: Floats, a: int) -> None:
+def announce(i: IntRow, f: FloatRow, r: FloatRow, a: int, style: int) -> None:
     """The truth comes out, sources' records are settled, and the next story begins."""
     asset = asset_of(i, a)
     theta = i[asset + THETA]
-    publish(i, BY_WIRE, 0, a, theta, -1, wording(i, i[TICK], ASSET_STEP, a))
+    publish(i, BY_WIRE, 0, a, theta, -1, style)
     for source in range(SOURCES):
-        if i[asset + HEARD + source] != NO_NEWS:
-            i[RECORD + 2 * source] += 1 if i[asset + HEARD + source] == theta else 0
+        heard = i[i[AT_HEARD] + a * SOURCES + source]
+        if heard != NO_NEWS:
+            i[RECORD + 2 * source] += 1 if heard == theta else 0
             i[RECORD + 2 * source + 1] += 1
     i[asset + LAST] = theta
     begin_story(i, f, r, a)
 
 
 @kernel
-def drop_tip(i: Ints, f: Floats, r: Floats) -> None:
+def drop_tip(i: IntRow, f: FloatRow, r: FloatRow) -> None:
     """Perhaps one chat gets a tip about one asset."""
     arrival, where, about, said = draw(i, i[TICK], TIP, 0)
     if uniform(arrival) >= r[TIP_RATE] * CHATS:
@@ -165,5 +172,5 @@ def drop_tip(i: Ints, f: Floats, r: Floats) -> None:
     chat, a = below(where, CHATS), below(about, i[ASSETS])
     reliability = i[RELIABILITY + SOURCES + chat] * 1e-3
     claim = claimed(i[asset_of(i, a) + THETA], reliability, said)
-    hear(f, a * ASSET_FLOATS + TIPS + 3 * chat, claim, reliability)
-    whisper(i, chat, BY_SOURCE, chat, a, claim, wording(i, i[TICK], TIP, chat))
+    hear(f, i[AT_TIPS] + a * TIPS + 3 * chat, claim, reliability)
+    whisper(i, chat, BY_SOURCE, chat, a, claim, low_bits(where))

@@ -9,10 +9,10 @@ import math
 import numpy as np
 
 from bakeoff.workloads.market.world.compiled import kernel
-from bakeoff.workloads.market.world.layout import KEY0, KEY1, KEY2, KEY3, Ints
+from bakeoff.workloads.market.world.layout import KEY0, KEY1, KEY2, KEY3, IntRow
 
 # What a draw is for. Each domain has its own blocks.
-BIRTH, SOURCE, STORY_START, ASSET_STEP, QUESTION, TIP, WAKE_UP, DECISION, ORDER, SCHEME, INVITATION, SEATS = range(12)
+BIRTH, SOURCE, STORY_START, ASSET_STEP, QUESTION, TIP, WAKE_UP, DECISION, SCHEME, INVITATION, SEAT_ORDER = range(11)
 
 Words = tuple[int, int, int, int]
 
@@ -38,7 +38,7 @@ def philox(k0: int, k1: int, c0: int, c1: int, c2: int, c3: int) -> Words:
 
 
 @kernel
-def draw(i: Ints, tick: int, domain: int, index: int) -> Words:
+def draw(i: IntRow, tick: int, domain: int, index: int) -> Words:
     """The world's four words for (domain, tick, index). Tick fits 32 bits, index 24."""
     return philox(
         np.uint64(i[KEY0]),
@@ -88,7 +88,6 @@ def normal(word: int) -> float:
 
 
 @kernel
-def wording(i: Ints, tick: int, domain: int, index: int) -> int:
-    """Twelve bits that choose how a post is worded. They come from a block of their own."""
-    word, _, _, _ = draw(i, tick, domain, index + (1 << 20))
-    return below(word, 4096)
+def low_bits(word: int) -> int:
+    """The twelve lowest bits, for choices that carry no information; what else a word decides, its high bits do."""
+    return np.int64(word & np.uint64(4095))

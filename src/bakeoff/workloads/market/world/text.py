@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bakeoff.workloads.market.world.layout import EVENT, RISE
 
-_CLAIMS: dict[int, tuple[str, ...]] = {
+Worded = Mapping[int, tuple[str, ...]]
+
+_CLAIMS: Worded = {
     1: (
         "{t}: people close to the matter expect a favourable announcement at tick {e}.",
         "Hearing good things about {t} ahead of tick {e}.",
@@ -30,12 +34,16 @@ _CLAIMS: dict[int, tuple[str, ...]] = {
         "Word on {t}: no change at tick {e}.",
     ),
 }
-_WIRE = {
+_WIRE: Worded = {
     1: ("{t} announces: favourable.", "Announcement from {t}: the outcome is favourable.", "{t} delivers good news."),
-    -1: ("{t} announces: unfavourable.", "Announcement from {t}: the outcome is unfavourable.", "{t} delivers bad news."),
+    -1: (
+        "{t} announces: unfavourable.",
+        "Announcement from {t}: the outcome is unfavourable.",
+        "{t} delivers bad news.",
+    ),
     0: ("{t} announces: no change.", "Announcement from {t}: the outcome is neutral.", "{t} reports nothing new."),
 }
-_RUMOURS = {
+_RUMOURS: Worded = {
     1: (
         "Loading up on {t}. Big things coming, trust me.",
         "{t} is about to fly, you heard it here first.",
@@ -49,14 +57,18 @@ _RUMOURS = {
         "Short {t}. Thank me later.",
     ),
 }
-_TIPS = {
+_TIPS: Worded = {
     1: ("keep it here: {t} comes out well at {e}", "{t} @ {e}: good. source solid", "i would be long {t} into {e}"),
     -1: ("keep it here: {t} comes out badly at {e}", "{t} @ {e}: bad. source solid", "i would be short {t} into {e}"),
-    0: ("keep it here: {t} is a non-event at {e}", "{t} @ {e}: nothing. source solid", "i would not trade {t} into {e}"),
+    0: (
+        "keep it here: {t} is a non-event at {e}",
+        "{t} @ {e}: nothing. source solid",
+        "i would not trade {t} into {e}",
+    ),
 }
 
 
-def _worded(table: dict[int, tuple[str, ...]], claim: int, style: int, ticker: str, event: int) -> str:
+def _worded(table: Worded, claim: int, style: int, ticker: str, event: int) -> str:
     choices = table[claim]
     return choices[(style >> 1) % len(choices)].format(t=ticker, e=event)
 

@@ -16,7 +16,6 @@ from bakeoff.workloads.market.world.layout import (
     ASSET,
     ASSET_FLOATS,
     BY_TRADER,
-    CASH,
     DEPOSITS,
     DUE_TICK,
     ID,
@@ -38,10 +37,11 @@ from bakeoff.workloads.market.world.layout import (
     TREND,
     UNITS,
     YES,
-    Floats,
-    Ints,
+    FloatRow,
+    IntRow,
     asset_of,
     book_of,
+    cash_of,
     holding_of,
     house_of,
     market_of,
@@ -66,15 +66,16 @@ from bakeoff.workloads.market.world.rules import (
 )
 from bakeoff.workloads.market.world.streams import (
     DECISION,
-    ORDER,
     SCHEME,
     WAKE_UP,
     below,
     draw,
+    low_bits,
     normal,
     uniform,
-    wording,
 )
+
+FOUR = np.uint64(15)
 
 SCHEME_TICKS, PUMP_TICKS = 12, 7
 """A manipulator's scheme: it pushes one target for the first ticks and unwinds in the rest."""
@@ -92,34 +93,33 @@ TREND_SCALE, PREMIUM_SCALE, GROWTH_SCALE = 12.0, 400.0, 12.0
 
 
 @kernel
-def traders_act(i: Ints, f: Floats, r: Floats) -> None:
+def traders_act(i: IntRow, f: FloatRow, r: FloatRow) -> None:
     """Wake some traders, in an order that starts anywhere."""
     count = i[AGENTS]
     if count == 0:
         return
-    first, _, _, _ = draw(i, i[TICK], ORDER, 0)
-    start = below(first, count)
-    loaded = -1
-    w0 = w1 = w2 = w3 = np.uint64(0)
+    w0, w1, w2, w3 = draw(i, i[TICK], WAKE_UP, 0)
+    start = below((w0 & FOUR) << np.uint64(28) | (w1 & FOUR) << np.uint64(24) | (w2 & FOUR) << np.uint64(20), count)
+    loaded = 0
     for turn in range(count):
         trader = start + turn if start + turn < count else start + turn - count
-        if trader >> 3 != loaded:  # one block wakes eight traders, with 16 bits each
+        if trader >> 3 != loaded:  # one block wakes eight traders, with 14 bits each
             loaded = trader >> 3
             w0, w1, w2, w3 = draw(i, i[TICK], WAKE_UP, loaded)
         pair = (trader >> 1) & 3
         word = w0 if pair == 0 else (w1 if pair == 1 else (w2 if pair == 2 else w3))
-        half = np.int64(word & np.uint64(0xFFFF)) if trader & 1 == 0 else np.int64(word >> np.uint64(16))
-        if half < r[trader_row(trader) + WAKE] * 65536.0:
+        bits = np.int64(word >> np.uint64(18)) if trader & 1 == 0 else np.int64(word >> np.uint64(4)) & 16383
+        if bits < r[trader_row(trader) + WAKE] * 16384.0:
             act(i, f, r, trader)
 
 
 @kernel
-def act(i: Ints, f: Floats, r: Floats, trader: int) -> None:
+def act(i: IntRow, f: FloatRow, r: FloatRow, trader: int) -> None:
     """One awake trader looks at one market or perpetual and perhaps trades it."""
     h, row = i[SEATS] + trader, trader_row(trader)
-    if i[book_of(i, h) + CASH] < POOREST:
+    if i[cash_of(i, h)] < POOREST:
         refill(i, h)
-    where, luck, how_much, _ = draw(i, i[TICK], DECISION, trader)
+    where, luck, how_much, style = draw(i, i[TICK], DECISION, trader)
     bet, lean = r[row + CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + NOISE] * normal(luck)
     markets = i[MARKETS]
     target = below(where, markets + i[PERPS])
@@ -133,7 +133,7 @@ def act(i: Ints, f: Floats, r: Floats, trader: int) -> None:
         if i[TICK] % SCHEME_TICKS >= PUMP_TICKS:
             unwind(i, f, r, target, h)
             return
-        bet = pump(i, f, r, trader, target, lean, bet)
+        bet = pump(i, f, r, trader, target, lean, bet, low_bits(style))
     if target < markets:
         lean_market(i, f, r, target, h, lean + market_lean(i, f, r, target, row), bet)
     else:
@@ -142,14 +142,14 @@ def act(i: Ints, f: Floats, r: Floats, trader: int) -> None:
 
 
 @kernel
-def refill(i: Ints, h: int) -> None:
-    i[book_of(i, h) + CASH] += STAKE
-    i[house_of(i, MAKER) + CASH] -= STAKE
+def refill(i: IntRow, h: int) -> None:
+    i[cash_of(i, h)] += STAKE
+    i[house_of(i, MAKER)] -= STAKE
     i[book_of(i, h) + DEPOSITS] += STAKE
 
 
 @kernel
-def market_lean(i: Ints, f: Floats, r: Floats, m: int, row: int) -> float:
+def market_lean(i: IntRow, f: FloatRow, r: FloatRow, m: int, row: int) -> float:
     """How much the trader leans towards YES; 1 is all it would bet."""
     a, at = i[market_of(i, m) + ASSET], prices_of(i, m)
     lean = r[row + MOMENTUM] * (f[at + PRICE_YES] - f[at + SLOW])
@@ -160,7 +160,7 @@ def market_lean(i: Ints, f: Floats, r: Floats, m: int, row: int) -> float:
 
 
 @kernel
-def perp_lean(i: Ints, f: Floats, r: Floats, a: int, row: int) -> float:
+def perp_lean(i: IntRow, f: FloatRow, r: FloatRow, a: int, row: int) -> float:
     """How much the trader leans towards LONG."""
     at = a * ASSET_FLOATS
     lean = r[row + MOMENTUM] * f[at + TREND] * TREND_SCALE + r[row + FEELING] * f[at + SENTIMENT]
@@ -172,7 +172,7 @@ def perp_lean(i: Ints, f: Floats, r: Floats, a: int, row: int) -> float:
 
 
 @kernel
-def lean_market(i: Ints, f: Floats, r: Floats, m: int, h: int, lean: float, bet: float) -> None:
+def lean_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, h: int, lean: float, bet: float) -> None:
     """Move the market that way: sell the other side while there is some, else buy."""
     if abs(lean) < FAINT:
         return
@@ -188,7 +188,7 @@ def lean_market(i: Ints, f: Floats, r: Floats, m: int, h: int, lean: float, bet:
 
 
 @kernel
-def lean_perp(i: Ints, f: Floats, r: Floats, a: int, h: int, lean: float, bet: float) -> None:
+def lean_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, lean: float, bet: float) -> None:
     """Move the perpetual that way: reduce an opposite position, else open or add at leverage 2."""
     if abs(lean) < FAINT:
         return
@@ -201,11 +201,10 @@ def lean_perp(i: Ints, f: Floats, r: Floats, a: int, h: int, lean: float, bet: f
 
 
 @kernel
-def pump(i: Ints, f: Floats, r: Floats, trader: int, target: int, way: float, bet: float) -> float:
+def pump(i: IntRow, f: FloatRow, r: FloatRow, trader: int, target: int, way: float, bet: float, style: int) -> float:
     """Spread a rumour, drawn without regard to the truth. Returns how much to bet on it."""
     markets = i[MARKETS]
     a = target - markets if target >= markets else i[market_of(i, target) + ASSET]
-    style = wording(i, i[TICK], DECISION, trader)
     if style & 1:
         market = i[market_of(i, target) + ID] if target < markets else -1
         publish(i, BY_TRADER, trader, a, 1 if way > 0.0 else -1, market, style)
@@ -215,7 +214,7 @@ def pump(i: Ints, f: Floats, r: Floats, trader: int, target: int, way: float, be
 
 
 @kernel
-def unwind(i: Ints, f: Floats, r: Floats, target: int, h: int) -> None:
+def unwind(i: IntRow, f: FloatRow, r: FloatRow, target: int, h: int) -> None:
     markets = i[MARKETS]
     if target >= markets:
         units = abs(i[position_of(i, target - markets, h) + UNITS])

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.workloads.market.scenario import Scenario, world_key
 from bakeoff.workloads.market.world import calls, looking, names
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world.advance import advance
+from bakeoff.workloads.market.world.advance import NOBODY, advance
 from bakeoff.workloads.market.world.chronicle import newborn
 from bakeoff.workloads.market.world.knowledge import Model, Truth, public_model, truth_of
 from bakeoff.workloads.market.world.layout import State
 from bakeoff.workloads.market.world.rules import packed_rules, rules_of, ticker_price
-from bakeoff.workloads.market.world.streams import SEATS
+from bakeoff.workloads.market.world.streams import SEAT_ORDER
 from bakeoff.workloads.market.world.views import (
     Account,
     ChatView,
@@ -163,14 +163,14 @@ class World:
             self._unseal()
         if self._ended:
             self._ended.clear()
-        advance(self._ints, self._floats, self.r)
+        advance(self._ints, self._floats, self.r, *NOBODY)
 
     def _unseal(self) -> None:
         tick = self.tick
         self._fills = [[] for _ in range(self.seats)]
         if not any(self._sealed):
             return
-        drawn = sorted(range(self.seats), key=lambda seat: calls.word(self._ints, tick, SEATS, seat))
+        drawn = sorted(range(self.seats), key=lambda seat: calls.word(self._ints, tick, SEAT_ORDER, seat))
         for turn in range(max(map(len, self._sealed))):
             for seat in drawn:
                 if turn < len(self._sealed[seat]) and (fill := self._sealed[seat][turn]()) is not None:
@@ -378,7 +378,9 @@ class World:
 
     # -- executing
 
-    def _place(self, kind: OrderKind, seat: int, target: str, side: str, amount: float | None, leverage: float = 1.0) -> Fill:
+    def _place(
+        self, kind: OrderKind, seat: int, target: str, side: str, amount: float | None, leverage: float = 1.0
+    ) -> Fill:
         self._check_acting(seat)
         order = Order(self._next(seat), kind, seat, target, side, amount, leverage)
         if self.seats == 1:
@@ -397,7 +399,11 @@ class World:
             return self._execute_perp(order)
         book = self.state.books[0, order.seat]
         realized, fees = int(book[at.REALIZED]), int(book[at.FEES_PAID])
-        m, side, micro = self.slot(order.target), 0 if order.side == "YES" else 1, round((order.amount or 0.0) * at.MICRO)
+        m, side, micro = (
+            self.slot(order.target),
+            0 if order.side == "YES" else 1,
+            round((order.amount or 0.0) * at.MICRO),
+        )
         got = self._call(order, _KINDS[order.kind], m, side, micro)
         fee, gain = int(book[at.FEES_PAID]) - fees, int(book[at.REALIZED]) - realized
         dollars, shares = (micro, got) if order.kind == "buy" else (got, micro)
@@ -417,7 +423,10 @@ class World:
             return self._filled(order, micro, units, int(book[at.FEES_PAID]) - fees, 0)
         wanted = abs(held) if micro is None else math.floor(micro * 1e3 / price)
         units = self._call(order, at.CLOSE_PERP, a, 0, min(wanted, max(1, abs(held))) if wanted else 0)
-        worth, rest = math.floor(units * 1e-3 * price), 0 if micro is None else micro - math.floor(abs(held) * 1e-3 * price)
+        worth, rest = (
+            math.floor(units * 1e-3 * price),
+            0 if micro is None else micro - math.floor(abs(held) * 1e-3 * price),
+        )
         side = "LONG" if held > 0 else "SHORT"
         if order.kind == "open" and units == abs(held) and rest >= 10 * at.MICRO:
             units += self._call(order, at.OPEN_PERP, a, 0 if sign > 0 else 1, rest)
@@ -426,9 +435,7 @@ class World:
         return self._filled(replace(order, side=side), worth, units, fee, gain)
 
     def _call(self, order: Order, kind: int, target: int, side: int, amount: int) -> int:
-        got = calls.order(
-            self._ints, self._floats, self.r, kind, order.seat, target, side, amount, order.leverage
-        )
+        got = calls.order(self._ints, self._floats, self.r, kind, order.seat, target, side, amount, order.leverage)
         if got <= 0:
             raise Rejected(*_REFUSALS.get(got, ("below_minimum", "the order is too small")))
         return got
@@ -452,7 +459,9 @@ class World:
             status=status,  # type: ignore[arg-type]
         )
 
-    def _say(self, seat: int, content: str, what: str, side: str | None = None, probability: float | None = None) -> Said:
+    def _say(
+        self, seat: int, content: str, what: str, side: str | None = None, probability: float | None = None
+    ) -> Said:
         if not isinstance(content, str) or not content.strip() or len(content) > LONGEST_POST:
             raise Rejected("bad_content", f"write between 1 and {LONGEST_POST} characters")
         if probability is not None and not 0.0 <= probability <= 1.0:
@@ -497,5 +506,3 @@ def _amount(value: float) -> float:
     if value > LARGEST_ORDER:
         raise Rejected("bad_amount", f"{value!r} is more than {LARGEST_ORDER:g}")
     return float(value)
-
-

@@ -55,14 +55,14 @@ class Conversations:
         self, call: int, messages: Sequence[Json], previous: str | None, reply: Json | None, id: str | None
     ) -> Place:
         """Where a call that ended belongs. An answer is remembered; a call without one changes nothing."""
-        begun, place = self._begun, self._place(messages, previous)
+        path = [_digest(message) for message in messages]
+        begun, place = self._begun, self._place(messages, path, previous)
         if reply is None:
             self._begun = begun
             return Place(None, place.parent, False, place.kept)
         parent = self._by_call.get(place.parent) if place.parent is not None else None
         if parent is not None:
             parent.continued = True
-        path = [_digest(message) for message in messages]
         known = _Known(call, place.conversation, path, _digest(reply), bool(reply.get("tool_calls")))
         self._by_call[call] = known
         self._by_reply.setdefault(known.reply, []).append(known)
@@ -70,10 +70,10 @@ class Conversations:
             self._by_id[id] = known
         return place
 
-    def _place(self, messages: Sequence[Json], previous: str | None) -> Place:
-        path = [_digest(message) for message in messages]
+    def _place(self, messages: Sequence[Json], path: list[str], previous: str | None) -> Place:
         if previous is not None and (known := self._by_id.get(previous)) is not None:
-            return self._after(known, 0)
+            repeated = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
+            return self._after(known, repeated)  # the server remembers all but its instructions
         last = max((i for i, message in enumerate(messages) if message["role"] == "assistant"), default=None)
         if last is not None:
             candidates = self._by_reply.get(path[last], [])

@@ -143,7 +143,7 @@ class Providers:
         return cls(table, environment)
 
     def route(self, model: str) -> Route:
-        """`provider/model`, else the provider that lists the model, else the one whose models are called so."""
+        """`provider/model`, else the provider that lists the model, else the file's only one, else by the name."""
         prefix, slash, rest = model.partition("/")
         if slash and rest and prefix in self.table:
             return self._at(prefix, rest)
@@ -158,10 +158,10 @@ class Providers:
         return self._at(self._guess(model), model)
 
     def with_endpoint(self, base_url: str, key: str | None) -> Providers:
-        """The same with one more provider, `override`, which a task's overrides named by URL and key."""
+        """One endpoint for every model, as a task's overrides name it by URL and key."""
         provider = Provider(base_url=base_url, env_key=OVERRIDE_KEY if key else None)
         environment = {**self.environment, OVERRIDE_KEY: key} if key else self.environment
-        return Providers({**self.table, OVERRIDE: provider}, environment)
+        return Providers({OVERRIDE: provider}, environment)
 
     def _at(self, name: str, model: str) -> Route:
         provider = self.table[name]
@@ -169,10 +169,10 @@ class Providers:
 
     def _guess(self, model: str) -> str:
         own = [name for name in self.table if name not in WELL_KNOWN]
-        if model.startswith("claude"):
-            return "anthropic"
         if len(own) == 1:
             return own[0]
+        if model.startswith("claude"):
+            return "anthropic"
         if own and not re.match(r"(gpt|o\d|codex|chatgpt)", model):
             names = ", ".join(f"{name}/{model}" for name in own)
             raise UsageError(f"no provider lists the model {model!r}; write one of {names}, or add it to its `models`")

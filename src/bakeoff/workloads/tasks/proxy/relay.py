@@ -17,7 +17,7 @@ from bakeoff.workloads.tasks.proxy.decoding import json_object
 from bakeoff.workloads.tasks.proxy.http import ClientLeft, Exchange
 from bakeoff.workloads.tasks.proxy.providers import Route
 from bakeoff.workloads.tasks.proxy.runs import Run
-from bakeoff.workloads.tasks.proxy.sse import EventReader
+from bakeoff.workloads.tasks.proxy.sse import Endless, EventReader, without
 from bakeoff.workloads.tasks.proxy.upstream import (
     NOT_THE_AGENT,
     PASSED_BACK,
@@ -151,9 +151,9 @@ class Relay:
         if response.status_code >= 300:
             await self._pass_error(response, headers, secrets)
         elif body.get("stream") is True and "json" not in response.headers.get("content-type", ""):
-            await self._pass_stream(response, headers, body)
+            await self._pass_stream(response, headers, body, secrets)
         else:
-            await self._pass_whole(response, headers)
+            await self._pass_whole(response, headers, secrets)
 
     async def _pass_error(self, response: httpx.Response, headers: dict[str, str], secrets: list[str]) -> None:
         try:
@@ -161,13 +161,14 @@ class Relay:
         except httpx.HTTPError:
             text = ""
         text = without_secrets(text, secrets)
-        self.ending.end = "upstream" if response.status_code in NOT_THE_AGENT else "refused"
+        asked_wrongly = 400 <= response.status_code < 500 and response.status_code not in NOT_THE_AGENT
+        self.ending.end = "refused" if asked_wrongly else "upstream"
         self.ending.error = f"{response.status_code} {response.reason_phrase}: {text[:2000]}"
         self._answer(response.status_code, text.encode(), headers)
 
-    async def _pass_whole(self, response: httpx.Response, headers: dict[str, str]) -> None:
+    async def _pass_whole(self, response: httpx.Response, headers: dict[str, str], secrets: list[str]) -> None:
         try:
-            text = await response.aread()
+            text = without(await response.aread(), [secret.encode() for secret in secrets])
         except httpx.HTTPError as error:
             self._refuse(502, "upstream_broke", f"the provider broke off: {type(error).__name__}", "upstream")
             return
@@ -179,9 +180,11 @@ class Relay:
         self._read(answer)
         self._answer(response.status_code, text, headers)
 
-    async def _pass_stream(self, response: httpx.Response, headers: dict[str, str], body: Json) -> None:
-        """Every piece goes on at once; only an event that the client did not ask for is held back."""
-        reader, assembler = EventReader(), self.wire.assembler()
+    async def _pass_stream(
+        self, response: httpx.Response, headers: dict[str, str], body: Json, secrets: list[str]
+    ) -> None:
+        """Every event goes on at once; only one that the client did not ask for is held back."""
+        reader, assembler = EventReader(secrets), self.wire.assembler()
         self.ending.status = response.status_code
         await self.exchange.start(response.status_code, {**headers, "cache-control": "no-cache"})
         try:
@@ -196,7 +199,7 @@ class Relay:
                         assembler.ended = True
                 shown = [event.raw for event in events if event.data is None or not self.wire.hidden(body, event.data)]
                 await self.exchange.send(b"".join(shown))
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, Endless) as error:
             assembler.error = f"the provider broke off: {type(error).__name__}"
         finally:
             self._read(assembler.body())
@@ -237,7 +240,7 @@ class Relay:
         self, question: Asked | None, route: Route | None, usage: Usage | None = None, paid: float | None = None
     ) -> None:
         ended, ending = time.monotonic(), self.ending
-        reply = ending.reply.message if ending.end != "refused" else None
+        reply = ending.reply.message
         if ending.end == "answered" and reply is None:
             ending.end, ending.error = "upstream", "the provider's answer has no message"
         call = Call(

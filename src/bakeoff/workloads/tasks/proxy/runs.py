@@ -35,6 +35,8 @@ class Run:
         self.spending = Spending(budget)
         self.limit: Limit | None = None
         """The budget that a call has met, if any."""
+        self.unrecorded: OSError | None = None
+        """Why a call could not be written down."""
         self.active: set[asyncio.Task[None]] = set()
         self._own = providers.route(model)
         self._others = {name: providers.route(target) for name, target in others.items()}
@@ -59,6 +61,13 @@ class Run:
 
     def record(self, call: Call, question: Asked | None, route: Route | None, reply_id: str | None) -> None:
         """Write the call down together with what is new in its question."""
+        try:
+            self._write(call, question, route, reply_id)
+        except OSError as error:
+            self.unrecorded = error
+            raise
+
+    def _write(self, call: Call, question: Asked | None, route: Route | None, reply_id: str | None) -> None:
         if self._log is None:
             self._log = CallLog(self.record_path)
         if question is not None and route is not None:

@@ -7,14 +7,15 @@ it adds the real key on the way out. Every call is recorded before the run is to
 from __future__ import annotations
 
 import asyncio
-import hmac
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from bakeoff.errors import BakeoffError, UsageError
+import httpx
+
+from bakeoff.errors import BakeoffError, StorageError, UsageError
 from bakeoff.spec.trajectory import Step
 from bakeoff.workloads.tasks.proxy.budget import Budget, Limit
 from bakeoff.workloads.tasks.proxy.calls import read_calls
@@ -23,11 +24,8 @@ from bakeoff.workloads.tasks.proxy.providers import Providers
 from bakeoff.workloads.tasks.proxy.relay import Relay
 from bakeoff.workloads.tasks.proxy.runs import Run
 from bakeoff.workloads.tasks.proxy.totals import Totals, add_up
-from bakeoff.workloads.tasks.proxy.transcript import steps
+from bakeoff.workloads.tasks.proxy.transcript import MAIN, steps
 from bakeoff.workloads.tasks.proxy.wire import WIRES, wire_at
-
-if TYPE_CHECKING:
-    import httpx
 
 STARTING_S = 10.0
 LAST_CALLS_S = 2.0
@@ -56,11 +54,14 @@ class ProxiedRun:
         return self.totals()
 
     def totals(self) -> Totals:
+        """StorageError when something could not be recorded: then nobody knows what the run did."""
+        if self._run.unrecorded is not None:
+            raise StorageError(f"{self.record}: model calls could not be recorded: {self._run.unrecorded}")
         return add_up(read_calls(self.record))
 
-    def steps(self) -> list[Step]:
-        """The transcript so far, as a trajectory."""
-        return steps(read_calls(self.record))
+    def steps(self, agent: str = MAIN) -> list[Step]:
+        """The transcript so far as a trajectory; `agent` is whose the conversation with the work in it was."""
+        return steps(read_calls(self.record), agent)
 
     def __enter__(self) -> Self:
         return self
@@ -220,14 +221,11 @@ class ModelProxy:
 
     def _run_of(self, exchange: Exchange) -> Run | None:
         key = exchange.headers.get("x-api-key") or exchange.headers.get("authorization", "").removeprefix("Bearer ")
-        run = self._runs.get(key.strip())
-        return run if run is not None and hmac.compare_digest(run.token, key.strip()) else None
+        return self._runs.get(key.strip())
 
     def _http(self) -> httpx.AsyncClient:
         """Made at the first call: loading certificates takes longer than starting the proxy."""
         if self._client is None:
-            import httpx
-
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
             # A proxy of the user's network is heeded, but not on the way to this machine.
             here = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from bakeoff.workloads.tasks.proxy.decoding import json_object
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE = re.compile(rb"\r\n|\n|\r")
 LARGEST = 64 << 20
-"""Bytes of one event; what is longer is no event."""
+"""Bytes of one event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,15 @@ class Event:
     """None when the data is no JSON object, as in `[DONE]`."""
 
 
+class Endless(Exception):
+    """An event that does not come to an end."""
+
+
 class EventReader:
-    def __init__(self) -> None:
+    """`secrets` are taken out of every event before anybody sees it."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = [secret.encode() for secret in secrets]
         self._pending = bytearray()
         self._seen = 0
 
@@ -33,18 +41,24 @@ class EventReader:
         self._pending += chunk
         events, start = [], 0
         for match in _END.finditer(self._pending, max(0, self._seen - 3)):
-            events.append(_event(bytes(self._pending[start : match.end()])))
+            events.append(_event(without(bytes(self._pending[start : match.end()]), self._secrets)))
             start = match.end()
         del self._pending[:start]
         if len(self._pending) > LARGEST:
-            self._pending.clear()
+            raise Endless
         self._seen = len(self._pending)
         return events
 
     @property
     def rest(self) -> bytes:
         """What came after the last whole event."""
-        return bytes(self._pending)
+        return without(bytes(self._pending), self._secrets)
+
+
+def without(text: bytes, secrets: Iterable[bytes]) -> bytes:
+    for secret in secrets:
+        text = text.replace(secret, b"[key]")
+    return text
 
 
 def _event(raw: bytes) -> Event:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,49 +14,47 @@ from bakeoff.workloads.tasks.proxy.wire.face import Json, objects
 MAIN = "main"
 
 
-def steps(records: Iterable[Call | ToolSet]) -> list[Step]:
-    """One step for each answer, in the order in which they were asked for.
+def steps(records: Iterable[Call | ToolSet], agent: str = MAIN) -> list[Step]:
+    """One step for each answer, conversation by conversation, each in the order in which it was asked.
 
-    `messages` are the new ones, the answer last. `agent` is `main` for the longest conversation and `side-1`,
-    `side-2`, ... for the others. `info` says which call it was, what it used, and, in the first step that has them,
-    which tools there were. A branch begins with its whole history; `info["copied"]` messages of it were told before.
+    `messages` are the new ones, the answer last. The conversation in which the work was done comes first and is
+    `agent`'s; the others are `side-1`, `side-2` and so on. `info` says which call it was, what it used, and, in the
+    first step that has them, which tools there were. A branch begins with its whole history; `info["copied"]` messages
+    of it were told before.
     """
     records = list(records)
     answers = [record for record in records if isinstance(record, Call) and record.end == "answered"]
-    calls = sorted(answers, key=lambda call: call.time_s)
-    names = _names(calls)
+    conversations = _conversations(answers)
     tools = {record.digest: record.tools for record in records if isinstance(record, ToolSet)}
-    told: set[tuple[str, str]] = set()
-    made = []
-    for call in calls:
-        agent = names[call.conversation]
-        info = _info(call)
-        if call.tools and (agent, call.tools) not in told:
-            told.add((agent, call.tools))
-            info["tools"] = tools.get(call.tools, [])
-        made.append(_step(call, agent, info, last=call is calls[-1]))
-    return made
+    made: list[Step] = []
+    for number, calls in enumerate(conversations):
+        told: set[str] = set()
+        for call in calls:
+            info = _info(call)
+            if call.tools and call.tools not in told:
+                told.add(call.tools)
+                info["tools"] = tools.get(call.tools, [])
+            made.append(_step(call, f"side-{number}" if number else agent, info))
+    return [*made[:-1], msgspec.structs.replace(made[-1], done=True)] if made else []
 
 
-def _names(calls: list[Call]) -> dict[int | None, str]:
-    """The conversation with the most tool calls, then the most answers, then the first, is what the agent did."""
-    worked: Counter[int | None] = Counter()
-    answers: Counter[int | None] = Counter()
-    for call in calls:
-        worked[call.conversation] += bool(call.reply and call.reply.get("tool_calls"))
-        answers[call.conversation] += 1
-    order = list(answers)
-    if not order:
-        return {}
-    main = max(order, key=lambda number: (worked[number], answers[number], -order.index(number)))
-    others = [number for number in order if number != main]
-    return {main: MAIN, **{number: f"side-{index}" for index, number in enumerate(others, 1)}}
+def _conversations(answers: Iterable[Call]) -> list[list[Call]]:
+    """That with the most tool calls first, or else with the most answers; the others as they began."""
+    groups: dict[int | None, list[Call]] = {}
+    for call in sorted(answers, key=lambda call: call.time_s):
+        groups.setdefault(call.conversation, []).append(call)
+    found = list(groups.values())
+    main = max(found, key=lambda calls: (sum(map(_worked, calls)), len(calls)), default=None)
+    return sorted(found, key=lambda calls: calls is not main)
 
 
-def _step(call: Call, agent: str, info: dict[str, Any], *, last: bool) -> Step:
+def _worked(call: Call) -> bool:
+    return bool(call.reply and call.reply.get("tool_calls"))
+
+
+def _step(call: Call, agent: str, info: dict[str, Any]) -> Step:
     reply = call.reply or {}
     return Step(
-        done=last,
         time_s=call.time_s,
         messages=[*call.messages, reply],
         tool_calls=[_tool_call(given) for given in objects(reply.get("tool_calls"))],

@@ -18,6 +18,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     model_of,
     objects,
     rest_of,
+    string,
 )
 
 
@@ -56,8 +57,8 @@ class Chat:
             message=_message(given) if isinstance(given, dict) else None,
             usage=usage(body),
             tokens=_tokens(body, choice),
-            finish=choice.get("finish_reason"),
-            id=body.get("id"),
+            finish=string(choice.get("finish_reason")),
+            id=string(body.get("id")),
         )
 
     def authorization(self, key: str) -> dict[str, str]:

@@ -126,6 +126,11 @@ def integer(value: Any) -> int:
     return int(value) if isinstance(value, int | float) and value == value and abs(value) < 1e15 else 0
 
 
+def string(value: Any) -> str | None:
+    """Text, where it is text at all."""
+    return value if isinstance(value, str) else None
+
+
 def inner(value: Any, key: str) -> Any:
     """`value[key]` where value is an object at all."""
     return value.get(key) if isinstance(value, dict) else None

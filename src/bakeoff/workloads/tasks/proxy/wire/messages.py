@@ -22,6 +22,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     model_of,
     objects,
     rest_of,
+    string,
     tool_call,
 )
 
@@ -67,8 +68,8 @@ class Messages:
         return Reply(
             message=turns[0] if turns else None,
             usage=_usage(body.get("usage")),
-            finish=body.get("stop_reason"),
-            id=body.get("id"),
+            finish=string(body.get("stop_reason")),
+            id=string(body.get("id")),
         )
 
     def authorization(self, key: str) -> dict[str, str]:

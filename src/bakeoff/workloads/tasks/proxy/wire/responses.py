@@ -23,6 +23,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     model_of,
     objects,
     rest_of,
+    string,
     tool_call,
 )
 
@@ -35,14 +36,13 @@ class Responses:
     path = "responses"
 
     def read(self, body: Json) -> Asked:
-        previous = body.get("previous_response_id")
         return Asked(
             model=model_of(body),
             stream=body.get("stream") is True,
             messages=_messages(body),
             tools=[_tool(tool) for tool in items_of(body, "tools")],
             parameters=rest_of(body, "model", "stream", "input", "instructions", "tools"),
-            previous=previous if isinstance(previous, str) else None,
+            previous=string(body.get("previous_response_id")),
         )
 
     def outgoing(self, body: Json, model: str, extra: Mapping[str, Any]) -> Json:
@@ -57,12 +57,13 @@ class Responses:
     def reply(self, body: Json) -> Reply:
         output = objects(body.get("output"))
         turns = _turns(output)
+        silent = assistant("", "", []) if isinstance(body.get("output"), list) else None
         return Reply(
-            message=turns[0] if turns else None,
+            message=turns[0] if turns else silent,
             usage=_usage(body.get("usage")),
             tokens=_tokens(output),
             finish=_finish(body),
-            id=body.get("id"),
+            id=string(body.get("id")),
         )
 
     def authorization(self, key: str) -> dict[str, str]:
@@ -96,7 +97,7 @@ def _turns(items: Iterable[Json]) -> list[Json]:
                 pieces.clear()
 
     for item in items:
-        kind, role = item.get("type", "message"), item.get("role")
+        kind, role = string(item.get("type", "message")) or "", item.get("role")
         if kind == "reasoning":
             thought = _text(item.get("summary")) or _text(item.get("content"))
             reasoning += [thought] if thought else []  # an encrypted one has no text
@@ -111,7 +112,7 @@ def _turns(items: Iterable[Json]) -> list[Json]:
     return turns
 
 
-def _other(item: Json, kind: Any, role: Any) -> Json:
+def _other(item: Json, kind: str, role: Any) -> Json:
     if kind in OUTPUTS or "output" in item:
         return {"role": "tool", "tool_call_id": str(item.get("call_id") or ""), "content": _text(item.get("output"))}
     if kind != "message":
@@ -171,7 +172,7 @@ def _tokens(output: list[Json]) -> Tokens | None:
 
 def _finish(body: Json) -> str | None:
     """`incomplete` says why; a response that is only in progress did not finish."""
-    status = body.get("status")
+    status = string(body.get("status"))
     if status == "incomplete":
         return str(inner(body.get("incomplete_details"), "reason") or status)
     return status if status in ("completed", "failed", "cancelled") else None

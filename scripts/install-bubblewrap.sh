@@ -1,0 +1,10 @@
+#!/bin/sh
+# Tasks run in boxes of bubblewrap; its tests also use a tiny image of busybox. This puts both on the machine.
+set -eu
+missing=
+command -v bwrap >/dev/null 2>&1 || missing="$missing bubblewrap"
+command -v busybox >/dev/null 2>&1 || missing="$missing busybox-static"
+PATH="$PATH:/usr/sbin:/sbin" command -v mkfs.ext4 >/dev/null 2>&1 || missing="$missing e2fsprogs"
+[ -x /usr/bin/python3 ] || missing="$missing python3"
+# shellcheck disable=SC2086
+[ -z "$missing" ] || "$(dirname "$0")/apt-install.sh" $missing

@@ -1,0 +1,9 @@
+#!/bin/sh
+# The tests start a dockerd and a podman of their own (tests/sandbox/test_docker.py); this puts them on the machine.
+set -eu
+missing=
+command -v dockerd >/dev/null 2>&1 || missing="$missing docker.io"
+command -v podman >/dev/null 2>&1 || missing="$missing podman"
+PATH="$PATH:/usr/sbin:/sbin" command -v runc >/dev/null 2>&1 || missing="$missing runc"
+# shellcheck disable=SC2086
+[ -z "$missing" ] || "$(dirname "$0")/apt-install.sh" $missing

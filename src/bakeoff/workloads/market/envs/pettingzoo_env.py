@@ -1,0 +1,170 @@
+"""Several seats in one world as a PettingZoo parallel environment: orders are sealed and execute in drawn order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils.seeding import np_random
+from numpy.typing import NDArray
+from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
+
+from bakeoff.workloads.market.envs.render import rendered
+from bakeoff.workloads.market.envs.shape import LARGEST_SEED, Actions, Observation, Shape, look, read_scenario
+from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world import names
+from bakeoff.workloads.market.world.playing import BET, LEVERAGE, SIZE
+from bakeoff.workloads.market.world.views import Rejected
+from bakeoff.workloads.market.world.world import World
+
+_SIDES = {1: "YES", -1: "NO"}
+_WAYS = {1: "LONG", -1: "SHORT"}
+
+
+class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: ignore[misc]
+    """The observations, actions and rewards of `MarketEnv`, for each of `seats` agents that share a world.
+
+    Agents are named as the world names its seats. All of them stay until the world's last tick.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "bakeoff_market_v0",
+        "render_modes": ["ansi"],
+        "is_parallelizable": True,
+    }
+
+    def __init__(
+        self,
+        seats: int = 2,
+        scenario: Scenario | Mapping[str, Any] | str | None = None,
+        actions: Actions = "targets",
+        secret: str | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.scenario = read_scenario(scenario)
+        self.shape = Shape(self.scenario, actions)
+        self.feature_names = self.shape.names
+        self.render_mode = render_mode
+        self.possible_agents = [names.seat_id(seat) for seat in range(seats)]
+        self.agents: list[str] = []
+        self._observation_spaces = {agent: self.shape.observation_space() for agent in self.possible_agents}
+        self._action_spaces = {agent: self.shape.action_space() for agent in self.possible_agents}
+        self._secret = secret
+        self._rng: np.random.Generator | None = None
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return self._action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """A new world, drawn by `seed`. `options["scenario"]` changes its scenario (not its size) for this episode."""
+        if seed is not None or self._rng is None:
+            self._rng = np_random(seed)[0]
+        drawn = int(self._rng.integers(LARGEST_SEED)) if seed is None else seed
+        scenario = self.shape.fits(read_scenario((options or {}).get("scenario"), self.scenario))
+        self.world = World.create(scenario, drawn, len(self.possible_agents), self._secret)
+        self.agents = list(self.possible_agents)
+        self._equity = [self.world.equity(seat) for seat in range(self.world.seats)]
+        return self._seen()
+
+    def step(
+        self, actions: Mapping[str, NDArray[Any]]
+    ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+        """One tick. An agent without an action does nothing."""
+        for seat, agent in enumerate(self.possible_agents):
+            if agent in actions:
+                place_orders(self.world, seat, self.shape.read(actions[agent]), self.shape.actions)
+        self.world.advance()
+        before, self._equity = self._equity, [self.world.equity(seat) for seat in range(self.world.seats)]
+        gained = [now - then for now, then in zip(self._equity, before, strict=True)]
+        everybody = self.agents
+        if self.world.done:
+            self.agents = []
+        seen, infos = self._seen()
+        rewards = dict(zip(everybody, gained, strict=True))
+        return seen, rewards, dict.fromkeys(everybody, self.world.done), dict.fromkeys(everybody, False), infos
+
+    def render(self) -> str | None:
+        """Every seat's view, one after another."""
+        if self.render_mode != "ansi":
+            return None
+        return "\n\n".join(f"{agent}\n{rendered(self.world, seat)}" for seat, agent in enumerate(self.possible_agents))
+
+    def observe(self, agent: str) -> tuple[Observation, dict[str, Any]]:
+        """What an agent sees now, without a step."""
+        seat = self.possible_agents.index(agent)
+        info: dict[str, Any] = {"tick": self.world.tick, "equity": self._equity[seat]}
+        if self.shape.actions == "targets":
+            info["action_mask"] = tuple(np.array(row) for row in self.shape.mask(self.world.state)[0])
+        return self.shape.cut(seen_by(self.world, seat)), info
+
+    def _seen(self) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        seen = {agent: self.observe(agent) for agent in self.possible_agents}
+        return {agent: one[0] for agent, one in seen.items()}, {agent: one[1] for agent, one in seen.items()}
+
+
+def seen_by(world: World, seat: int) -> Observation:
+    """What a seat sees: as much as seat 0 would see if the two had changed chairs."""
+    state = world.state.copy()
+    for owned in (state.books[0], *state.shares[0], *state.positions[0]):
+        owned[[0, seat]] = owned[[seat, 0]]
+    seen: Observation = look(state, world.r, world.scenario)[0]
+    return seen
+
+
+def place_orders(world: World, seat: int, row: NDArray[np.generic], actions: Actions) -> None:
+    """One row of actions as orders, in the order in which a batch executes them. What the world refuses is skipped."""
+    orders = target_orders if actions == "targets" else dollar_orders
+    for order in orders(world, seat, row):
+        try:
+            order()
+        except Rejected:
+            pass
+
+
+Order = Callable[[], Any]
+
+
+def target_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Order]:
+    """From what is held to what is wanted: sell or close what is on the other side, then buy or open."""
+    for m, want in _open_slots(world, row):
+        market, holding = f"market-{world.state.markets[0, m, at.ID]}", world.state.shares[0, m, seat]
+        have = 1 if holding[at.YES] > 0 else -1 if holding[at.NO] > 0 else 0
+        if have and have != want:
+            side = at.YES if have > 0 else at.NO
+            yield partial(world.sell, seat, market, _SIDES[have], int(holding[side]) / at.MICRO)
+        if want and have != want:
+            yield partial(world.buy, seat, market, _SIDES[int(want)], BET / at.MICRO)
+    for a, want in enumerate(row[world.scenario.markets :].tolist()):
+        have = int(np.sign(world.state.positions[0, a, seat, at.UNITS]))
+        if have and have != want:
+            yield partial(world.close, seat, world.ticker(a))
+        if want and have != want:
+            yield partial(world.open, seat, world.ticker(a), _WAYS[int(want)], SIZE / at.MICRO, LEVERAGE)
+
+
+def dollar_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Order]:
+    """Signed dollars to trade now, in whole micro-dollars."""
+    whole = np.floor(row.astype(np.float64) * at.MICRO + 0.5) / at.MICRO
+    for m, dollars in _open_slots(world, whole):
+        if dollars:
+            market = f"market-{world.state.markets[0, m, at.ID]}"
+            yield partial(world.buy, seat, market, _SIDES[1 if dollars > 0 else -1], abs(dollars))
+    for a, dollars in enumerate(whole[world.scenario.markets :].tolist()):
+        if dollars:
+            way = _WAYS[1 if dollars > 0 else -1]
+            yield partial(world.open, seat, world.ticker(a), way, abs(dollars), LEVERAGE)
+
+
+def _open_slots(world: World, row: NDArray[np.generic]) -> Iterator[tuple[int, Any]]:
+    for m, wanted in enumerate(row[: world.scenario.markets].tolist()):
+        if world.state.markets[0, m, at.OPEN]:
+            yield m, wanted

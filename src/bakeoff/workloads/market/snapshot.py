@@ -1,0 +1,282 @@
+"""A scenario as two files: what everyone may see, and the truth, bound to it by a commitment.
+
+The public file names its world without giving it away: no seed, no key. The private one lies beside it and holds both, and
+what will happen. The commitment is a hash over the truth salted with the key, so nobody can find outcomes by trying them.
+The same scenario, seed and secret give the same bytes. A truth of any length is written with the same memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from bakeoff.errors import UsageError
+from bakeoff.spec.identity import canonical_json
+from bakeoff.workloads.market import render
+from bakeoff.workloads.market import scenario as scenarios
+from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.workloads.market.world.chronicle import chronicle
+from bakeoff.workloads.market.world.looking import digits
+from bakeoff.workloads.market.world.rules import ticker_price
+from bakeoff.workloads.market.world.world import EPOCH, World
+
+VERSION = "1.0.0"
+SALT = b"bakeoff-market-commitment-1"
+_OPENING = b'{"groundTruth":'
+_TAIL = 4096
+_CONFIG = {
+    "durationMinutes": "duration_minutes",
+    "tickInterval": "tick_interval",
+    "numPredictionMarkets": "markets",
+    "numPerpetualMarkets": "perpetuals",
+    "numAgents": "agents",
+    "regime": "regime",
+    "tier": "tier",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A snapshot's two files. `fresh` is False when they were there already."""
+
+    id: str
+    public: Path
+    private: Path
+    scenario: Scenario
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot that was read and found whole."""
+
+    path: Path
+    id: str
+    scenario: Scenario
+    key: bytes
+    seed: int
+    public: dict[str, Any]
+
+    def world(self, seats: int = 1) -> World:
+        """The world at tick 0."""
+        world = World.from_key(self.scenario, self.key, seats)
+        if _plain(game_state(world)) != self.public["initialState"]:
+            raise UsageError(f"{self.path}: initialState is not that of the private file's key; generate it again")
+        return world
+
+
+def generate(
+    scenario: Scenario, seed: int, output: Path | None = None, *, secret: str | None = None, force: bool = False
+) -> Written:
+    """Write both files. `output` is the public file or a directory for it; the default is `benchmarks/`."""
+    key = scenarios.world_key(scenario, seed, secret)
+    target = Path("benchmarks") if output is None else output
+    named = target.suffix == ".json" and not target.is_dir()
+    directory = target.parent if named else target
+    directory.mkdir(parents=True, exist_ok=True)
+    with _spooled(directory) as spool:
+        commitment = _write_private(spool, scenario, seed, key)
+        public = _public(World.from_key(scenario, key), commitment)
+        path = target if named else directory / f"benchmark-{public['id']}.json"
+        text = canonical_json(public).encode() + b"\n"
+        private = private_path(path)
+        if path.exists() and private.exists() and path.read_bytes() == text:
+            return Written(public["id"], path, private, scenario, fresh=False)
+        if (path.exists() or private.exists()) and not force:
+            raise UsageError(f"{path}: something else is there; give another --output, or --force to replace it")
+        spool.flush()
+        os.replace(spool.name, private)
+    _replace(path, text)
+    return Written(public["id"], path, private, scenario, fresh=True)
+
+
+def private_path(public: Path) -> Path:
+    return public.with_name(public.name.removesuffix(".json") + ".private.json")
+
+
+def load(path: Path) -> Snapshot:
+    """Read a public file and the private one beside it; what does not fit together is told by name."""
+    public = _read_public(path)
+    beside = private_path(path)
+    if not beside.exists():
+        raise UsageError(f"{beside}: not found; the world cannot be played without it, so keep both files together")
+    key, seed, digest = _read_private(beside)
+    if commit(key, digest) != public["commitment"]:
+        raise UsageError(f"{beside}: does not fit the commitment in {path.name}; one of the two files was changed")
+    given = {ours: public["config"].get(theirs) for theirs, ours in _CONFIG.items()}
+    return Snapshot(path, public["id"], scenarios.scenario(**given), key, seed, public)
+
+
+def commit(key: bytes, digest: bytes) -> str:
+    """Binds a truth to a key. Without the key nothing can be learned from it."""
+    return hashlib.sha256(SALT + key + digest).hexdigest()
+
+
+def game_state(world: World) -> dict[str, Any]:
+    """The state of a game as everyone sees it."""
+    return {
+        "tick": world.tick,
+        "timestamp": world.time,
+        "predictionMarkets": render.plains(world.markets()),
+        "perpetualMarkets": render.plains(world.perpetuals()),
+        "agents": render.plains(world.background()),
+        "posts": render.plains(world.posts()),
+        "groupChats": [render.chat(chat) for chat in world.chats(0)],
+    }
+
+
+def _public(world: World, commitment: str) -> dict[str, Any]:
+    scenario = world.scenario
+    content = {
+        "version": VERSION,
+        "createdAt": EPOCH,
+        "duration": scenario.ticks * scenario.tick_interval,
+        "tickInterval": scenario.tick_interval,
+        "ticks": scenario.ticks,
+        "config": {theirs: getattr(scenario, ours) for theirs, ours in _CONFIG.items()},
+        "initialState": game_state(world),
+        "rules": world.public_model(),
+        "commitment": commitment,
+    }
+    return {"id": _content_id(content), **content}
+
+
+def _content_id(content: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from JSON."""
+    return msgspec.json.decode(canonical_json(value))
+
+
+def _write_private(out: IO[bytes], scenario: Scenario, seed: int, key: bytes) -> str:
+    """Stream the private file. Returns the commitment."""
+    digest = hashlib.sha256()
+    out.write(_OPENING)
+    with ExitStack() as stack:
+        for piece in _ground_truth(scenario, key, stack):
+            digest.update(piece)
+            out.write(piece)
+    tail = canonical_json({"key": key.hex(), "seed": seed, "version": VERSION})
+    out.write(b"," + tail[1:].encode() + b"\n")
+    return commit(key, digest.digest())
+
+
+def _ground_truth(scenario: Scenario, key: bytes, stack: ExitStack) -> Iterator[bytes]:
+    """The truth as canonical JSON, in pieces. Its lists grow in spools on disk while the world is told once."""
+    tickers = [ticker_price(a)[0] for a in range(scenario.assets)]
+    outcomes, questions, stories = (_Spool(stack) for _ in range(3))
+    paths = {ticker: _Spool(stack) for ticker in tickers}
+    for chapter in chronicle(scenario, key):
+        for tick, prices in enumerate(chapter.prices.tolist(), chapter.first):
+            time = EPOCH + tick * scenario.tick_interval
+            for ticker, price in zip(tickers, prices, strict=True):
+                paths[ticker].add(f'{{"price":{digits(price)!r},"tick":{tick},"timestamp":{time}}}')
+        for question in chapter.questions:
+            outcomes.add(f"{canonical_json(question.id)}:{canonical_json(question.outcome)}")
+            questions.add(canonical_json(asdict(question)))
+        for story in chapter.stories:
+            stories.add(canonical_json(asdict(story)))
+    yield b'{"marketOutcomes":{'
+    yield from outcomes.pieces()
+    yield b'},"priceHistory":{'
+    for number, ticker in enumerate(sorted(tickers)):
+        yield f'{"," if number else ""}"{ticker}":['.encode()
+        yield from paths[ticker].pieces()
+        yield b"]"
+    yield b'},"questions":['
+    yield from questions.pieces()
+    reliability = World.from_key(scenario, key).model().reliability
+    yield f'],"reliabilities":{canonical_json(dict(reliability))},"stories":['.encode()
+    yield from stories.pieces()
+    yield b"]}"
+
+
+class _Spool:
+    """The inside of a JSON list that may be longer than memory."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._file = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=1 << 20))
+        self._empty = True
+
+    def add(self, text: str) -> None:
+        self._file.write(text.encode() if self._empty else b"," + text.encode())
+        self._empty = False
+
+    def pieces(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        while piece := self._file.read(1 << 20):
+            yield piece
+
+
+@contextmanager
+def _spooled(directory: Path) -> Iterator[Any]:
+    """A new file in the directory, gone again unless it was moved to its name."""
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".benchmark-", delete=False) as file:
+        try:
+            yield file
+        finally:
+            if os.path.exists(file.name):
+                os.unlink(file.name)
+
+
+def _replace(path: Path, text: bytes) -> None:
+    """All of the file or nothing."""
+    with _spooled(path.parent) as file:
+        file.write(text)
+        file.flush()
+        os.chmod(file.name, 0o644)  # the private file stays its owner's
+        os.replace(file.name, path)
+
+
+def _read_public(path: Path) -> dict[str, Any]:
+    try:
+        public = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: not JSON: {error}") from error
+    if not isinstance(public, dict) or "version" not in public:
+        raise UsageError(f"{path}: not a market snapshot: it has no version")
+    if public["version"] != VERSION:
+        raise UsageError(f"{path}: version {public['version']!r}; this program reads {VERSION!r}: generate it again")
+    for name in ("id", "config", "initialState", "commitment"):
+        if name not in public:
+            raise UsageError(f"{path}: {name}: missing")
+    if public["id"] != _content_id({name: value for name, value in public.items() if name != "id"}):
+        raise UsageError(f"{path}: id: does not fit the content; the file was changed after it was generated")
+    if not isinstance(public["config"], dict):
+        raise UsageError(f"{path}: config: not a table")
+    return public
+
+
+def _read_private(path: Path) -> tuple[bytes, int, bytes]:
+    """Key, seed and the digest of the truth. The truth itself is hashed in pieces and not kept."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL))
+        tail = file.read()
+        found = re.search(rb',("key":"([0-9a-f]{32})","seed":([0-9]+),"version":"([^"]*)"\})\n?\Z', tail)
+        file.seek(0)
+        if found is None or file.read(len(_OPENING)) != _OPENING:
+            raise UsageError(f"{path}: not the private file of a market snapshot, or cut short: generate it again")
+        if found[4].decode() != VERSION:
+            raise UsageError(
+                f"{path}: version {found[4].decode()!r}; this program reads {VERSION!r}: generate it again"
+            )
+        left = size - len(_OPENING) - (len(tail) - found.start())
+        digest = hashlib.sha256()
+        while left > 0 and (piece := file.read(min(left, 1 << 20))):
+            digest.update(piece)
+            left -= len(piece)
+    return bytes.fromhex(found[2].decode()), int(found[3]), digest.digest()

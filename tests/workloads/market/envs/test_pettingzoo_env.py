@@ -1,0 +1,73 @@
+"""Several seats in one world as a PettingZoo parallel environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+from bakeoff.workloads.market.envs.gymnasium_env import MarketEnv
+from bakeoff.workloads.market.envs.pettingzoo_env import MarketParallelEnv
+from bakeoff.workloads.market.scenario import Scenario
+
+SMALL = Scenario(duration_minutes=8, markets=3, perpetuals=2, agents=4)
+KINDS = ["targets", "dollars"]
+
+
+@pytest.mark.parametrize("actions", KINDS)
+def test_it_passes_pettingzoos_own_checks_without_a_warning(actions: Any) -> None:
+    parallel_api_test(MarketParallelEnv(3, SMALL, actions), num_cycles=20)
+    parallel_seed_test(lambda: MarketParallelEnv(2, SMALL, actions), num_cycles=20)
+
+
+@pytest.mark.parametrize("actions", KINDS)
+def test_a_world_with_one_seat_is_the_single_environment(actions: Any) -> None:
+    single, shared = MarketEnv(SMALL, actions), MarketParallelEnv(1, SMALL, actions)
+    (agent,) = shared.possible_agents
+    for seed in range(6):
+        seen, _ = single.reset(seed=seed)
+        np.testing.assert_array_equal(seen, shared.reset(seed=seed)[0][agent])
+        single.action_space.seed(seed)
+        while shared.agents:
+            chosen = single.action_space.sample()
+            seen, reward, ended, _, info = single.step(chosen)
+            there = [part[agent] for part in shared.step({agent: chosen})]
+            np.testing.assert_array_equal(seen, there[0])
+            assert (ended, info["tick"]) == (there[2], there[4]["tick"])
+            assert reward == pytest.approx(there[1], abs=1e-9)
+
+
+def test_seats_see_the_same_world_and_their_own_account() -> None:
+    env = MarketParallelEnv(2, SMALL)
+    env.reset(seed=4)
+    long, idle = np.array([1, 1, 1, 2, 1]), np.ones(5, np.int64)
+    seen, rewards, *_ = env.step({"seat-0": idle, "seat-1": long})
+    names = list(env.feature_names)
+    own = [names.index(name) for name in ("BTCX.position", "cash", "equity")]
+    rest = [at for at in range(len(names)) if at not in own]
+    np.testing.assert_array_equal(seen["seat-0"][rest], seen["seat-1"][rest])
+    assert seen["seat-0"][own].tolist() == [0.0, 1.0, 1.0]
+    assert seen["seat-1"][own[0]] == pytest.approx(1.0, rel=0.05)
+    assert rewards["seat-0"] == 0 and rewards["seat-1"] != 0
+
+
+def test_nobody_is_first_because_of_the_order_in_which_actions_are_given() -> None:
+    row = np.array([2, 2, 2, 2, 2])
+    ends = []
+    for order in (("seat-0", "seat-1"), ("seat-1", "seat-0")):
+        env = MarketParallelEnv(2, SMALL)
+        env.reset(seed=4)
+        ends.append([env.step({agent: row for agent in order})[1] for _ in range(4)])
+    assert ends[0] == ends[1]
+
+
+def test_an_agent_without_an_action_does_nothing_and_everybody_leaves_at_the_end() -> None:
+    env = MarketParallelEnv(2, SMALL, render_mode="ansi")
+    env.reset(seed=4)
+    while env.agents:
+        _, rewards, ended, cut, _ = env.step({})
+    assert rewards == {"seat-0": 0.0, "seat-1": 0.0}
+    assert all(ended.values()) and not any(cut.values())
+    assert "seat-1" in (env.render() or "")

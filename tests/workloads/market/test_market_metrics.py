@@ -1,0 +1,140 @@
+"""Metrics of an episode: parts add up to the whole, and scores cannot be raised without knowing anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from bakeoff.workloads.market import metrics, reference
+from bakeoff.workloads.market.agents.face import Brief, Seat
+from bakeoff.workloads.market.agents.load import BASELINES, load
+from bakeoff.workloads.market.ledger import MICRO, micro
+from bakeoff.workloads.market.play import Episode
+from bakeoff.workloads.market.rollout import Prices, Rollout, roll_out
+from bakeoff.workloads.market.scenario import scenario, world_key
+from bakeoff.workloads.market.world.world import World
+
+SCENARIO = scenario()
+
+
+def played(agent: str, seed: int = 5) -> Rollout:
+    return roll_out(SCENARIO, world_key(SCENARIO, seed, "metrics"), load(agent), seed=seed)
+
+
+@pytest.mark.parametrize("agent", [*BASELINES])
+def test_market_and_perpetual_results_add_up_to_the_change_of_equity(agent: str) -> None:
+    rollout = played(agent)
+    found, account = rollout.metrics, rollout.world.account(0)
+    assert not rollout.player.errors
+    total = micro(account.equity) - micro(account.initial)
+    assert micro(found["total_pnl"] or 0) == total
+    assert micro(found["prediction_pnl"] or 0) + micro(found["perp_pnl"] or 0) == total
+    costs = sum(micro(found[name] or 0) for name in ("fees", "impact_cost", "funding"))
+    assert micro(found["gross_pnl"] or 0) - costs == total
+
+
+@pytest.mark.parametrize("agent", ["random", "momentum", "follow-the-news", "kelly-bayes", "always-long"])
+def test_the_perpetual_result_is_what_the_books_say(agent: str) -> None:
+    """From another side: realised profit of perpetuals, what open ones would bring, fees and funding."""
+    rollout = played(agent)
+    world, ledger = rollout.world, rollout.result.ledger
+    account, positions = world.account(0), world.positions(0)
+    settled = metrics.market_flows(ledger, rollout.result.outcomes) + sum(
+        micro(view.cost) for view in positions.markets
+    )
+    perp_realized = micro(account.realized_pnl) - settled
+    perp_fees = micro(account.fees) - sum(micro(trade.fee) for trade in ledger.trades if trade.of_market)
+    open_ = sum(micro(view.value) - micro(view.margin) for view in positions.perps)
+    expected = perp_realized - perp_fees - micro(account.funding) + open_
+    assert micro(rollout.metrics["perp_pnl"] or 0) == pytest.approx(expected, abs=2)
+
+
+def test_the_null_agent_has_exactly_nothing() -> None:
+    found = played("null").metrics
+    zero = ("total_pnl", "return", "gross_pnl", "fees", "impact_cost", "funding", "trades", "max_drawdown", "sharpe")
+    assert all(found[name] == 0 for name in zero)
+    assert found["optimality"] == 0 and found["regret"] == found["bayes_pnl"]
+    assert found["brier"] is None and found["prediction_accuracy"] is None
+
+
+def test_a_trade_and_its_reversal_in_one_tick_cost_the_fees_and_no_impact() -> None:
+    found = played("wash-trader").metrics
+    assert found["total_pnl"] == pytest.approx(-(found["fees"] or 0), abs=0.01)
+    assert found["impact_cost"] == pytest.approx(0, abs=0.01)
+
+
+def test_the_bayes_player_has_no_regret_against_itself() -> None:
+    rollout = played("kelly-bayes")
+    assert rollout.metrics["regret"] == 0
+
+
+def test_buying_both_sides_of_everything_lowers_the_optimality_score_in_every_world() -> None:
+    for seed in range(6):
+        found = played("both-sides", seed).metrics
+        assert found["trades"] and (found["optimality"] or 0) < 0
+
+
+def test_buying_one_side_of_everything_does_not_raise_the_optimality_score() -> None:
+    scores = []
+    for seed in range(40):
+        world = World.create(SCENARIO, seed, secret="metrics")
+        Episode(world, [load("cheap-side")]).run()
+        scores.append(reference.optimality(world.account(0).equity - world.account(0).initial, SCENARIO) or 0.0)
+    mean = sum(scores) / len(scores)
+    deviation = (sum((each - mean) ** 2 for each in scores) / (len(scores) - 1)) ** 0.5
+    assert mean < 2 * deviation / len(scores) ** 0.5  # not above 0 beyond chance
+    assert mean < 5  # and far below what knowing something earns
+
+
+class Speaker:
+    """States probabilities it is told, and trades nothing."""
+
+    name = "speaker"
+
+    def __init__(self, probability: float) -> None:
+        self.probability = probability
+
+    def reset(self, brief: Brief) -> None: ...
+
+    def act(self, seat: Seat) -> None:
+        for market in seat.markets():
+            seat.post("so be it", market.id, probability=self.probability)
+
+
+def test_stated_forecasts_are_scored_against_the_market_at_the_same_moments() -> None:
+    rollout = roll_out(SCENARIO, world_key(SCENARIO, 5, "metrics"), Speaker(0.5))
+    found, ledger = rollout.metrics, rollout.result.ledger
+    assert found["brier"] == pytest.approx(0.25) and found["forecasts"] == sum(
+        statement.market in rollout.result.outcomes for statement in ledger.statements
+    )
+    opening = {turn.tick: turn.observation["predictionMarkets"] for turn in rollout.player.turns}
+    for statement in ledger.statements:
+        assert statement.price == pytest.approx(
+            next(view["yesPrice"] for view in opening[statement.tick] if view["id"] == statement.market)
+        )
+    market = found["brier_market"]
+    assert market is not None and found["brier_edge"] == pytest.approx(market - 0.25)
+
+
+def test_a_trade_implies_the_price_that_it_leaves_behind() -> None:
+    rollout = played("cheap-side")
+    trades = [trade for trade in rollout.result.ledger.trades if trade.of_market]
+    first = trades[0]
+    after = {view["id"]: view["yesPrice"] for view in rollout.player.turns[0].observation["predictionMarkets"]}
+    moved = first.after - after[first.target]
+    assert (moved > 0) == (first.side == "YES") and abs(moved) > 0.001
+    assert {each.market for each in metrics.forecasts(rollout.result.ledger, rollout.result.outcomes)} <= set(
+        rollout.result.outcomes
+    )
+
+
+def test_tokens_are_priced_by_the_million() -> None:
+    from bakeoff.workloads.market.agents.face import LlmCall
+
+    class Talker(Speaker):
+        def act(self, seat: Seat) -> None:
+            seat.record_llm(LlmCall([{"role": "user", "content": "?"}], prompt_tokens=1000, completion_tokens=100))
+
+    short = scenario(duration_minutes=5)
+    rollout = roll_out(short, world_key(short, 1), Talker(0.5), prices=Prices(prompt=2.0, completion=10.0))
+    assert rollout.metrics["tokens"] == 5 * 1100
+    assert rollout.metrics["cost_usd"] == pytest.approx(5 * (1000 * 2.0 + 100 * 10.0) / MICRO)

@@ -1,0 +1,118 @@
+"""`bakeoff market run`: files of every run, what is said of them together, and mistakes in the call."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bakeoff.cli import main
+from bakeoff.workloads.market import snapshot
+from bakeoff.workloads.market.scenario import scenario
+
+FILES = {
+    "actions.csv", "equity.csv", "markets.csv", "metrics.json", "posts.csv", "prices.csv", "result.json", "trades.csv",
+    "truth.json",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def benchmark() -> str:
+    small = scenario(duration_minutes=10, markets=3, perpetuals=2, agents=4)
+    return str(snapshot.generate(small, 5, Path("bench.json"), secret="test").public)
+
+
+def market_run(*words: str) -> Result:
+    return CliRunner().invoke(main, ["market", "run", *words], prog_name="bakeoff")
+
+
+def names(directory: str) -> set[str]:
+    return {path.name for path in Path(directory).iterdir()}
+
+
+def test_five_runs_have_five_directories_and_a_comparison_with_spread_and_interval(benchmark: str) -> None:
+    result = market_run(
+        "--benchmark", benchmark, "--agent", "random", "--runs", "5", "--save-trajectories", "--output", "out"
+    )
+    assert result.exit_code == 0, result.output
+    assert names("out") == {"comparison.json", "metrics.csv", *(f"run-{number}" for number in range(1, 6))}
+    assert names("out/run-3") == FILES | {"trajectory.json"}
+    told = json.loads(Path("out/comparison.json").read_text())["agents"]["random"]
+    pnl = told["metrics"]["total_pnl"]
+    assert told["runs"] == 5 and not told["deterministic"] and pnl["low"] < pnl["mean"] < pnl["high"] and pnl["sd"] > 0
+    rows = list(csv.DictReader(Path("out/metrics.csv").read_text().splitlines()))
+    earned = {int(row["run"]): float(row["total_pnl"]) for row in rows}
+    assert max(earned, key=earned.__getitem__) == told["bestRun"]
+    assert min(earned, key=earned.__getitem__) == told["worstRun"]
+
+
+def test_result_and_trajectory_tell_the_same_story_and_the_truth_is_only_in_its_own_file(benchmark: str) -> None:
+    market_run("--benchmark", benchmark, "--agent", "follow-the-news", "--save-trajectories", "--output", "out")
+    result = json.loads(Path("out/result.json").read_text())
+    steps = json.loads(Path("out/trajectory.json").read_text())["steps"]
+    assert result["ticksProcessed"] == len(steps) == 10
+    assert sum(len(step.get("action", [])) for step in steps) == len(result["actions"])
+    assert result["pnlHistory"][-1]["pnl"] == pytest.approx(result["metrics"]["total_pnl"])
+    assert all("truth" not in step for step in steps)
+    assert "theta" not in Path("out/trajectory.json").read_text() + Path("out/result.json").read_text()
+    assert result["benchmarkId"] == json.loads(Path(benchmark).read_text())["id"]
+
+
+def test_the_same_call_gives_the_same_bytes_but_for_the_clock(benchmark: str) -> None:
+    for out in ("a", "b"):
+        market_run("--benchmark", benchmark, "--agent", "random", "--seed", "3", "--output", out)
+    for name in ("equity.csv", "trades.csv", "prices.csv", "truth.json"):
+        assert Path("a", name).read_bytes() == Path("b", name).read_bytes()
+
+
+def test_identical_runs_of_a_deterministic_agent_are_told_to_be_one(benchmark: str) -> None:
+    result = market_run("--benchmark", benchmark, "--agent", "buy-and-hold", "--runs", "3", "--output", "out")
+    assert "3 identical runs" in result.stdout
+    told = json.loads(Path("out/comparison.json").read_text())["agents"]["buy-and-hold"]
+    assert told["deterministic"] and told["metrics"]["total_pnl"]["low"] is None
+
+
+def test_several_agents_get_a_verdict_about_this_world(benchmark: str) -> None:
+    words = ("--agent", "random", "--agent", "null", "--runs", "4", "--margin", "5000", "--output", "out", "--json")
+    result = market_run("--benchmark", benchmark, *words)
+    told = json.loads(result.stdout)
+    assert [(one["agent"], one["control"], one["verdict"]) for one in told["verdicts"]] == [
+        ("null", "random", "equivalent")
+    ]
+    assert names("out/null/run-1") == FILES
+
+
+def test_without_a_file_the_options_draw_a_world() -> None:
+    result = market_run("--duration", "6", "--markets", "2", "--perpetuals", "1", "--agent", "null", "--output", "out")
+    assert result.exit_code == 0 and json.loads(Path("out/result.json").read_text())["ticksProcessed"] == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--agent", "momentun"), "did you mean 'momentum'"),
+        (("--agent", "null", "--agent", "null"), "given twice"),
+        (("--benchmark", "absent.json"), "does not exist"),
+        (("--markets", "0", "--perpetuals", "0"), "nothing to trade"),
+    ],
+)
+def test_mistakes_in_the_call_end_with_2_and_say_what_to_do(words: tuple[str, ...], told: str) -> None:
+    result = market_run(*words)
+    assert result.exit_code == 2 and told in result.stderr
+
+
+def test_an_agent_that_cannot_start_ends_with_1_and_its_reason_is_in_the_result() -> None:
+    Path("broken.py").write_text(
+        "class Broken:\n    name = 'broken'\n    def reset(self, brief): raise ValueError('no idea')\n    def act(self, seat): ...\n"
+    )
+    result = market_run("--duration", "5", "--agent", "broken.py:Broken", "--output", "out")
+    assert result.exit_code == 1
+    assert "no idea" in json.loads(Path("out/result.json").read_text())["errors"][0]
