@@ -14,14 +14,13 @@ demo: ## install into .venv, run the example experiment, show its table and its 
 	$(BIN)/bakeoff status quickstart
 	$(BIN)/bakeoff compare quickstart
 
-test: lint ## install what the tests need, run every check and every test
-	@scripts/install-postgres.sh
-	@scripts/install-chromium.sh
+test: ## install what the tests need, run every check and every test
+	@scripts/install-for-tests.sh
+	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -n 2
 
-coverage: lint ## the same tests, with a table of the lines that no test reaches
-	@scripts/install-postgres.sh
-	@scripts/install-chromium.sh
+coverage: ## the same tests, with a table of the lines that no test reaches
+	@scripts/install-for-tests.sh
 	$(BIN)/python -m pytest -n 2 --cov
 
 lint: ## style, types and the import rule
@@ -51,7 +50,7 @@ calibration: ## simulate error rates, coverage and power; write them into docs/c
 	@scripts/install.sh
 	$(BIN)/python benchmarks/calibration.py
 
-clean: ## remove .venv, caches and build output; results in bakeoff-runs/ stay
-	rm -rf .venv build dist .coverage .coverage.* htmlcov
+clean: ## remove .venv, agents, trainers, caches and build output; results in bakeoff-runs/ stay
+	rm -rf .venv .agents .trainers build dist .coverage .coverage.* htmlcov
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

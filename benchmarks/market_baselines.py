@@ -3,7 +3,8 @@
     python benchmarks/market_baselines.py            40 seeds x 6 regimes for every agent: some minutes on 2 cores
     python benchmarks/market_baselines.py --quick    4 seeds x 6 regimes
 
-Everything goes through `bakeoff run` and `bakeoff compare`, as a user's own experiment would. Prints one JSON object.
+Everything goes through `bakeoff run` and `bakeoff compare`, as a user's own experiment would. Prints one JSON object; the
+long form also writes the table into docs/market.md.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ SECRET = "market-baselines"
 """Not the published one: that is the one the generator cracker tries."""
 MARGIN = 50.0
 """Dollars: half a percent of the stake, and a small part of what the Bayes player earns."""
+PAGE = Path(__file__).parents[1] / "docs" / "market.md"
+MARKS = ("<!-- verdicts -->", "<!-- /verdicts -->")
 METHOD = (
     "Every agent plays the same worlds: six regimes as fixed tasks, seeds paired, tier normal, 30 ticks, 5 markets, 3 perpetuals, "
     "8 background traders, drawn with a secret that no agent knows. `bakeoff compare` on total_pnl: all agents against kelly-bayes "
@@ -70,7 +73,7 @@ def verdicts(directory: Path, control: str, *more: str) -> dict[str, dict[str, A
     return {one["candidate"]: one for one in found["comparisons"]}
 
 
-def checks(seeds: int, bayes: dict[str, Any], null: dict[str, Any]) -> list[dict[str, Any]]:
+def checks(bayes: dict[str, Any], null: dict[str, Any]) -> list[dict[str, Any]]:
     """What must hold, and does or does not."""
     found = [_held(f"{arm} earns less than kelly-bayes", bayes[arm], ("worse",)) for arm in ("null", *NAIVE)]
     found.append(_held("kelly-bayes earns more than null", null["kelly-bayes"], ("better",)))
@@ -96,6 +99,26 @@ def _short(verdict: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def table(null: dict[str, Any], bayes: dict[str, Any]) -> str:
+    """Rows of the page, best first."""
+    lines = [
+        f"| agent | mean | interval of the verdict | against `null`, margin {MARGIN:g} | against `kelly-bayes` |",
+        "|---|---|---|---|---|",
+    ]
+    for arm, one in sorted(null.items(), key=lambda item: -item[1]["effect"]):
+        found, other = _short(one), bayes.get(arm, {}).get("verdict", "")
+        lines.append(
+            f"| `{arm}` | {found['effect']:+,.0f} | {found['low']:+,.0f} to {found['high']:+,.0f} | {found['verdict']} | {other} |"
+        )
+    return "\n".join(lines)
+
+
+def write_page(text: str) -> None:
+    """Into docs/market.md, between its two marks."""
+    before, rest = PAGE.read_text().split(MARKS[0])
+    PAGE.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{rest.split(MARKS[1])[1]}")
+
+
 def main() -> None:
     given = options(__doc__ or "")
     seeds = 4 if given.quick else 40
@@ -109,7 +132,7 @@ def main() -> None:
     publish(
         "market_baselines",
         given,
-        checks(seeds, bayes, null),
+        checks(bayes, null),
         {
             "scenarios": seeds * len(REGIMES),
             "margin": MARGIN,
@@ -121,6 +144,8 @@ def main() -> None:
         facts=machine(Path(__file__).parent),
         programs=versions("numpy", "numba"),
     )
+    if not given.quick:
+        write_page(table(null, bayes))
 
 
 if __name__ == "__main__":

@@ -171,7 +171,6 @@ def instead(line: str) -> str:
 
 ATTACKS = {
     "configuration": CONFIGURATION,
-    "collect only": added("pytest.ini", "[pytest]\naddopts = --collect-only\n"),
     "files that pytest loads": LOADED,
     "modules in place of others": SHADOWS,
     "a package in place of the script": PACKAGE,
@@ -186,7 +185,6 @@ ATTACKS = {
     + instead("import forge"),
     "exit of pytest": instead("import pytest; pytest.exit('done', returncode=0)"),
     "skip": instead("import pytest; pytest.skip('no need')"),
-    "interrupt": instead("raise KeyboardInterrupt"),
 }
 
 

@@ -11,7 +11,7 @@ from bakeoff.workloads.market.scenario import Scenario, world_key
 from bakeoff.workloads.market.world.advance import advance
 from bakeoff.workloads.market.world.calls import look
 from bakeoff.workloads.market.world.chronicle import newborn
-from bakeoff.workloads.market.world.layout import MICRO, TICK, State
+from bakeoff.workloads.market.world.layout import MICRO, TICK, Seen, State
 from bakeoff.workloads.market.world.playing import (
     ACCOUNT_FEATURES,
     ASSET_FEATURES,
@@ -21,8 +21,6 @@ from bakeoff.workloads.market.world.playing import (
     TARGETS,
 )
 from bakeoff.workloads.market.world.rules import packed_rules, ticker_price
-
-Observations = NDArray[np.float32]
 
 
 class MarketBatch:
@@ -59,15 +57,13 @@ class MarketBatch:
         """[n] in dollars."""
         return self._equity / MICRO
 
-    def reset(self) -> Observations:
+    def reset(self) -> Seen:
         """All worlds at tick 0. Returns what their seats see, [n, D]; every call of `step` returns an array of its own."""
         self.state = newborn(self.scenario, self.keys, 1)
         look(self.state.ints, self.state.floats, self.r, self._seen, self._equity)
         return self._seen.copy()
 
-    def step(
-        self, actions: NDArray[np.generic] | None = None
-    ) -> tuple[Observations, NDArray[np.float64], NDArray[np.bool_]]:
+    def step(self, actions: NDArray[np.generic] | None = None) -> tuple[Seen, NDArray[np.float64], NDArray[np.bool_]]:
         """Act, then one tick. Returns observations [n, D], rewards [n] in dollars, and whether each world is done.
 
         `actions` is [n, markets + perpetuals]. Whole numbers are wanted positions: -1, 0 or 1 stands for NO or SHORT,

@@ -133,6 +133,7 @@ def _key(repository: Repository, commits: Commits | None, removals: Iterable[str
     facts = {
         "revision": REVISION,
         "commit": commits.commit if commits else directory_digest(Path(repository.url)),
+        "oldest": oldest(commits.directory) if commits else [],
         "branch": repository.branch,
         "sparse": repository.sparse,
         "removals": tuple(removals),
@@ -188,16 +189,17 @@ def init(room: Path, branch: str) -> None:
         raise UsageError(f"repo.branch: {branch!r} is no name for a branch: {error.said}") from error
 
 
+def oldest(source: Path) -> list[str]:
+    """Commits of a shallow clone whose parents nobody has; none of a whole one."""
+    file = git_asks("rev-parse", "--path-format=absolute", "--git-path", "shallow", at=source)
+    return sorted(Path(file).read_text().split()) if file and Path(file).is_file() else []
+
+
 def bring(source: Path, target: Path, commit: str) -> None:
     """All that can be reached from `commit`, and nothing else, into `target`, whose branch it becomes."""
     git_copies_objects(source, target, commit)
-    boundary = git_asks("rev-parse", "--path-format=absolute", "--git-path", "shallow", at=source)
-    if boundary and Path(boundary).is_file():  # a shallow clone's oldest commits have parents that nobody has
-        known = [
-            line
-            for line in Path(boundary).read_text().split()
-            if git_asks("cat-file", "-e", line, at=target) is not None
-        ]
+    known = [line for line in oldest(source) if git_asks("cat-file", "-e", line, at=target) is not None]
+    if known:
         (target / ".git" / "shallow").write_text("".join(f"{line}\n" for line in known))
     git("update-ref", HEAD, commit, at=target)
 

@@ -56,7 +56,9 @@ def read(directory: Path, file: Path) -> Task:
             env={"TEST_DIR": "/tests"},
             by_exit_code=True,
         ),
-        solution=Solution(source=directory / "solution.sh", script="solution.sh") if (directory / "solution.sh").is_file() else None,
+        solution=Solution(source=directory / "solution.sh", script="solution.sh")
+        if (directory / "solution.sh").is_file()
+        else None,
     )
     return Task(
         id=directory.name,

@@ -12,7 +12,7 @@ from bakeoff.errors import UsageError
 from bakeoff.workloads.market.agents.learned import PolicyAgent, Reader
 from bakeoff.workloads.market.agents.load import load
 from bakeoff.workloads.market.batch import MarketBatch
-from bakeoff.workloads.market.play import play as play_episode
+from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.training.features import FEATURES, features, see
 from bakeoff.workloads.market.training.loop import CHECKPOINT, FIRST_WORLD, LOG, Settings, Training
@@ -113,7 +113,7 @@ def test_what_a_seat_sees_gives_the_same_features_as_the_batch(tmp_path: Path) -
     for number, seed in enumerate(seeds):
         agent = Looking(tmp_path / "policy.json")
         agent.mine, agent.world = Reader(), number
-        episode = play_episode(World.create(SCENARIO, int(seed)), [agent])
+        episode = Episode(World.create(SCENARIO, int(seed)), [agent]).run()
         assert episode.players[0].errors == []
 
 
@@ -125,7 +125,7 @@ def test_a_policy_earns_as_an_agent_what_it_earns_in_the_batch(tmp_path: Path) -
     assert len(set(rewards)) > 1
     for seed, reward in zip(seeds, rewards, strict=True):
         world = World.create(SCENARIO, int(seed))
-        play_episode(world, [load(f"policy:{tmp_path / 'policy.json'}")])
+        Episode(world, [load(f"policy:{tmp_path / 'policy.json'}")]).run()
         assert world.account(0).equity - 10_000 == pytest.approx(reward, abs=1e-3)
 
 

@@ -42,6 +42,7 @@ from bakeoff.workloads.market.world.layout import (
     Floats,
     IntRow,
     Ints,
+    Seen,
     asset_of,
     book_of,
     cash_of,
@@ -69,7 +70,12 @@ FIRST_REPUTATION = 50 * MICRO
 INVITE_EVERY = 4  # a power of two
 INVITE_CHANCE = 0.5
 
-NOBODY = (np.zeros((0, 0)), PASSIVE, np.zeros((0, 0), np.float32), np.zeros(0, np.int64))
+NOBODY: tuple[Floats, int, Seen, Ints] = (
+    np.zeros((0, 0)),
+    PASSIVE,
+    np.zeros((0, 0), np.float32),
+    np.zeros(0, np.int64),
+)
 """The last arguments of `advance` where nobody plays or looks."""
 
 
@@ -99,7 +105,7 @@ def born(i: IntRow, f: FloatRow, r: FloatRow) -> None:
 
 
 @entry
-def advance(ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Floats, equity: Ints) -> None:
+def advance(ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Seen, equity: Ints) -> None:
     """One tick of every world; one that is not born yet comes to tick 0.
 
     `actions` has what seat 0 of each world does first, read by `mode`. `seen` and `equity` get what seat 0 then sees and
@@ -142,7 +148,7 @@ def step(i: IntRow, f: FloatRow, r: FloatRow) -> None:
 
 
 @kernel
-def liquidate(i: IntRow, f: FloatRow, r: Floats, a: int) -> None:
+def liquidate(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     """Close positions whose margin and profit at the mark no longer cover the requirement.
 
     Positions are only looked at where one may be in danger: when the mark leaves the safe range, or on the eve of an

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from bakeoff.workloads.market.world.belief import chance, chance_above, growth_ahead
 from bakeoff.workloads.market.world.compiled import entry, row
 from bakeoff.workloads.market.world.feed import publish, whisper
-from bakeoff.workloads.market.world.layout import BUY, OPEN_PERP, SELL, Floats, Ints, holding_of
+from bakeoff.workloads.market.world.layout import BUY, OPEN_PERP, SELL, Floats, Ints, Seen, holding_of
 from bakeoff.workloads.market.world.lmsr import proceeds
 from bakeoff.workloads.market.world.orders import buy_shares, close_perp, equity_of, open_perp, sell_shares
 from bakeoff.workloads.market.world.perps import worth
@@ -37,7 +38,7 @@ def equity(ints: Ints, floats: Floats, r: Floats, h: int) -> int:
 
 
 @entry
-def look(ints: Ints, floats: Floats, r: Floats, seen: Floats, equity: Ints) -> None:
+def look(ints: Ints, floats: Floats, r: Floats, seen: Seen, equity: Ints) -> None:
     """What seat 0 of each world sees and owns."""
     for w in range(ints.shape[0]):
         equity[w] = equity_of(row(ints, w), row(floats, w), row(r, 0), 0)
@@ -49,7 +50,8 @@ def shares_worth(ints: Ints, floats: Floats, r: Floats, m: int, h: int, side: in
     """What selling all shares of one side now would bring."""
     i = row(ints, 0)
     gross = proceeds(i, row(floats, 0), m, side, i[holding_of(i, m, h) + side])
-    return max(0, gross - math.ceil(gross * r[FEE]))
+    net: int = max(0, gross - math.ceil(gross * r[FEE]))
+    return net
 
 
 @entry
@@ -84,7 +86,7 @@ def say(ints: Ints, chat: int, kind: int, author: int, asset: int, claim: int, m
 
 
 @entry
-def word(ints: Ints, tick: int, domain: int, index: int) -> int:
+def word(ints: Ints, tick: int, domain: int, index: int) -> Any:
     """The first of the world's four words for (domain, tick, index)."""
     first, _, _, _ = draw(row(ints, 0), tick, domain, index)
     return first

@@ -19,6 +19,7 @@ from bakeoff.workloads.market.world.compiled import kernel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Seen = NDArray[np.float32]
 
 
 class IntRow(Protocol):

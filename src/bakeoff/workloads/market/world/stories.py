@@ -64,6 +64,7 @@ from bakeoff.workloads.market.world.streams import (
     ASSET_STEP,
     STORY_START,
     TIP,
+    Word,
     below,
     draw,
     low_bits,
@@ -96,7 +97,7 @@ def begin_story(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
 
 
 @kernel
-def claimed(theta: int, reliability: float, word: int) -> int:
+def claimed(theta: int, reliability: float, word: Word) -> int:
     """What a source of that reliability says: the truth, or evenly one of the other two."""
     u = uniform(word)
     if u < reliability:
@@ -135,7 +136,7 @@ def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
 
 
 @kernel
-def claim_arrives(i: IntRow, f: FloatRow, a: int, who: int, said: int) -> None:
+def claim_arrives(i: IntRow, f: FloatRow, a: int, who: Word, said: Word) -> None:
     """A source speaks about asset `a`."""
     source = below(who, SOURCES)
     asset, reliability = asset_of(i, a), i[RELIABILITY + source] * 1e-3

@@ -5,6 +5,7 @@ nothing else, so no draw depends on what was drawn before it, and what is public
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,11 @@ from bakeoff.workloads.market.world.layout import KEY0, KEY1, KEY2, KEY3, IntRow
 # What a draw is for. Each domain has its own blocks.
 BIRTH, SOURCE, STORY_START, ASSET_STEP, QUESTION, TIP, WAKE_UP, DECISION, SCHEME, INVITATION, SEAT_ORDER = range(11)
 
-Words = tuple[int, int, int, int]
+Word = Any
+"""A 32-bit word in a uint64; numba must not mix it with signed integers."""
+Words = tuple[Word, Word, Word, Word]
+
+_signed: Any = np.int64
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -23,7 +28,7 @@ _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 
 
 @kernel
-def philox(k0: int, k1: int, c0: int, c1: int, c2: int, c3: int) -> Words:
+def philox(k0: Word, k1: Word, c0: Word, c1: Word, c2: Word, c3: Word) -> Words:
     """Ten rounds over four 32-bit words, all given and returned as uint64."""
     for _ in range(10):
         high = _M0 * c0
@@ -51,19 +56,20 @@ def draw(i: IntRow, tick: int, domain: int, index: int) -> Words:
 
 
 @kernel
-def uniform(word: int) -> float:
+def uniform(word: Word) -> float:
     """Inside (0, 1)."""
     return (np.float64(word) + 0.5) * 2.0**-32
 
 
 @kernel
-def below(word: int, n: int) -> int:
+def below(word: Word, n: int) -> int:
     """Even over 0 .. n - 1; the bias is n / 2**32."""
-    return np.int64((word * np.uint64(n)) >> _32)
+    drawn: int = _signed((word * np.uint64(n)) >> _32)
+    return drawn
 
 
 @kernel
-def normal(word: int) -> float:
+def normal(word: Word) -> float:
     """Standard normal deviate by the inverse of its distribution function (Wichura 1988, PPND7: seven digits)."""
     q = uniform(word) - 0.5
     if abs(q) <= 0.425:
@@ -88,6 +94,7 @@ def normal(word: int) -> float:
 
 
 @kernel
-def low_bits(word: int) -> int:
+def low_bits(word: Word) -> int:
     """The twelve lowest bits, for choices that carry no information; what else a word decides, its high bits do."""
-    return np.int64(word & np.uint64(4095))
+    bits: int = _signed(word & np.uint64(4095))
+    return bits

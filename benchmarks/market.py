@@ -1,0 +1,207 @@
+"""How fast the market world is: many worlds at once, one world with an agent, a scenario file; beside Gymnasium's CartPole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import BAKEOFF, Options, check, in_turns, machine, options, publish, say, seconds, versions, workspace
+
+WORLDS, MARKETS, PERPETUALS, AGENTS = 1024, 8, 5, 8
+METHOD = (
+    "One core, processor time of the stepping alone, best of the rounds, in turns. Vectorised: 1,024 worlds of 8 markets and "
+    "5 perpetuals with 8 background traders, impact, fees, funding, margin, liquidation and feed; every seat changes its "
+    "wanted position in one market or perpetual each tick (13 instruments in turn, drawn beforehand), and every step returns "
+    "106 observed numbers and the change of equity for each world. A world-step is one tick of one world. Before anything is "
+    "timed, worlds of the batch are compared bit for bit with single worlds that get the same actions. Single: an episode of "
+    "the null agent through the real play loop. CartPole takes random actions drawn beforehand; its vector form is Gymnasium's "
+    "own NumPy one. Generating: 30 minutes of world time in 60-second ticks, in this process, and as a whole process with "
+    "compiled kernels in the cache. Compiling: a whole process with an empty cache."
+)
+
+
+def scenario(ticks: int) -> Any:
+    from bakeoff.workloads.market.scenario import Scenario
+
+    return Scenario(duration_minutes=ticks, markets=MARKETS, perpetuals=PERPETUALS, agents=AGENTS)
+
+
+def wanted(ticks: int, worlds: int) -> np.ndarray:
+    """[tick, world, instrument]: positions that change in one instrument each tick."""
+    draws = np.random.default_rng(1)
+    targets = np.zeros((ticks, worlds, MARKETS + PERPETUALS), np.int8)
+    for tick in range(1, ticks):
+        targets[tick] = targets[tick - 1]
+        targets[tick, :, tick % (MARKETS + PERPETUALS)] = draws.integers(-1, 2, worlds)
+    return targets
+
+
+def same_as_single(ticks: int) -> None:
+    """Stop unless worlds of a batch are the single worlds."""
+    from bakeoff.workloads.market.batch import MarketBatch
+
+    targets = wanted(ticks, WORLDS)
+    batch = MarketBatch(scenario(ticks), range(WORLDS))
+    alone = {world: MarketBatch(scenario(ticks), [world]) for world in (0, 1, 511, WORLDS - 1)}
+    for actions in targets:
+        seen, reward, _ = batch.step(actions)
+        for world, single in alone.items():
+            ours = single.step(actions[world : world + 1])
+            if not (ours[0][0] == seen[world]).all() or ours[1][0] != reward[world]:
+                raise SystemExit(f"world {world} of the batch is not the single world")
+    for world, single in alone.items():
+        if not (single.state.ints[0] == batch.state.ints[world]).all():
+            raise SystemExit(f"world {world} of the batch ends otherwise than the single world")
+
+
+def batched(ticks: int) -> Callable[[], float]:
+    from bakeoff.workloads.market.batch import MarketBatch
+
+    targets = wanted(ticks, WORLDS)
+    batch = MarketBatch(scenario(ticks), range(WORLDS))
+
+    def side() -> float:
+        batch.reset()
+        began = time.process_time()
+        for actions in targets:
+            batch.step(actions)
+        return (time.process_time() - began) / (ticks * WORLDS)
+
+    return side
+
+
+def single(ticks: int) -> Callable[[], float]:
+    from bakeoff.workloads.market.agents.passive import Null
+    from bakeoff.workloads.market.play import Episode
+    from bakeoff.workloads.market.world.world import World
+
+    def side() -> float:
+        world = World.create(scenario(ticks), 1)
+        episode = Episode(world, [Null()], record=False)
+        began = time.process_time()
+        episode.run()
+        return (time.process_time() - began) / ticks
+
+    return side
+
+
+def cartpole(steps: int) -> Callable[[], float]:
+    import gymnasium
+
+    env = gymnasium.make("CartPole-v1")
+    actions = np.random.default_rng(1).integers(0, 2, steps).tolist()
+
+    def side() -> float:
+        env.reset(seed=1)
+        began = time.process_time()
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+        return (time.process_time() - began) / steps
+
+    return side
+
+
+def cartpoles(steps: int) -> Callable[[], float]:
+    import gymnasium
+
+    env = gymnasium.make_vec("CartPole-v1", num_envs=WORLDS, vectorization_mode="vector_entry_point")
+    actions = np.random.default_rng(1).integers(0, 2, (steps, WORLDS))
+
+    def side() -> float:
+        env.reset(seed=1)
+        began = time.process_time()
+        for each in actions:
+            env.step(each)
+        return (time.process_time() - began) / (steps * WORLDS)
+
+    return side
+
+
+def stepping(given: Options) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    ticks, rounds, patience = (60, 2, 0.0) if given.quick else (400, 12, 5.0)
+    same_as_single(60)
+    sides = {
+        "market, 1,024 worlds": batched(ticks),
+        "market, one world, null agent": single(50 * ticks),
+        "CartPole, one": cartpole(25 * ticks),
+        "CartPole, 1,024": cartpoles(ticks),
+    }
+    for side in sides.values():
+        side()
+    times = in_turns(sides, rounds, patience)
+    rates = {name: 1.0 / turns.best for name, turns in times.items()}
+    for name, rate in rates.items():
+        say(f"  {name}: {rate:,.0f} steps/s")
+    many, one, pole, poles = rates.values()
+    lines = [
+        check(
+            f"market world, vectorised over {WORLDS:,} worlds on one core: world-steps/s (beside CartPole vectorised)",
+            f"{many:,.0f}/s", f"{poles:,.0f}/s", many, 1_000_000,
+        ),
+        check(
+            "market world, one world with a null agent in process: ticks/s (beside one CartPole)",
+            f"{one:,.0f}/s", f"{pole:,.0f}/s", one, 100_000,
+        ),
+    ]  # fmt: skip
+    return lines, {"steps_per_s": rates, "times": times}
+
+
+def generating(given: Options, directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    from bakeoff.workloads.market.scenario import Scenario
+    from bakeoff.workloads.market.snapshot import generate
+
+    took = []
+    for seed in range(3 if given.quick else 20):
+        began = time.perf_counter()
+        generate(Scenario(), seed, directory / f"{seed}.json")
+        took.append(time.perf_counter() - began)
+    whole = min(
+        seconds([*BAKEOFF, "market", "generate", "--output", str(directory / f"whole-{n}.json")], directory)
+        for n in range(2 if given.quick else 5)
+    )
+    say(f"  30 minutes of world time: {1000 * min(took):.1f} ms, as a whole process {whole:.2f} s")
+    line = check(
+        "30 minutes of world time generated and written, seconds (whole process beside it)",
+        f"{min(took):.3f} s", f"{whole:.2f} s", min(took), 0.5, "under",
+    )  # fmt: skip
+    return [line], {"generate_s": min(took), "generate_process_s": whole}
+
+
+def compiling(directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    import os
+
+    cache = directory / "cache"
+    argv = [*BAKEOFF, "market", "generate", "--force", "--output", str(directory / "cold.json")]
+    os.environ["NUMBA_CACHE_DIR"] = str(cache)
+    try:
+        cold = seconds(argv, directory)
+    finally:
+        del os.environ["NUMBA_CACHE_DIR"]
+    say(f"  whole process with nothing compiled: {cold:.1f} s")
+    line = check(
+        "first use on a machine: `bakeoff market generate` with nothing compiled, seconds",
+        f"{cold:.1f} s", "-", cold, 20, "under",
+    )  # fmt: skip
+    return [line], {"cold_process_s": cold}
+
+
+def main() -> None:
+    given = options(__doc__ or "")
+    with workspace() as directory:
+        facts = machine(directory)
+        speed, rates = stepping(given)
+        files, durations = generating(given, directory)
+        first, cold = compiling(directory)
+    publish(
+        "market", given, [*speed, *files, *first], {**rates, **durations, **cold},
+        method=METHOD, facts=facts, programs=versions("numba", "numpy", "gymnasium"),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+#!/bin/sh
+# install-for-tests.sh: everything that the tests use. Most of the time goes into downloads, so several come at once.
+set -eu
+cd "$(dirname "$0")/.."
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+together="agents trainers"
+for name in $together; do
+    { scripts/install-$name.sh && echo done >"$logs/$name.done"; } >"$logs/$name" 2>&1 &
+done
+scripts/install.sh test
+for name in bubblewrap containers postgres chromium; do
+    scripts/install-$name.sh # one after the other: apt-get lets only one in
+done
+wait
+for name in $together; do
+    [ -e "$logs/$name.done" ] || { cat "$logs/$name" >&2; echo "scripts/install-$name.sh failed" >&2; exit 1; }
+done
