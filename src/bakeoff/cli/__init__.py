@@ -22,7 +22,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "collect": ("bakeoff.cli.collect", "Write an edition's table as CSV and Parquet."),
     "plot": ("bakeoff.cli.plot", "Draw results: curves, differences, profiles and more, as PNG, SVG or HTML."),
     "report": ("bakeoff.cli.report", "Write an edition's report: a folder of HTML that opens without a network."),
-    "export": ("bakeoff.cli.export", "Write recorded trajectories as training data for TRL, ART, verifiers and others."),
+    "export": (
+        "bakeoff.cli.export",
+        "Write recorded trajectories as training data for TRL, ART, verifiers and others.",
+    ),
     "task": ("bakeoff.cli.task", "Make tasks for coding agents, and prove that they can be solved."),
     "summarize": ("bakeoff.cli.summarize", "Show tries, scores, passes, tokens and cost by task and arm."),
     "eval": ("bakeoff.cli.eval", "Score stored task rollouts again, without running an agent."),
