@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 target=${1:-${BAKEOFF_AGENTS:-.agents}}
 mkdir -p "$target"
 target=$(cd "$target" && pwd)
+# Behind a proxy with a certificate of its own npm fails unless it is told of the system's.
+certificates=/etc/ssl/certs/ca-certificates.crt
+[ -n "${NODE_EXTRA_CA_CERTS:-}" ] || [ ! -e $certificates ] || export NODE_EXTRA_CA_CERTS=$certificates
 npm="@openai/codex@0.166.0 @anthropic-ai/claude-code@2.1.325 opencode-ai@1.18.33"
 mini=mini-swe-agent==2.4.6
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,26 +46,26 @@ def command(
 
     Each of several runs has a directory run-1, run-2 ... with result.json, metrics.json, actions.csv and more, below the
     agent's name when there are several agents; what was hidden from the agent is in truth.json. comparison.json and metrics.csv are about all of
-    them. With several agents the first is the control of a verdict. Its population is this world only: use
+    them, and so are the pages: open index.html. With several agents the first is the control of a verdict. Its population is this world only: use
     `bakeoff run` on an experiment file to compare agents over many worlds.
 
     \b
     Exit code: 0 every agent played; 1 an agent never acted; 2 the call or a file is wrong.
     """
     from bakeoff.workloads.market import campaign, outputs
+    from bakeoff.workloads.market.pages import alone
 
     directory = output or Path("benchmark-results") / str(time.time_ns() // 1_000_000)
     place = _place(given)
     seeds = range(given["seed"], given["seed"] + runs)
     played = {name: _play(agent, seeds, place, response_timeout) for name, agent in _names(agents_named).items()}
-    for name, each in played.items():
-        shelf = directory / name if len(played) > 1 else directory
-        for run in each:
-            own = shelf / f"run-{run.number}" if runs > 1 else shelf
-            campaign.write_run(run, own, trajectory=save_trajectories)
+    kept = list(_shelved(played, directory, several=runs > 1))
+    for _, run, own in kept:
+        campaign.write_run(run, own, trajectory=save_trajectories)
     told = _told(place.id, played, margin)
     outputs.write_json(directory / "comparison.json", told)
     outputs.write_csv(directory / "metrics.csv", *_table(played))
+    alone.write(kept, told, directory)
     print_json({**told, "output": str(directory)}) if as_json else _show(told, directory)
     ctx.exit(1 if any(_absent(run) for each in played.values() for run in each) else 0)
 
@@ -90,6 +90,14 @@ def _place(given: dict[str, Any]) -> _Place:
     return _Place(
         f"{scenario.digest[:16]}-{seed}", scenario, world_key(scenario, seed, read_secret(given["secret_file"]))
     )
+
+
+def _shelved(played: dict[str, list[Run]], directory: Path, *, several: bool) -> Iterator[tuple[str, Run, Path]]:
+    """Every run with its directory."""
+    for name, each in played.items():
+        shelf = directory / name if len(played) > 1 else directory
+        for run in each:
+            yield name, run, shelf / f"run-{run.number}" if several else shelf
 
 
 def _names(agents: Sequence[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ loads only what it calls:
 | rank tests; many arms in order | `ranks`, `ranking` |
 | effect sizes, what pairing bought; covariates | `effects`, `cuped` |
 | IQM, optimality gap, profiles, pass@k | `aggregate` |
+| rewards of a group relative to each other | `advantages` |
 | the same for any number of runs on each task | `strata` |
 
 Larger is better throughout: values of a metric to be minimised are negated before they come here. Everything random

@@ -5,7 +5,7 @@ The same results give the same bytes: no file says when it was written. HTML and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from bakeoff.report.figure import Figure, Panel
 from bakeoff.report.site import answers, chunks, inline, policies, summary
 from bakeoff.report.site.contents import Contents
 from bakeoff.report.site.details import Details
-from bakeoff.report.site.page import pages_of
+from bakeoff.report.site.page import Page, pages_of
 from bakeoff.report.site.pictures import Picture, pictures
 from bakeoff.report.static import image
 from bakeoff.report.text import duration, figure, number, printable
@@ -75,8 +75,23 @@ def write(edition: Edition, directory: Path, label: str | None = None) -> Writte
     encoded = {name: text.encode() for name, text in files.items()}
     size = sum(map(len, encoded.values()))
     encoded |= _beside(contents, drawn)
+    encoded |= {name: text.encode() for page in extra for name, text in page.files.items()}
     _save(directory, encoded)
     return Written(directory / "index.html", size, len(encoded), len(contents.runs), tuple(problems))
+
+
+def write_pages(pages: Sequence[Page], directory: Path, label: str) -> None:
+    """Pages alone, in the look of a report, for results that no experiment holds; one of them should be `index`."""
+    shared = {
+        "contents": {"label": label, "facts": {"experiment": label}},
+        "links": [(f"{page.slug}.html", page.title) for page in pages if page.listed and page.slug != "index"],
+        "interactive": False,
+        "version": __version__,
+    }
+    files = {f"{ASSETS}/report.css": _static()[f"{ASSETS}/report.css"]}
+    for page in pages:
+        files |= {f"{page.slug}.html": _render("page.html", title=page.title, page=page, **shared), **page.files}
+    _save(directory, {name: text.encode() for name, text in files.items()})
 
 
 def _static() -> dict[str, str]:

@@ -6,8 +6,8 @@ The entry-point group `bakeoff.pages` maps a workload's kind to a function from 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
 from bakeoff.records.edition import Edition
@@ -15,6 +15,7 @@ from bakeoff.records.edition import Edition
 GROUP = "bakeoff.pages"
 TAKEN = ("index", "plots", "run")
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
+_FILE = re.compile(r"[a-z0-9][a-z0-9-]*\.(csv|json|txt)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Page:
     html: str
     listed: bool = True
     """False: only the workload's other pages lead to it."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts to download that the page links to, by their file names: `.csv`, `.json` or `.txt`."""
 
 
 def pages_of(kind: str, edition: Edition) -> tuple[list[Page], list[str]]:
@@ -46,4 +49,7 @@ def pages_of(kind: str, edition: Edition) -> tuple[list[Page], list[str]]:
 def _checked(page: Page, others: Sequence[Page]) -> Page:
     if not _SLUG.fullmatch(page.slug) or page.slug in (*TAKEN, *(other.slug for other in others)):
         raise ValueError(f"{page.slug!r} cannot be the name of a page, or is taken")
+    for name in page.files:
+        if not _FILE.fullmatch(name) or any(name in other.files for other in others):
+            raise ValueError(f"{name!r} cannot be the name of a file beside a page, or is taken")
     return page

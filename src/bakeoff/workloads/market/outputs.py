@@ -23,10 +23,11 @@ def write(rollout: Rollout, directory: Path) -> list[Path]:
     return [
         write_csv(directory / "actions.csv", ACTIONS, actions(turns)),
         write_csv(directory / "trades.csv", TRADES, trades(rollout)),
-        write_csv(directory / "equity.csv", ("tick", "equity", "cash", "drawdown"), equity(rollout)),
+        write_csv(directory / "equity.csv", EQUITY, equity(rollout)),
         write_csv(directory / "prices.csv", PRICES, prices(turns)),
         write_csv(directory / "markets.csv", MARKETS, markets(rollout)),
         write_csv(directory / "posts.csv", POSTS, posts(turns)),
+        write_csv(directory / "messages.csv", MESSAGES, messages(turns)),
         write_json(directory / "metrics.json", metrics_json(rollout)),
         write_json(directory / "truth.json", truth(rollout.world)),
     ]
@@ -37,7 +38,7 @@ def metrics_json(rollout: Rollout) -> dict[str, Any]:
     return {**rollout.groups, "calibration_bins": bins}
 
 
-ACTIONS = ("tick", "type", "params", "success", "error", "think_ms", "conduct")
+ACTIONS = ("tick", "type", "params", "success", "error", "think_ms", "conduct", "result")
 
 
 def actions(turns: Sequence[Turn]) -> Iterator[Row]:
@@ -47,9 +48,10 @@ def actions(turns: Sequence[Turn]) -> Iterator[Row]:
         for call in turn.actions:
             told = action_json(call)
             error = told["error"]["message"] if call.error is not None else ""
-            yield turn.tick, told["type"], json.dumps(told["params"]), told["success"], error, *facts
+            result = "" if call.result is None else json.dumps(call.result)
+            yield turn.tick, told["type"], json.dumps(told["params"]), told["success"], error, *facts, result
         if turn.conduct != "acted" and not turn.actions:
-            yield turn.tick, "", "", False, turn.error or "", *facts
+            yield turn.tick, "", "", False, turn.error or "", *facts, ""
 
 
 TRADES = ("tick", "kind", "target", "side", "amount", "shares", "price", "fee", "price_before", "price_after")
@@ -61,11 +63,18 @@ def trades(rollout: Rollout) -> Iterator[Row]:
         yield *facts, round(trade.before, 6), round(trade.after, 6)
 
 
+EQUITY = ("tick", "equity", "cash", "drawdown", "reputation")
+
+
 def equity(rollout: Rollout) -> Iterator[Row]:
-    result = rollout.result
+    """When each turn began, and after the last one."""
+    result, player = rollout.result, rollout.player
     falls = scores.drawdowns(result.equity)
-    for tick, (value, cash, fall) in enumerate(zip(result.equity, result.cash, falls, strict=True)):
-        yield tick, value, cash, round(fall, 9)
+    esteem = [turn.observation["account"]["reputation"] for turn in player.turns]
+    esteem.append(rollout.world.account(player.session.seat).reputation)
+    columns = zip(result.equity, result.cash, falls, esteem, strict=True)
+    for tick, (value, cash, fall, reputation) in enumerate(columns):
+        yield tick, value, cash, round(fall, 9), reputation
 
 
 PRICES = ("tick", "target", "price", "index_price")
@@ -117,6 +126,21 @@ def posts(turns: Sequence[Turn]) -> Iterator[Row]:
     for post in last.values():
         names = ("tick", "id", "authorName", "kind", "content", "ticker", "marketId", "claim", "likes", "comments")
         yield tuple("" if post[name] is None else post[name] for name in names)
+
+
+MESSAGES = ("tick", "id", "chat", "author", "content", "ticker", "claim")
+
+
+def messages(turns: Sequence[Turn]) -> Iterator[Row]:
+    """Group chats as the agent could read them: those it had joined, each message once."""
+    last: dict[str, Row] = {}
+    for turn in turns:
+        for chat in turn.observation["groupChats"]:
+            for message in chat["messages"]:
+                names = ("authorName", "content", "ticker", "claim")
+                told = ("" if message[name] is None else message[name] for name in names)
+                last[message["id"]] = (message["tick"], message["id"], chat["id"], *told)
+    yield from last.values()
 
 
 def write_csv(path: Path, header: Row, rows: Iterable[Row]) -> Path:

@@ -1,0 +1,71 @@
+"""Container services for tests: a real dockerd or podman with a place of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bakeoff.sandbox.docker import Docker
+from bakeoff.sandbox.face import choose
+from lab import eventually
+
+CONTAINERS_CONF = """
+[containers]
+default_ulimits = ["nofile=1024:4096", "nproc=1000:1000"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+@contextmanager
+def started(name: str) -> Iterator[Docker]:
+    """A service with a data directory of its own, gone afterwards."""
+    program = {"docker": "dockerd", "podman": "podman"}[name]
+    if shutil.which(program) is None:
+        pytest.fail(f"{program} is not installed: run `make test`, or scripts/install-containers.sh", pytrace=False)
+    home = Path(tempfile.mkdtemp(prefix="bakeoff-containers-", dir="/tmp"))
+    before = dict(os.environ)
+    (home / "containers.conf").write_text(CONTAINERS_CONF)
+    (home / "storage.conf").write_text(
+        f'[storage]\ndriver = "overlay"\nrunroot = "{home}/run"\ngraphroot = "{home}/graph"\n'
+    )
+    os.environ.pop("CONTAINER_HOST", None)  # with it, podman would ask another service to be one
+    os.environ["CONTAINERS_CONF"] = str(home / "containers.conf")
+    os.environ["CONTAINERS_STORAGE_CONF"] = str(home / "storage.conf")
+    words = [program, "system", "service", "--time", "0", f"unix://{home}/sock"]
+    if program == "dockerd":
+        words = [
+            program,
+            "--iptables=false",
+            "--bridge=none",
+            "--storage-driver=overlay2",
+            "--data-root",
+            f"{home}/data",
+        ]
+        words += ["--exec-root", f"{home}/exec", "-H", f"unix://{home}/sock", "--pidfile", f"{home}/pid"]
+    with (home / "log").open("wb") as log:
+        server = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *words], stdout=log, stderr=log)
+    os.environ["DOCKER_HOST"] = os.environ["CONTAINER_HOST"] = f"unix://{home}/sock"
+    try:
+        found = choose(name)
+        assert isinstance(found, Docker)
+        eventually(lambda: server.poll() is not None or found.missing() is None)
+        assert server.poll() is None, (home / "log").read_text()
+        yield found
+        found.client.close()
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+        os.environ.clear()
+        os.environ.update(before)
+        subprocess.run(["umount", "-q", "-R", f"{home}/graph/overlay"], check=False)
+        shutil.rmtree(home, ignore_errors=True)
