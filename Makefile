@@ -8,11 +8,11 @@ BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildc
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
-demo: ## install into .venv, run the example experiment, show its table and its verdict
+demo: ## install into .venv, run the example experiment, show its verdicts and write its report
 	@scripts/install.sh
-	$(BIN)/bakeoff run examples/quickstart.toml
-	$(BIN)/bakeoff status quickstart
-	$(BIN)/bakeoff compare quickstart
+	$(BIN)/bakeoff run examples/market.toml
+	$(BIN)/bakeoff compare market
+	$(BIN)/bakeoff report market
 
 test: ## install what the tests need, run every check and every test
 	@scripts/install-for-tests.sh

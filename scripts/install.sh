@@ -10,11 +10,20 @@ python=.venv/bin/python
 # The directory belongs to the key: an editable install points at it.
 key=$({ pwd; cat pyproject.toml; } | sha256sum | cut -c1-64)
 stamp=.venv/.installed-${extra:-base}
+fresh=
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     echo "installing bakeoff${extra:+[$extra]} into .venv (once; may take a minute)"
     "$python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}"
     echo "$key" >"$stamp"
+    fresh=yes
 fi
 
 # Where PYTHONDONTWRITEBYTECODE is set nothing else writes these, and every start would compile the package again.
 "$python" -m compileall -q src
+
+# The market world's kernels become machine code at their first use, which takes twenty seconds: better here than there.
+if [ -n "$fresh" ]; then
+    first=$(mktemp -d)
+    .venv/bin/bakeoff market run --agent kelly-bayes --duration 10 --output "$first/played" >/dev/null
+    rm -rf "$first"
+fi

@@ -14,9 +14,10 @@ from bakeoff.workloads.market import snapshot
 from bakeoff.workloads.market.scenario import scenario
 
 FILES = {
-    "actions.csv", "equity.csv", "markets.csv", "metrics.json", "posts.csv", "prices.csv", "result.json", "trades.csv",
-    "truth.json",
+    "actions.csv", "equity.csv", "markets.csv", "messages.csv", "metrics.json", "posts.csv", "prices.csv", "result.json",
+    "trades.csv", "truth.json",
 }  # fmt: skip
+PAGES = {f"{name}.html" for name in ("index", "summary", "equity", "prices", "timeline", "detailed", "social")}
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,8 @@ def test_five_runs_have_five_directories_and_a_comparison_with_spread_and_interv
         "--benchmark", benchmark, "--agent", "random", "--runs", "5", "--save-trajectories", "--output", "out"
     )
     assert result.exit_code == 0, result.output
-    assert names("out") == {"comparison.json", "metrics.csv", *(f"run-{number}" for number in range(1, 6))}
+    tables = {"comparison.json", "metrics.csv", "actions.csv", "equity.csv"}
+    assert names("out") == tables | PAGES | {"assets", *(f"run-{number}" for number in range(1, 6))}
     assert names("out/run-3") == FILES | {"trajectory.json"}
     told = json.loads(Path("out/comparison.json").read_text())["agents"]["random"]
     pnl = told["metrics"]["total_pnl"]

@@ -33,7 +33,7 @@ bounds = [0, 1]
 name = "sums"
 path = "tasks/sums"
 """
-REACH = 'python3 -c "import socket; socket.create_connection((\'{host}\', {port}), 3)" && echo REACHED || echo ALONE'
+REACH = "python3 -c \"import socket; socket.create_connection(('{host}', {port}), 3)\" && echo REACHED || echo ALONE"
 APIS = {"codex": "/v1/responses", "claude": "/v1/messages", "mini": "/v1/chat/completions"}
 SIDE = Use(input=7, output=1)
 """What a client's question beside the work takes, such as one for a title."""

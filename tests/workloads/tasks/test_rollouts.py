@@ -136,8 +136,15 @@ def test_a_token_budget_ends_the_calls_and_the_work_so_far_is_scored(lab: Lab) -
 
 
 def test_a_model_that_cannot_be_reached_is_no_score(lab: Lab) -> None:
-    more = '[providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\nmodels = { m = "m" }\nretries = 0'
-    lab.cli("run", benchmark(lab, agent="builtin", more=more), cwd=lab.place, code=1)
+    ask = (
+        "import json, urllib.request as r; body = json.dumps(dict(model='m', messages=[])).encode(); "
+        "r.urlopen(r.Request('{base_url}/chat/completions', body, dict(authorization='Bearer {api_key}')))"
+    )
+    more = (
+        '[providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\nmodels = { m = "m" }\nretries = 0\n'
+        f"[agents.asks]\ncommand = {json.dumps(['python3', '-c', ask])}"
+    )
+    lab.cli("run", benchmark(lab, agent="asks", more=more), cwd=lab.place, code=1)
     assert only(lab)["status"] == "infra_error" and only(lab).get("total_score") is None
 
 

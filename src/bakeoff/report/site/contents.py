@@ -123,11 +123,11 @@ class Contents:
 
     @cached_property
     def cost_metric(self) -> str | None:
-        """What the budget counts, or a metric with cost in its name."""
+        """What the budget counts, or a metric with cost in its name; one that is zero everywhere tells nothing."""
         budget = self.experiment.budget.cost_metric
         named = [name for name in self.metrics if "cost" in name.lower()]
         found = [name for name in (budget, *named) if name in self.metrics and name not in self.main]
-        return found[0] if found else None
+        return next((name for name in found if any(run.metrics.get(name) for run in self.runs)), None)
 
 
 def is_number(value: object) -> bool:

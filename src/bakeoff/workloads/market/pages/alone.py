@@ -75,14 +75,14 @@ def _equity(played: Sequence[Played], kept: Kept) -> Page:
 
 def _index(played: Sequence[Played], told: Mapping[str, Any], directory: Path) -> Page:
     rows = list(_agents(told["agents"]))
-    heads = ("agent", "runs", "mean P&L", "95 % interval", "best run", "worst run", "")
+    heads = ("agent", "runs", "mean P&L", "95 % interval", "best run", "worst run")
     sentences = "".join(
         f'<li class="{text(one["verdict"])}">{text(one["sentence"])}</li>' for one in told.get("verdicts", ())
     )
     verdicts = section("Verdicts", f'<ul class="sentences">{sentences}</ul>') if sentences else ""
     html = (
         verdicts
-        + section("Agents", table("Dollars, in this one world.", heads, rows))
+        + section("Agents", table("Dollars, in this one world.", heads, rows), *_notes(told["agents"]))
         + section("Runs", table("", ("run", "P&L", "files"), (_run(run, directory) for run in played)))
         + note('Also here: <a href="comparison.json">comparison.json</a>, <a href="metrics.csv">metrics.csv</a>.')
     )
@@ -93,8 +93,13 @@ def _agents(agents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, one in agents.items():
         pnl = one["metrics"]["total_pnl"]
         interval = "-" if pnl["low"] is None else f"{shown(pnl['low'])} to {shown(pnl['high'])}"
-        cells = (one["runs"], shown(pnl["mean"], signed=True), interval, one["bestRun"], one["worstRun"], one["note"])
+        cells = (one["runs"], shown(pnl["mean"], signed=True), interval, one["bestRun"], one["worstRun"])
         yield f'<tr><th scope="row">{text(name)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in cells)}</tr>'
+
+
+def _notes(agents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, one in agents.items():
+        yield f'<p class="hint">{text(name)}: {text(one["note"])}</p>'
 
 
 def _run(run: Played, directory: Path) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bakeoff.report.site.page import Page
 from bakeoff.report.text import figure
-from bakeoff.workloads.market.pages.parts import note, table, text
+from bakeoff.workloads.market.pages.parts import count, note, table, text
 from bakeoff.workloads.market.pages.played import HOW_TO_KEEP, Played, arms_of, chosen, tasks_of
 from bakeoff.workloads.market.pages.tables import actions_csv
 
@@ -18,7 +18,7 @@ MOST_BYTES = 1_500_000
 LONGEST = 300
 """Characters of an argument or a result."""
 HEADS = ("tick", "action", "arguments", "result")
-BRIEF = ("shares", "avgPrice", "price", "fee", "positionId", "postId", "realizedPnl", "cost", "proceeds")
+BRIEF = ("shares", "avgPrice", "fee", "realizedPnl", "cost", "proceeds", "postId")
 
 
 def detailed_page(played: Sequence[Played]) -> Page:
@@ -34,11 +34,11 @@ def detailed_page(played: Sequence[Played]) -> Page:
         if left < 0 and logs:
             break
         logs.append(log)
-    exported, count = actions_csv(kept)
+    exported, exported_runs = actions_csv(kept)
     told = [
-        f"{len(logs)} runs{_which(len(runs), len(kept))}. {len(kept)} of {len(played)} runs kept their files.",
+        f"{count(len(logs), 'run')}{_which(len(runs), len(kept))}. {len(kept)} of {count(len(played), 'run')} kept the files for it.",
         f"{len(runs) - len(logs)} more do not fit on this page." if len(logs) < len(runs) else "",
-        f'<a href="actions.csv" download>actions.csv</a> has the actions of {count} runs; each run’s own files are in its '
+        f'<a href="actions.csv" download>actions.csv</a> has the actions of {count(exported_runs, "run")}; each run’s own files are in its '
         "directory.",
     ]
     html = note(*told) + _filters(runs[: len(logs)]) + "".join(logs) + f"<script>{SCRIPT}</script>"
@@ -58,7 +58,7 @@ def _log(run: Played) -> str:
     body = table("", HEADS, map(_row, rows)) if rows else "<p>It did nothing.</p>"
     return (
         f'<details class="log" data-arm="{text(run.arm)}" data-task="{text(run.task)}">'
-        f"<summary><strong>{text(run.name)}</strong>: {len(rows)} actions{refused}{pnl}</summary>{body}</details>"
+        f"<summary><strong>{text(run.name)}</strong>: {count(len(rows), 'action')}{refused}{pnl}</summary>{body}</details>"
     )
 
 
@@ -79,7 +79,7 @@ def _arguments(given: str) -> str:
 def _result(given: str) -> str:
     """What a reader looks for; the whole answer is in actions.csv."""
     found = _table(given)
-    brief = {name: found[name] for name in BRIEF if found.get(name) is not None}
+    brief = {name: found[name] for name in BRIEF if found.get(name)}
     return text(_cut(_plain(brief or found)))
 
 
@@ -98,7 +98,7 @@ def _plain(found: dict[str, object]) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.10g}"
+        return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -147,7 +147,7 @@ function apply() {
     if (rowwise && hits) log.open = true;
     if (!log.hidden) { shown += hits; runs += 1; }
   }
-  found.textContent = `${shown} actions in ${runs} runs`;
+  found.textContent = `actions: ${shown}, runs: ${runs}`;
 }
 form.addEventListener("input", apply);
 const first = logs.find(log => log.querySelector("tbody"));

@@ -13,7 +13,7 @@ from bakeoff.records.series import read_block
 from bakeoff.report.figure import Figure, Panel
 from bakeoff.report.from_edition import MOST_PANELS, Request, draw
 from bakeoff.report.site.page import Page
-from bakeoff.workloads.market.pages.parts import note, picture
+from bakeoff.workloads.market.pages.parts import count, note, picture
 from bakeoff.workloads.market.pages.played import Played, tasks_of
 from bakeoff.workloads.market.pages.tables import equity_csv
 
@@ -28,11 +28,11 @@ def equity_page(played: Sequence[Played], edition: Edition) -> Page:
     curves = [(run, found) for run, at in zip(played, positions, strict=True) if (found := columns.get(at)) is not None]
     if not curves:
         return Page(TITLE, "equity", note("No run has logged its equity yet."))
-    exported, count = equity_csv((run, steps.tolist(), values.tolist()) for run, (steps, values) in curves)
+    exported, exported_runs = equity_csv((run, steps.tolist(), values.tolist()) for run, (steps, values) in curves)
     tasks = tasks_of([run for run, _ in curves])
     figure = draw("curves", edition, Request(metrics=("equity",), tasks=tuple(tasks[:MOST_PANELS])))
     figure = framed(figure, [[found for run, found in curves if run.task == task] for task in tasks[:MOST_PANELS]])
-    return drawn(figure, exported, count, len(curves), len(tasks) - MOST_PANELS)
+    return drawn(figure, exported, exported_runs, len(curves), len(tasks) - MOST_PANELS)
 
 
 def framed(figure: Figure, curves: Iterable[Sequence[Curve]]) -> Figure:
@@ -52,11 +52,11 @@ def _range(curves: Sequence[Curve]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def drawn(figure: Figure, exported: str, count: int, runs: int, left_out: int = 0) -> Page:
-    """`count` of all `runs` are in the table to download."""
+def drawn(figure: Figure, exported: str, exported_runs: int, runs: int, left_out: int = 0) -> Page:
+    """`exported_runs` of all `runs` are in the table to download."""
     told = [
         "Equity is cash and what everything held would bring if it were sold now, so pushing a price does not raise it.",
         f"{left_out} more tasks are not drawn." if left_out > 0 else "",
-        f'<a href="equity.csv" download>equity.csv</a> has every tick of {count} of {runs} runs.',
+        f'<a href="equity.csv" download>equity.csv</a> has every tick of {exported_runs} of {count(runs, "run")}.',
     ]
     return Page(TITLE, "equity", note(*told) + picture(figure, "equity"), files={"equity.csv": exported})

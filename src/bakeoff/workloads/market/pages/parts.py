@@ -32,6 +32,10 @@ def section(title: str, *html: str) -> str:
     return f"<section><h2>{text(title)}</h2>{''.join(html)}</section>"
 
 
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def note(*sentences: str) -> str:
     told = " ".join(sentence for sentence in sentences if sentence)
     return f'<p class="note">{told}</p>' if told else ""

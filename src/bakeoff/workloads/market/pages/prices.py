@@ -16,9 +16,8 @@ from bakeoff.workloads.market.pages.played import HOW_TO_KEEP, Played, chosen, t
 from bakeoff.workloads.market.pages.summary import mean_over_tasks
 
 MOST_RUNS = 6
-MOST_MARKETS = 3
-MOST_PERPS = 3
-"""Panels of one run: those that the agent traded most."""
+MOST_PANELS = 24
+"""On the page: drawing is what takes the time. A run has six at most, half of them perpetuals."""
 UP, DOWN, OUT = 2, 1, 4
 """Colours of trades that gain when the price rises, when it falls, and of those that end a position."""
 SIGNS = {1: "good", 0: "none", -1: "bad"}
@@ -29,44 +28,50 @@ Rows = Sequence[Mapping[str, str]]
 
 
 def prices_page(played: Sequence[Played]) -> Page:
-    runs = _earned_most(played)
-    if not runs:
+    candidates = chosen(played)
+    if not candidates:
         return Page("Prices", "prices", note("No run kept prices and the truth.", HOW_TO_KEEP))
+    runs = _earned_most(played, candidates)
+    if not runs:
+        return Page("Prices", "prices", note("No agent has traded."))
+    each = min(3, MOST_PANELS // len(runs) // 2)
     told = note(
         "One run for each task: of the agent with the highest mean P&amp;L there, reference players aside, the first that "
         "kept its files.",
         f"{len(tasks_of(played)) - len(runs)} tasks are not shown." if len(runs) < len(tasks_of(played)) else "",
-        "Every run that kept its files has prices.csv, trades.csv and truth.json in its directory.",
+        "Shown are the markets that it traded most. Every run that kept its files has prices.csv, trades.csv and truth.json "
+        "in its directory.",
     )
-    return Page("Prices", "prices", told + "".join(_run(run, f"prices-{n}") for n, run in enumerate(runs)))
+    return Page("Prices", "prices", told + "".join(_run(run, f"prices-{n}", each) for n, run in enumerate(runs)))
 
 
-def _earned_most(played: Sequence[Played]) -> list[Played]:
+def _earned_most(played: Sequence[Played], candidates: Sequence[Played]) -> list[Played]:
     found = []
     for task in tasks_of(played):
-        runs = [run for run in chosen(played) if run.task == task and run.rows("trades.csv")]
+        runs = [run for run in candidates if run.task == task and run.rows("trades.csv")]
         here = [run for run in played if run.task == task]
         if runs := [run for run in runs if run.agent not in REFERENCES] or runs:
             found.append(max(runs, key=lambda run: mean_over_tasks(here, run.arm, "total_pnl")[0] or 0.0))
     return found[:MOST_RUNS]
 
 
-def _run(run: Played, prefix: str) -> str:
+def _run(run: Played, prefix: str, most: int) -> str:
+    """`most` prediction markets and as many perpetuals: those that the agent traded most."""
     prices, trades, truth = run.rows("prices.csv"), run.rows("trades.csv"), run.truth()
     questions = {row["id"]: row for row in run.rows("markets.csv")}
     outcomes = {each["id"]: each["outcome"] for each in truth.get("questions", ())}
     traded = Counter(row["target"] for row in trades)
-    markets = [name for name, _ in traded.most_common() if name in questions][:MOST_MARKETS]
-    perps = _perps(prices, traded)[:MOST_PERPS]
+    markets = [name for name, _ in traded.most_common() if name in questions][:most]
+    perps = _perps(prices, traded)[:most]
     panels = [
         *(_market(name, prices, trades, questions[name], outcomes.get(name)) for name in markets),
         *(_perp(name, prices, trades, truth) for name in perps),
     ]
     caption = (
         "Prediction markets: the price of YES, and the outcome where it resolved. Perpetuals: mark price, index, and "
-        "announcements (good, none or bad news) as upright lines. Trades stand at the price that they left behind."
+        "announcements (good, none or bad news) as upright lines. Trades stand at the price that they left behind, and on perpetuals at the index."
     )
-    drawn = Figure("Prices and trades", caption, panels, columns=3, height=0.8)
+    drawn = Figure("Prices and trades", caption, panels, columns=2 if len(panels) in (2, 4) else 3, height=0.8)
     return section(run.name, picture(drawn, prefix), _questions(questions.values(), outcomes, traded))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from bakeoff.report.figure import INK, Dots, Figure, Mark, Panel
 from bakeoff.report.from_edition import MOST_PANELS
 from bakeoff.report.site.page import Page
-from bakeoff.workloads.market.pages.parts import note, picture, section, table, text
+from bakeoff.workloads.market.pages.parts import count, note, picture, section, table, text
 from bakeoff.workloads.market.pages.played import HOW_TO_KEEP, Played, arms_of, chosen, tasks_of
 
 KINDS: dict[str, tuple[str, frozenset[str]]] = {
@@ -33,7 +33,7 @@ def timeline_page(played: Sequence[Played]) -> Page:
     left = len(arms) - len(drawn_arms), len(tasks) - len(drawn_tasks)
     caption = (
         "Each dot: an action in that tick; actions of several kinds in one tick stand above each other. Dark dots were "
-        f"refused or failed. {len(runs)} runs: of every agent on every task the first that kept its files."
+        f"refused or failed. {count(len(runs), 'run')}: of every agent on every task the first that kept its files."
         + (f" {left[0]} agents and {left[1]} tasks are left out." if any(left) else "")
     )
     figure = Figure("Actions by tick", caption, panels, height=max(0.7, 0.13 * len(drawn_arms)))
