@@ -183,13 +183,14 @@ def _post(world: World, row: list[int]) -> PostView:
     }
     if kind == at.BY_SEAT:
         said = world.said[author, style]
+        likes = _followers(world, row) if said.side is not None or said.probability is not None else 0
         known |= {
             "id": said.id,
             "claim": None,
             "side": said.side,
             "probability": said.probability,
-            "likes": 0,
-            "comments": 0,
+            "likes": likes,
+            "comments": likes // 3,
         }
         return PostView(
             **known, author_id=names.seat_id(author), author_name=names.seat_id(author), content=said.content
@@ -203,6 +204,22 @@ def _post(world: World, row: list[int]) -> PostView:
     else:
         who = names.agent_id(author), names.trader_name(author), text.rumour(claim, style, ticker)
     return PostView(**known, author_id=who[0], author_name=who[1], content=who[2])
+
+
+def _followers(world: World, row: list[int]) -> int:
+    """How many of the crowd a seat's post moves: those who trade by mood, as far as they trust its author.
+
+    Whoever writes several posts in one tick shares that attention among them, and words without a stance move nobody.
+    """
+    if row[at.POST_TICK] >= world.tick:
+        return 0
+    crowd = sum(archetype(world.scenario, agent) in ("noise", "momentum") for agent in range(world.scenario.agents))
+    by_seat = (world.state.posts[0, :, at.POST_KIND] == at.BY_SEAT) & (
+        world.state.posts[0, :, at.POST_AUTHOR] == row[at.POST_AUTHOR]
+    )
+    same = by_seat & (world.state.posts[0, :, at.POST_TICK] == row[at.POST_TICK])
+    trust = int(world.state.books[0, row[at.POST_AUTHOR], at.REPUTATION]) / at.MICRO / 100.0
+    return int(crowd * trust / max(1, int(same.sum())))
 
 
 def chats(world: World, seat: int) -> list[ChatView]:
