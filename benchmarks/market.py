@@ -13,7 +13,7 @@ from measure import BAKEOFF, Options, check, in_turns, machine, options, publish
 WORLDS, MARKETS, PERPETUALS, AGENTS = 1024, 8, 5, 8
 METHOD = (
     "One core, processor time of the stepping alone, best of the rounds, in turns. Vectorised: 1,024 worlds of 8 markets and "
-    "5 perpetuals with 8 background traders, impact, fees, funding, margin, liquidation and feed; every seat changes its "
+    "5 perpetuals with 8 background traders, impact, fees, funding, margin, liquidation and feed; seats that act change their "
     "wanted position in one market or perpetual each tick (13 instruments in turn, drawn beforehand), and every step returns "
     "106 observed numbers and the change of equity for each world. A world-step is one tick of one world. Before anything is "
     "timed, worlds of the batch are compared bit for bit with single worlds that get the same actions. Single: an episode of "
@@ -57,17 +57,19 @@ def same_as_single(ticks: int) -> None:
             raise SystemExit(f"world {world} of the batch ends otherwise than the single world")
 
 
-def batched(ticks: int) -> Callable[[], float]:
+def batched(ticks: int, *, acting: bool) -> Callable[[], float]:
     from bakeoff.workloads.market.batch import MarketBatch
 
     targets = wanted(ticks, WORLDS)
+    if not acting:
+        targets[:] = 0
     batch = MarketBatch(scenario(ticks), range(WORLDS))
 
     def side() -> float:
-        batch.reset()
+        seen = batch.reset()
         began = time.process_time()
         for actions in targets:
-            batch.step(actions)
+            batch.step(actions, out=seen)
         return (time.process_time() - began) / (ticks * WORLDS)
 
     return side
@@ -126,7 +128,8 @@ def stepping(given: Options) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     ticks, rounds, patience = (60, 2, 0.0) if given.quick else (400, 12, 5.0)
     same_as_single(60)
     sides = {
-        "market, 1,024 worlds": batched(ticks),
+        "market, 1,024 worlds, seats idle": batched(ticks, acting=False),
+        "market, 1,024 worlds, seats acting": batched(ticks, acting=True),
         "market, one world, null agent": single(50 * ticks),
         "CartPole, one": cartpole(25 * ticks),
         "CartPole, 1,024": cartpoles(ticks),
@@ -137,15 +140,19 @@ def stepping(given: Options) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     rates = {name: 1.0 / turns.best for name, turns in times.items()}
     for name, rate in rates.items():
         say(f"  {name}: {rate:,.0f} steps/s")
-    many, one, pole, poles = rates.values()
+    idle, many, one, pole, poles = rates.values()
     lines = [
         check(
-            f"market world, vectorised over {WORLDS:,} worlds on one core: world-steps/s (beside CartPole vectorised)",
-            f"{many:,.0f}/s", f"{poles:,.0f}/s", many, 1_000_000,
+            f"market world, vectorised over {WORLDS:,} worlds on one core, seats idle: world-steps/s (beside CartPole vectorised)",
+            f"{idle:,.0f}/s", f"{poles:,.0f}/s", idle, 1_000_000, unit="/s",
+        ),
+        check(
+            "the same, every seat trading in every tick",
+            f"{many:,.0f}/s", f"{poles:,.0f}/s", many, 1_000_000, unit="/s",
         ),
         check(
             "market world, one world with a null agent in process: ticks/s (beside one CartPole)",
-            f"{one:,.0f}/s", f"{pole:,.0f}/s", one, 100_000,
+            f"{one:,.0f}/s", f"{pole:,.0f}/s", one, 100_000, unit="/s",
         ),
     ]  # fmt: skip
     return lines, {"steps_per_s": rates, "times": times}
@@ -167,7 +174,7 @@ def generating(given: Options, directory: Path) -> tuple[list[dict[str, Any]], d
     say(f"  30 minutes of world time: {1000 * min(took):.1f} ms, as a whole process {whole:.2f} s")
     line = check(
         "30 minutes of world time generated and written, seconds (whole process beside it)",
-        f"{min(took):.3f} s", f"{whole:.2f} s", min(took), 0.5, "under",
+        f"{min(took):.3f} s", f"{whole:.2f} s", min(took), 0.5, "under", unit="s",
     )  # fmt: skip
     return [line], {"generate_s": min(took), "generate_process_s": whole}
 
@@ -185,7 +192,7 @@ def compiling(directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     say(f"  whole process with nothing compiled: {cold:.1f} s")
     line = check(
         "first use on a machine: `bakeoff market generate` with nothing compiled, seconds",
-        f"{cold:.1f} s", "-", cold, 20, "under",
+        f"{cold:.1f} s", "-", cold, 20, "under", unit="s",
     )  # fmt: skip
     return [line], {"cold_process_s": cold}
 

@@ -15,9 +15,9 @@ BEGIN, END = "<!-- figures: written by benchmarks/table.py -->", "<!-- end of fi
 
 
 def load(results: Path) -> list[dict[str, Any]]:
-    """Results that are measured against a bar of speed; calibration has a page of its own."""
+    """Results that are measured against a bar of speed; calibration and verdicts have pages of their own."""
     found = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
-    return [benchmark for benchmark in found if "checks" in benchmark]
+    return [benchmark for benchmark in found if any("bar" in check for check in benchmark.get("checks", ()))]
 
 
 def row(entry: dict[str, Any]) -> str:

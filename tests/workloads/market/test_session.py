@@ -55,6 +55,8 @@ READS = {
 def test_every_look_gives_plain_json_and_changes_nothing(method: str) -> None:
     world, untouched = fresh_world(), fresh_world()
     session = Session(world)
+    session.call("a2a.createPost", {"content": "Good morning."})
+    untouched.post(0, "Good morning.")
     for _ in range(3):
         session.end_turn()
         untouched.advance()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from lab import Lab, process_exists
 from workloads.tasks.small import MEND, WRONG, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
 
-SECRETS = ("host-file", "real-key", "hidden-test", "reference", "other-run")
+SECRETS = ("host-file", "real-key", "hidden-test", "the-reference", "other-run")
 """The last part of the words that lie about. No program of an agent's contains one whole, so one found was stolen."""
 LIMITS = {"memory_mb": 700, "storage_mb": 60}
 EXPERIMENT = """
@@ -67,7 +70,7 @@ for path in ("/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.soc
         reached.append(path)
     except OSError:
         pass
-mounted = subprocess.run(["mount", "--bind", "/", "/mnt"], capture_output=True).returncode == 0 and os.path.exists("/mnt" + PLACE)
+mounted = not os.path.exists("pry.py") and subprocess.run(["mount", "--bind", "/", "/mnt"], capture_output=True).returncode == 0 and os.path.exists("/mnt" + PLACE)
 print("FOUND", sorted(found), "REACHED", reached, "MOUNTED", mounted, "DONE")
 """
 FORK = r"""
@@ -151,18 +154,21 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     word = {name: f"stolen-{name}" for name in SECRETS}
     hidden = f"# {word['hidden-test']}\nfrom sums import add\n\n\ndef test_adds():\n    assert add(2, 3) == 5\n"
     task = write_task(lab.place / "tasks/sums", tests={"adds": hidden}, environment=LIMITS)
-    (task / "diff.patch").write_text((task / "diff.patch").read_text() + f"# {word['reference']}\n")
+    (task / "diff.patch").write_text((task / "diff.patch").read_text() + f"# {word['the-reference']}\n")
     limits = "".join(f"{name} = {value}\n" for name, value in LIMITS.items())
     files = {
         "environment/Dockerfile": "FROM debian:stable-slim\nWORKDIR /app\n",
-        "solution/solve.sh": f"#!/bin/sh\n# {word['reference']}\necho done > answer\n",
+        "solution/solve.sh": f"#!/bin/sh\n# {word['the-reference']}\necho done > answer\n",
         "tests/test.sh": f"#!/bin/sh\n# {word['hidden-test']}\n"
         '[ "$(cat answer)" = done ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n',
     }
     harbor_task(lab.place / "tasks/small", files, HARBOR.replace("[environment]\n", f"[environment]\n{limits}"))
     lab.write("host.txt", word["host-file"])
     lab.write("results/other/run.txt", word["other-run"])
-    pry = PRY.replace("PLACE", repr(str(lab.place))).replace("PORT", "22")
+    listener = socket.create_server(("127.0.0.1", 0))
+    pry = PRY.replace("PLACE", repr(str(lab.place))).replace("PORT", str(listener.getsockname()[1]))
+    # Outside of a box it looks only where the words lie, and finds them: a search that finds nothing proves little.
+    (lab.place / "pry.py").write_text(pry.replace("for place in places:", f"for place in [{str(lab.place)!r}]:"))
     agents: dict[str, Any] = {
         "pry": program(pry),
         "fork": program(FORK),
@@ -179,8 +185,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Lab:
         text += f'[params.agents.{name}]\nwire = "none"\ncommand = {escaped}\n'
     text = text.replace("[analysis]", 'params.environment_variables = { TIMEOUT_SEC = "8" }\n[analysis]')
     lab.environment |= {"BAKEOFF_CACHE": str(lab.place / "c"), "OPENAI_API_KEY": word["real-key"]}
-    process = lab.start("run", lab.write("hostile.toml", text), "-j3", cwd=lab.place)
-    said = "".join(process.communicate(timeout=240))
+    with listener:
+        seen = subprocess.run(
+            [sys.executable, "pry.py"], cwd=lab.place, env=lab.env(), capture_output=True, text=True
+        ).stdout
+        assert all(f"stolen-{name}" in seen for name in SECRETS), f"it finds nothing even outside of a box: {seen}"
+        assert str(listener.getsockname()[1]) in seen.partition("REACHED")[2]
+        process = lab.start("run", lab.write("hostile.toml", text), "-j3", cwd=lab.place)
+        said = "".join(process.communicate(timeout=240))
     assert process.returncode == 0, said
     return lab
 

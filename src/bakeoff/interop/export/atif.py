@@ -34,7 +34,7 @@ def write(job: Job) -> None:
 
 def _document(job: Job, rollout: Rollout, told: Dialogue) -> dict[str, Any]:
     steps = _steps(told)
-    agent: dict[str, Any] = {"name": rollout.agent or rollout.arm, "version": rollout.policy_version or "unversioned"}
+    agent: dict[str, Any] = {"name": rollout.agent or rollout.arm, "version": _version(rollout)}
     if told.model:
         agent["model_name"] = told.model
     if told.tools:
@@ -55,6 +55,12 @@ def _document(job: Job, rollout: Rollout, told: Dialogue) -> dict[str, Any]:
             "success": rollout.success,
         },
     }
+
+
+def _version(rollout: Rollout) -> str:
+    """The agent's own version where it told one, else its policy's."""
+    told = next((step.info["agent_version"] for step in rollout.steps() if "agent_version" in step.info), None)
+    return str(told or rollout.policy_version or "unversioned")
 
 
 def _final(rollout: Rollout, steps: list[dict[str, Any]]) -> dict[str, Any]:

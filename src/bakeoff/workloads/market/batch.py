@@ -11,7 +11,7 @@ from bakeoff.workloads.market.scenario import Scenario, world_key
 from bakeoff.workloads.market.world.advance import advance
 from bakeoff.workloads.market.world.calls import look
 from bakeoff.workloads.market.world.chronicle import newborn
-from bakeoff.workloads.market.world.layout import MICRO, TICK, Seen, State
+from bakeoff.workloads.market.world.layout import MEMORY, MICRO, TICK, Seen, State
 from bakeoff.workloads.market.world.playing import (
     ACCOUNT_FEATURES,
     ASSET_FEATURES,
@@ -35,8 +35,8 @@ class MarketBatch:
         self.r = packed_rules(scenario)
         self.names = feature_names(scenario)
         self.actions = scenario.markets + scenario.perpetuals
-        self._seen = np.zeros((len(self.keys), len(self.names)), np.float32)
         self._equity = np.zeros(len(self.keys), np.int64)
+        self._memory = np.zeros((len(self.keys), scenario.markets * MEMORY), np.int64)
         self.reset()
 
     def __len__(self) -> int:
@@ -60,14 +60,19 @@ class MarketBatch:
     def reset(self) -> Seen:
         """All worlds at tick 0. Returns what their seats see, [n, D]; every call of `step` returns an array of its own."""
         self.state = newborn(self.scenario, self.keys, 1)
-        look(self.state.ints, self.state.floats, self.r, self._seen, self._equity)
-        return self._seen.copy()
+        self._memory[:] = -1
+        seen = np.empty((len(self), len(self.names)), np.float32)
+        look(self.state.ints, self.state.floats, self.r, 0, seen, self._equity)
+        return seen
 
-    def step(self, actions: NDArray[np.generic] | None = None) -> tuple[Seen, NDArray[np.float64], NDArray[np.bool_]]:
+    def step(
+        self, actions: NDArray[np.generic] | None = None, out: Seen | None = None
+    ) -> tuple[Seen, NDArray[np.float64], NDArray[np.bool_]]:
         """Act, then one tick. Returns observations [n, D], rewards [n] in dollars, and whether each world is done.
 
         `actions` is [n, markets + perpetuals]. Whole numbers are wanted positions: -1, 0 or 1 stands for NO or SHORT,
-        nothing, YES or LONG. Floats are signed dollars to trade now. What a world refuses is skipped.
+        nothing, YES or LONG. Floats are signed dollars to trade now. What a world refuses is skipped. `out` gets the
+        observations in place of a new array.
         """
         if self.done:
             raise ValueError("the worlds have ended; reset() starts them again")
@@ -75,8 +80,8 @@ class MarketBatch:
         if actions is not None:
             given, mode = self._read(actions)
         before = self._equity.copy()
-        seen = np.empty_like(self._seen)
-        advance(self.state.ints, self.state.floats, self.r, given, mode, seen, self._equity)
+        seen = np.empty((len(self), len(self.names)), np.float32) if out is None else out
+        advance(self.state.ints, self.state.floats, self.r, given, mode, seen, self._equity, self._memory)
         rewards = (self._equity - before) / MICRO
         return seen, rewards, np.full(len(self), self.done)
 
@@ -84,12 +89,14 @@ class MarketBatch:
         if actions.shape != (len(self), self.actions):
             raise ValueError(f"actions have shape {actions.shape}, not {(len(self), self.actions)}")
         whole = np.issubdtype(actions.dtype, np.integer)
-        given = np.ascontiguousarray(actions, np.float64)
-        if whole and (np.abs(given) > 1).any():
-            raise ValueError("a whole-number action is -1, 0 or 1; give floats to trade dollars")
-        if not whole and not (np.abs(given) <= MICRO).all():
-            raise ValueError(f"an action in dollars is finite and at most {MICRO}")
-        return given, TARGETS if whole else DOLLARS
+        most = 1 if whole else MICRO
+        if actions.size and not (-most <= actions.min() and actions.max() <= most):
+            raise ValueError(
+                "a whole-number action is -1, 0 or 1; give floats to trade dollars"
+                if whole
+                else f"an action in dollars is finite and at most {MICRO}"
+            )
+        return np.ascontiguousarray(actions, np.float64), TARGETS if whole else DOLLARS
 
 
 def feature_names(scenario: Scenario) -> tuple[str, ...]:

@@ -206,7 +206,7 @@ class _Spool:
     """The inside of a JSON list that may be longer than memory."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self._file = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=1 << 20))
+        self._file = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=1 << 20))  # noqa: SIM115
         self._empty = True
 
     def add(self, text: str) -> None:

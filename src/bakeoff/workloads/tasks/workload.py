@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 from pydantic import BaseModel
 
 from bakeoff.errors import InfraError, UsageError
@@ -78,7 +79,7 @@ class TasksWorkload:
             tried = attempt(task, crew, sandbox, variables=host_variables())
             totals = crew.proxied.close() if crew.proxied is not None else Totals()
             for step in crew.proxied.steps(agent.name) if crew.proxied is not None else ():
-                ctx.trajectory(step)
+                ctx.trajectory(msgspec.structs.replace(step, info={**step.info, "agent_version": agent.version}))
         facts = {
             "run_id": ctx.run_id, "agent": agent.name, "agent_version": agent.version, "model": params.model,
             "sandbox": sandbox.name, "seed": ctx.seed, "rollout": ctx.rollout, "task_digest": task.digest,

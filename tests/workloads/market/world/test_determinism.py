@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -124,24 +125,17 @@ def test_orders_through_the_world_do_what_a_batch_does() -> None:
     batch, world = MarketBatch(SCENARIO, [21]), World.create(SCENARIO, 21)
     draws = np.random.default_rng(2)
     while not batch.done:
-        dollars = np.round(draws.normal(0, 300, 7), 6) * (draws.random(7) < 0.6)
+        dollars = (np.round(draws.normal(0, 300, 7), 6) * (draws.random(7) < 0.6)).tolist()
         slots = [int(m) for m in np.flatnonzero(batch.state.markets[0, :, at.OPEN])]
         for m, market in zip(slots, world.markets(), strict=True):
             if abs(dollars[m]) >= 1:
-                _try(
-                    lambda m=m, market=market: world.buy(
-                        0, market.id, "YES" if dollars[m] > 0 else "NO", abs(dollars[m])
-                    )
-                )
-        for a, perp in enumerate(world.perpetuals()):
-            if (size := dollars[4 + a]) != 0:
-                _try(
-                    lambda perp=perp, size=size: world.open(
-                        0, perp.ticker, "LONG" if size > 0 else "SHORT", abs(size), 2.0
-                    )
-                )
+                _try(partial(world.buy, 0, market.id, "YES" if dollars[m] > 0 else "NO", abs(dollars[m])))
+        for perp, size in zip(world.perpetuals(), dollars[4:], strict=True):
+            if size:
+                _try(partial(world.open, 0, perp.ticker, "LONG" if size > 0 else "SHORT", abs(size), 2.0))
         world.advance()
-        batch.step(dollars[None])
+        batch.step(np.array([dollars]))
+        assert world.equity(0) == batch.equity[0]
         assert (batch.state.ints == world.state.ints).all()
         assert (batch.state.floats == world.state.floats).all()
 

@@ -112,11 +112,8 @@ class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: i
 
 
 def seen_by(world: World, seat: int) -> Observation:
-    """What a seat sees: as much as seat 0 would see if the two had changed chairs."""
-    state = world.state.copy()
-    for owned in (state.books[0], *state.shares[0], *state.positions[0]):
-        owned[[0, seat]] = owned[[seat, 0]]
-    seen: Observation = look(state, world.r, world.scenario)[0]
+    """What a seat sees, as a batch would show it."""
+    seen: Observation = look(world.state, world.r, world.scenario, seat)[0]
     return seen
 
 

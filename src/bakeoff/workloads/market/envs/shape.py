@@ -85,8 +85,8 @@ def read_scenario(given: Scenario | Mapping[str, Any] | str | None, default: Sce
     return scenario(**{**default.model_dump(), **(given or {})})
 
 
-def look(state: State, r: NDArray[np.float64], scenario: Scenario) -> Observation:
+def look(state: State, r: NDArray[np.float64], scenario: Scenario, seat: int = 0) -> Observation:
     """[n, features]: what seat 0 of each world sees now."""
     seen: Any = np.zeros((len(state.ints), len(feature_names(scenario))), np.float32)
-    calls.look(state.ints, state.floats, r, seen, np.zeros(len(seen), np.int64))
+    calls.look(state.ints, state.floats, r, seat, seen, np.zeros(len(seen), np.int64))
     return np.asarray(seen, np.float32)

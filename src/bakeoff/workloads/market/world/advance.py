@@ -6,11 +6,15 @@ import math
 
 import numpy as np
 
-from bakeoff.workloads.market.world.compiled import entry, kernel, row
+from bakeoff.workloads.market.world.compiled import entry, kernel, prefetch, row
+from bakeoff.workloads.market.world.lanes import LANES, foresee, word_rows
 from bakeoff.workloads.market.world.layout import (
+    AGENTS,
     ASSET_FLOATS,
     ASSETS,
+    AT_BOOKS,
     AT_HOURS,
+    AT_TIPS,
     CHATS,
     ENTRY,
     HOLDERS,
@@ -43,12 +47,14 @@ from bakeoff.workloads.market.world.layout import (
     IntRow,
     Ints,
     Seen,
+    WordRow,
     asset_of,
     book_of,
     cash_of,
     position_of,
 )
-from bakeoff.workloads.market.world.orders import close_perp, equity_of
+from bakeoff.workloads.market.world.numerics import exp
+from bakeoff.workloads.market.world.orders import close_perp, equity_of_player
 from bakeoff.workloads.market.world.perps import guard, mark_price, pay_funding, requirement
 from bakeoff.workloads.market.world.playing import PASSIVE, observe, play
 from bakeoff.workloads.market.world.questions import four_digits, turn_over
@@ -62,19 +68,21 @@ from bakeoff.workloads.market.world.rules import (
     MAINTENANCE,
     SOURCE_GRID,
 )
-from bakeoff.workloads.market.world.stories import begin_story, drop_tip, step_asset
+from bakeoff.workloads.market.world.stories import begin_story, drop_tip, step_assets
 from bakeoff.workloads.market.world.streams import BIRTH, INVITATION, SOURCE, below, draw, uniform
 from bakeoff.workloads.market.world.traders import traders_act
 
 FIRST_REPUTATION = 50 * MICRO
 INVITE_EVERY = 4  # a power of two
 INVITE_CHANCE = 0.5
+AHEAD = 2  # worlds
 
-NOBODY: tuple[Floats, int, Seen, Ints] = (
+NOBODY: tuple[Floats, int, Seen, Ints, Ints] = (
     np.zeros((0, 0)),
     PASSIVE,
     np.zeros((0, 0), np.float32),
     np.zeros(0, np.int64),
+    np.zeros((0, 0), np.int64),
 )
 """The last arguments of `advance` where nobody plays or looks."""
 
@@ -94,7 +102,7 @@ def born(i: IntRow, f: FloatRow, r: FloatRow) -> None:
         i[RELIABILITY + source] = math.floor(r[grid + below(word, GRID)] * 1000.0 + 0.5)
     for a in range(i[ASSETS]):
         word, _, _, _ = draw(i, 0, BIRTH, a)
-        price = four_digits(r[FIRST_PRICES + a] * math.exp(0.5 * uniform(word) - 0.25))
+        price = four_digits(r[FIRST_PRICES + a] * exp(0.5 * uniform(word) - 0.25))
         f[a * ASSET_FLOATS + PRICE] = price
         f[i[AT_HOURS] + a * HOURS * 2] = price
         i[asset_of(i, a) + STORY] = -1
@@ -105,34 +113,53 @@ def born(i: IntRow, f: FloatRow, r: FloatRow) -> None:
 
 
 @entry
-def advance(ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Seen, equity: Ints) -> None:
+def advance(
+    ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Seen, equity: Ints, memory: Ints
+) -> None:
     """One tick of every world; one that is not born yet comes to tick 0.
 
     `actions` has what seat 0 of each world does first, read by `mode`. `seen` and `equity` get what seat 0 then sees and
-    owns. Where nobody plays or looks they have no rows.
+    owns, with the help of `memory`. Where nobody plays or looks they have no rows.
     """
-    rules = row(r, 0)
+    shocks = np.empty((ints[0, ASSETS], LANES))
+    words = np.empty((word_rows(ints[0, ASSETS], ints[0, AGENTS]), LANES), np.uint64)
+    rules, look = row(r, 0), len(equity) > 0
     for w in range(ints.shape[0]):
+        lane = w % LANES
+        if lane == 0:
+            foresee(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words)
+        fetch(row(ints, min(w + AHEAD, ints.shape[0] - 1)), row(floats, min(w + AHEAD, ints.shape[0] - 1)), look)
         i, f = row(ints, w), row(floats, w)
         if i[TICK] < 0:
             born(i, f, rules)
         else:
             if mode != PASSIVE:
                 play(i, f, rules, row(actions, w), mode)
-            step(i, f, rules)
-        if len(equity) > 0:
-            equity[w] = equity_of(i, f, rules, 0)
-            observe(i, f, rules, row(seen, w), equity[w])
+            step(i, f, rules, row(shocks, 0), row(words, 0), lane)
+        if look:
+            equity[w] = equity_of_player(i, f, rules, row(memory, w))
+            observe(i, f, rules, 0, row(seen, w), equity[w])
 
 
 @kernel
-def step(i: IntRow, f: FloatRow, r: FloatRow) -> None:
+def fetch(i: IntRow, f: FloatRow, look: bool) -> None:
+    """Ask for the lines of a later world that every tick touches: a batch does not fit the cache."""
+    for at in range(0, i[AT_BOOKS], 8):
+        prefetch(i, at)
+    for at in range(0, i[AT_TIPS], 8):
+        prefetch(f, at)
+    if look:
+        for a in range(i[PERPS]):
+            prefetch(i, position_of(i, a, 0))
+
+
+@kernel
+def step(i: IntRow, f: FloatRow, r: FloatRow, shocks: FloatRow, words: WordRow, lane: int) -> None:
     """Traders act; then the world moves on: stories, news, questions, funding, liquidations, invitations."""
-    traders_act(i, f, r)
+    traders_act(i, f, r, words, lane)
     i[TICK] += 1
-    for a in range(i[ASSETS]):
-        step_asset(i, f, r, a)
-    drop_tip(i, f, r)
+    step_assets(i, f, r, shocks, words, lane)
+    drop_tip(i, f, r, words, lane)
     if i[TICK] >= i[NEXT_DUE]:
         turn_over(i, f, r)
     for a in range(i[PERPS]):

@@ -29,6 +29,7 @@ from bakeoff.workloads.market.world.layout import (
     market_of,
     prices_of,
 )
+from bakeoff.workloads.market.world.numerics import exp, log, normal_cdf
 from bakeoff.workloads.market.world.rules import (
     DRIFT,
     EXPOSURE,
@@ -48,20 +49,20 @@ Belief = tuple[float, float, float]
 def forget(f: FloatRow, r: FloatRow, a: int, kind: int) -> None:
     """A new story: back to the prior."""
     for theta in range(3):
-        f[a * ASSET_FLOATS + WEIGHT + theta] = math.log(r[regime_row(kind) + PRIOR + theta])
+        f[a * ASSET_FLOATS + WEIGHT + theta] = log(r[regime_row(kind) + PRIOR + theta])
 
 
 @kernel
 def hear(f: FloatRow, at: int, claim: int, reliability: float) -> None:
     """Log-weights `f[at : at + 3]` after a claim in -1, 0, 1."""
-    f[at + claim + 1] += math.log(2.0 * reliability / (1.0 - reliability))
+    f[at + claim + 1] += log(2.0 * reliability / (1.0 - reliability))
 
 
 @kernel
 def belief_from(down: float, flat: float, up: float) -> Belief:
     """Probabilities from log-weights."""
     top = max(down, flat, up)
-    down, flat, up = math.exp(down - top), math.exp(flat - top), math.exp(up - top)
+    down, flat, up = exp(down - top), exp(flat - top), exp(up - top)
     scale = 1.0 / (down + flat + up)
     return down * scale, flat * scale, up * scale
 
@@ -74,11 +75,6 @@ def public_belief(f: FloatRow, a: int) -> Belief:
 
 
 @kernel
-def _normal_cdf(x: float) -> float:
-    return 0.5 * math.erfc(-x * 0.7071067811865476)
-
-
-@kernel
 def chance_above(i: IntRow, f: FloatRow, r: FloatRow, a: int, due: int, strike: float, belief: Belief) -> float:
     """P(index > strike at tick `due`), which lies in the running story, given the belief about it."""
     asset = asset_of(i, a)
@@ -86,14 +82,14 @@ def chance_above(i: IntRow, f: FloatRow, r: FloatRow, a: int, due: int, strike: 
     length = i[asset + DUE_TICK] - start
     now, then, law = story_row(kind, length, i[TICK] - start), story_row(kind, length, due - start), regime_row(kind)
     variance = r[then + VARIANCE] - r[now + VARIANCE]
-    middle = math.log(f[a * ASSET_FLOATS + PRICE] / strike) - (r[then + LOG_Z] - r[now + LOG_Z]) - 0.5 * variance
+    middle = log(f[a * ASSET_FLOATS + PRICE] / strike) - (r[then + LOG_Z] - r[now + LOG_Z]) - 0.5 * variance
     scale = 1.0 / math.sqrt(variance)
     exposure = r[then + EXPOSURE] - r[now + EXPOSURE]
     jumps = 1.0 if due - start == length else 0.0
     total = 0.0
     for theta in range(3):
         mean = middle + r[law + DRIFT + theta] * exposure + r[law + JUMP + theta] * jumps
-        total += belief[theta] * _normal_cdf(mean * scale)
+        total += belief[theta] * normal_cdf(mean * scale)
     return total
 
 
@@ -117,5 +113,5 @@ def growth_ahead(i: IntRow, r: FloatRow, a: int, due: int, belief: Belief) -> fl
     jumps = 1.0 if due - start == length else 0.0
     total = 0.0
     for theta in range(3):
-        total += belief[theta] * math.exp(r[law + DRIFT + theta] * exposure + r[law + JUMP + theta] * jumps)
-    return total * math.exp(r[now + LOG_Z] - r[then + LOG_Z]) - 1.0
+        total += belief[theta] * exp(r[law + DRIFT + theta] * exposure + r[law + JUMP + theta] * jumps)
+    return total * exp(r[now + LOG_Z] - r[then + LOG_Z]) - 1.0

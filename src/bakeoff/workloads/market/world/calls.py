@@ -38,11 +38,11 @@ def equity(ints: Ints, floats: Floats, r: Floats, h: int) -> int:
 
 
 @entry
-def look(ints: Ints, floats: Floats, r: Floats, seen: Seen, equity: Ints) -> None:
-    """What seat 0 of each world sees and owns."""
+def look(ints: Ints, floats: Floats, r: Floats, seat: int, seen: Seen, equity: Ints) -> None:
+    """What a seat of each world sees and owns."""
     for w in range(ints.shape[0]):
-        equity[w] = equity_of(row(ints, w), row(floats, w), row(r, 0), 0)
-        observe(row(ints, w), row(floats, w), row(r, 0), row(seen, w), equity[w])
+        equity[w] = equity_of(row(ints, w), row(floats, w), row(r, 0), seat)
+        observe(row(ints, w), row(floats, w), row(r, 0), seat, row(seen, w), equity[w])
 
 
 @entry

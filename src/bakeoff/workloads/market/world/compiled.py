@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numba.extending
+from llvmlite import ir as llvm_ir  # type: ignore[import-untyped]
 from numba import types as numba_types
 from numba.core import cgutils as numba_cgutils
 
@@ -30,6 +31,7 @@ _config: Any = numba.config
 _intrinsic: Any = numba.extending.intrinsic
 types: Any = numba_types
 cgutils: Any = numba_cgutils
+ir: Any = llvm_ir
 
 HERE = Path(__file__).parent
 READY = "compiled"
@@ -58,9 +60,16 @@ def cache_directory() -> Path | None:
 
 
 def kernel(function: F) -> F:
-    """A function that other kernels call; it is compiled into them."""
-    compiled: F = _njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
-    return compiled
+    """A function that other kernels call; it is compiled into them.
+
+    Once: numba would compile it anew for every constant that it is called with, so constants are shown to it as numbers.
+    """
+    compiled: Any = _njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)(
+        function
+    )
+    template = compiled.get_call_template
+    compiled.get_call_template = lambda args, kws: template([types.unliteral(each) for each in args], kws)
+    return cast(F, compiled)
 
 
 def entry(function: F) -> F:
@@ -85,6 +94,40 @@ def row(_context: Any, array: Any, index: Any) -> Any:
         return builder.gep(made.data, [builder.mul(args[1], width)])
 
     return types.CPointer(array.dtype)(array, types.int64), codegen
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def prefetch(_context: Any, pointer: Any, at: Any) -> Any:
+    """Ask for the cache line that holds `pointer[at]`, which will be needed soon."""
+
+    def codegen(_: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [place.type, *[ir.IntType(32)] * 3])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [place, *(ir.Constant(ir.IntType(32), each) for each in (1, 3, 1))])
+        return None
+
+    return types.void(pointer, types.int64), codegen
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def as_bits(_context: Any, number: Any) -> Any:
+    """The bits of a float64 as an int64."""
+
+    def codegen(_: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
+def as_float(_context: Any, bits: Any) -> Any:
+    """The float64 that has these bits."""
+
+    def codegen(_: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,12 @@ class IntRow(Protocol):
 
     def __getitem__(self, at: int, /) -> int: ...
     def __setitem__(self, at: int, value: int, /) -> None: ...
+
+
+class WordRow(Protocol):
+    """Random words as kernels get them."""
+
+    def __getitem__(self, at: int, /) -> Any: ...
 
 
 class FloatRow(Protocol):
@@ -51,10 +57,10 @@ HOURS = 24
 # The header: clock, key, how many there have been, how many there are, where sections begin, what all share.
 TICK, KEY0, KEY1, KEY2, KEY3, MARKETS_MADE, POSTS_MADE, MESSAGES_MADE, TRADES_MADE, PAST_MADE = range(10)
 MARKETS, ASSETS, PERPS, SEATS, AGENTS, HOLDERS = range(10, 16)
-AT_CASH, AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_HEARD = range(16, 23)
-AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST, AT_MARKET_FLOATS, AT_TIPS, AT_HOURS = range(23, 30)
-NEXT_DUE, NEXT_FUNDING, NEXT_HOUR, HOUR_NOW = range(30, 34)
-RELIABILITY = 34  # of each source, then each chat, in thousandths
+AT_CASH, AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_NOTES, AT_HEARD = range(16, 24)
+AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST, AT_MARKET_FLOATS, AT_TIPS, AT_HOURS = range(24, 31)
+NEXT_DUE, NEXT_FUNDING, NEXT_HOUR, HOUR_NOW = range(31, 35)
+RELIABILITY = 35  # of each source, then each chat, in thousandths
 RECORD = RELIABILITY + SOURCES + CHATS  # of each source: right claims, all claims, on stories that are over
 SAID = RECORD + 2 * SOURCES  # messages ever, by chat
 HEADER = SAID + CHATS
@@ -70,19 +76,26 @@ OPEN, ID, ASSET, KIND, DUE, Q_YES, Q_NO, TRADED, MARKET_INTS = range(9)
 STRIKE, OFFSET, B, LOG_ODDS, COST, PRICE_YES, SLOW, BORN, MARKET_FLOATS = range(9)
 ABOVE, EVENT, RISE = range(3)
 
-# What a holder has in a market. STATED is the first probability a seat stated, in micro-units, else -1.
-YES, NO, COST_YES, COST_NO, STATED, HOLDING = range(6)
+# What a holder has in a market.
+YES, NO, COST_YES, COST_NO, HOLDING = range(5)
+
+# What is noted about a seat in a market: the first probability it stated, in micro-units, else -1; and YES less NO.
+STATED, NET, NOTE = range(3)
+
+# What a batch remembers of a seat's holding, apart from the worlds: its worth, and the market and volume it was computed at.
+WORTH, WORTH_ID, WORTH_TRADED, MEMORY = range(4)
 
 # An asset, its story and its perpetual.
 THETA, REGIME, START, DUE_TICK, STORY, LAST, LONG_UNITS, SHORT_UNITS, ASSET_INTS = range(9)
 NO_NEWS = 2
 """In LAST and in `heard`: nothing has been said."""
 
-# TREND: how far the log-price lies from its slow average. RETURN: its last change. BEGAN: the price at the story's start.
+# TREND: how far the log-price lies from its slow average. RETURN: its last change. SINCE: its change
+# since the story began, at the price BEGAN.
 # SCORE: the story's claims so far, each weighed by its source's public record.
 # WEIGHT: log-weights of theta, from public news. SAFE_ABOVE, SAFE_BELOW: between these marks no position is liquidated.
-PRICE, WEIGHT, TREND, SENTIMENT, PUSH, RETURN, BEGAN, SCORE, SAFE_ABOVE, SAFE_BELOW = 0, 1, 4, 5, 6, 7, 8, 9, 10, 11
-ASSET_FLOATS = 12
+PRICE, WEIGHT = 0, 1
+TREND, SENTIMENT, PUSH, RETURN, SINCE, SCORE, SAFE_ABOVE, SAFE_BELOW, BEGAN, ASSET_FLOATS = range(4, 14)
 TIPS = 3 * CHATS
 
 # A holder's position in a perpetual.
@@ -136,6 +149,11 @@ def asset_of(i: IntRow, a: int) -> int:
 @kernel
 def holding_of(i: IntRow, m: int, h: int) -> int:
     return i[AT_SHARES] + (m * i[HOLDERS] + h) * HOLDING
+
+
+@kernel
+def note_of(i: IntRow, m: int, seat: int) -> int:
+    return i[AT_NOTES] + (seat * i[MARKETS] + m) * NOTE
 
 
 @kernel
@@ -218,6 +236,11 @@ class State:
         return self._ints(AT_SHARES, self._many(MARKETS), self._many(HOLDERS), HOLDING)
 
     @cached_property
+    def notes(self) -> Ints:
+        """[n, seat, market, NOTE]"""
+        return self._ints(AT_NOTES, self._many(SEATS), self._many(MARKETS), NOTE)
+
+    @cached_property
     def positions(self) -> Ints:
         """[n, asset, holder, POSITION]"""
         return self._ints(AT_POSITIONS, self._many(ASSETS), self._many(HOLDERS), POSITION)
@@ -261,6 +284,7 @@ def allocate(worlds: int, markets: int, perps: int, seats: int, agents: int) -> 
         AT_CASH: holders + HOUSES,
         AT_ASSETS: assets * ASSET_INTS,
         AT_MARKETS: markets * MARKET_INTS,
+        AT_NOTES: seats * markets * NOTE,
         AT_BOOKS: holders * BOOK,
         AT_POSITIONS: assets * holders * POSITION,
         AT_SHARES: markets * holders * HOLDING,

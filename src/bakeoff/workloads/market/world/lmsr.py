@@ -15,8 +15,11 @@ from bakeoff.workloads.market.world.layout import (
     COST_YES,
     FEES,
     FEES_PAID,
+    ID,
     LOG_ODDS,
     MAKER,
+    MEMORY,
+    NET,
     NO,
     OFFSET,
     POOR,
@@ -24,12 +27,16 @@ from bakeoff.workloads.market.world.layout import (
     Q_NO,
     Q_YES,
     REALIZED,
+    SEATS,
     SLOW,
     TOO_FEW,
     TOO_SMALL,
     TRADED,
     TRADES,
     VOLUME,
+    WORTH,
+    WORTH_ID,
+    WORTH_TRADED,
     YES,
     B,
     FloatRow,
@@ -39,8 +46,10 @@ from bakeoff.workloads.market.world.layout import (
     holding_of,
     house_of,
     market_of,
+    note_of,
     prices_of,
 )
+from bakeoff.workloads.market.world.numerics import exp, log, shrinkage, softplus
 
 SLACK = 0.01
 
@@ -50,9 +59,9 @@ def reprice(i: IntRow, f: FloatRow, m: int) -> None:
     """Refresh what is cached after the outstanding shares have changed."""
     slot, at = market_of(i, m), prices_of(i, m)
     odds = f[at + OFFSET] + (i[slot + Q_YES] - i[slot + Q_NO]) * 1e-6 / f[at + B]
-    e = math.exp(-abs(odds))
+    e = exp(-abs(odds))
     f[at + LOG_ODDS] = odds
-    f[at + COST] = max(odds, 0.0) + math.log1p(e)
+    f[at + COST] = max(odds, 0.0) + log(1.0 + e)
     f[at + PRICE_YES] = (1.0 if odds >= 0.0 else e) / (1.0 + e)
     f[at + SLOW] += 0.3 * (f[at + PRICE_YES] - f[at + SLOW])
 
@@ -69,7 +78,7 @@ def buy(i: IntRow, f: FloatRow, m: int, h: int, side: int, amount: int, fee_rate
         cost -= odds
         odds = -odds
     after = cost + (amount - fee) * 1e-6 / f[at + B]
-    got = math.floor((after + math.log(-math.expm1(-after)) - odds) * f[at + B] * 1e6 - SLACK)
+    got = math.floor((after + log(shrinkage(after)) - odds) * f[at + B] * 1e6 - SLACK)
     if got <= 0:
         return TOO_SMALL
     i[cash_of(i, h)] -= amount
@@ -77,6 +86,7 @@ def buy(i: IntRow, f: FloatRow, m: int, h: int, side: int, amount: int, fee_rate
     i[house_of(i, FEES)] += fee
     i[held + side] += got
     i[held + COST_YES + side] += amount
+    note(i, m, h)
     i[slot + Q_YES + side] += got
     i[slot + TRADED] += amount
     i[book + FEES_PAID] += fee
@@ -104,6 +114,7 @@ def sell(i: IntRow, f: FloatRow, m: int, h: int, side: int, count: int, fee_rate
     i[house_of(i, FEES)] += fee
     i[held + side] -= count
     i[held + COST_YES + side] -= part
+    note(i, m, h)
     i[slot + Q_YES + side] -= count
     i[slot + TRADED] += gross
     i[book + REALIZED] += gross - fee - part
@@ -121,8 +132,27 @@ def proceeds(i: IntRow, f: FloatRow, m: int, side: int, count: int) -> int:
     odds = f[at + LOG_ODDS] if side == YES else -f[at + LOG_ODDS]
     cost = f[at + COST] if side == YES else f[at + COST] + odds
     left = odds - count * 1e-6 / f[at + B]
-    drop = cost - max(left, 0.0) - math.log1p(math.exp(-abs(left)))
+    drop = cost - softplus(left)
     return math.floor(drop * f[at + B] * 1e6 - SLACK)
+
+
+@kernel
+def note(i: IntRow, m: int, h: int) -> None:
+    """After a holding has changed: a seat's is noted where all of its markets lie together."""
+    if h < i[SEATS]:
+        held = holding_of(i, m, h)
+        i[note_of(i, m, h) + NET] = i[held + YES] - i[held + NO]
+
+
+@kernel
+def remembered_worth(i: IntRow, f: FloatRow, memory: IntRow, m: int, fee_rate: float) -> int:
+    """The worth of seat 0's holding, computed anew only after someone has traded in the market: every trade adds volume."""
+    slot, at = market_of(i, m), m * MEMORY
+    if memory[at + WORTH_TRADED] != i[slot + TRADED] or memory[at + WORTH_ID] != i[slot + ID]:
+        memory[at + WORTH] = worth(i, f, m, 0, fee_rate)
+        memory[at + WORTH_TRADED] = i[slot + TRADED]
+        memory[at + WORTH_ID] = i[slot + ID]
+    return memory[at + WORTH]
 
 
 @kernel
@@ -134,6 +164,5 @@ def worth(i: IntRow, f: FloatRow, m: int, h: int, fee_rate: float) -> int:
         return 0
     at = prices_of(i, m)
     left = f[at + LOG_ODDS] - (yes - no) * 1e-6 / f[at + B]
-    drop = f[at + COST] - max(left, 0.0) - math.log1p(math.exp(-abs(left)))
-    gross = math.floor(drop * f[at + B] * 1e6 + no - SLACK)
+    gross = math.floor((f[at + COST] - softplus(left)) * f[at + B] * 1e6 + no - SLACK)
     return max(0, gross - math.ceil(gross * fee_rate))

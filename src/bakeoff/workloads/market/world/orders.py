@@ -38,7 +38,7 @@ from bakeoff.workloads.market.world.rules import FEE
 LEAST_BET = MICRO
 LEAST_PERP = 10 * MICRO
 
-_buy, _sell, _market_worth = lmsr.buy, lmsr.sell, lmsr.worth
+_buy, _sell, _market_worth, _remembered_worth = lmsr.buy, lmsr.sell, lmsr.worth, lmsr.remembered_worth
 _increase, _reduce, _perp_worth = perps.increase, perps.reduce, perps.worth
 
 
@@ -111,4 +111,16 @@ def equity_of(i: IntRow, f: FloatRow, r: FloatRow, h: int) -> int:
             total += _market_worth(i, f, m, h, r[FEE])
     for a in range(i[PERPS]):
         total += _perp_worth(i, f, r, a, h)
+    return total
+
+
+@kernel
+def equity_of_player(i: IntRow, f: FloatRow, r: FloatRow, memory: IntRow) -> int:
+    """The same for seat 0, with a memory of what its shares were worth when they were last looked at."""
+    total = i[cash_of(i, 0)]
+    for m in range(i[MARKETS]):
+        if i[market_of(i, m) + OPEN]:
+            total += _remembered_worth(i, f, memory, m, r[FEE])
+    for a in range(i[PERPS]):
+        total += _perp_worth(i, f, r, a, 0)
     return total

@@ -8,7 +8,6 @@ from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import (
     ASSET,
     ASSET_FLOATS,
-    BEGAN,
     DUE,
     DUE_TICK,
     EVENT,
@@ -16,6 +15,7 @@ from bakeoff.workloads.market.world.layout import (
     LAST,
     MARKETS,
     MICRO,
+    NET,
     NO,
     NO_NEWS,
     OFFSET,
@@ -27,6 +27,7 @@ from bakeoff.workloads.market.world.layout import (
     RETURN,
     SCORE,
     SENTIMENT,
+    SINCE,
     STAKE,
     STRIKE,
     TICK,
@@ -38,6 +39,7 @@ from bakeoff.workloads.market.world.layout import (
     cash_of,
     holding_of,
     market_of,
+    note_of,
     position_of,
     prices_of,
 )
@@ -84,10 +86,11 @@ def bet_on(i: IntRow, f: FloatRow, r: FloatRow, m: int, dollars: int) -> None:
 
 @kernel
 def turn_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, want: int) -> None:
-    held = holding_of(i, m, 0)
-    have = 1 if i[held + YES] > 0 else (-1 if i[held + NO] > 0 else 0)
+    net = i[note_of(i, m, 0) + NET]
+    have = 1 if net > 0 else (-1 if net < 0 else 0)
     if want == have:
         return
+    held = holding_of(i, m, 0)
     if have != 0:
         side = YES if have > 0 else NO
         sell_shares(i, f, r, 0, m, side, i[held + side])
@@ -124,46 +127,46 @@ def turn_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, want: int) -> None:
 
 
 @kernel
-def observe(i: IntRow, f: FloatRow, r: FloatRow, seen: FloatRow, equity: int) -> None:
-    """Write what seat 0 sees, in the order of the feature names."""
+def observe(i: IntRow, f: FloatRow, r: FloatRow, seat: int, seen: FloatRow, equity: int) -> None:
+    """Write what a seat sees, in the order of the feature names."""
     at = 0
     for m in range(i[MARKETS]):
-        see_market(i, f, m, seen, at)
+        see_market(i, f, seat, m, seen, at)
         at += 8
     for a in range(i[PERPS]):
-        see_asset(i, f, r, a, seen, at)
+        see_asset(i, f, r, seat, a, seen, at)
         at += 8
-    seen[at] = i[cash_of(i, 0)] * (1.0 / STAKE)
+    seen[at] = i[cash_of(i, seat)] * (1.0 / STAKE)
     seen[at + 1] = equity * (1.0 / STAKE)
 
 
 @kernel
-def see_market(i: IntRow, f: FloatRow, m: int, seen: FloatRow, at: int) -> None:
+def see_market(i: IntRow, f: FloatRow, seat: int, m: int, seen: FloatRow, at: int) -> None:
     slot, prices = market_of(i, m), prices_of(i, m)
     if i[slot + OPEN] == 0:
         for feature in range(8):
             seen[at + feature] = 0.0
         return
-    held, asset = holding_of(i, m, 0), i[slot + ASSET] * ASSET_FLOATS
+    asset = i[slot + ASSET] * ASSET_FLOATS
     event = i[slot + KIND] == EVENT
     seen[at] = f[prices + PRICE_YES]
     seen[at + 1] = f[prices + OFFSET]
     seen[at + 2] = (i[slot + DUE] - i[TICK]) * (1.0 / LONGEST)
     seen[at + 3] = 0.0 if event else (f[asset + PRICE] / f[prices + STRIKE] - 1.0) * 100.0
     seen[at + 4] = 1.0 if event else 0.0
-    seen[at + 5] = (i[held + YES] - i[held + NO]) * (0.01 / MICRO)
-    seen[at + 6] = (f[asset + PRICE] / f[asset + BEGAN] - 1.0) * 100.0
+    seen[at + 5] = i[note_of(i, m, seat) + NET] * (0.01 / MICRO)
+    seen[at + 6] = f[asset + SINCE] * 100.0
     seen[at + 7] = f[asset + SCORE]
 
 
 @kernel
-def see_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int, seen: FloatRow, at: int) -> None:
+def see_asset(i: IntRow, f: FloatRow, r: FloatRow, seat: int, a: int, seen: FloatRow, at: int) -> None:
     asset, floats = asset_of(i, a), a * ASSET_FLOATS
     seen[at] = f[floats + RETURN] * 100.0
-    seen[at + 1] = (f[floats + PRICE] / f[floats + BEGAN] - 1.0) * 100.0
+    seen[at + 1] = f[floats + SINCE] * 100.0
     seen[at + 2] = f[floats + SCORE]
     seen[at + 3] = f[floats + SENTIMENT]
     seen[at + 4] = (i[asset + DUE_TICK] - i[TICK]) * (1.0 / LONGEST)
     seen[at + 5] = premium(f[floats + PUSH], r) * 1000.0
-    seen[at + 6] = i[position_of(i, a, 0) + UNITS] * 1e-12 * f[floats + PRICE]
+    seen[at + 6] = i[position_of(i, a, seat) + UNITS] * 1e-12 * f[floats + PRICE]
     seen[at + 7] = 0.0 if i[asset + LAST] == NO_NEWS else i[asset + LAST] * 1.0

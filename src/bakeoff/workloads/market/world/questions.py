@@ -22,6 +22,7 @@ from bakeoff.workloads.market.world.layout import (
     DUE_TICK,
     EVENT,
     HOLDERS,
+    HOLDING,
     ID,
     KIND,
     LAST,
@@ -30,6 +31,7 @@ from bakeoff.workloads.market.world.layout import (
     MARKETS,
     MARKETS_MADE,
     MICRO,
+    NET,
     NEXT_DUE,
     NO,
     OFFSET,
@@ -68,13 +70,15 @@ from bakeoff.workloads.market.world.layout import (
     holding_of,
     house_of,
     market_of,
+    note_of,
     prices_of,
 )
 from bakeoff.workloads.market.world.lmsr import reprice
+from bakeoff.workloads.market.world.numerics import exp, log
 from bakeoff.workloads.market.world.rules import LIQUIDITY, LIQUIDITY_B, VARIANCE, regime_row, story_row
 from bakeoff.workloads.market.world.streams import QUESTION, below, draw, uniform
 
-LEAD = 3
+LEAD = 4
 """A question stays open for at least this many ticks."""
 
 WIDEST = 1.05
@@ -112,12 +116,14 @@ def open_market(i: IntRow, f: FloatRow, r: FloatRow, m: int) -> None:
     p = chance(i, f, r, m, public_belief(f, a))
     p = max(SMALLEST_CHANCE, min(1.0 - SMALLEST_CHANCE, p))
     f[at + B] = r[LIQUIDITY_B] * r[regime_row(i[asset_of(i, a) + REGIME]) + LIQUIDITY]
-    f[at + OFFSET] = math.log(p / (1.0 - p))
+    f[at + OFFSET] = log(p / (1.0 - p))
     f[at + SLOW] = p
     f[at + BORN] = i[TICK]
     reprice(i, f, m)
     for seat in range(i[SEATS]):
-        i[holding_of(i, m, seat) + STATED] = -1
+        note = note_of(i, m, seat)
+        i[note + STATED] = -1
+        i[note + NET] = 0
 
 
 @kernel
@@ -128,16 +134,19 @@ def strike_price(i: IntRow, f: FloatRow, r: FloatRow, a: int, due: int, deviatio
     length = i[asset + DUE_TICK] - start
     now, then = story_row(kind, length, i[TICK] - start), story_row(kind, length, due - start)
     return four_digits(
-        f[a * ASSET_FLOATS + PRICE] * math.exp(deviations * math.sqrt(r[then + VARIANCE] - r[now + VARIANCE]))
+        f[a * ASSET_FLOATS + PRICE] * exp(deviations * math.sqrt(r[then + VARIANCE] - r[now + VARIANCE]))
     )
 
 
 @kernel
 def four_digits(price: float) -> float:
-    digits = 3 - math.floor(math.log10(price))
-    if digits >= 0:
-        return math.floor(price * 10.0**digits + 0.5) / 10.0**digits
-    return math.floor(price / 10.0**-digits + 0.5) * 10.0**-digits
+    """Rounded to four significant digits."""
+    finer, coarser = 1.0, 1.0
+    while price * finer < 1000.0:
+        finer *= 10.0
+    while price >= 10000.0 * coarser:
+        coarser *= 10.0
+    return math.floor(price * finer / coarser + 0.5) * coarser / finer
 
 
 @kernel
@@ -168,16 +177,18 @@ def resolve(i: IntRow, f: FloatRow, m: int) -> None:
     i[slot + OPEN] = 0
     for h in range(i[HOLDERS]):
         held, book = holding_of(i, m, h), book_of(i, h)
-        if h < i[SEATS] and i[held + STATED] >= 0:
-            score(i, h, i[held + STATED] * 1e-6 - (1.0 if won else 0.0))
         if i[held + YES] == 0 and i[held + NO] == 0:
             continue
         paid = i[held + (YES if won else NO)]
         i[cash_of(i, h)] += paid
         i[maker] -= paid
         i[book + REALIZED] += paid - i[held + COST_YES] - i[held + COST_NO]
-        for field in range(4):
+        for field in range(HOLDING):
             i[held + field] = 0
+    for seat in range(i[SEATS]):
+        stated = i[note_of(i, m, seat) + STATED]
+        if stated >= 0:
+            score(i, seat, stated * 1e-6 - (1.0 if won else 0.0))
     remember(i, f, m, won)
 
 
@@ -197,7 +208,7 @@ def remember(i: IntRow, f: FloatRow, m: int, won: bool) -> None:
     i[past + OUTCOME] = 1 if won else 0
     i[past + PAST_BORN] = int(f[at + BORN])
     i[past + PAST_STRIKE] = math.floor(f[at + STRIKE] * MICRO + 0.5)
-    i[past + PAST_OPENED] = math.floor(MICRO / (1.0 + math.exp(-f[at + OFFSET])) + 0.5)
+    i[past + PAST_OPENED] = math.floor(MICRO / (1.0 + exp(-f[at + OFFSET])) + 0.5)
     i[past + PAST_PRICE] = math.floor(f[at + PRICE_YES] * MICRO + 0.5)
     i[past + PAST_B] = math.floor(f[at + B] * MICRO + 0.5)
     i[PAST_MADE] += 1

@@ -120,12 +120,12 @@ TIER_LAWS: dict[str, Tier] = {
 
 ARCHETYPES: dict[str, tuple[float, ...]] = {
     #              wake  belief momentum feeling noise premium cap manipulates
-    "informed": (0.25, 6.0, 0.0, 0.00, 0.15, 1.0, 100.0, 0.0),
-    "noise": (0.15, 0.0, 0.0, 0.40, 0.45, 0.0, 40.0, 0.0),
-    "momentum": (0.15, 0.0, 5.0, 0.20, 0.10, 0.0, 40.0, 0.0),
-    "contrarian": (0.15, 0.0, -5.0, 0.00, 0.10, 1.0, 40.0, 0.0),
-    "maker": (0.20, 0.0, -3.0, 0.00, 0.00, 4.0, 40.0, 0.0),
-    "manipulator": (0.20, 0.0, 0.0, 0.00, 0.05, 0.0, 60.0, 1.0),
+    "informed": (0.20, 6.0, 0.0, 0.00, 0.15, 1.0, 100.0, 0.0),
+    "noise": (0.12, 0.0, 0.0, 0.40, 0.45, 0.0, 40.0, 0.0),
+    "momentum": (0.12, 0.0, 5.0, 0.20, 0.10, 0.0, 40.0, 0.0),
+    "contrarian": (0.12, 0.0, -5.0, 0.00, 0.10, 1.0, 40.0, 0.0),
+    "maker": (0.15, 0.0, -3.0, 0.00, 0.00, 4.0, 40.0, 0.0),
+    "manipulator": (0.15, 0.0, 0.0, 0.00, 0.05, 0.0, 60.0, 1.0),
 }
 """How strongly each kind of trader leans on: the exact public belief, the trend, the feed's sentiment, chance and the
 perpetual's premium. `cap` is its largest bet in dollars; perpetual orders are `PERP_SCALE` times as large."""

@@ -5,12 +5,12 @@ Lengths are drawn from a law that knows nothing of the scenario's end, so a long
 
 from __future__ import annotations
 
-import math
-
 from bakeoff.workloads.market.world.belief import forget, hear
 from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.feed import publish, whisper
+from bakeoff.workloads.market.world.lanes import AWAKE, LANES, TIP_WORDS
 from bakeoff.workloads.market.world.layout import (
+    AGENTS,
     ASSET_FLOATS,
     ASSETS,
     AT_HEARD,
@@ -30,6 +30,7 @@ from bakeoff.workloads.market.world.layout import (
     RETURN,
     SCORE,
     SENTIMENT,
+    SINCE,
     SOURCES,
     START,
     STORY,
@@ -40,8 +41,10 @@ from bakeoff.workloads.market.world.layout import (
     WEIGHT,
     FloatRow,
     IntRow,
+    WordRow,
     asset_of,
 )
+from bakeoff.workloads.market.world.numerics import exp_near_0
 from bakeoff.workloads.market.world.rules import (
     CLAIM_RATE,
     DRAWN,
@@ -61,14 +64,12 @@ from bakeoff.workloads.market.world.rules import (
     story_row,
 )
 from bakeoff.workloads.market.world.streams import (
-    ASSET_STEP,
     STORY_START,
-    TIP,
     Word,
     below,
+    bits_of,
     draw,
     low_bits,
-    normal,
     uniform,
 )
 
@@ -87,6 +88,7 @@ def begin_story(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     i[asset + START] = i[TICK]
     i[asset + DUE_TICK] = i[TICK] + SHORTEST + below(length, LONGEST - SHORTEST + 1)
     i[asset + STORY] += 1
+    f[a * ASSET_FLOATS + SINCE] = 0.0
     f[a * ASSET_FLOATS + BEGAN] = f[a * ASSET_FLOATS + PRICE]
     f[a * ASSET_FLOATS + SCORE] = 0.0
     forget(f, r, a, kind)
@@ -97,9 +99,8 @@ def begin_story(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
 
 
 @kernel
-def claimed(theta: int, reliability: float, word: Word) -> int:
+def claimed(theta: int, reliability: float, u: float) -> int:
     """What a source of that reliability says: the truth, or evenly one of the other two."""
-    u = uniform(word)
     if u < reliability:
         return theta
     other = 1 if (u - reliability) * 2.0 < 1.0 - reliability else 2
@@ -107,46 +108,57 @@ def claimed(theta: int, reliability: float, word: Word) -> int:
 
 
 @kernel
-def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
-    """Move asset `a` to this tick: its index, and an announcement with the next story, or perhaps a claim."""
+def step_assets(i: IntRow, f: FloatRow, r: FloatRow, shocks: FloatRow, words: WordRow, lane: int) -> None:
+    """Move all assets to this tick."""
+    news = AWAKE + ((i[AGENTS] + 7) >> 3)
+    for a in range(i[ASSETS]):
+        step_asset(i, f, r, a, shocks[a * LANES + lane], words[(news + a) * LANES + lane])
+
+
+@kernel
+def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int, shock: float, news: Word) -> None:
+    """Move asset `a`: its index, and an announcement with the next story, or perhaps a claim.
+
+    The news word has 8 bits for whether a source speaks, 6 for which and 18 for what it says.
+    """
     asset, at = asset_of(i, a), a * ASSET_FLOATS
-    shock, arrival, said, who = draw(i, i[TICK], ASSET_STEP, a)
     kind, start, due, theta = i[asset + REGIME], i[asset + START], i[asset + DUE_TICK], i[asset + THETA]
     now, law = story_row(kind, due - start, i[TICK] - start), regime_row(kind)
     before = now - STORY_ROW
     sigma, exposure = r[now + SIGMA], r[now + EXPOSURE] - r[before + EXPOSURE]
-    moved = r[law + DRIFT + 1 + theta] * exposure + sigma * normal(shock)
+    moved = r[law + DRIFT + 1 + theta] * exposure + sigma * shock
     total = moved - (r[now + LOG_Z] - r[before + LOG_Z]) - 0.5 * sigma * sigma
     if i[TICK] == due:
         total += r[law + JUMP + 1 + theta]
     f[at + RETURN] = total
-    f[at + PRICE] *= math.exp(total)
+    f[at + PRICE] *= exp_near_0(total)
+    f[at + SINCE] += total
     f[at + TREND] = 0.8 * (f[at + TREND] + total)
     f[at + SENTIMENT] *= 0.9
     f[at + PUSH] *= r[RELAX]
     if i[TICK] == due:
-        announce(i, f, r, a, low_bits(who))
+        announce(i, f, r, a, low_bits(news))
         return
     precision = 1.0 / (sigma * sigma)
     for value in range(3):
         drift = r[law + DRIFT + value] * exposure
         f[at + WEIGHT + value] += drift * (moved - 0.5 * drift) * precision
-    if uniform(arrival) < r[CLAIM_RATE]:
-        claim_arrives(i, f, a, who, said)
+    if bits_of(news, 24, 8) < r[CLAIM_RATE] * 256.0:
+        claim_arrives(i, f, a, news, low_bits(news))
 
 
 @kernel
-def claim_arrives(i: IntRow, f: FloatRow, a: int, who: Word, said: Word) -> None:
+def claim_arrives(i: IntRow, f: FloatRow, a: int, news: Word, style: int) -> None:
     """A source speaks about asset `a`."""
-    source = below(who, SOURCES)
+    source = bits_of(news, 18, 6) * SOURCES >> 6
     asset, reliability = asset_of(i, a), i[RELIABILITY + source] * 1e-3
-    claim = claimed(i[asset + THETA], reliability, said)
+    claim = claimed(i[asset + THETA], reliability, (bits_of(news, 0, 18) + 0.5) * 2.0**-18)
     hear(f, a * ASSET_FLOATS + WEIGHT, claim, reliability)
     i[i[AT_HEARD] + a * SOURCES + source] = claim
     f[a * ASSET_FLOATS + SENTIMENT] += NEWS_WEIGHT * claim
     trust = (i[RECORD + 2 * source] + 1.0) / (i[RECORD + 2 * source + 1] + 3.0) - 1.0 / 3.0
     f[a * ASSET_FLOATS + SCORE] += claim * (0.2 + trust)
-    publish(i, BY_SOURCE, source, a, claim, -1, low_bits(who))
+    publish(i, BY_SOURCE, source, a, claim, -1, style)
 
 
 @kernel
@@ -165,13 +177,14 @@ def announce(i: IntRow, f: FloatRow, r: FloatRow, a: int, style: int) -> None:
 
 
 @kernel
-def drop_tip(i: IntRow, f: FloatRow, r: FloatRow) -> None:
+def drop_tip(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, lane: int) -> None:
     """Perhaps one chat gets a tip about one asset."""
-    arrival, where, about, said = draw(i, i[TICK], TIP, 0)
+    arrival, where = words[TIP_WORDS * LANES + lane], words[(TIP_WORDS + 1) * LANES + lane]
+    about, said = words[(TIP_WORDS + 2) * LANES + lane], words[(TIP_WORDS + 3) * LANES + lane]
     if uniform(arrival) >= r[TIP_RATE] * CHATS:
         return
     chat, a = below(where, CHATS), below(about, i[ASSETS])
     reliability = i[RELIABILITY + SOURCES + chat] * 1e-3
-    claim = claimed(i[asset_of(i, a) + THETA], reliability, said)
+    claim = claimed(i[asset_of(i, a) + THETA], reliability, uniform(said))
     hear(f, i[AT_TIPS] + a * TIPS + 3 * chat, claim, reliability)
     whisper(i, chat, BY_SOURCE, chat, a, claim, low_bits(where))

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from bakeoff.workloads.market.world.belief import chance, growth_ahead, public_belief
 from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.feed import publish
+from bakeoff.workloads.market.world.lanes import AWAKE, FIRST_TRADER, LANES
 from bakeoff.workloads.market.world.layout import (
     AGENTS,
     ASSET,
@@ -39,6 +38,7 @@ from bakeoff.workloads.market.world.layout import (
     YES,
     FloatRow,
     IntRow,
+    WordRow,
     asset_of,
     book_of,
     cash_of,
@@ -60,22 +60,19 @@ from bakeoff.workloads.market.world.rules import (
     PERP_SCALE,
     PREMIUM,
     PUMP,
-    WAKE,
     regime_row,
     trader_row,
 )
 from bakeoff.workloads.market.world.streams import (
     DECISION,
     SCHEME,
-    WAKE_UP,
     below,
     draw,
     low_bits,
-    normal,
+    rough_normal,
+    signed,
     uniform,
 )
-
-FOUR = np.uint64(15)
 
 SCHEME_TICKS, PUMP_TICKS = 12, 7
 """A manipulator's scheme: it pushes one target for the first ticks and unwinds in the rest."""
@@ -93,23 +90,14 @@ TREND_SCALE, PREMIUM_SCALE, GROWTH_SCALE = 12.0, 400.0, 12.0
 
 
 @kernel
-def traders_act(i: IntRow, f: FloatRow, r: FloatRow) -> None:
-    """Wake some traders, in an order that starts anywhere."""
+def traders_act(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, lane: int) -> None:
+    """Traders that wake take their turns, in an order that starts anywhere."""
     count = i[AGENTS]
-    if count == 0:
-        return
-    w0, w1, w2, w3 = draw(i, i[TICK], WAKE_UP, 0)
-    start = below((w0 & FOUR) << np.uint64(28) | (w1 & FOUR) << np.uint64(24) | (w2 & FOUR) << np.uint64(20), count)
-    loaded = 0
+    start: int = signed(words[FIRST_TRADER * LANES + lane])
     for turn in range(count):
         trader = start + turn if start + turn < count else start + turn - count
-        if trader >> 3 != loaded:  # one block wakes eight traders, with 14 bits each
-            loaded = trader >> 3
-            w0, w1, w2, w3 = draw(i, i[TICK], WAKE_UP, loaded)
-        pair = (trader >> 1) & 3
-        word = w0 if pair == 0 else (w1 if pair == 1 else (w2 if pair == 2 else w3))
-        bits = np.int64(word >> np.uint64(18)) if trader & 1 == 0 else np.int64(word >> np.uint64(4)) & 16383
-        if bits < r[trader_row(trader) + WAKE] * 16384.0:
+        awake: int = signed(words[(AWAKE + (trader >> 3)) * LANES + lane])
+        if awake >> (trader & 7) & 1:
             act(i, f, r, trader)
 
 
@@ -120,7 +108,7 @@ def act(i: IntRow, f: FloatRow, r: FloatRow, trader: int) -> None:
     if i[cash_of(i, h)] < POOREST:
         refill(i, h)
     where, luck, how_much, style = draw(i, i[TICK], DECISION, trader)
-    bet, lean = r[row + CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + NOISE] * normal(luck)
+    bet, lean = r[row + CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + NOISE] * rough_normal(luck)
     markets = i[MARKETS]
     target = below(where, markets + i[PERPS])
     if r[row + MANIPULATES] > 0.0:

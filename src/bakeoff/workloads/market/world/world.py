@@ -484,9 +484,9 @@ class World:
         towards = 0.0
         if said.probability is not None:
             towards = 2.0 * said.probability - 1.0
-            holding = self.state.shares[0, m, seat]
-            if holding[at.STATED] < 0:
-                holding[at.STATED] = round(said.probability * at.MICRO)
+            note = self.state.notes[0, seat, m]
+            if note[at.STATED] < 0:
+                note[at.STATED] = round(said.probability * at.MICRO)
         elif said.side is not None:
             towards = 1.0 if said.side == "YES" else -1.0
         weight = self.state.books.item(0, seat, at.REPUTATION) / (100 * at.MICRO)
