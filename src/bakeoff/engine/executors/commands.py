@@ -252,6 +252,8 @@ class CommandLane:
             self._wait_for(run)
             self._end_leftovers(run)
             self._captures.append(run.capture)
+        # One that was not yet ours, or had no environment yet, when its run ended.
+        self._orphans.end(f"{self._mark}:", pid=0, alive=())
         for capture in self._captures:
             capture.close()
         os.close(self._null)
