@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from bakeoff.records import whole
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.table import read_table
@@ -33,14 +32,5 @@ def default_csv(directory: Path) -> Path:
 def write(table: pl.DataFrame, csv: Path) -> None:
     """The CSV file and, beside it, the Parquet file; each is whole or not there at all."""
     csv.parent.mkdir(parents=True, exist_ok=True)
-    _replace(csv, table.write_csv)
-    _replace(csv.with_suffix(".parquet"), table.write_parquet)
-
-
-def _replace(path: Path, write_to: Callable[[Any], object]) -> None:
-    fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        write_to(fresh)
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    whole.replace(csv, table.write_csv)
+    whole.replace(csv.with_suffix(".parquet"), table.write_parquet)

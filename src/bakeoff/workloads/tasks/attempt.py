@@ -24,7 +24,7 @@ from bakeoff.workloads.tasks.hidden_tests import lay_out
 from bakeoff.workloads.tasks.model import REPOSITORY, Step, Task
 from bakeoff.workloads.tasks.proxy.server import ProxiedRun
 from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.start import diff_of, start_state
+from bakeoff.workloads.tasks.start import diff_of, remove, start_state
 from bakeoff.workloads.tasks.verify import verify_diff
 
 PORT = 4000
@@ -198,7 +198,7 @@ def _changes(before: Path, after: Path) -> bytes:
         "b",
     ]
     for tree in (before, after):
-        subprocess.run(["rm", "-rf", str(tree / ".git")], check=True)
+        remove(tree / ".git")
     ended = subprocess.run(how, cwd=before.parent, capture_output=True, check=False)
     if ended.returncode not in (0, 1):
         raise InfraError(f"git could not compare two workdirs: {ended.stderr.decode(errors='replace')[-400:]}")

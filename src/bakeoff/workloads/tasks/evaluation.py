@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bakeoff.records import whole
 from bakeoff.workloads.tasks.attempt import Attempt
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.totals import Totals
@@ -170,9 +171,7 @@ def write(evaluation: Evaluation, directory: Path) -> None:
 
 def _put(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_bytes(data)
-    fresh.replace(path)
+    whole.write_bytes(path, data)
 
 
 def touched(diff: bytes | None) -> list[str]:

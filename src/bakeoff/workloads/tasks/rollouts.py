@@ -18,6 +18,7 @@ from typing import Any
 from bakeoff.engine.executors.base import Start
 from bakeoff.engine.session import Session
 from bakeoff.errors import UsageError
+from bakeoff.records import whole
 from bakeoff.records.edition import Result
 from bakeoff.spec.workload import FINISHED
 
@@ -111,7 +112,7 @@ class RolloutFiles:
         head = {"config": str(self._config), "name": self._name, "created_at": self._stamp}
         edition = str(self._session.paths.directory)
         _replace(self.directory / "manifest.json", {**head, "edition": edition, "results": rows})
-        _replace_text(self.directory / "runs.txt", "".join(f"{row['run_dir']}\n" for row in rows))
+        whole.write_text(self.directory / "runs.txt", "".join(f"{row['run_dir']}\n" for row in rows))
         index = self._data / "rollouts" / "temp" / f"rollout_{self._session.paths.experiment}__{self._stamp}.json"
         index.parent.mkdir(exist_ok=True)
         tasks = _once(row["task_dir"] for row in rows)
@@ -126,11 +127,4 @@ def _once(names: Iterable[str]) -> list[str]:
 
 
 def _replace(path: Path, value: Any) -> None:
-    _replace_text(path, json.dumps(value, indent=2) + "\n")
-
-
-def _replace_text(path: Path, text: str) -> None:
-    """A reader sees the old file or the new one, never half of one."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text)
-    fresh.replace(path)
+    whole.write_text(path, json.dumps(value, indent=2) + "\n")
