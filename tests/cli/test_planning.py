@@ -100,6 +100,11 @@ def test_a_declared_range_is_not_taken_for_that_of_another_metric(bakeoff: Bakeo
     assert bakeoff("power", "bench", "--metric", "score", "--effect", "0.1", "--root", root).exit_code == 0
     ranked = facts(bakeoff("rank", "bench", "--metric", "score", "--json", "--root", root))
     assert ranked["arms"][0]["optimality_gap"] is None
+    compared = bakeoff("compare", "bench", "--metric", "top", "--json", "--root", root)
+    assert compared.exit_code in (0, 3) and json.loads(compared.stdout)["settings"]["bounds"] is None
+    assert bakeoff("gate", "bench", "--must-improve", "top", "--arms", "strong", "--root", root).exit_code in (0, 1, 3)
+    given = bakeoff("compare", "bench", "--metric", "top", "--bounds", "0", "1", "--root", root)
+    assert given.exit_code == 2 and "outside the declared bounds" in given.stderr
 
 
 def test_a_mean_that_may_be_zero_is_too_little_evidence(bakeoff: Bakeoff, tmp_path: Path) -> None:

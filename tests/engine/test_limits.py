@@ -153,6 +153,23 @@ command = '''echo '{{"usd": 0.1875}}' '''
     assert lab.run().statuses == {}
 
 
+def test_a_cost_budget_is_charged_with_tries_that_have_to_be_done_again(lab: Lab) -> None:
+    lab.experiment(
+        """
+seeds = 50
+jobs = 1
+budget = { cost = 1.0, cost_metric = "usd" }
+retries = { failed = 1, backoff = 0 }
+[params]
+command = '''echo '{{"usd": 0.25}}'; exit 1'''
+"""
+    )
+    summary = lab.run()
+    assert (summary.statuses, summary.attempts) == ({"failed": 2}, 4)
+    assert summary.stopped == "budget of 1 usd used up (1)"
+    assert lab.run(retry_failed=True).attempts == 0, "the next session knows of it"
+
+
 @pytest.mark.parametrize("kind", ["python", "command"])
 def test_a_cost_that_nobody_reports_ends_the_experiment(lab: Lab, kind: str) -> None:
     text = "seeds = 50\njobs = 2\nbudget = { cost = 1.0 }\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -46,6 +47,30 @@ def test_once_starts_nothing_more_and_lets_running_ones_finish(lab: Lab, kind: s
     assert set(counts) == {"succeeded", "planned"} and counts["planned"] > 100
     lab.cli("run", "trial.toml", "--only", "seed<20")
     assert all(row["attempts"] == 1 for row in lab.rows() if row["seed"] < 20)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_group_never_hits_a_run_that_is_just_being_started(lab: Lab, number: int) -> None:
+    lab.experiment('jobs = 2\nseeds = 60\nparams = { command = "true" }')
+    code = f"""
+import os, signal, time
+import bakeoff
+signal.signal({number:d}, lambda *_: None)
+scheduler = os.getpid()
+if (pid := os.fork()) == 0:
+    while os.getppid() == scheduler:
+        os.killpg(scheduler, {number:d})
+        time.sleep(0.001)
+    os._exit(0)
+bakeoff.load("trial.toml").run()
+os.kill(pid, signal.SIGKILL)
+os.waitpid(pid, 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=lab.place, env=lab.env(), start_new_session=True, timeout=LONG
+    )
+    assert done.returncode == 0
+    assert {(row["status"], row["attempts"], row["error"]) for row in lab.rows()} == {("succeeded", 1, None)}
 
 
 def test_twice_ends_what_is_running_too(lab: Lab) -> None:

@@ -88,6 +88,22 @@ def test_a_database_of_a_newer_version_is_refused_and_not_touched(sqlite_edition
     ]
 
 
+def test_a_database_of_the_first_version_can_be_read_and_gains_what_is_new_when_it_is_written_to(
+    sqlite_edition: Edition,
+) -> None:
+    path, paths = sqlite_edition.paths.database, sqlite_edition.paths
+    sqlite_edition.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE meta SET value = '1'")
+        connection.execute("DROP TABLE superseded")
+    connection.close()
+    for readonly in (True, False):
+        edition = Edition.open(paths, readonly=readonly)
+        assert edition.spent("cost_usd") == 0.0
+        assert edition.database.version == (1 if readonly else VERSION)
+        edition.close()
+
+
 def test_postgres_of_a_newer_version_is_refused_too(postgres_url: Callable[[], str]) -> None:
     url = postgres_url()
     connect(url).close()

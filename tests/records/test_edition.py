@@ -245,6 +245,10 @@ def test_a_cost_is_summed_and_what_is_no_number_counts_nothing(begin: Begin) -> 
     costs: list[Any] = [1.5, 2, math.nan, "free", None]
     edition.finish([result(edition, n, metrics={"cost_usd": cost}) for n, cost in enumerate(costs)], session)
     assert edition.spent("cost_usd") == 3.5 and edition.spent("other") == 0.0
+    edition.finish([result(edition, 0, attempt=2, metrics={"cost_usd": 0.25}, final=False)], session)
+    assert edition.spent("cost_usd") == 3.75, "one that is tried again has cost something too"
+    edition.finish([result(edition, 0, attempt=3, metrics={"cost_usd": 1.0})], session)
+    assert edition.spent("cost_usd") == 4.75
 
 
 def test_a_second_connection_sees_what_the_first_has_written(begin: Begin) -> None:

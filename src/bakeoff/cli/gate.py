@@ -93,7 +93,7 @@ def _observe(source: Source, rules: Policy, asked: dict[str, Any]) -> list[Obser
         flags = {key: value for key, value in inputs.changes(asked).items() if value not in (None, {})}
         where = {key: value for key, value in {"tasks": rules.tasks, "seeds": rules.seeds}.items() if value}
         chosen = {"direction": directions[name]} if name in directions else {}
-        found.append(source.observe(name, judged(source.analysis, {**where, **flags, **mine, **chosen})))
+        found.append(source.observe(name, judged(source.analysis.about(name), {**where, **flags, **mine, **chosen})))
     return found
 
 

@@ -15,7 +15,6 @@ from bakeoff.errors import UsageError
 if TYPE_CHECKING:
     from bakeoff.interop.source import Source
     from bakeoff.interop.sources import Pair
-    from bakeoff.spec.experiment import Analysis
 
 SUMMARIES = ("auc", "final", "mean", "best", "slope", "time_to_threshold", "percentile")
 COLUMNS = ("arm", "task", "seed", "rollout", "value")
@@ -146,10 +145,3 @@ def directions(asked: Mapping[str, Any]) -> dict[str, str]:
                 raise UsageError(f"--direction {text}: write {metric}=maximize or {metric}=minimize")
             found[metric] = direction
     return found
-
-
-def about(analysis: Analysis, metric: str) -> Analysis:
-    """What is declared, for a metric that may be another one: ranges and failure scores belong to the declared ones."""
-    if analysis.metric is None or metric in (analysis.metric, *analysis.primary):
-        return analysis
-    return analysis.model_copy(update={"bounds": None, "failure_score": None, "margin": None})

@@ -122,7 +122,7 @@ def _pilot(asked: dict[str, Any]) -> tuple[Pilot, float]:
     summary = {key: asked[name] for key, name in (("type", "summary"), ("window", "window")) if asked[name] is not None}
     changes = {"failure_score": asked["failure_score"], "alpha": asked["alpha"], "summary": summary}
     metric = asked["metric"] or source.declared()[0]
-    analysis = judged(inputs.about(source.analysis, metric), changes)
+    analysis = judged(source.analysis.about(metric), changes)
     seen = source.observe(metric, analysis)
     options = Options(
         control=asked["control"],

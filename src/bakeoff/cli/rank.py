@@ -78,7 +78,7 @@ def command(ctx: click.Context, /, names: tuple[str, ...], root: Path, as_json: 
 def _observed(source: Source, asked: dict[str, Any]) -> Observations:
     changes = {key: asked[key] for key in ("failure_score", "direction")}
     metric = asked["metric"] or source.declared()[0]
-    seen = source.observe(metric, judged(inputs.about(source.analysis, metric), changes))
+    seen = source.observe(metric, judged(source.analysis.about(metric), changes))
     for arm in asked["arms"]:
         if arm not in seen.arms:
             raise UsageError(f"no arm called {arm!r}; there are {', '.join(seen.arms)}")

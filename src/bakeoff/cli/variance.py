@@ -66,7 +66,7 @@ def command(
     read = _read(runs, root, inputs.columns(asked))
     changes = {"failure_score": failure_score, "alpha": alpha}
     name = metric or read.analysis.metric or read.usual()
-    declared = inputs.about(read.analysis, name)
+    declared = read.analysis.about(name)
     analysis = declared.model_copy(update={key: value for key, value in changes.items() if value is not None})
     found = _precisions(read, name, analysis, [*arms, *([read.arm] if read.arm else [])], window, threshold, power)
     if output is not None:

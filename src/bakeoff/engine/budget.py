@@ -44,7 +44,8 @@ class Account:
         return self._budget.runs is None or self._runs + in_flight < self._budget.runs
 
     def charge(self, result: Result) -> None:
-        if result.status in FINISHED:
+        """For every try: one that has to be done again cost something too."""
+        if result.final and result.status in FINISHED:
             self._runs += 1
         if self._budget.cost is None:
             return

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 MARK = "BAKEOFF_MARK"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PF_FORKNOEXEC = 0x40
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SPARED: set[int] = set()
 """Children of this process that serve it from one run to the next: no run left them behind."""
@@ -82,6 +83,15 @@ def born(pid: int) -> int:
     """When the process began, in clock ticks since boot; 0 when it is gone."""
     fields = _stat(pid)
     return int(fields[19]) if fields else 0
+
+
+def never_executed(pid: int) -> bool:
+    """Whether this child, which has ended, was killed before it had become the program that it was to be."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    if ended is None or ended.si_code not in (os.CLD_KILLED, os.CLD_DUMPED):
+        return False
+    fields = _stat(pid)
+    return fields is not None and bool(int(fields[6]) & _PF_FORKNOEXEC)
 
 
 def session_of(pid: int) -> int | None:

@@ -199,6 +199,7 @@ class Scheduler:
             start = self._in_flight.pop(result.position)
             self._queue.ended(start)
             self.summary.attempts += 1
+            self._account.charge(result)
             if result.final:
                 self._conclude(start, result)
             else:
@@ -213,7 +214,6 @@ class Scheduler:
 
     def _conclude(self, start: Start, result: Result) -> None:
         self.summary.statuses[result.status] += 1
-        self._account.charge(result)
         if self._fail_fast and _is_failure(result):
             self._switch.stop_now(f"stopped at the first failure: {start.run_id} ({result.error or result.status})")
 

@@ -136,7 +136,10 @@ def open_session(plan: Plan, options: Options) -> Session:
         raise UsageError("the plan is empty: no run is left after include and exclude")
     if isinstance(workload, Checked):
         for cell in plan.cells:
-            workload.check(workload.Params.model_validate(cell.params), plan.base)
+            try:
+                workload.check(workload.Params.model_validate(cell.params), plan.base)
+            except UsageError as error:
+                raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
     directory = layout.experiment_directory(options.root, plan.experiment.name)
     known = layout.editions(directory)
     if known and not options.fresh:

@@ -27,6 +27,7 @@ class Database:
         self.engine = engine
         self.place = place
         self._readonly = readonly
+        self.version = VERSION
         self._errors: tuple[type[Exception], ...] = (sqlite3.Error,)
         self._file = _identity(place) if engine == "sqlite" else None
         if engine == "postgres":
@@ -199,7 +200,7 @@ def _without_password(url: str) -> str:
 
 def _check_version(database: Database, readonly: bool) -> None:
     found = _version(database)
-    if found is None and not readonly:
+    if not readonly and (found is None or found < VERSION):
         words = SQLITE_WORDS if database.engine == "sqlite" else POSTGRES_WORDS
         if database.engine == "sqlite":  # it stays with the file; a file that is not ours to write is left as it is
             database.one("PRAGMA journal_mode=WAL")
@@ -210,7 +211,8 @@ def _check_version(database: Database, readonly: bool) -> None:
                 if statement.strip():
                     transaction.run(statement)
             transaction.run(
-                "INSERT INTO meta (key, value) VALUES ('schema', ?) ON CONFLICT (key) DO NOTHING", (str(VERSION),)
+                "INSERT INTO meta (key, value) VALUES ('schema', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (str(VERSION),),
             )
     elif found is None:
         raise StorageError(f"{database.label}: holds no bakeoff tables")
@@ -219,6 +221,8 @@ def _check_version(database: Database, readonly: bool) -> None:
             f"{database.label}: written by a newer bakeoff (schema {found}; this one knows {VERSION}). "
             "Nothing was changed. Upgrade bakeoff to read it"
         )
+    else:
+        database.version = found
 
 
 def _version(database: Database) -> int | None:

@@ -267,7 +267,7 @@ class Edition:
     def finish(self, results: Sequence[Result], session: int) -> None:
         """Record results in one transaction. When this returns they are durable."""
         edition = self.edition_id
-        attempts, updates, again = [], [], []
+        attempts, updates, again, lost = [], [], [], []
         for r in results:
             error = storable(r.error)
             attempts.append(
@@ -280,6 +280,8 @@ class Edition:
                 )  # fmt: skip
             else:
                 again.append((r.attempt, edition, r.position))
+                if r.metrics:
+                    lost.append((edition, r.position, encode_metrics(r.metrics)))
         blocks = [(edition, r.position, r.series) for r in results if r.final and r.series is not None]
         paths = [
             (edition, r.position, t.path, t.steps, t.reward, t.bytes)
@@ -288,14 +290,22 @@ class Edition:
         ]
         with self.database.transaction() as transaction:
             transaction.many("INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", attempts)
+            tried_before = [(edition, r.position) for r in results if r.final and r.attempt > 1]
+            if tried_before:
+                transaction.many(
+                    "INSERT INTO superseded SELECT edition_id, position, metrics FROM runs "
+                    "WHERE edition_id = ? AND position = ? AND metrics IS NOT NULL",
+                    tried_before,
+                )
             transaction.many(
                 "UPDATE runs SET status = ?, attempts = ?, started_at = ?, ended_at = ?, exit_code = ?, error = ?, "
                 "metrics = ?, command = ? WHERE edition_id = ? AND position = ?",
                 updates,
             )
-            if tried_before := [(edition, r.position) for r in results if r.final and r.attempt > 1]:
-                for table in ("series", "trajectories"):  # what an earlier try left is not this one's
-                    transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", tried_before)
+            for table in ("series", "trajectories") if tried_before else ():  # what an earlier try left is not this one's
+                transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", tried_before)
+            if lost:
+                transaction.many("INSERT INTO superseded VALUES (?, ?, ?)", lost)
             if again:
                 transaction.many(
                     "UPDATE runs SET status = 'planned', attempts = ? WHERE edition_id = ? AND position = ?", again
@@ -368,13 +378,14 @@ class Edition:
         return int(found) if found else None
 
     def spent(self, metric: str) -> float:
-        """Sum of a metric over every run that reported it; a NaN would make every budget endless, so it counts nothing."""
+        """Sum of a metric over every try that reported it; a NaN would make every budget endless, so it counts nothing."""
         total = 0.0
-        for (text,) in self.database.stream(
-            "SELECT metrics FROM runs WHERE edition_id = ? AND metrics IS NOT NULL", (self.edition_id,)
-        ):
-            value = decode_metrics(text).get(metric)
-            total += float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+        for table in ("runs", "superseded") if self.database.version > 1 else ("runs",):
+            for (text,) in self.database.stream(
+                f"SELECT metrics FROM {table} WHERE edition_id = ? AND metrics IS NOT NULL", (self.edition_id,)
+            ):
+                value = decode_metrics(text).get(metric)
+                total += float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
         return total
 
     def cells(self, number: int | None = None) -> list[dict[str, Any]]:

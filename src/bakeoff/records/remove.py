@@ -11,7 +11,7 @@ from bakeoff.records.database import URL_VARIABLE, connect
 from bakeoff.records.layout import DATABASE, LATEST, EditionPaths, editions, point_latest
 from bakeoff.records.lease import Lease, is_held
 
-_TABLES = ("runs", "attempts", "series", "trajectories", "cells", "sessions", "editions")
+_TABLES = ("runs", "attempts", "superseded", "series", "trajectories", "cells", "sessions", "editions")
 
 
 def remove(paths: EditionPaths) -> None:

@@ -6,6 +6,7 @@
     cells       one arm on one task, with parameters
     runs        one row for each run: what it is, its status, and the outcome that counts
     attempts    one row for each try of a run that ended, the one that counts among them
+    superseded  metrics of tries that no longer count: what they cost was spent all the same (since version 2)
     series      one compressed columnar block for each run that logged steps
     trajectories  an index of trajectory files
 
@@ -14,7 +15,8 @@ A run costs one row in `runs` and one in `attempts`; a step never costs a row.
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
+"""A newer version only adds tables: an older database gets them when it is next written to."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -81,6 +83,11 @@ CREATE TABLE IF NOT EXISTS attempts (
   exit_code INTEGER,
   error TEXT,
   PRIMARY KEY (edition_id, position, attempt)
+);
+CREATE TABLE IF NOT EXISTS superseded (
+  edition_id INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  metrics TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS series (
   edition_id INTEGER NOT NULL,

@@ -142,15 +142,16 @@ def _combinations(experiment: Experiment, keys: Sequence[str]) -> list[tuple[str
     """(label, parameters) for each point of the product over `keys`; one key of names speaks for itself."""
     alone = len(keys) == 1 and keys[0] not in experiment.task_keys
     alone = alone and all(isinstance(value, str) for value in experiment.matrix[keys[0]])
-    axes = [
-        [(_text(value) if alone else f"{key}={_text(value)}", value) for value in experiment.matrix[key]]
-        for key in keys
+    axes = [experiment.matrix[key] for key in keys]
+    labels = [
+        [_text(value) if alone else f"{key}={_text(value)}" for value in values]
+        for key, values in zip(keys, axes, strict=True)
     ]
     nested = any("." in key for key in keys)
     combos = []
-    for point in itertools.product(*axes):
-        chosen = dict(zip(keys, (value for _, value in point), strict=True))
-        combos.append((",".join([label for label, _ in point]), merge({}, chosen) if nested else chosen))
+    for label, point in zip(itertools.product(*labels), itertools.product(*axes), strict=True):
+        chosen = dict(zip(keys, point, strict=True))
+        combos.append((",".join(label), merge({}, chosen) if nested else chosen))
     return combos
 
 
@@ -254,17 +255,17 @@ def _origin(experiment: Experiment, arm: Arm, task: Task, key: str) -> str:
     return f"params.{key}" if key else "params"
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, table by table; a dotted key reaches into tables."""
+def merge(below: Mapping[str, Any], above: Mapping[str, Any], *, reach: bool = True) -> dict[str, Any]:
+    """`above` over `below`, table by table. A dotted key reaches into tables; inside of one it is a name, as of a model."""
     merged = dict(below)
     for key, value in above.items():
-        if "." in key:
+        if reach and "." in key:
             first, _, rest = key.partition(".")
             inner = merged.get(first)
             merged[first] = merge(inner if isinstance(inner, dict) else {}, {rest: value})
         elif isinstance(value, dict):
             inner = merged.get(key)
-            merged[key] = merge(inner if isinstance(inner, dict) else {}, value)
+            merged[key] = merge(inner if isinstance(inner, dict) else {}, value, reach=False)
         else:
             merged[key] = value
     return merged

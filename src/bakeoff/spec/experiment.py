@@ -224,6 +224,12 @@ class Analysis(Section):
             raise ValueError("bounds must be [lowest, highest]")
         return self
 
+    def about(self, metric: str) -> Analysis:
+        """For a metric that may be another one: range, failure score and margin belong to the declared ones."""
+        if self.metric is None or metric in (self.metric, *self.primary):
+            return self
+        return self.model_copy(update={"bounds": None, "failure_score": None, "margin": None})
+
 
 class Sequential(Section):
     """Add seeds in blocks until an anytime-valid test has decided. The section alone asks for it; {} takes defaults."""

@@ -15,7 +15,7 @@ DIGEST_LENGTH = 12
 NOT_CONTENT = frozenset({".git", "__pycache__"})
 """Directories inside a task that say nothing about what the task is."""
 
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9\-_.+=]")
 
 
@@ -31,7 +31,7 @@ def slug(text: str, limit: int = 48) -> str:
 
 
 class RunIds:
-    """Run ids of one cell: everything but seed and rollout is serialised and hashed once, so 100,000 ids are quick.
+    """Run ids of one cell: everything but seed and rollout is serialised once, so 100,000 ids are quick.
 
     The digest is that of the canonical JSON of `{arm, flags, params, rollout, seed, task, workload}`, in this order;
     `flags` only where there are any, and `task` with its content's digest where it has content.
@@ -51,15 +51,14 @@ class RunIds:
         flags: Sequence[str] = (),
     ) -> None:
         more = f'"flags":{canonical_json(list(flags))},' if flags else ""
-        self._head = hashlib.sha256(f'{{"arm":{canonical_json(arm)},{more}"params":{canonical_json(params)},'.encode())
+        self._head = f'{{"arm":{canonical_json(arm)},{more}"params":{canonical_json(params)},'.encode()
         self._tail = _tail(workload, revision, task, task_digest)
         self._arm, self._task = arm, task
         self._prefix: str | None = None
 
     def digest(self, seed: int, rollout: int) -> str:
-        digest = self._head.copy()
-        digest.update(b'"rollout":%d,"seed":%d,%b' % (rollout, seed, self._tail))
-        return digest.hexdigest()[:DIGEST_LENGTH]
+        text = b'%b"rollout":%d,"seed":%d,%b' % (self._head, rollout, seed, self._tail)
+        return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
     def run_id(self, seed: int, rollout: int) -> str:
         if self._prefix is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.locate import find_line
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.problems import problems
+
+_BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
+"""Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
@@ -94,7 +98,7 @@ def _entry(entries: list[Any], part: str, override: str) -> int:
 
 
 def _fill_in(tree: dict[str, Any]) -> dict[str, Any]:
-    """`${VAR}` everywhere except in environment variables, which keep names so that no secret is stored."""
+    """`${VAR}` everywhere except in environment variables and headers, which keep names so that no secret is stored."""
     known = env.variables()
     missing: list[Problem] = []
     filled = {key: value if key == "env" else _filled(value, key, known, missing) for key, value in tree.items()}
@@ -105,9 +109,8 @@ def _fill_in(tree: dict[str, Any]) -> dict[str, Any]:
 
 def _filled(value: Any, key: str, known: Mapping[str, str], missing: list[Problem]) -> Any:
     if isinstance(value, dict):
-        keep = "environment_variables" if key.startswith("tasks.") else None
         return {
-            name: item if name == keep else _filled(item, f"{key}.{name}", known, missing)
+            name: item if _BY_NAME.search(f"{key}.{name}") else _filled(item, f"{key}.{name}", known, missing)
             for name, item in value.items()
         }
     if isinstance(value, list):

@@ -74,6 +74,7 @@ class CommandLane:
         self._params: dict[int, Any] = {}
         self._failed: list[Result] = []
         """Those that could not be started; they hold a place until they are told."""
+        self._unbegun: list[Start] = []
         self._orphans = Orphans()
         self._here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -84,7 +85,8 @@ class CommandLane:
         return [(run.start, run.began_at) for run in self._running.values()]
 
     def returned(self) -> list[Start]:
-        return []
+        given, self._unbegun = self._unbegun, []
+        return given
 
     def recall(self) -> None:
         return
@@ -176,13 +178,23 @@ class CommandLane:
     def wait(self, timeout: float) -> list[Result]:
         results, self._failed = self._failed, []
         for pidfd, _ in self._poll.poll(0 if results else timeout):
-            results.append(self._ended(self._running.pop(pidfd)))
+            run = self._running.pop(pidfd)
+            if processes.never_executed(run.pid):
+                self._give_back(run)
+            else:
+                results.append(self._ended(run))
         now = time.monotonic()
         for run in self._running.values():
             run.watch.check(now)
             if not run.settled and now - run.began >= self._settle_after:
                 self._settle(run)
         return results
+
+    def _give_back(self, run: _Running) -> None:
+        """Ctrl-C reaches a child that is not in its own session yet, and ends it before it is the run's program."""
+        self._wait_for(run)
+        self._keep_output(run, renew=False)
+        self._unbegun.append(run.start)
 
     def _settle(self, run: _Running) -> None:
         run.settled = True

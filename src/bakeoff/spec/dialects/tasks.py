@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bakeoff.errors import SpecError
+from bakeoff.spec import registry
 from bakeoff.spec.experiment import Analysis, Experiment, Name
 from bakeoff.spec.identity import RunIds, directory_digest
 from bakeoff.spec.plan import Arm, Cell, Plan, Task
@@ -91,8 +93,21 @@ def plan(tree: dict[str, Any], path: Path) -> Plan:
               entry, rollouts[arm, task], base, shared)
         for index, ((arm, task), entry) in enumerate(pairs.items())
     ]  # fmt: skip
+    _validate(cells, [benchmark.tasks.index(entry) for entry in pairs.values()], path)
     notes = tuple(f"prepared_dir {name} is not there; it is needed to run, not to plan" for name in missing)
     return Plan(experiment, cells, base=base, dialect="tasks", notes=notes)
+
+
+def _validate(cells: Sequence[Cell], entries: Sequence[int], path: Path) -> None:
+    """What the workload itself says about every cell, told by the keys of this file."""
+    model = registry.workload(WORKLOAD).Params
+    for cell, number in zip(cells, entries, strict=True):
+        try:
+            model.model_validate(cell.params)
+        except ValidationError as error:
+            found = problems(error, model, given=cell.params)
+            keys = [(f"tasks.{number}." if p.key.partition(".")[0] in Entry.model_fields else "") + p.key for p in found]
+            raise SpecError([replace(p, key=key) for p, key in zip(found, keys, strict=True)], path) from error
 
 
 def _place(entry: Entry) -> str:
