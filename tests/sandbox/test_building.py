@@ -76,6 +76,17 @@ def test_the_usual_instructions_do_what_they_say(sandbox: Bubblewrap, context: P
     assert said(sandbox, image, "stat -c %u:%g /home/agent/run.sh") in ("1000:2000\n", "0:0\n")
 
 
+def test_a_file_goes_into_a_directory_that_is_there_and_a_text_into_a_file(sandbox: Bubblewrap, context: Path) -> None:
+    text = (
+        "FROM tiny:1\nENV WHO=you\nWORKDIR /app\nCOPY a.txt /app\nCOPY --chmod=755 <<EOF /app/say\n#!/bin/sh\necho $WHO\nEOF\n"
+        "COPY <<'EOF' /app/\n$WHO\nEOF\nRUN echo $((1<<3)) >shifted\nCOPY --from=0 /app/a.txt /etc\n"
+    )
+    assert (
+        said(sandbox, build(sandbox, context, text), "./say; cat a.txt EOF shifted /etc/a.txt")
+        == "you\nA\n$WHO\n8\nA\n"
+    )
+
+
 def test_stages_and_users(sandbox: Bubblewrap, context: Path) -> None:
     image = build(
         sandbox,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from pathlib import Path
@@ -77,16 +78,32 @@ def _one_box(sandbox: Sandbox) -> float:
     return time.perf_counter() - began
 
 
-def _note(sandbox: Sandbox) -> str:
-    if sandbox.name == "none":
-        return "isolates nothing"
-    if sandbox.name != "bubblewrap":
-        return ""
-    from bakeoff.sandbox import cgroups, overlay
+_WEAKER = {
+    "memory": "memory is watched 20 times a second",
+    "pids": "processes are counted for the whole user",
+    "cpu": "CPU time is bound by cores",
+}
+"""What stands in for a controller of cgroups."""
 
-    held = sorted(set(cgroups.parents()) - {"cpuacct"})
-    by = f"cgroups hold {', '.join(held)}" if held else "no cgroups: memory and processes are watched, CPU by cores"
-    return f"{by}; disk is {'an ext4 image' if overlay.can_loop() else 'a tmpfs, which counts as memory'}"
+
+def _note(sandbox: Sandbox) -> str:
+    """Which limits hold, how those that nothing holds are made up for, and what would change that."""
+    if sandbox.name == "none":
+        return "isolates nothing; of the limits, time and memory are watched"
+    if sandbox.name != "bubblewrap":
+        return "cgroups hold memory, cpu, pids; disk is looked at once a second"
+    from bakeoff.sandbox import cgroups, seccomp, volume
+
+    held = sorted(set(cgroups.parents()) & set(_WEAKER))
+    told = [f"cgroups hold {', '.join(held)}"] if held else []
+    if missing := [text for name, text in _WEAKER.items() if name not in held]:
+        fix = "run as root, or in a group of your own: systemd-run --user --scope -p Delegate=yes bakeoff ..."
+        told.append(f"{', '.join(missing)}, since {'some' if held else 'no'} cgroups may be made (fix: {fix})")
+    lacking = volume.lacking()
+    told.append("disk is an ext4 image" if lacking is None else f"disk is a tmpfs, which counts as memory ({lacking})")
+    if seccomp.program() is None:
+        told.append(f"system calls are not filtered: they are not listed for {os.uname().machine}")
+    return "; ".join(told)
 
 
 def _print_checked(found: list[dict[str, Any]], chosen: str) -> None:

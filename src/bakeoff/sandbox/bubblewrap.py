@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import cache, cgroups, host, images, leftovers, marks, overlay
+from bakeoff.sandbox import cache, cgroups, host, images, leftovers, marks, overlay, volume
 from bakeoff.sandbox.accounts import Account, Accounts
 from bakeoff.sandbox.launcher import Keeper
 from bakeoff.sandbox.layer import Layer
@@ -31,6 +31,8 @@ from bakeoff.sandbox.streams import Streams
 _MOST_OUT = 16 << 30
 _FULL = 1 << 20
 _SHARED_MEMORY = 256 << 20
+_TELLING = ("/proc/keys", "/proc/timer_list")
+"""What names keys and processes of the whole machine, whatever namespace asks."""
 CAPABILITIES = (
     "CHOWN",
     "DAC_OVERRIDE",
@@ -129,24 +131,31 @@ class BubblewrapBox:
 
     def _begin_keeper(self) -> Keeper:
         disk = self.spec.limits.disk_mb
-        volume = self._directory / "volume"
-        volume.mkdir()
+        directory = self._directory / "volume"
+        directory.mkdir()
         image = None
-        if disk is not None and overlay.can_loop() and shutil.which("mkfs.ext4", path=f"{DEFAULT_PATH}"):
-            image = overlay.ext4_image(leftovers.boxes(), disk, self._mark)
+        if disk is not None and volume.lacking() is None:
+            image = volume.ext4_image(leftovers.boxes(), disk)
+        memory = self.spec.limits.memory_mb
+        doors = self._groups.doors()
         settings = {
             "lowers": [str(path) for path in self._lowers],
-            "directory": str(volume) if disk is None else None,
+            "directory": str(directory) if disk is None else None,
             "disk_mb": disk,
             "mounts": [str(mount.source.absolute()) for mount in self._mounts],
             "network": self.spec.network,
             "sockets": {str(port): str(path.absolute()) for port, path in self.spec.sockets.items()},
+            "shared_memory": _SHARED_MEMORY if memory is None else min(_SHARED_MEMORY, memory << 19),
+            "groups": len(doors),
+            "rlimits": self._rlimits(),
+            "affinity": _affinity(self.spec.limits.cpus) if "cpu" not in self._groups.limited else [],
         }
+        passed = [*([image] if image is not None else []), *doors]
         try:
-            return Keeper(settings, [image] if image is not None else [])
+            return Keeper(settings, passed)
         finally:
-            if image is not None:
-                os.close(image)
+            for fd in passed:
+                os.close(fd)
 
     def run(
         self,
@@ -171,26 +180,14 @@ class BubblewrapBox:
             streams = Streams(stack, self._directory, stdin, stdout, stderr)
             arguments = stack.enter_context(_sealed(self._arguments(account, env or {}, cwd)))
             status = stack.enter_context(tempfile.TemporaryFile(dir=self._directory))
-            doors = self._groups.doors()
-            for door in doors:
-                stack.callback(os.close, door)
             self._groups.forget_peak()
             before = self._groups.usage()
-            fds = [*streams.fds(), arguments.fileno(), status.fileno(), *doors]
+            fds = [*streams.fds(), arguments.fileno(), status.fileno()]
             reply = self._keeper.run(self._request(list(argv), account, timeout), fds)
             return self._ended(reply, before, streams, _exit_code(status), argv[0], cwd)
 
     def _request(self, argv: list[str], account: Account, timeout: float | None) -> dict[str, Any]:
-        limits, held = self.spec.limits, self._groups.limited
-        watch_mb = limits.memory_mb if "memory" not in held else None
-        pids = limits.pids if "pids" not in held else None
-        rlimits = {"RLIMIT_CORE": 0}
-        if limits.disk_mb is not None:  # what it prints goes to a file of ours
-            rlimits["RLIMIT_FSIZE"] = (limits.disk_mb + limits.disk_mb // 20 + 1) << 20
-        if watch_mb is not None:  # one process that outruns the watch
-            rlimits["RLIMIT_DATA"] = (2 * watch_mb + 1024) << 20
-        if pids is not None:
-            rlimits["RLIMIT_NPROC"] = pids + cgroups.BWRAP_PIDS
+        watch_mb, pids = self._watched()
         return {
             "argv": argv,
             "bwrap": shutil.which("bwrap"),
@@ -200,10 +197,25 @@ class BubblewrapBox:
             "groups": list(account.groups),
             "switch": os.geteuid() == 0 and account.uid != 0,
             "watch_mb": watch_mb,
-            "watch_pids": pids + cgroups.BWRAP_PIDS if pids is not None else None,
-            "rlimits": rlimits,
-            "affinity": _affinity(limits.cpus) if "cpu" not in held else [],
+            "watch_pids": pids + cgroups.OWN_PIDS if pids is not None else None,
         }
+
+    def _watched(self) -> tuple[int | None, int | None]:
+        """Limits of memory and of processes that no cgroup holds."""
+        limits, held = self.spec.limits, self._groups.limited
+        return limits.memory_mb if "memory" not in held else None, limits.pids if "pids" not in held else None
+
+    def _rlimits(self) -> dict[str, int]:
+        """For each process of the box."""
+        (watch_mb, pids), disk = self._watched(), self.spec.limits.disk_mb
+        rlimits = {"RLIMIT_CORE": 0}
+        if disk is not None:  # what it prints goes to a file of ours
+            rlimits["RLIMIT_FSIZE"] = (disk + disk // 20 + 1) << 20
+        if watch_mb is not None:  # one process that outruns the watch
+            rlimits["RLIMIT_DATA"] = (2 * watch_mb + 1024) << 20
+        if pids is not None:
+            rlimits["RLIMIT_NPROC"] = pids + cgroups.OWN_PIDS
+        return rlimits
 
     def _arguments(self, account: Account, env: Mapping[str, str], cwd: str) -> list[str]:
         words = ["--die-with-parent", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "box"]
@@ -216,12 +228,9 @@ class BubblewrapBox:
         words += ["--bind", overlay.ROOT, "/"]
         for number, mount in enumerate(self._mounts):
             words += ["--bind" if mount.writable else "--ro-bind", overlay.staged(number), mount.target]
-        memory = self.spec.limits.memory_mb
-        shared = _SHARED_MEMORY if memory is None else min(_SHARED_MEMORY, memory << 19)
         # Root of a box is root to /proc/sys too, whatever namespace it is in, if whoever made the box is root.
-        words += ["--proc", "/proc", "--remount-ro", "/proc"]
-        words += ["--dev", "/dev", "--perms", "1777", "--size", str(shared), "--tmpfs", "/dev/shm"]
-        words += ["--remount-ro", "/dev", "--chdir", cwd, "--clearenv"]
+        words += ["--proc", "/proc", *_hidden(_TELLING), "--remount-ro", "/proc"]
+        words += ["--dev-bind", overlay.DEVICES, "/dev", "--chdir", cwd, "--clearenv"]
         defaults = {"PATH": DEFAULT_PATH, "HOME": account.home, "USER": account.name, "LANG": "C.UTF-8"}
         for name, value in {**defaults, **self._image.env, **self.spec.env, **env}.items():
             if not name or "=" in name or "\0" in name + value:
@@ -279,10 +288,11 @@ class BubblewrapBox:
         return self._files
 
     def put_as(self, owner: str | None, source: Path, target: str) -> None:
-        """`put`, with another owner than the box's user, written as in a Dockerfile's --chown."""
+        """`put` as a Dockerfile's COPY has it: owned by --chown, and a file goes into a directory that is there."""
         account = self._accounts.find(owner)
         self._unmounted(target)
-        Layer(self._keeper.root, (account.uid, account.gid) if os.geteuid() == 0 else None).put(source, target)
+        layer = Layer(self._keeper.root, (account.uid, account.gid) if os.geteuid() == 0 else None)
+        layer.put(source, f"{target}/{source.name}" if source.is_file() and layer.is_directory(target) else target)
 
     def end_processes(self) -> None:
         """A command's processes end with it; what is left to end is a command that another thread waits for."""
@@ -332,6 +342,12 @@ def _sealed(words: list[str]) -> IO[bytes]:
     file.flush()
     file.seek(0)
     return file
+
+
+def _hidden(paths: Sequence[str]) -> list[str]:
+    """Words that put a node without a device over files."""
+    there = [path for path in paths if os.path.exists(path)]
+    return [word for path in there for word in ("--ro-bind", f"{overlay.DEVICES}/null", path)]
 
 
 def _exit_code(status: IO[bytes]) -> int | None:

@@ -157,8 +157,9 @@ class _Builder:
 
     def _copy(self, instruction: Instruction, stage: _Stage) -> None:
         *sources, target = instruction.words()
-        if instruction.text:
-            raise self._wrong(instruction, "a text behind <<: write it to a file and copy that")
+        if instruction.name:
+            self._copy_text(instruction, stage, sources, target)
+            return
         if not sources:
             raise self._wrong(instruction, "give a source and a target")
         origin = instruction.flag("from")
@@ -180,6 +181,22 @@ class _Builder:
                         copy = _extracted(path, Path(scratch))
                     place = destination if copy.is_dir() or not into else posixpath.join(destination, path.name)
                     box.put_as(chown, copy, place)
+
+        self._add_layer(stage, digest, make)
+
+    def _copy_text(self, instruction: Instruction, stage: _Stage, sources: list[str], target: str) -> None:
+        if sources:
+            raise self._wrong(instruction, "a text behind << and files together; write a COPY for each")
+        destination, chown, chmod = _absolute(target, stage), instruction.flag("chown"), instruction.flag("chmod")
+        place = posixpath.join(destination, instruction.name) if target.endswith("/") else destination
+        digest = _told(stage.digest, "text", instruction.text, instruction.name, place, chown, chmod)
+
+        def make(box: BubblewrapBox) -> None:
+            with tempfile.TemporaryDirectory() as scratch:
+                file = Path(scratch, instruction.name)
+                file.write_text(instruction.text)
+                file.chmod(int(chmod or "644", 8))
+                box.put_as(chown, file, place)
 
         self._add_layer(stage, digest, make)
 

@@ -21,8 +21,8 @@ from bakeoff.sandbox.spec import Limits
 
 _PERIOD_US = 100_000
 _PATIENCE = 5.0
-BWRAP_PIDS = 2
-"""bwrap's own processes for a command: its monitor and the first process of the box."""
+OWN_PIDS = 3
+"""Processes of ours beside those of a command: its starter, bwrap's monitor and the first process of the box."""
 _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 
 
@@ -62,7 +62,7 @@ class Groups:
                     (group / swap).write_text(value)
             self.limited.add("memory")
         if limits.pids is not None and "pids" in self._groups:
-            (self._groups["pids"] / "pids.max").write_text(str(limits.pids + BWRAP_PIDS))
+            (self._groups["pids"] / "pids.max").write_text(str(limits.pids + OWN_PIDS))
             self.limited.add("pids")
         if limits.cpus is not None and "cpu" in self._groups:
             quota = max(int(limits.cpus * _PERIOD_US), 1000)

@@ -16,7 +16,7 @@ IGNORED = frozenset(["CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAI
 KNOWN = frozenset(["ADD", "ARG", "COPY", "ENV", "FROM", "RUN", "SHELL", "USER", "WORKDIR"])
 
 _DIRECTIVE = re.compile(r"#\s*escape\s*=\s*(.)\s*$", re.IGNORECASE)
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_HEREDOC = re.compile(r"(?<!\S)<<-?(['\"]?)(\w+)\1(?!\S)")
 _VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?::([-+])([^}]*))?\})")
 _FLAG = re.compile(r"--(\w[\w-]*)(?:=(\S*))?\s*")
 
@@ -30,13 +30,18 @@ class Instruction:
     line: int
     text: str = ""
     """The here-document behind it."""
+    name: str = ""
+    """The word that ends it, which is what COPY calls the file."""
+    literal: bool = False
+    """The word was quoted: variables in the text are none."""
 
     def flag(self, name: str) -> str | None:
         return next((value for key, value in self.flags if key == name), None)
 
     def expanded(self, values: Mapping[str, str]) -> Instruction:
         flags = tuple((key, expand(value, values)) for key, value in self.flags)
-        return replace(self, rest=expand(self.rest, values), flags=flags)
+        text = self.text if self.literal else expand(self.text, values)
+        return replace(self, rest=expand(self.rest, values), flags=flags, text=text)
 
     def words(self) -> list[str]:
         """JSON form or words with quotes, as COPY and SHELL take them."""
@@ -67,11 +72,12 @@ def _instructions(path: Path, lines: list[str]) -> Iterator[Instruction]:
             known = ", ".join(sorted(KNOWN))
             raise UsageError(f"{path}:{first}: {word}: not supported here; supported are {known}")
         rest, flags = _flags(rest.strip()) if word in ("ADD", "COPY", "FROM", "RUN") else (rest.strip(), ())
-        text = ""
+        text, name, literal = "", "", False
         if word in ("RUN", "COPY", "ADD") and (opened := _HEREDOC.search(rest)):
-            text, number = _heredoc(path, lines, number, opened[2], first)
+            name, literal = opened[2], bool(opened[1])
+            text, number = _heredoc(path, lines, number, name, first)
             rest = rest[: opened.start()].strip() + rest[opened.end() :]
-        yield Instruction(word, rest.strip(), flags, first, text)
+        yield Instruction(word, rest.strip(), flags, first, text, name, literal)
 
 
 def _joined(lines: list[str], number: int, escape: str) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from bakeoff.sandbox import wire
 
 _HOME = str(Path(__file__).parents[2])
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bakeoff.sandbox.keeper import main; main()"
-"""Python on its own, whatever the environment says, with bakeoff wherever we found it."""
+"""Python on its own, whatever the environment says, with bakeoff wherever we found it, and nothing else: each fork copies it."""
 
 _lock = threading.Lock()
 _launchers: dict[int, _Launcher] = {}
@@ -96,7 +96,7 @@ class _Launcher:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            words = [sys.executable, "-I", "-c", _PROGRAM, _HOME, str(theirs.fileno()), str(os.getpid())]
+            words = [sys.executable, "-I", "-S", "-c", _PROGRAM, _HOME, str(theirs.fileno()), str(os.getpid())]
             self._process = subprocess.Popen(
                 words,
                 pass_fds=[theirs.fileno()],

@@ -76,6 +76,13 @@ class Layer:
             else:
                 raise UsageError(f"{source} in the box is neither a file nor a directory")
 
+    def is_directory(self, path: str) -> bool:
+        try:
+            os.close(self._open(path, _DIRECTORY))
+        except (FileNotFoundError, UsageError):
+            return False
+        return True
+
     def make_directory(self, path: str) -> int:
         """Open a directory of the box, making it and those above it where they are missing."""
         inside(path)

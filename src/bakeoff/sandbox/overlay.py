@@ -11,29 +11,35 @@ import errno
 import fcntl
 import os
 import struct
-import tempfile
-from pathlib import Path
 
-from bakeoff.sandbox.syscalls import MS_BIND, MS_NOATIME, MS_NODEV, MS_NOSUID, MS_REC, mount
+from bakeoff.sandbox.syscalls import MS_BIND, MS_NOATIME, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_REC, freeze, mount
 
 STAGE = "/sys"
 """Covered by the box's keeper with a tmpfs, in its own mount namespace, for mounts to hang on. Nobody needs it there."""
 ROOT = f"{STAGE}/root"
+DEVICES = f"{STAGE}/dev"
+SHARED_MEMORY = f"{DEVICES}/shm"
 _VOLUME = f"{STAGE}/volume"
+_NODES = ("null", "zero", "full", "random", "urandom", "tty")
+_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "core": "/proc/kcore",
+    "ptmx": "pts/ptmx",
+}
+BYTES_PER_FILE = 16384
+"""On a limited volume there is room for one file in so many bytes: names without content fill a disk too."""
 
 _LOOP_GET_FREE, _LOOP_CONFIGURE, _AUTOCLEAR = 0x4C82, 0x4C0A, 4
-_SMALLEST_EXT4_MB = 1
-_ALL_USERS = 2**32 - 1
+ALL_USERS = 2**32 - 1
 
 
 def users_mapped() -> int:
     """How many users, from 0 on, this user namespace has; outside of all namespaces it is all there are."""
     with open("/proc/self/uid_map") as file:
         return sum(int(size) for first, _, size in map(str.split, file) if first == "0")
-
-
-def can_loop() -> bool:
-    return os.geteuid() == 0 and users_mapped() == _ALL_USERS and os.access("/dev/loop-control", os.R_OK | os.W_OK)
 
 
 def mount_stage() -> None:
@@ -51,7 +57,7 @@ def mount_root(lowers: list[str], directory: str | None, disk_mb: int | None, im
     if image is not None:
         mount(_loop_device(image), _VOLUME, "ext4", MS_NOSUID | MS_NODEV | MS_NOATIME, "nobarrier,errors=continue")
     elif disk_mb is not None:
-        mount("tmpfs", _VOLUME, "tmpfs", MS_NOSUID | MS_NODEV, f"size={disk_mb}m,mode=0755")
+        mount("tmpfs", _VOLUME, "tmpfs", MS_NOSUID | MS_NODEV, _tmpfs(disk_mb << 20, "0755"))
     elif directory is not None:
         os.rmdir(_VOLUME)
         os.symlink(directory, _VOLUME)
@@ -76,12 +82,33 @@ def _overlay(lowers: list[str]) -> None:
         if not os.path.islink(link):
             os.symlink(lower, link)
     options = f"lowerdir={':'.join(links)},upperdir={_VOLUME}/upper,workdir={_VOLUME}/work"
-    if users_mapped() < _ALL_USERS:
+    if users_mapped() < ALL_USERS:
         options += ",userxattr"  # in a user namespace, marks of the overlay are kept where users may write them
     try:
         mount("overlay", ROOT, "overlay", MS_NOSUID | MS_NODEV, options + ",volatile")  # nothing here is kept: no syncs
     except OSError:
         mount("overlay", ROOT, "overlay", MS_NOSUID | MS_NODEV, options)
+
+
+def mount_devices(shared_memory: int) -> None:
+    """The box's /dev. Its nodes are this machine's own, so they are read-only: root of a box could take them from us."""
+    os.mkdir(DEVICES, 0o755)
+    for name, text in _LINKS.items():
+        os.symlink(text, f"{DEVICES}/{name}")
+    for name in _NODES:
+        os.close(os.open(f"{DEVICES}/{name}", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
+        mount(f"/dev/{name}", f"{DEVICES}/{name}", None, MS_BIND)
+        freeze(f"{DEVICES}/{name}")
+    for name in ("pts", "shm"):
+        os.mkdir(f"{DEVICES}/{name}", 0o755)
+    mount("devpts", f"{DEVICES}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, _tmpfs(shared_memory, "1777"))
+    mount(DEVICES, DEVICES, None, MS_BIND | MS_REC)
+    freeze(DEVICES)
+
+
+def _tmpfs(size: int, mode: str) -> str:
+    return f"size={size},nr_inodes={max(size // BYTES_PER_FILE, 64)},mode={mode}"
 
 
 def staged(number: int) -> str:
@@ -128,69 +155,3 @@ def _loop_device(image: int) -> str:
 
 _KEPT: list[int] = []
 """Open loop devices. The last close lets go of the image; by then the mount holds it too."""
-
-
-def ext4_image(cache: Path, disk_mb: int, label: str) -> int:
-    """An empty, sparse ext4 image with room for `disk_mb`, already unlinked. Copied from one made before, per size."""
-    template = cache / f"volume-{disk_mb}.ext4"
-    if not template.exists():
-        _format(template, disk_mb)
-    fd, path = tempfile.mkstemp(prefix=f"{label}.", dir=cache)
-    try:
-        source = os.open(template, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _copy_data(source, fd)
-        finally:
-            os.close(source)
-    finally:
-        os.unlink(path)
-    return fd
-
-
-def _format(template: Path, disk_mb: int) -> None:
-    import subprocess
-
-    template.parent.mkdir(parents=True, exist_ok=True)
-    fd, path = tempfile.mkstemp(prefix="volume.", dir=template.parent)
-    try:
-        # The file system's own tables need some room too: what is asked for should be there for files.
-        os.ftruncate(fd, (disk_mb + disk_mb // 32 + _SMALLEST_EXT4_MB) << 20)
-        flags = [
-            "-q",
-            "-F",
-            "-m",
-            "0",
-            "-b",
-            "4096",
-            "-i",
-            "16384",
-            "-O",
-            "^has_journal",
-            "-E",
-            "lazy_itable_init=1,nodiscard,root_owner=0:0",
-        ]
-        subprocess.run(["mkfs.ext4", *flags, path], check=True, capture_output=True)
-        os.rename(path, template)
-    except BaseException:
-        os.unlink(path)
-        raise
-    finally:
-        os.close(fd)
-
-
-def _copy_data(source: int, target: int) -> None:
-    """Copy what is written in a sparse file, leaving its holes."""
-    size = os.fstat(source).st_size
-    os.ftruncate(target, size)
-    position = 0
-    while position < size:
-        try:
-            begin = os.lseek(source, position, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            raise
-        position = os.lseek(source, begin, os.SEEK_HOLE)
-        while begin < position:
-            done = os.copy_file_range(source, target, position - begin, begin, begin)
-            begin += done

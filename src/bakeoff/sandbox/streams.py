@@ -1,8 +1,13 @@
-"""A command's standard streams: straight into files, never through Python where that can be helped."""
+"""A command's standard streams: straight into files, never through Python where that can be helped.
+
+Root of a box may do to an open file of ours whatever its owner may: change its mode, its owner, its capabilities. So no
+file that anybody else uses is handed out, not even /dev/null, and a log is put in order when its command has ended.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,10 +32,16 @@ class Streams:
         self._outputs = {"stdout": (stdout is not None, self._out), "stderr": (stderr is not None, self._err)}
 
     def _input(self, stdin: bytes | Path | None) -> IO[bytes]:
-        if stdin is None or isinstance(stdin, Path):
-            return self._stack.enter_context(open(stdin or os.devnull, "rb"))
+        if stdin is None:
+            read, write = os.pipe()
+            os.close(write)
+            return self._stack.enter_context(os.fdopen(read, "rb"))
         file = self._output(None)
-        file.write(stdin)
+        if isinstance(stdin, Path):
+            with stdin.open("rb") as source:
+                shutil.copyfileobj(source, file)
+        else:
+            file.write(stdin)
         file.seek(0)
         return file
 
@@ -38,7 +49,10 @@ class Streams:
         if path is None:
             return self._stack.enter_context(tempfile.TemporaryFile("a+b", dir=self._scratch))
         path.parent.mkdir(parents=True, exist_ok=True)
-        return self._stack.enter_context(open(path, "w+b", opener=_append))
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        file = self._stack.enter_context(os.fdopen(fd, "w+b"))
+        self._stack.callback(_put_in_order, fd, os.fstat(fd))
+        return file
 
     def fds(self) -> list[int]:
         return [self._in.fileno(), self._out.fileno(), self._err.fileno()]
@@ -62,8 +76,15 @@ class Streams:
         return _tail(self._err, 4096).decode(errors="replace").strip().rpartition("\n")[2]
 
 
-def _append(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, 0o644)
+def _put_in_order(fd: int, before: os.stat_result) -> None:
+    """Owner, mode and attributes as they were; a change of owner also takes capabilities away."""
+    os.fchown(fd, before.st_uid, before.st_gid)
+    os.fchmod(fd, before.st_mode & 0o777)
+    for name in os.listxattr(fd):
+        try:
+            os.removexattr(fd, name)
+        except OSError:
+            continue  # the file system's own
 
 
 def _tail(file: IO[bytes], most: int) -> bytes:
