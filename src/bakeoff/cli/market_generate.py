@@ -25,6 +25,7 @@ DEFAULT_SEED = 12345
     help="Which of the scenario's worlds; it is not in the public file.",
 )
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from bakeoff.cli.display import NOTHING, number, print_json, print_table
-from bakeoff.cli.market_options import asked_scenario, world_options
+from bakeoff.cli.display import NOTHING, number, print_json, print_table, printable
+from bakeoff.cli.market_options import asked_scenario, asked_snapshot, world_options
 from bakeoff.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -58,16 +58,17 @@ def command(
     directory = output or Path("benchmark-results") / str(time.time_ns() // 1_000_000)
     place = _place(given)
     seeds = range(given["seed"], given["seed"] + runs)
-    played = {name: _play(agent, seeds, place, response_timeout) for name, agent in _names(agents_named).items()}
+    names = _names(agents_named)
+    played = {name: _play(agent, seeds, place, response_timeout) for name, agent in names.items()}
     kept = list(_shelved(played, directory, several=runs > 1))
-    for _, run, own in kept:
-        campaign.write_run(run, own, trajectory=save_trajectories)
+    campaign.forget(directory)
+    files = [file for _, run, own in kept for file in campaign.write_run(run, own, trajectory=save_trajectories)]
     told = _told(place.id, played, margin)
-    outputs.write_json(directory / "comparison.json", told)
+    campaign.write_comparison(told, files, directory)
     outputs.write_csv(directory / "metrics.csv", *_table(played))
     alone.write(kept, told, directory)
     print_json({**told, "output": str(directory)}) if as_json else _show(told, directory)
-    ctx.exit(1 if any(_absent(run) for each in played.values() for run in each) else 0)
+    ctx.exit(_complained(told["agents"]))
 
 
 class _Place(NamedTuple):
@@ -79,10 +80,7 @@ class _Place(NamedTuple):
 
 
 def _place(given: dict[str, Any]) -> _Place:
-    if given["benchmark"] is not None:
-        from bakeoff.workloads.market.snapshot import load
-
-        found = load(given["benchmark"])
+    if (found := asked_snapshot(given)) is not None:
         return _Place(found.id, found.scenario, found.key)
     from bakeoff.workloads.market.scenario import read_secret, world_key
 
@@ -101,8 +99,9 @@ def _shelved(played: dict[str, list[Run]], directory: Path, *, several: bool) ->
 
 
 def _names(agents: Sequence[str]) -> dict[str, str]:
-    """Agents by a name that can be a directory's."""
+    """Agents by a name that can be a directory's. One that cannot be loaded is told before any of them plays."""
     from bakeoff.errors import UsageError
+    from bakeoff.workloads.market.agents.load import load
 
     found: dict[str, str] = {}
     for agent in agents:
@@ -111,6 +110,7 @@ def _names(agents: Sequence[str]) -> dict[str, str]:
         )
         if name in found:
             raise UsageError(f"--agent {agent}: given twice; one agent's repeats are --runs")
+        load(agent)
         found[name] = agent
     return found
 
@@ -130,10 +130,6 @@ def _play(agent: str, seeds: range, place: _Place, timeout: float) -> list[Run]:
         )
         for each, seed in enumerate(seeds, 1)
     ]
-
-
-def _absent(run: Run) -> bool:
-    return all(turn.conduct != "acted" for turn in run.rollout.player.turns)
 
 
 def _told(identity: str, played: dict[str, list[Run]], margin: float | None) -> dict[str, Any]:
@@ -197,11 +193,19 @@ def _show(told: dict[str, Any], directory: Path) -> None:
     ]
     print_table(["agent", "runs", *SHOWN], rows, right=["runs", *SHOWN])
     for name, found in told["agents"].items():
-        if found["runs"] > 1:
+        if found["runs"] > 1 and not found["neverActed"]:
             click.echo(f"{name}: {found['note']}")
     for verdict in told.get("verdicts", ()):
         click.echo(verdict["sentence"])
     click.echo(f"written to {directory}")
+
+
+def _complained(agents: dict[str, dict[str, Any]]) -> int:
+    """Says which agents never acted, and why; the exit code."""
+    absent = [found for found in agents.values() if found["neverActed"]]
+    for found in absent:
+        click.echo(printable(f"error: {found['agent']}: {found['note']}"), err=True)
+    return 1 if absent else 0
 
 
 def _mean(summary: dict[str, Any]) -> str:

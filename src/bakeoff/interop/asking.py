@@ -90,7 +90,7 @@ def answer(source: Source, asked: Asked) -> Answer:
     names = list(dict.fromkeys(asked.metrics or source.declared()))
     analysis = judged(source.analysis, asked.changes)
     options = replace(asked.options, unpaired=asked.options.unpaired or source.unpaired)
-    seen = [source.observe(name, _directed(analysis, asked, name)) for name in names]
+    seen = [source.observe(name, _about(source.analysis, asked, name)) for name in names]
     registration = None
     if isinstance(source, OneEdition):
         registration = prereg.check(source.edition, analysis, asked.options, names)
@@ -103,13 +103,14 @@ def answer(source: Source, asked: Asked) -> Answer:
     others: list[Exploratory] = []
     if asked.explore:
         rest = [name for name in source.metrics() if name not in (*names, asked.covariate)][:MOST_EXPLORED]
-        others = explore([source.observe(name, _directed(analysis, asked, name)) for name in rest], options)
+        others = explore([source.observe(name, _about(source.analysis, asked, name)) for name in rest], options)
     return Answer(source.label, compare(seen, options), seen, options, others, registration=registration)
 
 
-def _directed(analysis: Analysis, asked: Asked, metric: str) -> Analysis:
-    direction = asked.directions.get(metric)
-    return analysis if direction is None else analysis.model_copy(update={"direction": direction})
+def _about(declared: Analysis, asked: Asked, metric: str) -> Analysis:
+    """How one metric is judged."""
+    direction = {"direction": asked.directions[metric]} if metric in asked.directions else {}
+    return judged(declared.about(metric), {**asked.changes, **direction})
 
 
 def _followed(source: Source, metrics: Sequence[str], options: Options, analysis: Analysis) -> SequentialReport | None:

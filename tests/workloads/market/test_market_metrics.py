@@ -28,7 +28,7 @@ def test_market_and_perpetual_results_add_up_to_the_change_of_equity(agent: str)
     total = micro(account.equity) - micro(account.initial)
     assert micro(found["total_pnl"] or 0) == total
     assert micro(found["prediction_pnl"] or 0) + micro(found["perp_pnl"] or 0) == total
-    costs = sum(micro(found[name] or 0) for name in ("fees", "impact_cost", "funding"))
+    costs = sum(micro(found[name] or 0) for name in ("fees", "impact", "funding"))
     assert micro(found["gross_pnl"] or 0) - costs == total
 
 
@@ -50,7 +50,7 @@ def test_the_perpetual_result_is_what_the_books_say(agent: str) -> None:
 
 def test_the_null_agent_has_exactly_nothing() -> None:
     found = played("null").metrics
-    zero = ("total_pnl", "return", "gross_pnl", "fees", "impact_cost", "funding", "trades", "max_drawdown", "sharpe")
+    zero = ("total_pnl", "return", "gross_pnl", "fees", "impact", "funding", "trades", "max_drawdown", "sharpe")
     assert all(found[name] == 0 for name in zero)
     assert found["optimality"] == 0 and found["regret"] == found["bayes_pnl"]
     assert found["brier"] is None and found["prediction_accuracy"] is None
@@ -59,7 +59,7 @@ def test_the_null_agent_has_exactly_nothing() -> None:
 def test_a_trade_and_its_reversal_in_one_tick_cost_the_fees_and_no_impact() -> None:
     found = played("wash-trader").metrics
     assert found["total_pnl"] == pytest.approx(-(found["fees"] or 0), abs=0.01)
-    assert found["impact_cost"] == pytest.approx(0, abs=0.01)
+    assert found["impact"] == pytest.approx(0, abs=0.01)
 
 
 def test_the_bayes_player_has_no_regret_against_itself() -> None:

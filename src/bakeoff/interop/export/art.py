@@ -20,7 +20,9 @@ def write(job: Job) -> None:
         for group in job.groups:
             trajectories = [_trajectory(rollout, told) for rollout, told in job.dialogues(group)]
             if trajectories:
-                metadata = {"group": group[0].group, "task": group[0].task, "seed": group[0].seed}
+                metadata: dict[str, Any] = {"group": group[0].group, "task": group[0].task}
+                if len(seeds := {rollout.seed for rollout in group}) == 1:
+                    metadata["seed"] = seeds.pop()
                 emit({"trajectories": trajectories, "metadata": metadata, "metrics": {}, "logs": []})
 
 

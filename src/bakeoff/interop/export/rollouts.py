@@ -1,8 +1,8 @@
 """The trajectories of an edition: whose they are, what they earned, and with which others they form a group.
 
 A group is what a group-relative update compares: rollouts of one policy from one prompt in one world. So it is made of
-runs with the same task (by content), seed and prompt, whose arms have the same parameters and flags and name the same
-agent and policy version. Two arms that merely share a prompt are two policies: their difference would pass for a
+runs with the same task (by content), world and prompt, whose arms have the same parameters and flags and name the same
+agent and policy version. The world is what the first step's `info` calls so, else the seed. Two arms that merely share a prompt are two policies: their difference would pass for a
 difference between actions.
 """
 
@@ -128,5 +128,6 @@ def _group(cell: Mapping[str, Any], seed: int, first: Step) -> str:
         prompt: Any = opening(first) or first.observation
     except Unspeakable:  # some formats take it as it is
         prompt = first.messages
-    what = canonical_json([cell["task"], cell["task_digest"], seed, policy, prompt])
-    return f"{cell['task']}__s{seed}__{hashlib.sha256(what.encode()).hexdigest()[:12]}"
+    world = first.info.get("world", f"s{seed}")
+    what = canonical_json([cell["task"], cell["task_digest"], world, policy, prompt])
+    return f"{cell['task']}__{world}__{hashlib.sha256(what.encode()).hexdigest()[:12]}"

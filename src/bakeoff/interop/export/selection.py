@@ -37,7 +37,7 @@ def select(rollouts: Iterable[Rollout], filters: Filters, dropped: Counter[str])
         groups[rollout.group].append(rollout)
     ordered = sorted(groups.values(), key=lambda group: (group[0].task, group[0].seed, group[0].arm, group[0].group))
     for group in ordered:
-        group.sort(key=lambda rollout: (rollout.rollout, rollout.arm))
+        group.sort(key=lambda rollout: (rollout.seed, rollout.rollout, rollout.arm))
     bounds = _bounds(kept, filters.quantile)
     if filters.whole_groups:
         judged = [group if _good_group(group, filters, bounds, dropped) else [] for group in ordered]

@@ -17,11 +17,7 @@ Result = dict[str, Any]
 
 
 def end_turn(session: Session, request: requests.EndTurn) -> Result:
-    if request.tick is None or request.tick == session.world.tick:
-        return session.end_turn()
-    if request.tick > session.world.tick:
-        raise refusal("turn_over", f"this is tick {session.world.tick}; tick {request.tick} has not begun")
-    return session.clock_facts()
+    return session.end_turn() if request.ends(session.world.tick) else session.clock_facts()
 
 
 def buy_shares(session: Session, request: requests.BuyShares) -> Result:

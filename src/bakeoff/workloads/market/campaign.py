@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -38,14 +40,36 @@ class Run:
         return hashlib.sha256(canonical_json([self.benchmark, self.agent, self.seed]).encode()).hexdigest()[:16]
 
 
-def write_run(run: Run, directory: Path, *, trajectory: bool) -> None:
+def write_run(run: Run, directory: Path, *, trajectory: bool) -> list[Path]:
     """result.json, metrics.json, actions.csv and the other tables; trajectory.json when asked for."""
-    outputs.write(run.rollout, directory)
-    outputs.write_json(directory / "result.json", result_json(run))
+    written = outputs.write(run.rollout, directory)
+    written.append(outputs.write_json(directory / "result.json", result_json(run)))
     if trajectory:
         steps = [msgspec.to_builtins(msgspec.structs.replace(step, truth=None)) for step in run.rollout.steps()]
         facts = {"id": run.id, "agentId": run.agent, "benchmarkId": run.benchmark, "seed": run.seed}
-        outputs.write_json(directory / "trajectory.json", {**facts, "steps": steps})
+        written.append(outputs.write_json(directory / "trajectory.json", {**facts, "steps": steps}))
+    return written
+
+
+def write_comparison(told: Mapping[str, Any], files: Sequence[Path], directory: Path) -> None:
+    """comparison.json, with the names of the runs' files: a later campaign in this directory removes them."""
+    names = [file.relative_to(directory).as_posix() for file in files]
+    outputs.write_json(directory / "comparison.json", {**told, "files": names})
+
+
+def forget(directory: Path) -> None:
+    """Remove the runs of an earlier campaign, so that no file of theirs is taken for one of this campaign's."""
+    try:
+        names = json.loads((directory / "comparison.json").read_bytes())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for name in map(PurePosixPath, names):
+        if name.is_absolute() or ".." in name.parts:
+            continue
+        (directory / name).unlink(missing_ok=True)
+        for place in list(name.parents)[:-1]:
+            with contextlib.suppress(OSError):  # it holds something else
+                (directory / place).rmdir()
 
 
 def result_json(run: Run) -> dict[str, Any]:
@@ -90,17 +114,22 @@ def together(runs: Sequence[Run]) -> dict[str, Any]:
         "agent": runs[0].agent,
         "runs": len(runs),
         "deterministic": same,
-        "note": _note(len(runs), same),
+        "neverActed": sum(run.rollout.never_acted for run in runs),
+        "note": _note(runs, same),
         "metrics": {name: _summary(values(runs, name), same) for name in names},
         "bestRun": by_pnl[-1].number,
         "worstRun": by_pnl[0].number,
     }
 
 
-def _note(runs: int, same: bool) -> str:
+def _note(runs: Sequence[Run], same: bool) -> str:
+    if absent := [run.rollout for run in runs if run.rollout.never_acted]:
+        return f"it never acted in {len(absent)} of {len(runs)} runs: {absent[0].trouble}"
     if same:
-        return f"{runs} identical runs: the agent draws nothing, so they are one run and say nothing about its spread"
-    if runs == 1:
+        return (
+            f"{len(runs)} identical runs: the agent draws nothing, so they are one run and say nothing about its spread"
+        )
+    if len(runs) == 1:
         return "one run has no spread; give --runs"
     return "runs share one world: the interval is about this agent's own chance, not about other worlds"
 

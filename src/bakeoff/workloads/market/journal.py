@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from bakeoff.spec.trajectory import Step, Tokens
 from bakeoff.workloads.market.agents.face import LlmCall
@@ -57,7 +60,7 @@ class Journal:
 
     def end(self, conduct: Conduct, think_s: float, error: str | None, llm_calls: list[LlmCall]) -> None:
         turn = self.turns[-1]
-        turn.conduct, turn.think_s, turn.error = conduct, think_s, error
+        turn.conduct, turn.think_s, turn.error = conduct, think_s, plain(error)
         turn.llm_calls = list(llm_calls)
         self._session.calls = None
 
@@ -77,7 +80,7 @@ def steps(turns: list[Turn], *, agent: str, policy_version: str | None = None) -
             reward=turn.reward,
             done=number == len(turns) - 1,
             time_s=turn.timestamp - turns[0].timestamp,
-            messages=llm[-1].messages if llm else [],
+            messages=plain(llm[-1].messages) if llm else [],
             tool_calls=[call_json(call) for call in turn.calls if call.method not in (OBSERVE, END_TURN)],
             tokens=_tokens(llm[-1]) if llm else None,
             agent=agent,
@@ -87,13 +90,26 @@ def steps(turns: list[Turn], *, agent: str, policy_version: str | None = None) -
 
 
 def action_json(call: Call) -> dict[str, Any]:
-    found = {"type": call.method, "params": dict(call.params), "success": call.error is None}
-    return found if call.error is None else {**found, "error": call.error.as_json()}
+    found = {"type": call.method, "params": plain(call.params), "success": call.error is None}
+    return found if call.error is None else {**found, "error": plain(call.error.as_json())}
 
 
 def call_json(call: Call) -> dict[str, Any]:
-    outcome = {"result": call.result} if call.error is None else {"error": call.error.as_json()}
-    return {"method": call.method, "params": dict(call.params), **outcome}
+    outcome = {"result": call.result} if call.error is None else {"error": plain(call.error.as_json())}
+    return {"method": call.method, "params": plain(call.params), **outcome}
+
+
+def plain(value: Any) -> Any:
+    """As JSON can hold it. Agents hand over anything: NaN, numbers of NumPy, objects, halves of surrogate pairs."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_odd))
+    except UnicodeEncodeError:
+        text = json.dumps(value, default=_odd, skipkeys=True, ensure_ascii=False)
+        return plain(json.loads(text.encode(errors="replace")))
+
+
+def _odd(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
 def _tokens(call: LlmCall) -> Tokens | None:

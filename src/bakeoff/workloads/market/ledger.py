@@ -54,7 +54,7 @@ class Trade:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A probability of YES that the seat posted, and the market's at that moment."""
+    """A probability of YES that the seat posted, and the market's when the turn began: before its own orders moved it."""
 
     tick: int
     market: str
@@ -129,12 +129,15 @@ def _units_after(held: float, kind: str, side: str, units: float) -> float:
 def read(turns: Sequence[Turn], end: Mapping[str, Any]) -> Ledger:
     """`end` is what the seat would see after the last tick."""
     ledger = Ledger()
+    keys: set[str] = set()
     for number, turn in enumerate(turns):
         book = _Book(turn.observation)
         sealed = False
         for call in turn.actions:
             if call.error is not None:
                 ledger.refused += 1
+            elif _repeated(call, keys):
+                continue
             elif call.method in _ORDERS:
                 sealed = sealed or call.result["status"] == "sealed"
                 if call.result["status"] == "filled":
@@ -149,6 +152,16 @@ def read(turns: Sequence[Turn], end: Mapping[str, Any]) -> Ledger:
     return ledger
 
 
+def _repeated(call: Any, keys: set[str]) -> bool:
+    """Whether it only got the first call's answer again, by its idempotency key."""
+    key = call.params.get("idempotencyKey")
+    if key is None:
+        return False
+    seen = key in keys
+    keys.add(key)
+    return seen
+
+
 _ORDERS = frozenset({"a2a.buyShares", "a2a.sellShares", "a2a.openPosition", "a2a.closePosition"})
 
 
@@ -157,7 +170,7 @@ def _social(ledger: Ledger, turn: Turn, book: _Book, call: Any) -> None:
         ledger.posts += 1
         market, probability = call.params.get("marketId"), call.params.get("probability")
         if probability is not None:
-            ledger.statements.append(Statement(turn.tick, market, probability, book.price(market)))
+            ledger.statements.append(Statement(turn.tick, market, float(probability), book.opening[market]))
     elif call.method == "a2a.sendMessage":
         ledger.messages += 1
     elif call.method in ("a2a.joinGroup", "a2a.acceptGroupInvite"):

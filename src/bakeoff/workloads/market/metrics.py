@@ -89,7 +89,7 @@ def money(world: World, ledger: Ledger, outcomes: Mapping[str, bool], seat: int)
         "perp_pnl": perp / MICRO,
         "gross_pnl": (total + fees + impact + funding) / MICRO,
         "fees": fees / MICRO,
-        "impact_cost": impact / MICRO,
+        "impact": impact / MICRO,
         "funding": funding / MICRO,
     }
 

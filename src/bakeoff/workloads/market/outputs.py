@@ -159,6 +159,6 @@ def _write(path: Path, text: str) -> Path:
     """Written beside and renamed, so that a process that is killed leaves no half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(text, encoding="utf-8", newline="\n")
+    fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
     os.replace(fresh, path)
     return path

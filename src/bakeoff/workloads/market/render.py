@@ -13,7 +13,7 @@ from bakeoff.workloads.market.world.views import ChatView, MessageView, PerpPosi
 
 V = TypeVar("V")
 
-_NAMES = {"unrealized_pnl": "unrealizedPnL"}
+_NAMES = {"unrealized_pnl": "unrealizedPnL", "price_change_24h": "priceChange24h", "volume_24h": "volume24h"}
 """Where the protocol spells it in its own way."""
 
 

@@ -54,6 +54,12 @@ class EndTurn(Mutation):
     tick: Tick | None = Field(None, description="End the turn of this tick; nothing happens if it has passed already.")
     wait: bool = Field(True, description="Over HTTP: answer only when the next tick has begun.")
 
+    def ends(self, tick: int) -> bool:
+        """Whether it ends the turn of `tick`: an earlier one is over already, a later one has not begun."""
+        if self.tick is not None and self.tick > tick:
+            raise refusal("turn_over", f"this is tick {tick}; tick {self.tick} has not begun", tick=tick)
+        return self.tick in (None, tick)
+
 
 class Page(Params):
     limit: Limit = Field(20, description="At most so many, newest first.")

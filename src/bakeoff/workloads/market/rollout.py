@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,8 @@ class Rollout:
     agent: Agent
     scenario: Scenario
     world: World
+    world_id: str
+    """Names the world without giving it away."""
     player: Attendance
     result: Result
     groups: metrics.Groups
@@ -40,13 +43,26 @@ class Rollout:
     def metrics(self) -> dict[str, Number]:
         return {name: value for group in self.groups.values() for name, value in group.items()}
 
+    @property
+    def never_acted(self) -> bool:
+        """Every turn was lost: late, crashed, or not waited for any more."""
+        return all(turn.conduct != "acted" for turn in self.player.turns)
+
+    @property
+    def trouble(self) -> str:
+        """What went wrong first."""
+        return self.player.errors[0] if self.player.errors else "no turn was taken"
+
     def steps(self) -> Iterator[Step]:
         """The trajectory. What was hidden is in `truth` of the last step, and nowhere else.
 
-        A language model's tools are in `info` of the first step: training data needs them to render its prompts.
+        `info` of the first step has what training data needs: the world, since groups are rollouts of one world, and a
+        language model's tools, to render its prompts.
         """
         version = getattr(self.agent, "policy_version", None)
-        info = {"tools": tools} if (tools := getattr(self.agent, "tool_definitions", None)) else {}
+        info = {"world": self.world_id}
+        if tools := getattr(self.agent, "tool_definitions", None):
+            info["tools"] = tools
         for step in journal.steps(self.player.turns, agent=self.agent.name, policy_version=version):
             hidden = truth(self.world) if step.done else None
             yield msgspec.structs.replace(step, info={**step.info, **info}, truth=hidden)
@@ -73,7 +89,8 @@ def roll_out(
         "reference": against_bayes(result, scenario, key),
         "cost": cost(result, prices or Prices()),
     }
-    return Rollout(agent, scenario, world, player, result, groups)
+    world_id = hashlib.sha256(scenario.digest.encode() + key).hexdigest()[:16]
+    return Rollout(agent, scenario, world, world_id, player, result, groups)
 
 
 def against_bayes(result: Result, scenario: Scenario, key: bytes) -> dict[str, Number]:

@@ -14,7 +14,7 @@ BINS = 5
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A probability of YES for one market, the market's own at that moment, and what came of it."""
+    """A probability of YES for one market, the market's own when the turn began, and what came of it."""
 
     market: str
     tick: int

@@ -1,7 +1,7 @@
 """A scenario as two files: what everyone may see, and the truth, bound to it by a commitment.
 
 The public file names its world without giving it away: no seed, no key. The private one lies beside it and holds both, and
-what will happen. The commitment is a hash over the truth salted with the key, so nobody can find outcomes by trying them.
+what will happen. The commitment is the SHA-256 of the private file: the key in it keeps anybody from trying outcomes.
 The same scenario, seed and secret give the same bytes. A truth of any length is written with the same memory.
 """
 
@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +31,6 @@ from bakeoff.workloads.market.world.rules import ticker_price
 from bakeoff.workloads.market.world.world import EPOCH, World
 
 VERSION = "1.0.0"
-SALT = b"bakeoff-market-commitment-1"
 _OPENING = b'{"groundTruth":'
 _TAIL = 4096
 _CONFIG = {
@@ -68,10 +68,7 @@ class Snapshot:
 
     def world(self, seats: int = 1) -> World:
         """The world at tick 0."""
-        world = World.from_key(self.scenario, self.key, seats)
-        if _plain(game_state(world)) != self.public["initialState"]:
-            raise UsageError(f"{self.path}: initialState is not that of the private file's key; generate it again")
-        return world
+        return World.from_key(self.scenario, self.key, seats)
 
 
 def generate(
@@ -82,14 +79,18 @@ def generate(
     target = Path("benchmarks") if output is None else output
     named = target.suffix == ".json" and not target.is_dir()
     directory = target.parent if named else target
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        hint = "" if named else "; the name of a file ends in .json"
+        raise UsageError(f"{directory}: cannot be made as a directory: {error.strerror}{hint}") from error
     with _spooled(directory) as spool:
         commitment = _write_private(spool, scenario, seed, key)
         public = _public(World.from_key(scenario, key), commitment)
         path = target if named else directory / f"benchmark-{public['id']}.json"
         text = canonical_json(public).encode() + b"\n"
         private = private_path(path)
-        if path.exists() and private.exists() and path.read_bytes() == text:
+        if path.exists() and path.read_bytes() == text and private.exists() and _digest(private) == commitment:
             return Written(public["id"], path, private, scenario, fresh=False)
         if (path.exists() or private.exists()) and not force:
             raise UsageError(f"{path}: something else is there; give another --output, or --force to replace it")
@@ -109,16 +110,19 @@ def load(path: Path) -> Snapshot:
     beside = private_path(path)
     if not beside.exists():
         raise UsageError(f"{beside}: not found; the world cannot be played without it, so keep both files together")
-    key, seed, digest = _read_private(beside)
-    if commit(key, digest) != public["commitment"]:
+    key, seed = _read_private(beside)
+    if _digest(beside) != public["commitment"]:
         raise UsageError(f"{beside}: does not fit the commitment in {path.name}; one of the two files was changed")
     given = {ours: public["config"].get(theirs) for theirs, ours in _CONFIG.items()}
-    return Snapshot(path, public["id"], scenarios.scenario(**given), key, seed, public)
+    found = Snapshot(path, public["id"], scenarios.scenario(**given), key, seed, public)
+    if _plain(game_state(found.world())) != public["initialState"]:
+        raise UsageError(f"{path}: initialState: not that of the private file's key; generate it again")
+    return found
 
 
-def commit(key: bytes, digest: bytes) -> str:
-    """Binds a truth to a key. Without the key nothing can be learned from it."""
-    return hashlib.sha256(SALT + key + digest).hexdigest()
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def game_state(world: World) -> dict[str, Any]:
@@ -161,15 +165,13 @@ def _plain(value: Any) -> Any:
 
 def _write_private(out: IO[bytes], scenario: Scenario, seed: int, key: bytes) -> str:
     """Stream the private file. Returns the commitment."""
+    tail = canonical_json({"key": key.hex(), "seed": seed, "version": VERSION})
     digest = hashlib.sha256()
-    out.write(_OPENING)
     with ExitStack() as stack:
-        for piece in _ground_truth(scenario, key, stack):
+        for piece in chain([_OPENING], _ground_truth(scenario, key, stack), [b",", tail[1:].encode(), b"\n"]):
             digest.update(piece)
             out.write(piece)
-    tail = canonical_json({"key": key.hex(), "seed": seed, "version": VERSION})
-    out.write(b"," + tail[1:].encode() + b"\n")
-    return commit(key, digest.digest())
+    return digest.hexdigest()
 
 
 def _ground_truth(scenario: Scenario, key: bytes, stack: ExitStack) -> Iterator[bytes]:
@@ -250,9 +252,11 @@ def _read_public(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not a market snapshot: it has no version")
     if public["version"] != VERSION:
         raise UsageError(f"{path}: version {public['version']!r}; this program reads {VERSION!r}: generate it again")
+    if "key" in public:
+        raise UsageError(f"{path}: this is the private file of a snapshot; give the public one, without `.private`")
     for name in ("id", "config", "initialState", "commitment"):
         if name not in public:
-            raise UsageError(f"{path}: {name}: missing")
+            raise UsageError(f"{path}: {name}: missing; only files of `bakeoff market generate` can be played")
     if public["id"] != _content_id({name: value for name, value in public.items() if name != "id"}):
         raise UsageError(f"{path}: id: does not fit the content; the file was changed after it was generated")
     if not isinstance(public["config"], dict):
@@ -260,23 +264,14 @@ def _read_public(path: Path) -> dict[str, Any]:
     return public
 
 
-def _read_private(path: Path) -> tuple[bytes, int, bytes]:
-    """Key, seed and the digest of the truth. The truth itself is hashed in pieces and not kept."""
+def _read_private(path: Path) -> tuple[bytes, int]:
+    """Key and seed, which stand at the end, after a truth of any length."""
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL))
-        tail = file.read()
-        found = re.search(rb',("key":"([0-9a-f]{32})","seed":([0-9]+),"version":"([^"]*)"\})\n?\Z', tail)
-        file.seek(0)
-        if found is None or file.read(len(_OPENING)) != _OPENING:
-            raise UsageError(f"{path}: not the private file of a market snapshot, or cut short: generate it again")
-        if found[4].decode() != VERSION:
-            raise UsageError(
-                f"{path}: version {found[4].decode()!r}; this program reads {VERSION!r}: generate it again"
-            )
-        left = size - len(_OPENING) - (len(tail) - found.start())
-        digest = hashlib.sha256()
-        while left > 0 and (piece := file.read(min(left, 1 << 20))):
-            digest.update(piece)
-            left -= len(piece)
-    return bytes.fromhex(found[2].decode()), int(found[3]), digest.digest()
+        opening = file.read(len(_OPENING))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        found = re.search(rb',"key":"([0-9a-f]{32})","seed":([0-9]+),"version":"([^"]*)"\}\n?\Z', file.read())
+    if found is None or opening != _OPENING:
+        raise UsageError(f"{path}: not the private file of a market snapshot, or cut short: generate it again")
+    if (version := found[3].decode()) != VERSION:
+        raise UsageError(f"{path}: version {version!r}; this program reads {VERSION!r}: generate it again")
+    return bytes.fromhex(found[1].decode()), int(found[2])

@@ -64,6 +64,18 @@ class MarketWorkload:
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = MarketParams
 
+    def check(self, params: MarketParams, base: Path) -> None:
+        """Names and files that are not there. Whether an agent's code works is found out where it runs."""
+        from bakeoff.errors import UsageError
+        from bakeoff.workloads.market.agents.load import BASELINES, agent_class
+
+        if ":" not in params.agent and params.agent not in BASELINES:
+            agent_class(params.agent, base)
+        policy = params.agent.removeprefix("policy:") if params.agent.startswith("policy:") else None
+        for name, file in (("benchmark", params.benchmark), ("agent = policy:FILE", policy)):
+            if file is not None and not (base / file).is_file():
+                raise UsageError(f"{name}: there is no file {base / file}")
+
     def run(self, params: MarketParams, ctx: RunContext) -> Outcome:
         from bakeoff.workloads.market import outputs
         from bakeoff.workloads.market.agents.load import load
@@ -89,6 +101,6 @@ class MarketWorkload:
         if params.outputs:
             outputs.write(rollout, ctx.directory / "out")
         known = {name: value for name, value in rollout.metrics.items() if value is not None}
-        if rollout.player.gone and not any(turn.conduct == "acted" for turn in rollout.player.turns):
-            return Outcome(known, "failed", "; ".join(rollout.player.errors) or "the agent never acted")
+        if rollout.never_acted:
+            return Outcome(known, "failed", f"the agent never acted: {rollout.trouble}")
         return Outcome(known)

@@ -156,6 +156,43 @@ assert [answer["id"] for answer in json.loads(sys.stdin.readline())] == [7, 8]
     assert len(player.turns[0].actions) == 1
 
 
+def test_a_program_may_leave_out_the_prefix_of_methods_and_write_empty_lines(tmp_path: Path) -> None:
+    agent = program(tmp_path, 'sys.stdout.write("\\r\\n")\ncall("createPost", content="hi")')
+    path = tmp_path / "program.py"
+    path.write_text(path.read_text().replace("a2a.endTurn", "endTurn"))
+    player = play(agent)
+    assert conducts(player) == ["acted"] * TICKS
+    assert all(len(turn.actions) == 1 for turn in player.turns)
+
+
+def test_the_end_of_a_turn_is_answered_as_the_table_of_methods_says(tmp_path: Path) -> None:
+    turn = """
+over, later = call("a2a.endTurn", tick=tick - 1) if tick else None, call("a2a.endTurn", tick=tick + 5)
+assert later["error"]["data"]["type"] == "turn_over"
+assert over is None or sorted(over["result"]) == ["done", "tick", "ticks", "timestamp"]
+buy()
+"""
+    player = play(program(tmp_path, turn))
+    assert conducts(player) == ["acted"] * TICKS
+    assert all(turn.actions[0].error is None for turn in player.turns)
+
+
+def test_a_program_that_leaves_its_pipes_to_a_child_is_known_to_be_gone(tmp_path: Path) -> None:
+    turn = """
+if tick == 1:
+    subprocess.Popen(["sleep", "1000"])
+    os._exit(7)
+"""
+    player = play(program(tmp_path, turn), timeout=None)
+    assert conducts(player) == ["acted"] + ["crashed"] * (TICKS - 1)
+    assert "exit code 7" in player.errors[0]
+
+
+def test_a_program_that_closes_its_output_is_a_crash_and_not_a_time_out_of_ours(tmp_path: Path) -> None:
+    player = play(program(tmp_path, "os.close(1); time.sleep(1000)"))
+    assert "ProgramEnded: it closed its output" in player.errors[0]
+
+
 def test_a_program_that_floods_without_reading_does_not_hang_the_episode(tmp_path: Path) -> None:
     turn = """
 if tick == 1:
@@ -185,6 +222,7 @@ def test_a_program_that_cannot_be_started_is_absent() -> None:
 
 
 HOSTED = """
+from bakeoff.workloads.market.rpc import RpcError
 class Hosted:
     def reset(self, brief):
         print("what an agent prints is nobody's business")
@@ -195,6 +233,11 @@ class Hosted:
         if seat.tick == 1:
             raise ValueError("once")
         seat.buy(seat.markets()[0].id, "YES", 10)
+        assert seat.call("endTurn") == seat.clock_facts() and seat.actions_left == 0
+        try:
+            seat.buy(seat.markets()[0].id, "YES", 10)
+        except RpcError as error:
+            assert error.type == "turn_over"
 class Broken:
     def reset(self, brief): raise ValueError("never ready")
     def act(self, seat): ...

@@ -90,6 +90,10 @@ class Seat:
     def seconds_left(self) -> float | None:
         return self._session.seconds_left
 
+    def clock_facts(self) -> dict[str, Any]:
+        """Where time stands, as the end of a turn tells it."""
+        return self._session.clock_facts()
+
     def observe(self) -> dict[str, Any]:
         """Everything that this seat may see now, ready for JSON."""
         return self._session.observe()

@@ -15,12 +15,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from bakeoff.workloads.market import render, rpc
+from bakeoff.workloads.market import methods, render, requests, rpc
 from bakeoff.workloads.market.agents.face import Agent, Brief, Seat
 from bakeoff.workloads.market.agents.lines import FAILED, READY, LinesAgent
 from bakeoff.workloads.market.agents.load import agent_class, load
-from bakeoff.workloads.market.methods import END_TURN
-from bakeoff.workloads.market.rpc import RpcError
+from bakeoff.workloads.market.rpc import RpcError, refusal
 from bakeoff.workloads.market.world import views
 
 
@@ -66,32 +65,43 @@ class _Session:
         self.seat = brief["seat"]
         self.lock = nullcontext()
         self.tick, self.ticks = 0, brief["ticks"]
+        self.ended = False
         self._deadline: float | None = None
 
     def begin(self, params: Mapping[str, Any]) -> None:
-        self.tick = params["tick"]
+        self.tick, self.ended = params["tick"], False
         left = params["responseTimeout"]
         self._deadline = None if left is None else time.monotonic() + left
 
     def call(self, method: str, params: Any = None, *, idempotency_key: str | None = None) -> Any:
         given = dict(params or {})
+        found = methods.find(method)
+        if found.name == methods.END_TURN:  # the return from `act` says it to the episode, which answers until then
+            self.ended = requests.read(requests.EndTurn, given).ends(self.tick) or self.ended
+            return self.clock_facts()
+        if found.mutates and self.ended:
+            raise refusal("turn_over", f"your turn in tick {self.tick} is over", tick=self.tick)
         if idempotency_key is not None:
             given["idempotencyKey"] = idempotency_key
-        return self._wire.call(method, given)
+        return self._wire.call(found.name, given)
+
+    def clock_facts(self) -> dict[str, Any]:
+        told = self.call("a2a.getSystemStats")
+        return {name: told[name] for name in ("tick", "ticks", "timestamp", "done")}
 
     def observe(self) -> Any:
         return self.call("a2a.observe")
 
     @property
     def actions_left(self) -> int:
-        return int(self.observe()["actionsLeft"])
+        return 0 if self.ended else int(self.observe()["actionsLeft"])
 
     @property
     def seconds_left(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def end_turn(self) -> None:
-        """The return from `act` says it to the episode."""
+        self.ended = True
 
     def markets(self) -> list[views.MarketView]:
         return [render.revived(views.MarketView, told) for told in self.call("a2a.getPredictions")["predictions"]]
@@ -144,7 +154,7 @@ def play(agent: Agent, wire: _Wire) -> None:
             elif message.get("method") == "tick" and session:
                 session.begin(params)
                 agent.act(Seat(cast("Any", session)))
-                wire.send(END_TURN, {})
+                wire.send(methods.END_TURN, {})
             elif message.get("method") == "end":
                 return
         except Exception as error:

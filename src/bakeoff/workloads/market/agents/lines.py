@@ -8,6 +8,7 @@ late: until it has, it cannot change anything and no new turn begins for it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shlex
@@ -22,9 +23,8 @@ from typing import Any, BinaryIO
 
 from bakeoff.engine import processes
 from bakeoff.errors import UsageError
-from bakeoff.workloads.market import requests, rpc
+from bakeoff.workloads.market import methods, requests, rpc
 from bakeoff.workloads.market.agents.face import Brief, Seat
-from bakeoff.workloads.market.methods import END_TURN, METHODS
 from bakeoff.workloads.market.rpc import RpcError, refusal
 
 READY = "ready"
@@ -37,7 +37,7 @@ LAST_WORDS = 300
 KEPT_WORDS = 1 << 20
 READY_TIMEOUT = 300.0
 GRACE = 1.0
-"""Seconds for the program to leave after `end`."""
+"""Seconds for the program to leave after `end`, and between two looks whether it still runs."""
 
 
 class ProgramEnded(Exception):
@@ -182,7 +182,9 @@ class LinesAgent:
             self._wait(left)
 
     def _answer(self, seat: Seat, line: bytes, open_turn: bool) -> bool:
-        """Whether this line ended the turn."""
+        """Whether this line ended the turn. Empty lines mean nothing."""
+        if not line.strip():
+            return False
         try:
             message = rpc.decode(line)
         except RpcError as error:
@@ -221,14 +223,23 @@ class LinesAgent:
             raise ProgramEnded("the program has ended")
         reads = [process.stdout] if len(self._write) < WAITING_OUTPUT else []
         writes = [process.stdin] if self._write else []
-        readable, writable, _ = select.select(reads, writes, [], timeout)
+        gone = process.poll() is not None  # asked first: what it said before is still read
+        readable, writable, _ = select.select(reads, writes, [], GRACE if timeout is None else min(timeout, GRACE))
         if writable:
             self._flush()
         if readable:
             content = os.read(process.stdout.fileno(), 1 << 16)
             if not content:
-                raise ProgramEnded(f"exit code {process.wait(GRACE)}: {self.last_words()}")
+                raise self._ended("it closed its output")
             self._read += content
+        elif gone:  # and a child of it holds the pipes
+            raise self._ended("it is gone")
+
+    def _ended(self, seen: str) -> ProgramEnded:
+        assert self._process
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            seen = f"exit code {self._process.wait(GRACE)}"
+        return ProgramEnded(f"{seen}: {self.last_words()}".rstrip(": "))
 
     def _flush(self) -> None:
         process = self._process
@@ -240,7 +251,7 @@ class LinesAgent:
         except BlockingIOError:
             pass  # the rest goes when it has read
         except BrokenPipeError:
-            raise ProgramEnded(f"it closed its input: {self.last_words()}") from None
+            raise self._ended("it closed its input") from None
 
 
 def _answered(seat: Seat, message: Any, open_turn: bool) -> tuple[dict[str, Any] | None, bool]:
@@ -251,22 +262,17 @@ def _answered(seat: Seat, message: Any, open_turn: bool) -> tuple[dict[str, Any]
         notification = request.notification
         if request.method == FAILED:
             raise ProgramFailed(str(request.params.get("message", ""))[:500])
-        if request.method == END_TURN:
-            ended = requests.read(requests.EndTurn, request.params).tick
-            ends = not open_turn or ended is None or ended == seat.tick
-            result: Any = {"tick": seat.tick, "ticks": seat.ticks}
+        method = methods.find(request.method)
+        if method.name == methods.END_TURN:
+            ends = requests.read(requests.EndTurn, request.params).ends(seat.tick) or not open_turn
+            result: Any = seat.clock_facts()
+        elif method.mutates and not open_turn:
+            raise refusal("turn_over", "the deadline of the turn you are in has passed; end it")
         else:
-            result = _called(seat, request, open_turn)
+            result = seat.call(method.name, request.params)
     except RpcError as error:
         return None if notification else rpc.failure(rpc.id_of(message), error), False
     return None if notification else rpc.success(request.id, result), ends
-
-
-def _called(seat: Seat, request: rpc.Request, open_turn: bool) -> Any:
-    method = METHODS.get(request.method)
-    if not open_turn and method and method.mutates:
-        raise refusal("turn_over", "the deadline of the turn you are in has passed; end it")
-    return seat.call(request.method, request.params)
 
 
 def _notification(method: str, params: Any) -> bytes:

@@ -47,14 +47,13 @@ def write(kept: Kept, told: Mapping[str, Any], directory: Path) -> None:
 
 
 def _played(name: str, run: Run, files: Path) -> Played:
-    acted = any(turn.conduct == "acted" for turn in run.rollout.player.turns)
     return Played(
         arm=name,
         agent=run.agent,
         task="",
         unit=run.seed,
         label=f"run {run.number}",
-        status="succeeded" if acted else "failed",
+        status="failed" if run.rollout.never_acted else "succeeded",
         metrics={metric: value for metric, value in run.rollout.metrics.items() if value is not None},
         files=files,
     )

@@ -38,7 +38,9 @@ def equity_page(played: Sequence[Played], edition: Edition) -> Page:
 def framed(figure: Figure, curves: Iterable[Sequence[Curve]]) -> Figure:
     """Panels show what single runs reached: the interval of two or three seeds is so wide that it would hide them."""
     panels = [
-        replace(panel, x_label="tick", y_range=_range(own)) if isinstance(panel, Panel) else panel
+        replace(panel, x_label="tick", y_label="equity, dollars", y_range=_range(own))
+        if isinstance(panel, Panel)
+        else panel
         for panel, own in zip(figure.panels, curves, strict=True)
     ]
     caption = f"{figure.caption} Panels end at the highest and the lowest equity of any run."
@@ -48,7 +50,7 @@ def framed(figure: Figure, curves: Iterable[Sequence[Curve]]) -> Figure:
 def _range(curves: Sequence[Curve]) -> tuple[float, float]:
     low = min(float(values.min()) for _, values in curves)
     high = max(float(values.max()) for _, values in curves)
-    room = 0.04 * (high - low) or 1.0
+    room = max(0.04 * (high - low), 10.0)  # ticks of a flat line would else need more digits than fit
     return low - room, high + room
 
 

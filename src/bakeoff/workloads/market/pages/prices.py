@@ -99,7 +99,7 @@ def _perp(name: str, prices: Rows, trades: Rows, truth: Mapping[str, Any]) -> Pa
     marks: list[Mark] = [Line(ticks, index, INK, "index", "dashed"), Line(ticks, marked, 0, "mark price")]
     marks += [Rule("x", float(each["event_tick"]), SIGNS[each["theta"]], dash="dotted") for each in events]
     marks += _trades(trades, name)
-    return Panel("tick", "price", tuple(marks), name)
+    return Panel("tick", "price, dollars", tuple(marks), name)
 
 
 def _column(prices: Rows, name: str, column: str) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ GROUPS: tuple[tuple[str, str, Names], ...] = (
         "Dollars. Everyone starts with 10,000. Gross is before fees, impact and funding.",
         (
             ("total_pnl", "P&L"), ("prediction_pnl", "from predictions"), ("perp_pnl", "from perpetuals"),
-            ("gross_pnl", "gross"), ("fees", "fees"), ("impact_cost", "impact"), ("funding", "funding"),
+            ("gross_pnl", "gross"), ("fees", "fees"), ("impact", "impact"), ("funding", "funding"),
         ),
     ),
     (
@@ -28,21 +28,22 @@ GROUPS: tuple[tuple[str, str, Names], ...] = (
         (("optimality", "optimality"), ("regret", "regret"), ("bayes_pnl", "Bayes player's P&L")),
     ),
     (
-        "Predictions",
-        "Accuracy is the share of settled positions that were on the right side. The edge is the market's Brier score "
-        "less the agent's: above 0 it knew more than the price.",
+        "Forecasts",
+        "Brier scores are better when they are low, log scores when they are high. The edge is the market's Brier score less the "
+        "agent's: above 0 it knew more than the price.",
         (
-            ("prediction_accuracy", "accuracy"), ("predictions_settled", "settled"), ("forecasts", "forecasts"),
-            ("brier", "Brier"), ("brier_market", "market's Brier"), ("brier_edge", "edge"),
+            ("forecasts", "forecasts"), ("brier", "Brier"), ("brier_market", "market's Brier"), ("brier_edge", "edge"),
             ("log_score", "log score"), ("log_score_market", "market's log score"),
         ),
     ),
     (
-        "Perpetuals and risk",
-        "Drawdown is a share of the highest equity so far; Sharpe is for one tick; turnover counts the starting money.",
+        "Trades and risk",
+        "Accuracy is the share of settled predictions that were on the right side. Turnover counts the starting money. "
+        "Drawdown is a share of the highest equity so far; Sharpe is for one tick.",
         (
-            ("perp_win_rate", "win rate"), ("max_drawdown", "drawdown"), ("sharpe", "Sharpe"), ("turnover", "turnover"),
-            ("trades", "trades"), ("liquidations", "liquidations"),
+            ("trades", "trades"), ("turnover", "turnover"), ("predictions_settled", "settled"),
+            ("prediction_accuracy", "accuracy"), ("perp_win_rate", "perpetuals won"), ("liquidations", "liquidations"),
+            ("max_drawdown", "drawdown"), ("sharpe", "Sharpe"),
         ),
     ),
     (
@@ -105,7 +106,7 @@ def _cards(done: Sequence[Played], arms: Sequence[str]) -> str:
         earned, n = mean_over_tasks(done, arm, "total_pnl")
         share, _ = mean_over_tasks(done, arm, "optimality")
         look = "" if not earned else ' class="good"' if earned > 0 else ' class="bad"'
-        optimal = f", optimality {share:.0f}" if share is not None else ""
+        optimal = f", optimality {round(share)}" if share is not None else ""
         cards.append(f"<li{look}><strong>{_money(earned)}</strong>{text(arm)}<br><small>n = {n}{optimal}</small></li>")
     return f'<ul class="tiles" aria-label="Mean P&amp;L in dollars">{"".join(cards)}</ul>'
 

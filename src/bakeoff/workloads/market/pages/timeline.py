@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +30,12 @@ def timeline_page(played: Sequence[Played]) -> Page:
     arms, tasks = arms_of(runs), tasks_of(runs)
     drawn_arms, drawn_tasks = arms[:MOST_ARMS], tasks[:MOST_PANELS]
     logs = {(run.task, run.arm): run.rows("actions.csv") for run in runs}
-    panels = [_panel(task, drawn_arms, {arm: logs.get((task, arm), []) for arm in drawn_arms}) for task in drawn_tasks]
+    if not any(logs.values()):
+        return Page("Timeline", "timeline", note("No agent did anything."))
+    panels = [
+        _panel(task, drawn_arms, {arm: logs.get((task, arm), []) for arm in drawn_arms}, _ticks(runs, task))
+        for task in drawn_tasks
+    ]
     left = len(arms) - len(drawn_arms), len(tasks) - len(drawn_tasks)
     caption = (
         "Each dot: an action in that tick; actions of several kinds in one tick stand above each other. Dark dots were "
@@ -46,7 +52,11 @@ def _kind(action: str) -> str:
     return next((kind for kind, (_, names) in KINDS.items() if action in names), "something else")
 
 
-def _panel(task: str, arms: Sequence[str], logs: dict[str, list[dict[str, str]]]) -> Panel:
+def _ticks(runs: Sequence[Played], task: str) -> float:
+    return max((run.number("ticks") or 1.0) for run in runs if run.task == task)
+
+
+def _panel(task: str, arms: Sequence[str], logs: dict[str, list[dict[str, str]]], ticks: float) -> Panel:
     places: dict[str, list[tuple[float, float]]] = {}
     kinds = [*KINDS, "something else"]
     for lane, arm in enumerate(reversed(arms)):
@@ -62,7 +72,8 @@ def _panel(task: str, arms: Sequence[str], logs: dict[str, list[dict[str, str]]]
             spots = np.array(sorted(set(places[kind])))
             marks.append(Dots(spots[:, 0], spots[:, 1], colour, kind))
     names = tuple((float(lane), arm) for lane, arm in enumerate(reversed(arms)))
-    return Panel("tick", "", tuple(marks), task, y_ticks=names, y_range=(-0.7, len(arms) - 0.3))
+    shape = Panel("tick", "", tuple(marks), task, y_ticks=names)
+    return replace(shape, y_range=(-0.7, len(arms) - 0.3), x_range=(-0.6, ticks - 0.4))
 
 
 def _counts(played: Sequence[Played]) -> str:
