@@ -33,6 +33,8 @@ params.n_parallel = 4
 params.n_predict = 512
 params.use_jinja = True
 params.warmup = False
+for threads in (params.cpuparams, params.cpuparams_batch):
+    threads.n_threads = 1  # several wait for each other by spinning, which takes minutes where cores are shared
 server = xllamacpp.Server(params)
 print(f"SmolLM2-135M at {server.listening_address}/v1 as smollm2-135m", flush=True)
 signal.sigwait({signal.SIGINT, signal.SIGTERM})

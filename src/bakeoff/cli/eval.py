@@ -12,9 +12,11 @@ import click
 from bakeoff.cli import display
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.cli.summarize import edition_name
+from bakeoff.records import whole
 from bakeoff.records.find import find_edition
 
 if TYPE_CHECKING:
+    from bakeoff.records.layout import EditionPaths
     from bakeoff.workloads.tasks.rescore import Rescored
 
 
@@ -66,7 +68,7 @@ def command(
     found = rescore(
         paths, available(choose(sandbox)), jobs=jobs or os.cpu_count() or 1, judge=judge, told=lambda one: _tell(one)
     )
-    _write_manifest(found, paths.name)
+    _write_manifest(found, paths)
     failed = sum(one.status != "succeeded" for one in found)
     if as_json:
         display.print_json({"edition": str(paths.directory), "results": [_row(one) for one in found], "failed": failed})
@@ -93,21 +95,23 @@ def _row(one: Rescored) -> dict[str, object]:
     }
 
 
-def _write_manifest(found: list[Rescored], edition: str) -> None:
+def _write_manifest(found: list[Rescored], paths: EditionPaths) -> None:
     """eval_manifest.json beside the benchmark's manifest, where it has one."""
     import time
 
     from bakeoff.workloads.tasks.rollouts import DATA, stamp_of
 
-    for folder in (DATA / "rollouts").glob(f"*/{stamp_of(edition)}"):
-        rows = [
-            {
-                "run_dir": str(one.directory),
-                "task_dir": one.task_dir,
-                "eval_rc": 0 if one.status == "succeeded" else 1,
-                "status": "ok" if one.status == "succeeded" else "eval_failed",
-            }
-            for one in found
-        ]
-        stamp = time.strftime("%Y%m%d__%H-%M-%S", time.gmtime())
-        (folder / "eval_manifest.json").write_text(json.dumps({"evaluated_at": stamp, "results": rows}, indent=2))
+    folder = DATA / "rollouts" / paths.experiment / stamp_of(paths.name)
+    if not folder.is_dir():
+        return
+    rows = [
+        {
+            "run_dir": str(one.directory),
+            "task_dir": one.task_dir,
+            "eval_rc": 0 if one.status == "succeeded" else 1,
+            "status": "ok" if one.status == "succeeded" else "eval_failed",
+        }
+        for one in found
+    ]
+    stamp = time.strftime("%Y%m%d__%H-%M-%S", time.gmtime())
+    whole.write_text(folder / "eval_manifest.json", json.dumps({"evaluated_at": stamp, "results": rows}, indent=2))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _PLAIN_INTERVAL = 2.0
 _LONGEST_LINE = 1 << 16
+LOGS = "logs/*.txt"
+"""What a run's own commands write, such as an agent in its box."""
 _WORDS = {"succeeded": "ok", "failed": "FAILED", "timeout": "TIMEOUT", "infra_error": "INFRA", "cancelled": "stopped"}
 
 
@@ -250,23 +252,21 @@ class Stream:
 
     def finished(self, start: Start, result: Result) -> None:
         self._pump(start.run_id)
-        for name in (STDOUT, STDERR):
-            key = (start.run_id, name)
+        for key in [key for key in self._open if key[0] == start.run_id]:
             self._print(start.run_id, self._rest.pop(key, b""))
-            file = self._open.pop(key, None)
-            if file is not None:
-                file.close()
+            self._open.pop(key).close()
 
     def close(self) -> None:
         for file in self._open.values():
             file.close()
 
     def _pump(self, run_id: str) -> None:
-        for name in (STDOUT, STDERR):
-            key = (run_id, name)
+        directory = self._runs / run_id
+        for path in (directory / STDOUT, directory / STDERR, *sorted(directory.glob(LOGS))):
+            key = (run_id, path.name)
             if key not in self._open:
                 try:
-                    self._open[key] = (self._runs / run_id / name).open("rb")
+                    self._open[key] = path.open("rb")
                 except FileNotFoundError:
                     continue
             while chunk := self._open[key].read(_LONGEST_LINE):

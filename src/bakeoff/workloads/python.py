@@ -25,10 +25,15 @@ class PythonParams(BaseModel):
     @field_validator("function")
     @classmethod
     def _names_a_function(cls, value: str) -> str:
-        module, colon, name = value.partition(":")
-        if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+        if not _is_function_name(value):
             raise ValueError(f"{value!r} must be 'package.module:function'")
         return value
+
+
+@cache  # cells mostly differ in other values
+def _is_function_name(value: str) -> bool:
+    module, colon, name = value.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
 
 
 class PythonWorkload:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import SpecError
+from bakeoff.sandbox.spec import Image
+from bakeoff.workloads.tasks.boxes import box_spec
 from bakeoff.workloads.tasks.harbor import without_canary
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Artifact, Network
@@ -73,7 +75,8 @@ env = { B = "2" }
 
 def test_every_table_of_the_schema_is_understood(tmp_path: Path) -> None:
     task = load_task(harbor_task(tmp_path / "t", toml=WHOLE))
-    assert task.notes == ()
+    told = " ".join(task.notes)
+    assert len(task.notes) == 3 and all(name in told for name in ("mcp_servers", "skills_dir", "list of hosts"))
     assert (task.id, task.title, task.description, task.tags) == ("org/name", "name", "What it is.", ("a", "b"))
     assert task.artifacts == (Artifact("/app/out"), Artifact("/app/data", "data", ("*.tmp",)))
     assert (task.agent.timeout, task.agent.user, task.agent.network) == (
@@ -153,6 +156,54 @@ def test_a_separate_verifier_needs_no_test_script_but_its_own_image(tmp_path: Pa
     assert task.verifier.environment is not None and task.verifier.environment.dockerfile == folder / "tests/Dockerfile"
 
 
+@pytest.mark.parametrize("toml", ['[verifier]\nenvironment_mode = "separate"\n', "[verifier.environment]\ncpus = 1\n"])
+def test_a_separate_verifier_without_an_image_of_its_own_has_the_tasks(tmp_path: Path, toml: str) -> None:
+    folder = harbor_task(tmp_path / "t", toml=toml)
+    verifier = load_task(folder).verifier
+    assert verifier.environment is not None and verifier.environment.dockerfile == folder / "environment/Dockerfile"
+    assert not verifier.tests_in_image
+    (folder / "tests/test.sh").unlink()
+    with pytest.raises(SpecError, match=r"tests/test.sh: is needed"):
+        load_task(folder)
+
+
+def test_a_steps_separate_verifier_falls_back_to_the_tasks_tests(tmp_path: Path) -> None:
+    toml = '[verifier]\nenvironment_mode = "separate"\n[environment]\nmemory_mb = 77\n[[steps]]\nname = "a"\n[[steps]]\nname = "b"\n[steps.verifier.environment]\ndocker_image = "grader:1"\n'
+    files = {f"steps/{name}/{file}": "true" for name in "ab" for file in ("instruction.md", "tests/test.sh")}
+    folder = harbor_task(tmp_path / "t", {**files, "tests/Dockerfile": "FROM host\n"}, toml)
+    one, two = (step.verifier for step in load_task(folder).steps)
+    assert one.environment is not None and two.environment is not None
+    assert (one.environment.dockerfile, one.environment.memory_mb) == (folder / "tests/Dockerfile", 77)
+    assert (two.environment.docker_image, two.environment.dockerfile) == ("grader:1", None)
+    assert one.tests_in_image and two.tests_in_image
+
+
+@pytest.mark.parametrize(
+    ("modes", "network"),
+    [
+        (("public", "public", "public"), True),
+        (("public", "no-network", "public"), False),
+        (("public", "public", "allowlist"), False),
+        (("no-network", "public", "public"), False),
+    ],
+)
+def test_a_box_has_a_network_only_where_everybody_in_it_asks_for_one(
+    tmp_path: Path, modes: tuple[str, str, str], network: bool
+) -> None:
+    tables = zip(("environment", "agent", "verifier"), modes, strict=True)
+    toml = "".join(f'[{name}]\nnetwork_mode = "{mode}"\n' for name, mode in tables)
+    task = load_task(harbor_task(tmp_path / "t", toml=toml))
+    assert box_spec(task.with_network(), Image.host()).network is network
+    assert not box_spec(task, Image.host()).network
+    assert bool(task.notes) is not network
+
+
+def test_scripts_with_windows_line_ends_are_told(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "t")
+    (folder / "tests/test.sh").write_bytes(b"#!/bin/sh\r\ntrue\r\n")
+    assert load_task(folder).notes == ("tests/test.sh: its lines end with CR LF, and no shell runs it so",)
+
+
 @pytest.mark.parametrize(
     ("gone", "key"),
     [("instruction.md", "instruction.md"), ("tests/test.sh", "tests/test.sh"), ("environment", "environment/")],
@@ -172,6 +223,7 @@ def test_missing_files_are_named(tmp_path: Path, gone: str, key: str) -> None:
         ('[environment]\nnetwork_mode = "some"\n', ["environment.network_mode"]),
         ('[environment]\nnetwork_mode = "public"\nallowed_hosts = ["x"]\n', ["allowed_hosts"]),
         ('[[environment.mcp_servers]]\nname = "x"\n', ["needs url"]),
+        ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1\n', ["verifier", "separate"]),
         ('multi_step_reward_strategy = "best"\n', ["multi_step_reward_strategy"]),
         ("[agent\n", ["task.toml:1", "not valid TOML"]),
     ],
@@ -216,7 +268,7 @@ def test_a_terminal_bench_task_is_mapped(tmp_path: Path) -> None:
     task = load_task(write_files(tmp_path / "old", files))
     assert (task.id, task.format, task.instruction) == ("old", "terminal-bench", "Make it work.\n")
     assert (task.agent.timeout, task.verifier.timeout) == (180, 30)
-    assert task.verifier.by_exit_code and task.verifier.env == {"TEST_DIR": "/tests"}
+    assert task.verifier.parser == "pytest" and task.verifier.env == {"TEST_DIR": "/tests"}
     assert task.metadata["difficulty"] == "easy"
     assert {"tests", "solution.sh", "run-tests.sh"} <= set(task.environment.withheld)
     assert any("new_key" in note for note in task.notes)
@@ -225,3 +277,11 @@ def test_a_terminal_bench_task_is_mapped(tmp_path: Path) -> None:
 def test_a_terminal_bench_task_without_its_script_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"run-tests.sh: is needed"):
         load_task(write_files(tmp_path / "old", {"task.yaml": YAML, "Dockerfile": "FROM x\n"}))
+
+
+def test_the_first_terminal_bench_tasks_had_descriptions(tmp_path: Path) -> None:
+    yaml = "descriptions:\n  - {key: hard, description: Guess.}\n  - {key: base, description: Do it.}\nrun_tests_in_same_shell: true\n"
+    files = {"task.yaml": yaml, "Dockerfile": "FROM x\n", "run-tests.sh": "true\n"}
+    task = load_task(write_files(tmp_path / "old", files))
+    assert task.instruction == "Do it."
+    assert [note.split(":")[1].strip() for note in task.notes] == ["run_tests_in_same_shell"]

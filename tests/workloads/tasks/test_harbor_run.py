@@ -9,7 +9,7 @@ import pytest
 from bakeoff.errors import InfraError
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.sandbox.face import Box
-from bakeoff.workloads.tasks.harbor_run import Places, combined, play
+from bakeoff.workloads.tasks.harbor_run import combined, play
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Step
 from bakeoff.workloads.tasks.proof import nothing, reference
@@ -20,7 +20,7 @@ from workloads.tasks.tasked import HARBOR, harbor_task, write_files
 def played(folder: Path, command: str, sandbox: Bubblewrap) -> Verification:
     """The task with an agent that runs one shell command in each step."""
 
-    def act(box: Box, step: Step, places: Places) -> None:
+    def act(box: Box, step: Step) -> None:
         box.run(["sh", "-c", command], user=step.agent.user)
 
     return play(load_task(folder), sandbox, act, logs=folder.parent / "logs", variables={"GIVEN": "7"})
@@ -73,8 +73,8 @@ def test_a_hostile_agent_gets_no_reward(tmp_path: Path, bubblewrap: Bubblewrap, 
 
 
 def test_an_agent_sees_neither_tests_nor_solution(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
-    look = "ls -A /tests /solution > /app/seen; touch /tests/x /solution/x; find /app /logs /tmp /opt /root /srv -name test.sh >> /app/seen; true"  # fmt: skip
-    files = {"tests/test.sh": '#!/bin/sh\n[ "$(grep -c . /app/seen)" = 2 ] && [ ! -e /tests/x ] && r=1 || r=0\ncat /app/seen\necho $r > /logs/verifier/reward.txt\n'}  # fmt: skip
+    look = "ls -A /tests /solution > /app/seen; mkdir -p /tests /solution; touch /tests/x /solution/x; find /app /logs /tmp /opt /root /srv -name test.sh >> /app/seen; true"  # fmt: skip
+    files = {"tests/test.sh": '#!/bin/sh\n[ ! -s /app/seen ] && [ ! -e /tests/x ] && r=1 || r=0\ncat /app/seen\necho $r > /logs/verifier/reward.txt\n'}  # fmt: skip
     found = played(harbor_task(tmp_path / "t", files), look, bubblewrap)
     assert found.score == 1.0, found.steps[0].output
 
@@ -125,17 +125,50 @@ def test_a_separate_verifier_gets_the_artifacts_and_nothing_else(tmp_path: Path,
     assert played(folder, "true", bubblewrap).score == 0.0
 
 
-def test_a_terminal_bench_task_is_scored_by_its_exit_code(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+def test_tests_may_write_where_they_lie_and_a_script_without_a_first_line_is_bashs(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
+    test = (
+        'cd /tests && cp answer mine && mkdir .cache && words=(1 0) && echo "${words[0]}" > /logs/verifier/reward.txt'
+    )
+    files = {
+        "tests/test.sh": f"# no first line\n{test}\n",
+        "tests/answer": "42",
+        "solution/solve.sh": "touch /solution/x",
+    }
+    found = reference(load_task(harbor_task(tmp_path / "t", files)), bubblewrap, tmp_path / "logs")
+    assert found.score == 1.0, found.steps[0].output
+
+
+@pytest.mark.parametrize(("reward", "status"), [("echo 0 > /logs/verifier/reward.txt", "scored"), ("true", "error")])
+def test_tests_that_look_for_a_network_in_vain_say_so(
+    tmp_path: Path, bubblewrap: Bubblewrap, reward: str, status: str
+) -> None:
+    files = {"tests/test.sh": f"#!/bin/sh\necho 'curl: (6) Could not resolve host: astral.sh'\n{reward}\n"}
+    found = played(harbor_task(tmp_path / "t", files), "true", bubblewrap)
+    assert found.status == status
+    assert "Could not resolve host: astral.sh" in found.error and "--network" in found.error
+
+
+def test_a_terminal_bench_task_is_scored_by_what_its_tests_print(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     files = {
         "task.yaml": "instruction: Make it.\n",
         "Dockerfile": "FROM host\nWORKDIR /app\nCOPY . /app\n",
-        "run-tests.sh": "#!/bin/sh\nsh $TEST_DIR/look.sh\n",
-        "tests/look.sh": "[ -f made ] && [ ! -e solution.sh ] && [ ! -e tests ]\n",
-        "solution.sh": "#!/bin/sh\ntouch made\n",
+        "run-tests.sh": "#!/bin/bash\necho '== short test summary info =='\nsource $TEST_DIR/look.sh\n",
+        "tests/look.sh": "[ -f made ] && [ ! -e solution.sh ] && [ ! -e tests ] && echo PASSED || echo FAILED\n",
+        "solution.sh": "# a comment before\n#! /bin/bash\nnames=(made)\ntouch ${names[0]}\n",
     }
     task = load_task(write_files(tmp_path / "old", files))
     assert reference(task, bubblewrap, tmp_path / "logs").score == 1.0
     assert nothing(task, bubblewrap, tmp_path / "logs").score == 0.0
+
+
+def test_a_dockerfile_that_does_not_build_is_named_where_its_author_finds_it(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
+    files = {"task.yaml": "instruction: x\n", "Dockerfile": "FROM host\nRUN exit 3\n", "run-tests.sh": "true\n"}
+    task = load_task(write_files(tmp_path / "old", files))
+    assert f"{tmp_path}/old/Dockerfile:2: RUN ended with code 3" in nothing(task, bubblewrap, tmp_path / "logs").error
 
 
 def test_an_image_that_cannot_be_had_and_a_sick_box_are_errors_of_ours(tmp_path: Path, bubblewrap: Bubblewrap) -> None:

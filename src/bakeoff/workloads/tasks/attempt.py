@@ -19,7 +19,7 @@ from bakeoff.sandbox.spec import BoxSpec, Ended
 from bakeoff.workloads.tasks.agents.face import SOLUTION, Assignment, TaskAgent
 from bakeoff.workloads.tasks.boxes import box_spec, filled_in
 from bakeoff.workloads.tasks.built import built_for
-from bakeoff.workloads.tasks.harbor_run import Places, play
+from bakeoff.workloads.tasks.harbor_run import hide, play, show
 from bakeoff.workloads.tasks.hidden_tests import lay_out
 from bakeoff.workloads.tasks.model import REPOSITORY, Step, Task
 from bakeoff.workloads.tasks.proxy.server import ProxiedRun
@@ -147,14 +147,15 @@ def _worked_diff(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[st
 def _on_image(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, str]) -> Attempt:
     changes: list[bytes | None] = []
 
-    def act(box: Box, step: Step, places: Places) -> None:
+    def act(box: Box, step: Step) -> None:
         if crew.agent.needs_solution and step.solution is not None and step.solution.source is not None:
-            places.show(box, SOLUTION, [step.solution.source], step.solution.script)
+            show(box, SOLUTION, [step.solution.source], step.solution.script)
         with scratch() as here:
             before, after = here / "a", here / "b"
             comparable = _copied(box, before)
             crew.work(box, step, _solution_env(task, crew, step, variables))
-            places.hide(box, SOLUTION)
+            if crew.agent.needs_solution:
+                hide(box, SOLUTION)
             changes.append(_changes(before, after) if comparable and _copied(box, after) else None)
 
     logs = crew.logs / "tests"

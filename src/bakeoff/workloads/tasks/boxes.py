@@ -44,9 +44,22 @@ def box_spec(
         env={**filled_in(task, where.env, variables or {}), **(env or {})},
         workdir=workdir or task.workdir or "/",
         limits=limits(where),
-        network=task.network_granted and where.network.mode != "no-network",
+        network=_networked(task, where),
         name=slug(task.id.rpartition("/")[2], 40).replace("+", "_").replace("=", "_"),
     )
+
+
+def _networked(task: Task, environment: Environment) -> bool:
+    """Only where it was granted and everybody in the box asks for it: a box knows no phases and no list of hosts."""
+    asked = [environment.network]
+    for step in task.steps:
+        mine = environment is (step.verifier.environment or task.environment)
+        phases = (
+            step.agent.network if environment is task.environment else None,
+            step.verifier.network if mine else None,
+        )
+        asked += [phase for phase in phases if phase is not None]
+    return task.network_granted and all(one.mode == "public" for one in asked)
 
 
 def filled_in(task: Task, env: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox.face import Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec, Image
+from bakeoff.workloads.tasks.compose import refusal
 from bakeoff.workloads.tasks.model import Environment
 
 _FROM = re.compile(r"^(\s*FROM\s+)(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -37,17 +38,21 @@ def built_for(environment: Environment, sandbox: Sandbox) -> Built:
     except InfraError:
         raise
     except BakeoffError as error:  # an image that cannot be had is no fault of an agent's
-        raise InfraError(f"the task's image cannot be had: {error}") from error
+        raise InfraError(_image_error(str(error))) from error
+
+
+def _image_error(why: str) -> str:
+    return f"the task's image cannot be had: {why}"
 
 
 def _image(environment: Environment, sandbox: Sandbox) -> Image:
     if environment.os != "linux":
         raise UsageError(f"environment.os: {environment.os} boxes cannot be had here")
+    if environment.services:
+        raise UsageError(refusal(environment))
     if environment.docker_image is not None:
         return Image.named(environment.docker_image)
     if environment.dockerfile is None:
-        if environment.compose is not None:
-            raise UsageError(f"{environment.compose}: compose files are not run; give its main service a Dockerfile")
         return Image.host()
     assert environment.context is not None
     with scratch("context") as here:
@@ -55,10 +60,13 @@ def _image(environment: Environment, sandbox: Sandbox) -> Image:
         if environment.withheld:
             context = here / "context"
             shutil.copytree(environment.context, context, symlinks=True, ignore=_withheld(environment))
-            file = context / file.name
+            file = context / file.relative_to(environment.context)
         if environment.host_base and sandbox.name in _ON_THIS_MACHINE:
             file = _on_host(file, here)
-        return sandbox.build(context, file)
+        try:
+            return sandbox.build(context, file, environment.build_args)
+        except BakeoffError as error:  # the file that somebody can mend is the task's, not our copy of it
+            raise InfraError(_image_error(str(error).replace(str(file), str(environment.dockerfile)))) from error
 
 
 def _withheld(environment: Environment) -> Callable[[str, list[str]], list[str]]:

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from bakeoff.errors import Problem, SpecError
 from bakeoff.spec.identity import directory_digest
-from bakeoff.workloads.tasks.model import AgentSettings, Solution, Step, Task, Verifier
-from bakeoff.workloads.tasks.schema import StepTable, TaskTable, artifacts, checked, read_tree
+from bakeoff.workloads.tasks.compose import FILES as COMPOSE_FILES
+from bakeoff.workloads.tasks.compose import composed
+from bakeoff.workloads.tasks.model import AgentSettings, Environment, Solution, Step, Task, Verifier
+from bakeoff.workloads.tasks.schema import StepTable, TaskTable, artifacts, checked, first_file, read_tree
 
 FILE = "task.toml"
+MAIN_SERVICE = "main"
 SCHEMA = (1, 4)
 """The newest schema that this reader was written for."""
 _CANARY = re.compile(r"^\s*(<!--.*canary.*-->|#.*canary.*)\s*$", re.IGNORECASE)
@@ -24,9 +27,7 @@ def read(directory: Path) -> Task:
     missing = list(_missing(directory, table))
     if missing:
         raise SpecError(missing, directory)
-    environment = table.environment.environment(directory / "environment")
-    if table.metadata.get("host_base") is True:
-        environment = replace(environment, host_base=True)
+    environment, told = _composed(table, table.environment.environment(directory / "environment"))
     name = table.task.name if table.task else directory.name
     return Task(
         id=name,
@@ -41,8 +42,15 @@ def read(directory: Path) -> Task:
         tags=tuple(table.task.keywords if table.task else table.metadata.get("tags") or ()),
         description=table.task.description if table.task else "",
         metadata=table.metadata,
-        notes=(*notes, *_notes(table, directory)),
+        notes=(*notes, *told, *_notes(table), *_line_endings(directory, table)),
     )
+
+
+def _composed(table: TaskTable, environment: Environment) -> tuple[Environment, tuple[str, ...]]:
+    """With what a compose file beside the Dockerfile says, and notes on what is not followed."""
+    environment = replace(environment, host_base=table.metadata.get("host_base") is True)
+    compose = first_file(environment.context, *COMPOSE_FILES)
+    return composed(environment, compose, MAIN_SERVICE) if compose else (environment, ())
 
 
 def without_canary(text: str) -> str:
@@ -61,7 +69,7 @@ def _steps(directory: Path, table: TaskTable) -> Iterator[Step]:
             name="main",
             instruction=without_canary((directory / "instruction.md").read_text(encoding="utf-8")),
             agent=agent,
-            verifier=verifier,
+            verifier=_placed(verifier, directory, table),
             solution=_solution(directory, table),
         )
         return
@@ -70,17 +78,44 @@ def _steps(directory: Path, table: TaskTable) -> Iterator[Step]:
 
 
 def _step(folder: Path, step: StepTable, table: TaskTable, agent: AgentSettings, verifier: Verifier) -> Step:
+    own = step.verifier.verifier((*verifier.tests, *_folders(folder / "tests")), verifier)
     return Step(
         name=step.name,
         instruction=without_canary((folder / "instruction.md").read_text(encoding="utf-8")),
         agent=step.agent.settings(agent),
-        verifier=step.verifier.verifier((*verifier.tests, *_folders(folder / "tests")), verifier),
+        verifier=_placed(own, folder.parent.parent, table, step),
         solution=_solution(folder, table),
         workdir=folder / "workdir" if (folder / "workdir").is_dir() else None,
         min_reward=step.gate(),
         healthcheck=step.healthcheck.healthcheck() if step.healthcheck else None,
         artifacts=artifacts(step.artifacts),
     )
+
+
+def _placed(verifier: Verifier, directory: Path, table: TaskTable, step: StepTable | None = None) -> Verifier:
+    """With the environment of its own that a separate verifier has."""
+    if verifier.mode == "shared":
+        return verifier
+    environment, inside = _separate(directory, table, step)
+    return replace(verifier, environment=_composed(table, environment)[0], tests_in_image=inside)
+
+
+def _separate(directory: Path, table: TaskTable, step: StepTable | None) -> tuple[Environment, bool]:
+    """A separate verifier's environment, and whether its image brings /tests along.
+
+    The image is named by `verifier.environment`, or built from `tests/`; where neither is there it is the task's own.
+    What the step says counts before what the task says.
+    """
+    known = [(table.verifier.environment, directory / "tests")]
+    if step is not None:
+        known.insert(0, (step.verifier.environment, directory / "steps" / step.name / "tests"))
+    size = next((own for own, _ in known if own is not None), table.environment)
+    for own, folder in known:
+        if own is not None and own.docker_image is not None:
+            return replace(size.environment(), docker_image=own.docker_image), True
+        if first_file(folder, "Dockerfile", *COMPOSE_FILES):
+            return replace(size.environment(folder), docker_image=None), True
+    return replace(size.environment(directory / "environment"), docker_image=table.environment.docker_image), False
 
 
 def _folders(folder: Path) -> tuple[Path, ...]:
@@ -96,31 +131,59 @@ def _solution(folder: Path, table: TaskTable) -> Solution | None:
 def _missing(directory: Path, table: TaskTable) -> Iterator[Problem]:
     if not (directory / "environment").is_dir() and table.environment.docker_image is None:
         yield Problem("environment/", "is needed", f"add environment/Dockerfile, or docker_image in {FILE}")
-    separate = table.verifier.environment_mode == "separate" or table.verifier.environment is not None
+    mode = table.verifier.verifier(()).mode
     if not table.steps:
-        yield from _missing_files(directory, "", separate)
+        yield from _missing_files(directory, "", mode == "separate" and _separate(directory, table, None)[1])
     for step in table.steps:
-        own = step.verifier.environment_mode
-        yield from _missing_files(directory, f"steps/{step.name}/", own == "separate" if own else separate)
+        own = step.verifier.verifier((), Verifier(mode=mode)).mode
+        inside = own == "separate" and _separate(directory, table, step)[1]
+        yield from _missing_files(directory, f"steps/{step.name}/", inside)
 
 
-def _missing_files(directory: Path, prefix: str, separate: bool) -> Iterator[Problem]:
+def _missing_files(directory: Path, prefix: str, tests_in_image: bool) -> Iterator[Problem]:
     if not (directory / prefix / "instruction.md").is_file():
         yield Problem(f"{prefix}instruction.md", "is needed", "write what the agent is asked to do")
     shared = directory / "tests" / "test.sh"  # steps share the task's tests where they have none of their own
-    if not separate and not (directory / prefix / "tests" / "test.sh").is_file() and not shared.is_file():
+    if not tests_in_image and not (directory / prefix / "tests" / "test.sh").is_file() and not shared.is_file():
         fix = "write a script that leaves its reward in /logs/verifier/reward.txt"
         yield Problem(f"{prefix}tests/test.sh", "is needed", fix)
 
 
-def _notes(table: TaskTable, directory: Path) -> Iterator[str]:
+def _notes(table: TaskTable) -> Iterator[str]:
     version = re.match(r"(\d+)\.(\d+)", table.schema_version or table.version or "")
     if version and (int(version[1]), int(version[2])) > SCHEMA:
         yield f"{FILE}: schema_version {version[0]} is newer than {SCHEMA[0]}.{SCHEMA[1]}: keys of it may not be known"
-    if table.environment.os == "windows":
+    environment = table.environment
+    if environment.os == "windows":
         yield f"{FILE}: environment.os: windows boxes cannot be had here"
-    if table.environment.gpus or table.environment.tpu:
+    if environment.gpus or environment.tpu:
         yield f"{FILE}: environment: gpus and tpus are not given to a box"
-    services = [hook.service for hook in table.verifier.collect if hook.service not in (None, "main")]
-    if services:
-        yield f"{FILE}: verifier.collect: only the service main is run, not {', '.join(str(one) for one in services)}"
+    for name in ("mcp_servers", "skills_dir"):
+        if getattr(environment, name):
+            yield f"{FILE}: environment.{name}: is not handed to agents"
+    yield from _network_notes(table)
+    hooks = [hook for one in (table.verifier, *(step.verifier for step in table.steps)) for hook in one.collect]
+    listed = [*table.artifacts, *(one for step in table.steps for one in step.artifacts)]
+    services = {hook.service for hook in hooks} | {one.service for one in listed if not isinstance(one, str)}
+    others = sorted(one for one in services if one not in (None, MAIN_SERVICE))
+    if others:
+        yield f"{FILE}: verifier.collect, artifacts: only the service {MAIN_SERVICE} is run, not {', '.join(others)}"
+
+
+def _network_notes(table: TaskTable) -> Iterator[str]:
+    """A box has one network for all its life, or none; it knows no list of hosts."""
+    tables = [table.environment, table.agent, table.verifier]
+    tables += [part for step in table.steps for part in (step.agent, step.verifier)]
+    modes = {network.mode for one in tables if (network := one.network()) is not None}
+    if "allowlist" in modes:
+        yield f"{FILE}: network_mode: a list of hosts cannot be held here, so there is no network at all"
+    elif "public" in modes and len(modes) > 1:
+        yield f"{FILE}: network_mode: agent and tests share a box, which has a network only where all of them ask for one"
+
+
+def _line_endings(directory: Path, table: TaskTable) -> Iterator[str]:
+    """Scripts with Windows' line ends, which no shell runs."""
+    folders = [directory, *(directory / "steps" / step.name for step in table.steps)]
+    for script in (folder / name for folder in folders for name in ("tests/test.sh", "solution/solve.sh")):
+        if script.is_file() and script.read_bytes().partition(b"\n")[0].endswith(b"\r"):
+            yield f"{script.relative_to(directory)}: its lines end with CR LF, and no shell runs it so"

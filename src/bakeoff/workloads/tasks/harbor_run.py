@@ -1,71 +1,65 @@
 """Plays a Harbor task in one box: for each step somebody acts, then the step's tests are run and leave a reward.
 
-The tests and the solution come into the box through read-only places that stay empty until they are needed, so an
-agent can write into neither. `/logs/verifier` is emptied before the tests run, and looked at from outside afterwards.
+The tests and the solution are copied into the box when they are needed, in place of whatever lies there, and are gone
+before the next agent works. `/tests` and `/logs/verifier` are emptied before the tests run, and looked at from outside.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec, Mount
+from bakeoff.sandbox.spec import BoxSpec
 from bakeoff.workloads.tasks.artifacts import collect, hand_over
 from bakeoff.workloads.tasks.boxes import box_spec, filled_in, tree_copy
 from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.hidden_tests import tail
 from bakeoff.workloads.tasks.model import Environment, Healthcheck, Step, Task
-from bakeoff.workloads.tasks.results import StepResult, Verification, main_reward
+from bakeoff.workloads.tasks.parsers import printed_reward
+from bakeoff.workloads.tasks.results import PASS, StepResult, Verification, main_reward
 from bakeoff.workloads.tasks.rewards import NoReward, read_rewards
-from bakeoff.workloads.tasks.start import remove
 
 TESTS, SOLUTION = "/tests", "/solution"
 VERIFIER_LOGS = "/logs/verifier"
 LOGS = ("/logs/agent", VERIFIER_LOGS, "/logs/artifacts")
 SETUP = "setup.sh"
-MOUNTED = frozenset({"bubblewrap", "docker", "podman"})
-"""Backends where a place that is mounted shows what is put there later."""
+LONGEST_LOG = 1 << 24
+_NO_NETWORK = re.compile(
+    r"^.*(could not resolve|temporary failure (in name resolution|resolving)|name or service not known"
+    r"|network is unreachable|dns error|failed to lookup address).*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Directories of ours that a box sees read-only, or copies of them where it cannot."""
-
-    folder: Path
-    mounted: bool
-
-    def mounts(self) -> tuple[Mount, ...]:
-        return tuple(Mount(self._here(name), name) for name in (TESTS, SOLUTION)) if self.mounted else ()
-
-    def show(self, box: Box, name: str, sources: Sequence[Path], script: str) -> None:
-        """Put `sources` at `name` in the box, in place of what was there, with `script` executable."""
-        here = self._here(name)
-        self.hide(box, name)
+def show(box: Box, name: str, sources: Sequence[Path], script: str) -> None:
+    """Copy `sources` to `name` in the box, with `script` executable. The copy is the box's own, to write to as well."""
+    with scratch() as here:
         for source in sources:
             tree_copy(source, here)
         if (here / script).is_file():
             (here / script).chmod(0o755)
-        if not self.mounted:
-            box.put(here, name)
-
-    def hide(self, box: Box, name: str) -> None:
-        for entry in self._here(name).iterdir():
-            remove(entry)
-        if not self.mounted:
-            box.run(["rm", "-rf", name])
-
-    def _here(self, name: str) -> Path:
-        place = self.folder / name.strip("/")
-        place.mkdir(exist_ok=True)
-        return place
+        box.put(here, name)
 
 
-Act = Callable[[Box, Step, Places], None]
+def hide(box: Box, name: str) -> None:
+    box.run(["rm", "-rf", name], user="root")
+
+
+def started(source: Sequence[Path], script: str, place: str) -> list[str]:
+    """How a script of a task is started: by its first line, or by bash where that names no program."""
+    files = (one if one.is_file() else one / script for one in reversed(source))
+    file = next((one for one in files if one.name == script and one.is_file()), None)
+    path = f"{place}/{script}"
+    return [path] if file is None or file.read_bytes().startswith(b"#!") else ["bash", path]
+
+
+Act = Callable[[Box, Step], None]
 """Whoever works on a step: an agent, the reference, or nobody."""
 
 
@@ -81,18 +75,16 @@ def play(
     """All steps in one box, `act` in each; rewards of all steps together. `furnish` adds what the actor needs there."""
     began = time.monotonic()
     built = built_for(task.environment, sandbox)
-    with scratch() as here:
-        places = Places(here, sandbox.name in MOUNTED)
-        spec = box_spec(task, built.image, workdir=task.workdir or built.workdir, mounts=places.mounts(), variables=variables)  # fmt: skip
-        with sandbox.open(furnish(spec)) as box:
-            begin(task, box)
-            steps: list[StepResult] = []
-            for step in task.steps:
-                set_up(step, box)
-                act(box, step, places)
-                steps.append(verify_step(task, step, box, places, sandbox, logs=logs / step.name, variables=variables))
-                if steps[-1].status != "scored" or not steps[-1].gate_passed:
-                    break
+    spec = box_spec(task, built.image, workdir=task.workdir or built.workdir, variables=variables)
+    with sandbox.open(furnish(spec)) as box:
+        begin(task, box)
+        steps: list[StepResult] = []
+        for step in task.steps:
+            set_up(step, box)
+            act(box, step)
+            steps.append(verify_step(task, step, box, sandbox, logs=logs / step.name, variables=variables))
+            if steps[-1].status != "scored" or not steps[-1].gate_passed:
+                break
     return combined(task, steps, time.monotonic() - began)
 
 
@@ -121,48 +113,39 @@ def set_up(step: Step, box: Box) -> None:
 
 
 def verify_step(
-    task: Task,
-    step: Step,
-    box: Box,
-    places: Places,
-    sandbox: Sandbox,
-    *,
-    logs: Path,
-    variables: Mapping[str, str],
+    task: Task, step: Step, box: Box, sandbox: Sandbox, *, logs: Path, variables: Mapping[str, str]
 ) -> StepResult:
     """Run the step's tests after the agent stopped: in its box, or in one of their own with its artifacts."""
     box.end_processes()
     if step.verifier.mode == "shared":
-        return _tests(task, step, box, places, logs=logs, variables=variables)
+        return _tests(task, step, box, logs=logs, variables=variables)
     environment = step.verifier.environment or Environment()
     built = built_for(environment, sandbox)
     with scratch() as here:
         taken = collect(box, task, step, here / "artifacts")
-        own = Places(here, mounted=False)
         workdir = environment.workdir or built.workdir
         spec = box_spec(task, built.image, environment=environment, workdir=workdir, variables=variables)
         with sandbox.open(spec) as verifier:
             _must(verifier, ["mkdir", "-p", *LOGS], "the places for logs")
             hand_over(verifier, taken)
-            inside = environment.dockerfile is not None  # its image brings /tests along
-            return _tests(task, step, verifier, None if inside else own, logs=logs, variables=variables)
+            return _tests(task, step, verifier, logs=logs, variables=variables)
 
 
-def _tests(
-    task: Task, step: Step, box: Box, places: Places | None, *, logs: Path, variables: Mapping[str, str]
-) -> StepResult:
+def _tests(task: Task, step: Step, box: Box, *, logs: Path, variables: Mapping[str, str]) -> StepResult:
     verifier = step.verifier
     logs.mkdir(parents=True, exist_ok=True)
     output = logs / "test-stdout.txt"
-    if not _empty(box):
-        zero = {"reward": 0.0}
-        return StepResult(
-            step.name, "scored", zero, error=f"{VERIFIER_LOGS} could not be emptied: the agent saw to that"
-        )
-    if places is not None:
-        places.show(box, TESTS, verifier.tests, verifier.script)
+    places = (VERIFIER_LOGS,) if verifier.tests_in_image else (VERIFIER_LOGS, TESTS)
+    if not _emptied(box, places):
+        told = f"{' and '.join(places)} could not be emptied: the agent saw to that"
+        return StepResult(step.name, "scored", {"reward": 0.0}, error=told)
+    if not verifier.tests_in_image:
+        show(box, TESTS, verifier.tests, verifier.script)
+    argv = (
+        ["bash", f"{TESTS}/{verifier.script}"] if verifier.parser else started(verifier.tests, verifier.script, TESTS)
+    )
     ended = box.run(
-        [f"{TESTS}/{verifier.script}"],
+        argv,
         env=filled_in(task, verifier.env, variables),
         timeout=verifier.timeout,
         stdout=output,
@@ -170,27 +153,45 @@ def _tests(
         user=verifier.user,
     )
     box.end_processes()
-    if places is not None:
-        places.hide(box, TESTS)
+    if step is not task.steps[-1]:
+        hide(box, TESTS)
     result = StepResult(step.name, "timeout", code=ended.code, seconds=ended.seconds, output=tail(output))
     if ended.timed_out:
         return replace(result, error=f"the tests took longer than {verifier.timeout:g} s")
+    unreached = unreached_network(result.output) if not box.spec.network else ""
     try:
-        rewards = {"reward": float(ended.code == 0)} if verifier.by_exit_code else _rewards(box, logs)
+        rewards = (
+            printed_reward(verifier.parser, tail(output, LONGEST_LOG), ended.code)
+            if verifier.parser
+            else _rewards(box, logs)
+        )
     except NoReward as error:
-        return replace(result, status="error", error=str(error))
-    return replace(result, status="scored", rewards=rewards, gate_passed=_passes(rewards, step.min_reward))
+        return replace(result, status="error", error="; ".join(filter(None, (str(error), unreached))))
+    passed = _passes(rewards, step.min_reward)
+    told = unreached if (main_reward(rewards) or 0.0) < PASS else ""
+    return replace(result, status="scored", rewards=rewards, gate_passed=passed, error=told)
 
 
-def _empty(box: Box) -> bool:
-    """Empty the verifier's place with the box's own tools, and look from outside whether that was done."""
-    box.run(["rm", "-rf", VERIFIER_LOGS], user="root")
-    box.run(["mkdir", "-p", VERIFIER_LOGS], user="root")
-    box.run(["chmod", "0777", VERIFIER_LOGS], user="root")
+def unreached_network(output: str) -> str:
+    """What tests said when they looked for a network in a box that has none; empty where they did not."""
+    found = _NO_NETWORK.search(output)
+    if found is None:
+        return ""
+    return f"the tests looked for a network ({found[0].strip()[:120]!r}) and the box has none: grant it by --network"
+
+
+def _emptied(box: Box, places: Sequence[str]) -> bool:
+    """Empty places of the verifier's with the box's own tools, and look from outside whether that was done."""
+    box.run(["rm", "-rf", *places], user="root")
+    box.run(["mkdir", "-p", "-m", "0777", *places], user="root")
+    return all(_is_empty(box, place) for place in places)
+
+
+def _is_empty(box: Box, place: str) -> bool:
     with scratch() as here:
-        found = here / "verifier"
+        found = here / "found"
         try:
-            box.get(VERIFIER_LOGS, found)
+            box.get(place, found)
         except UsageError:
             return False
         return not any(found.iterdir())

@@ -82,7 +82,10 @@ class Environment:
     withheld: tuple[str, ...] = ()
     """Names in `context` that no image may contain: where tests and solution lie beside the Dockerfile."""
     dockerfile: Path | None = None
+    build_args: Mapping[str, str] = field(default_factory=dict)
     compose: Path | None = None
+    services: tuple[str, ...] = ()
+    """Services that the compose file runs beside the main one. No box stands for them."""
     host_base: bool = False
     """Where the image that the Dockerfile starts from is not at hand, this machine's own programs will do."""
     workdir: str | None = None
@@ -149,8 +152,10 @@ class Verifier:
     environment: Environment | None = None
     """A separate verifier's own."""
     collect: tuple[Collect, ...] = ()
-    by_exit_code: bool = False
-    """terminal-bench: the reward is 1 when the script exits with 0, else 0; there is no reward file."""
+    tests_in_image: bool = False
+    """A separate verifier's image brings /tests along."""
+    parser: str | None = None
+    """terminal-bench: whose results the script prints (`parsers.py`); there is no reward file then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
+from bakeoff.workloads.tasks.agents.command import AgentEntry
+from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
 
 TIMEOUT_VARIABLE, TOKENS_VARIABLE = "TIMEOUT_SEC", "TOKEN_LIMIT"
@@ -35,10 +37,18 @@ class TasksParams(BaseModel):
     token_budget: int | None = Field(None, ge=1, description="Tokens that a rollout may use; else TOKEN_LIMIT.")
     cost_budget: float | None = Field(None, gt=0, description="Dollars that a rollout may use.")
     call_budget: int | None = Field(None, ge=1, description="Model calls that a rollout may make.")
-    agents: dict[str, dict[str, Any]] = Field({}, description="Agents of one's own, by name.")
-    providers: dict[str, dict[str, Any]] = Field({}, description="Who serves which model.")
+    agents: dict[str, AgentEntry] = Field({}, description="Agents of one's own, by name.")
+    providers: dict[str, Provider] = Field({}, description="Who serves which model.")
     judge: JudgeSettings | None = Field(None, description="A model that judges rubrics.")
     metrics: list[str] = Field([], description="Metrics of one's own: module:function, or a script.")
+
+    @field_validator("environment_variables")
+    @classmethod
+    def _limits_are_numbers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, kind in ((TIMEOUT_VARIABLE, float), (TOKENS_VARIABLE, int)):
+            if name in value and not _positive(value[name], kind):
+                raise ValueError(f"the limit {name} must be a number above 0, not {value[name]!r}")
+        return value
 
     def seconds(self, own: float | None) -> float | None:
         """How long the agent may take; `own` is what the task says."""
@@ -48,3 +58,10 @@ class TasksParams(BaseModel):
     def tokens(self) -> int | None:
         told = self.environment_variables.get(TOKENS_VARIABLE)
         return self.token_budget or (int(told) if told else None)
+
+
+def _positive(text: str, kind: type[float | int]) -> bool:
+    try:
+        return kind(text) > 0
+    except ValueError:
+        return False

@@ -8,7 +8,7 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.spec.variables import variables as host_variables
 from bakeoff.workloads.tasks.boxes import filled_in
-from bakeoff.workloads.tasks.harbor_run import SOLUTION, Act, Places, play
+from bakeoff.workloads.tasks.harbor_run import SOLUTION, Act, hide, play, show, started
 from bakeoff.workloads.tasks.hidden_tests import tail
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.results import Verification
@@ -30,8 +30,8 @@ def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     if task.format == "prepared":
         return verify_diff(task, _diff(task), sandbox, logs=logs)
 
-    def solve(box: Box, step: Step, places: Places) -> None:
-        _solve(task, step, box, places, logs / step.name)
+    def solve(box: Box, step: Step) -> None:
+        _solve(task, step, box, logs / step.name)
 
     return _played(task, sandbox, solve, logs)
 
@@ -40,7 +40,7 @@ def nothing(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     """Verify the start state as it is."""
     if task.format == "prepared":
         return verify_diff(task, b"", sandbox, logs=logs)
-    return _played(task, sandbox, lambda box, step, places: None, logs)
+    return _played(task, sandbox, lambda box, step: None, logs)
 
 
 def _diff(task: Task) -> bytes:
@@ -54,23 +54,23 @@ def _played(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
         return Verification("error", error=str(error))
 
 
-def _solve(task: Task, step: Step, box: Box, places: Places, logs: Path) -> None:
+def _solve(task: Task, step: Step, box: Box, logs: Path) -> None:
     """Run the reference as an agent would work: in the workdir, as its user, in its time."""
     solution = step.solution
     assert solution is not None and solution.source is not None
     logs.mkdir(parents=True, exist_ok=True)
     output = logs / "oracle.txt"
-    places.show(box, SOLUTION, [solution.source], solution.script)
+    show(box, SOLUTION, [solution.source], solution.script)
     env = {"DEBIAN_FRONTEND": "noninteractive", **filled_in(task, solution.env, host_variables())}
     ended = box.run(
-        [f"{SOLUTION}/{solution.script}"],
+        started([solution.source], solution.script, SOLUTION),
         env=env,
         timeout=step.agent.timeout or SOLUTION_SECONDS,
         stdout=output,
         stderr=output,
         user=step.agent.user,
     )
-    places.hide(box, SOLUTION)
+    hide(box, SOLUTION)
     if ended.timed_out:
         raise InfraError(f"the reference of {step.name} took longer than {step.agent.timeout or SOLUTION_SECONDS:g} s")
     if ended.code in (126, 127):

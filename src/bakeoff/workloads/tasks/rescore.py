@@ -27,7 +27,7 @@ from bakeoff.spec.variables import variables as host_variables
 from bakeoff.spec.workload import FINISHED, Status
 from bakeoff.workloads.tasks.attempt import Attempt, Worked
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation
-from bakeoff.workloads.tasks.harbor_run import Places, play
+from bakeoff.workloads.tasks.harbor_run import play
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.params import TasksParams
 from bakeoff.workloads.tasks.proxy.calls import read_calls
@@ -143,7 +143,7 @@ def _verified(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verifica
     if len(task.steps) > 1:
         raise InfraError(f"{task.id}: a task with several steps cannot be scored again from a diff")
 
-    def act(box: Box, step: Step, places: Places) -> None:
+    def act(box: Box, step: Step) -> None:
         _redo(box, diff)
 
     try:

@@ -77,10 +77,14 @@ class HealthcheckTable(Open):
 
 class ServerTable(Open):
     name: str
-    transport: Literal["sse", "streamable-http", "stdio"] = "sse"
+    transport: Annotated[
+        Literal["sse", "streamable-http", "stdio"],
+        BeforeValidator(lambda value: "streamable-http" if value == "http" else value),
+    ] = "sse"
     url: str | None = None
     command: str | None = None
     args: list[str] = []
+    headers: dict[str, str] = {}
 
     @model_validator(mode="after")
     def can_be_reached(self) -> ServerTable:
@@ -93,7 +97,10 @@ class ServerTable(Open):
 class EnvironmentTable(NetworkTable):
     build_timeout_sec: Seconds = 600.0
     docker_image: str | None = None
-    os: Literal["linux", "windows"] = "linux"
+    os: Annotated[
+        Literal["linux", "windows"],
+        BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
+    ] = "linux"
     cpus: Annotated[float, Field(gt=0)] | None = None
     memory_mb: Annotated[int, Field(ge=1)] | None = None
     storage_mb: Annotated[int, Field(ge=1)] | None = None
@@ -115,8 +122,7 @@ class EnvironmentTable(NetworkTable):
         return Environment(
             docker_image=self.docker_image,
             context=context,
-            dockerfile=_file(context, "Dockerfile"),
-            compose=_file(context, "docker-compose.yaml", "docker-compose.yml"),
+            dockerfile=first_file(context, "Dockerfile"),
             workdir=self.workdir,
             env=self.env,
             cpus=self.cpus,
@@ -159,19 +165,22 @@ class VerifierTable(NetworkTable):
     environment: EnvironmentTable | None = None
     collect: list[CollectTable] = []
 
+    @model_validator(mode="after")
+    def one_kind(self) -> VerifierTable:
+        if self.environment_mode == "shared" and self.environment is not None:
+            raise ValueError('environment is for environment_mode = "separate"; take one of them out')
+        return self
+
     def verifier(self, tests: tuple[Path, ...], fallback: Verifier = Verifier()) -> Verifier:  # noqa: B008 - frozen
         """`fallback` is what the whole task says, for a step that says less."""
-        mode = self.environment_mode or ("separate" if self.environment is not None else fallback.mode)
-        own = (self.environment or EnvironmentTable()).environment(tests[-1] if tests else None)
         hooks = tuple(Collect(hook.command, hook.timeout_sec, hook.user) for hook in self.collect)
         return Verifier(
             tests=tests,
-            mode=mode,
+            mode=self.environment_mode or ("separate" if self.environment is not None else fallback.mode),
             timeout=self.timeout_sec or fallback.timeout,
             env={**fallback.env, **self.env},
             user=self.user if self.user is not None else fallback.user,
             network=self.network() or fallback.network,
-            environment=own if mode == "separate" else None,
             collect=hooks or fallback.collect,
         )
 
@@ -281,7 +290,8 @@ def unknown_keys(table: BaseModel, prefix: str = "") -> Iterator[str]:
                 yield from unknown_keys(one, place)
 
 
-def _file(folder: Path | None, *names: str) -> Path | None:
+def first_file(folder: Path | None, *names: str) -> Path | None:
+    """The first of `names` that is there."""
     if folder is None:
         return None
     return next((folder / name for name in names if (folder / name).is_file()), None)

@@ -20,6 +20,7 @@ from bakeoff.workloads.tasks import evaluation as files
 from bakeoff.workloads.tasks.agents.face import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
 from bakeoff.workloads.tasks.attempt import Attempt, Crew, attempt
+from bakeoff.workloads.tasks.boxes import filled_in
 from bakeoff.workloads.tasks.evaluation import Evaluation
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
@@ -44,7 +45,8 @@ class TasksWorkload:
     def check(self, params: TasksParams, base: Path) -> None:
         """The sandbox, the task, the agent, its model's key and the metrics are there."""
         available(chosen())
-        task_of(params, base)
+        task = task_of(params, base)
+        filled_in(task, task.environment.env, host_variables())
         agent = find_agent(params.agent, params.agents, base)
         assert agent.version
         if agent.wire is not None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from bakeoff.errors import UsageError
 from bakeoff.workloads.tasks.proxy.providers import Route
-from bakeoff.workloads.tasks.proxy.usage import Usage
+from bakeoff.workloads.tasks.proxy.usage import MILLION, Price, Usage
 
 Limit = Literal["tokens", "cost", "calls", "deadline"]
 
@@ -34,12 +34,20 @@ class Budget:
             )
 
 
+LETTERS_PER_TOKEN = 4
+"""Where nobody counted."""
+SHORTEST_ANSWER = 16
+"""Tokens: the smallest limit that providers take."""
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """What a call is expected to take, held back while it is under way."""
 
     tokens: float
     cost: float
+    input: float
+    """Tokens of its request alone."""
 
 
 @dataclass(slots=True)
@@ -50,15 +58,17 @@ class Spending:
     calls: int = 0
     tokens: int = 0
     cost: float = 0.0
+    input: int = 0
+    """Of the tokens, those of requests."""
     _reserved: list[Share] = field(default_factory=list)
     _letters: int = 0
 
     def expected(self, letters: int) -> Share:
         """For a request with so much text, going by the calls so far. The first one is let through."""
         if not self._letters:
-            return Share(0.0, 0.0)
+            return Share(0.0, 0.0, letters / LETTERS_PER_TOKEN)
         part = letters / self._letters
-        return Share(part * self.tokens, part * self.cost)
+        return Share(part * self.tokens, part * self.cost, part * self.input)
 
     def refusal(self, share: Share) -> Limit | None:
         """The limit that such a call would exceed."""
@@ -75,6 +85,16 @@ class Spending:
             return "cost"
         return None
 
+    def longest_answer(self, share: Share, price: Price | None) -> int | None:
+        """Tokens that may be written within what is left; None where no budget says."""
+        left = []
+        if self.budget.tokens is not None:
+            left.append(self.budget.tokens - self.tokens - share.input)
+        if self.budget.cost is not None and price is not None and price.output > 0:
+            asked = price.of(Usage(input=int(share.input)))
+            left.append((self.budget.cost - self.cost - asked) * MILLION / price.output)
+        return max(SHORTEST_ANSWER, int(min(left))) if left else None
+
     def begin(self, share: Share) -> None:
         self.calls += 1
         self._reserved.append(share)
@@ -83,6 +103,7 @@ class Spending:
         self._reserved.remove(share)
         if usage is not None:
             self.tokens += usage.total
+            self.input += usage.input
             self.cost += cost or 0.0
             self._letters += letters
 

@@ -110,7 +110,7 @@ class Route:
         if wire not in self.provider.wire_api:
             raise UsageError(
                 f"{who} speaks the {wire} API, and providers.{self.provider_name}.wire_api has only "
-                f"{', '.join(self.provider.wire_api)}\n  fix: choose another agent or provider for {self.model}"
+                f"{', '.join(self.provider.wire_api)}\n  fix: choose another agent for {self.model}, or another provider: provider/{self.model}"
             )
 
 
@@ -171,12 +171,18 @@ class Providers:
         own = [name for name in self.table if name not in WELL_KNOWN]
         if len(own) == 1:
             return own[0]
-        if model.startswith("claude"):
+        if model.startswith("claude") and not self._one_endpoint():
             return "anthropic"
         if own and not re.match(r"(gpt|o\d|codex|chatgpt)", model):
             names = ", ".join(f"{name}/{model}" for name in own)
             raise UsageError(f"no provider lists the model {model!r}; write one of {names}, or add it to its `models`")
         return "openai"
+
+    def _one_endpoint(self) -> bool:
+        """Only OPENAI_BASE_URL is set: what stands there, a gateway say, serves every model."""
+        return "OPENAI_BASE_URL" in self.environment and not {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"} & {
+            *self.environment
+        }
 
 
 WELL_KNOWN = ("openai", "anthropic")

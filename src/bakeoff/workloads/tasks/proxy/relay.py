@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.tasks.proxy.budget import Limit
+from bakeoff.workloads.tasks.proxy.budget import LETTERS_PER_TOKEN, Limit
 from bakeoff.workloads.tasks.proxy.calls import Call, End, Retry
 from bakeoff.workloads.tasks.proxy.decoding import json_object
 from bakeoff.workloads.tasks.proxy.http import ClientLeft, Exchange
@@ -31,8 +31,6 @@ from bakeoff.workloads.tasks.proxy.wire.face import Asked, BadRequest, Json, Rep
 
 FINAL = {"x-should-retry": "false"}
 """Clients built on the vendors' own libraries heed this and give up at once."""
-LETTERS_PER_TOKEN = 4
-"""For providers that do not count."""
 
 
 @dataclass(slots=True)
@@ -79,9 +77,12 @@ class Relay:
             self._over_budget(limit)
             self._record(question, route)
             return
+        sent = self.wire.outgoing(body, route.model, route.provider.request)
+        if (most := spending.longest_answer(share, route.price)) is not None:
+            sent = self.wire.capped(sent, most)
         spending.begin(share)
         try:
-            await self._within_deadline(self._forward(body, question, route))
+            await self._within_deadline(self._forward(body, sent, route))
         except ClientLeft:
             self.ending.end, self.ending.error = "client", "the client hung up"
         except asyncio.CancelledError:
@@ -121,7 +122,7 @@ class Relay:
         self.run.limit = self.ending.limit = limit
         self._refuse(status, "budget_exceeded", f"this run's {limit} budget is used up", "budget")
 
-    async def _forward(self, body: Json, question: Asked, route: Route) -> None:
+    async def _forward(self, body: Json, sent: Json, route: Route) -> None:
         environment = self.run.providers.environment
         try:
             if self.wire.name not in route.provider.wire_api:
@@ -137,7 +138,7 @@ class Relay:
                 self.client,
                 route.provider.url(self.wire),
                 headers,
-                self.wire.outgoing(body, route.model, route.provider.request),
+                sent,
                 silence_s=route.provider.timeout_s,
                 retries=route.provider.retries,
                 note=self.ending.retries.append,

@@ -12,6 +12,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     Json,
     Reply,
     WireName,
+    at_most,
     inner,
     integer,
     items_of,
@@ -41,6 +42,10 @@ class Chat:
             options = body.get("stream_options")
             sent["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
         return sent
+
+    def capped(self, sent: Json, most: int) -> Json:
+        each = most // max(1, integer(sent.get("n")))
+        return at_most(sent, each, "max_completion_tokens", "max_tokens")
 
     def hidden(self, body: Json, data: Json) -> bool:
         asked = inner(body.get("stream_options"), "include_usage") is True

@@ -69,6 +69,9 @@ class Wire(Protocol):
     def outgoing(self, body: Json, model: str, extra: Mapping[str, Any]) -> Json:
         """What is sent upstream: another model's name, and what the records need in addition."""
 
+    def capped(self, sent: Json, most: int) -> Json:
+        """What is sent upstream, with an answer of `most` tokens at most."""
+
     def hidden(self, body: Json, data: Json) -> bool:
         """Whether this event of the stream is one that only the proxy asked for."""
 
@@ -79,6 +82,16 @@ class Wire(Protocol):
     def authorization(self, key: str) -> dict[str, str]: ...
 
     def error(self, status: int, code: str, message: str) -> Json: ...
+
+
+ADDED_BELOW = 4096
+"""A limit that the client did not set is added only below this: a larger one may be more than the model allows."""
+
+
+def at_most(sent: Json, most: int, *names: str) -> Json:
+    """`sent` with the limits that it has under these names lowered, or the first of them added."""
+    given = {name: min(sent[name], most) for name in names if isinstance(sent.get(name), int)}
+    return {**sent, **(given or ({names[0]: most} if most < ADDED_BELOW else {}))}
 
 
 def model_of(body: Json) -> str:

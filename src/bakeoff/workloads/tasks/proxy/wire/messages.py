@@ -15,6 +15,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     Reply,
     WireName,
     assistant,
+    at_most,
     function,
     inner,
     integer,
@@ -36,6 +37,9 @@ ERRORS = {
     529: "overloaded_error",
 }
 
+FEWEST_THOUGHTS = 1024
+"""Tokens for thinking that the API allows at least."""
+
 
 class Messages:
     name: WireName = "messages"
@@ -56,6 +60,14 @@ class Messages:
 
     def outgoing(self, body: Json, model: str, extra: Mapping[str, Any]) -> Json:
         return {**body, **extra, "model": model}
+
+    def capped(self, sent: Json, most: int) -> Json:
+        """Thoughts are part of the answer, and the API refuses more of them than of it."""
+        thoughts = integer(inner(sent.get("thinking"), "budget_tokens"))
+        if thoughts >= most:
+            fewer = {**sent["thinking"], "budget_tokens": most - 1}
+            sent = {**sent, "thinking": fewer if most > FEWEST_THOUGHTS else {"type": "disabled"}}
+        return at_most(sent, most, "max_tokens")
 
     def hidden(self, body: Json, data: Json) -> bool:
         return False

@@ -16,6 +16,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     Reply,
     WireName,
     assistant,
+    at_most,
     function,
     inner,
     integer,
@@ -47,6 +48,9 @@ class Responses:
 
     def outgoing(self, body: Json, model: str, extra: Mapping[str, Any]) -> Json:
         return {**body, **extra, "model": model}
+
+    def capped(self, sent: Json, most: int) -> Json:
+        return at_most(sent, most, "max_output_tokens")
 
     def hidden(self, body: Json, data: Json) -> bool:
         return False
