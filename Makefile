@@ -1,9 +1,11 @@
 # One verb for every chore. The first use of any of them creates .venv; the second is quick.
 BIN := .venv/bin
-FIGURES := overhead collect startup plan compare schedsim
+# One more than there are cores: about half of the time goes into waiting for processes.
+PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
+FIGURES := overhead collect startup plan compare schedsim market market_http rollouts
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint docs bench figures calibration clean
+.PHONY: help demo test for-tests coverage lint docs bench figures calibration clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -15,13 +17,16 @@ demo: ## install into .venv, run the example experiment, show its verdicts and w
 	$(BIN)/bakeoff report market
 
 test: ## install what the tests need, run every check and every test
+	@scripts/install.sh test
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target for-tests lint
+	$(PYTEST)
+
+for-tests:
 	@scripts/install-for-tests.sh
-	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n 2
 
 coverage: ## the same tests, with a table of the lines that no test reaches
 	@scripts/install-for-tests.sh
-	$(BIN)/python -m pytest -n 2 --cov
+	$(PYTEST) --cov
 
 lint: ## style, types and the import rule
 	@scripts/install.sh test

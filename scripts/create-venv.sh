@@ -17,3 +17,5 @@ else
     scripts/apt-install.sh python3-venv
     "$python" -m venv .venv
 fi
+# uv installs in half the time. It does not read pip's settings: where pip has an index of its own, pip does the work.
+.venv/bin/python -m pip config list | grep -q '\.index-url=' || .venv/bin/python -m pip install --quiet uv || true

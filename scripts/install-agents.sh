@@ -27,7 +27,7 @@ if ! done_already mini "$mini"; then
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || python=python3
     rm -rf "$target/mini"
     "$python" -m venv --without-pip "$target/mini"
-    pip() { python3 -m pip --python "$target/mini/bin/python" --disable-pip-version-check install --quiet --compile "$@"; }
+    pip() { scripts/pip-install.sh "$target/mini/bin/python" --compile "$@"; }
     # All that it asks for but `datasets`, which brings half a gigabyte and serves only its own benchmark scripts.
     pip --no-deps "$mini"
     pip litellm openai mcp tenacity rich python-dotenv typer platformdirs textual prompt_toolkit jinja2 pyyaml requests pydantic

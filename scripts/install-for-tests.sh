@@ -5,11 +5,11 @@ cd "$(dirname "$0")/.."
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
+scripts/install.sh test
 together="agents trainers"
 for name in $together; do
     { scripts/install-$name.sh && echo done >"$logs/$name.done"; } >"$logs/$name" 2>&1 &
 done
-scripts/install.sh test
 for name in bubblewrap containers postgres chromium; do
     scripts/install-$name.sh # one after the other: apt-get lets only one in
 done

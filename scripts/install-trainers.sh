@@ -13,8 +13,7 @@ stamp="trl $trl verifiers $verifiers art $art harbor $harbor"
 
 echo "installing training libraries into $target (once; may take two minutes)"
 [ -x "$target/bin/python" ] || "$python" -m venv --without-pip "$target"
-"$python" -m pip --python "$target/bin/python" install --quiet --disable-pip-version-check \
-    "verifiers==$verifiers" "openpipe-art==$art" datasets
+scripts/pip-install.sh "$target/bin/python" "verifiers==$verifiers" "openpipe-art==$art" datasets
 "$python" -m pip --python "$target/bin/python" install --quiet --disable-pip-version-check --no-deps \
     --ignore-requires-python "trl==$trl" "harbor==$harbor" # harbor's data models run on 3.11; the rest of it wants 3.12
 echo "$stamp" >"$target/installed"

@@ -13,7 +13,7 @@ stamp=.venv/.installed-${extra:-base}
 fresh=
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     echo "installing bakeoff${extra:+[$extra]} into .venv (once; may take a minute)"
-    "$python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}"
+    scripts/pip-install.sh "$python" --compile --editable ".${extra:+[$extra]}"
     echo "$key" >"$stamp"
     fresh=yes
 fi

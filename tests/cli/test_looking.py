@@ -19,6 +19,7 @@ from click.testing import Result
 from bakeoff.records.edition import Edition
 from bakeoff.records.edition import Result as RunResult
 from factories import START, Outcome, series, succeeds
+from lab import LONG
 
 Bakeoff = Callable[..., Result]
 MakeEdition = Callable[..., Edition]
@@ -48,7 +49,7 @@ def on_a_terminal(*arguments: str, cwd: Path) -> str:
         if not chunk:
             break
         shown += chunk
-    process.wait(10)
+    process.wait(LONG)
     os.close(control)
     return shown.decode().replace("\r\n", "\n")
 
@@ -292,5 +293,5 @@ def test_logs_follow_prints_what_comes_until_the_run_has_ended(make_edition: Mak
             file.write("more\n")
         assert process.stdout.readline() == b"more\n"
         edition.finish([RunResult(0, run_id, 1, "succeeded")], 1)
-        assert process.wait(10) == 0
+        assert process.wait(LONG) == 0
         process.stdout.close()

@@ -17,6 +17,7 @@ from click.testing import Result
 import bakeoff as package
 from bakeoff.cli import VERBS, main
 from bakeoff.records.edition import Edition
+from lab import LONG
 
 Bakeoff = Callable[..., Result]
 MakeEdition = Callable[..., Edition]
@@ -70,17 +71,18 @@ def test_errors_go_to_standard_error_and_leave_standard_output_empty(bakeoff: Ba
 
 def test_an_interrupt_ends_with_130(make_edition: MakeEdition, tmp_path: Path) -> None:
     edition = make_edition(outcome=lambda arm, seed: None)
+    run = edition.run(0)["run_id"]
+    edition.paths.run(run).mkdir(parents=True)
+    (edition.paths.run(run) / "stdout.txt").write_text("begin\n")
     with open(edition.paths.lease) as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
-        run = edition.run(0)["run_id"]
-        process = subprocess.Popen([*MODULE, "logs", "-f", run], cwd=tmp_path, stderr=subprocess.PIPE)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1.5)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
-    assert process.stderr is not None
-    assert process.stderr.read() == b"interrupted\n"
-    process.stderr.close()
+        command = [*MODULE, "logs", "-f", run]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"begin\n", "it follows"
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=LONG)
+    assert (process.returncode, said) == (130, b"interrupted\n")
 
 
 def test_a_reader_that_leaves_early_causes_no_traceback(make_edition: MakeEdition, tmp_path: Path) -> None:

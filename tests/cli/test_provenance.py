@@ -94,8 +94,7 @@ def test_reproduce_does_an_in_process_run_again_in_another_root(bakeoff: Bakeoff
     (tmp_path / "work.py").write_text("def work(seed, size):\n    return {'score': seed * size}\n")
     text = 'workload = "python"\nseeds = [3, 4]\n[params]\nfunction = "work:work"\nsize = 1\n'
     (tmp_path / "inside.toml").write_text(text)
-    ran = subprocess.run([*MODULE, "run", "inside.toml", "--set", "params.size=5"], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
+    assert bakeoff("run", "inside.toml", "--set", "params.size=5").exit_code == 0
     recipe = json.loads(bakeoff("reproduce", "s4", "--json").stdout)
     assert recipe["argv"][:5] == ["bakeoff", "run", str(tmp_path / "inside.toml"), "--set", "params.size=5"]
     done = subprocess.run([*MODULE, *recipe["argv"][1:]], capture_output=True, text=True)

@@ -16,6 +16,7 @@ from click.testing import Result
 
 from bakeoff.records.edition import Edition
 from factories import START
+from lab import LONG
 
 Bakeoff = Callable[..., Result]
 MakeEdition = Callable[..., Edition]
@@ -38,7 +39,7 @@ def test_rm_asks_on_a_terminal(make_edition: MakeEdition, answer: bytes, code: i
     command = [sys.executable, "-m", "bakeoff", "rm", "sorting"]
     process = subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     os.write(control, answer)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=LONG)
     os.close(control)
     os.close(terminal)
     assert process.returncode == code

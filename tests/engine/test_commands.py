@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import Lab, eventually, process_exists
+from lab import LONG, Lab, eventually, process_exists
 
 
 def _pid(path: Path) -> int:
@@ -98,7 +98,7 @@ sleep 600; sleep 600'''
     )
     began = time.monotonic()
     assert lab.run().statuses == {"timeout": 1}
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < LONG
     (row,) = lab.rows()
     assert row["error"] is not None and row["error"].startswith("took longer than 0.7 s")
     for name in ("child", "grandchild"):
@@ -108,14 +108,14 @@ sleep 600; sleep 600'''
 def test_a_polite_command_gets_the_time_to_clean_up(lab: Lab) -> None:
     lab.experiment(
         """
-limits = { time = 0.5, grace = 20 }
+limits = { time = 0.5, grace = 120 }
 [params]
 command = '''mkdir -p {dir}; trap 'sleep 0.3; echo saved > {dir}/saved; exit 0' TERM; while true; do sleep 0.05; done'''
 """
     )
     began = time.monotonic()
     assert lab.run().statuses == {"timeout": 1}
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < LONG
     (row,) = lab.rows()
     assert (lab.run_directory(row["run_id"]) / "saved").read_text() == "saved\n"
     assert row["exit_code"] == 0

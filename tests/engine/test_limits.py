@@ -96,9 +96,9 @@ model = [{arms}]
 """,
         nothing="def run(model): pass",
     )
-    began = time.monotonic()
+    began = time.process_time()
     assert lab.run().statuses == {"succeeded": 1500}
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 15
 
 
 @pytest.mark.parametrize("kind", ["python", "command"])

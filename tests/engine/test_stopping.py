@@ -49,17 +49,16 @@ def test_once_starts_nothing_more_and_lets_running_ones_finish(lab: Lab, kind: s
     assert all(row["attempts"] == 1 for row in lab.rows() if row["seed"] < 20)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_group_never_hits_a_run_that_is_just_being_started(lab: Lab, number: int) -> None:
+def test_a_signal_to_the_group_never_hits_a_run_that_is_just_being_started(lab: Lab) -> None:
     lab.experiment('jobs = 2\nseeds = 60\nparams = { command = "true" }')
-    code = f"""
+    code = """
 import os, signal, time
 import bakeoff
-signal.signal({number:d}, lambda *_: None)
+signal.signal(signal.SIGINT, lambda *_: None)
 scheduler = os.getpid()
 if (pid := os.fork()) == 0:
     while os.getppid() == scheduler:
-        os.killpg(scheduler, {number:d})
+        os.killpg(scheduler, signal.SIGINT)
         time.sleep(0.001)
     os._exit(0)
 bakeoff.load("trial.toml").run()
@@ -106,7 +105,7 @@ def test_interrupting_during_the_pause_before_a_retry_does_not_wait_for_it(lab: 
     process = lab.start("run", "trial.toml", "-v", stderr=subprocess.DEVNULL)
     eventually(lambda: lab.rows() and lab.rows()[0]["attempts"] == 1 if lab.statuses() else False, "the first try")
     _interrupt(process)
-    assert process.wait(timeout=20) == 130
+    assert process.wait(timeout=40) == 130, "the pause would be a minute"
 
 
 @pytest.mark.parametrize("kind", ["command", "python"])

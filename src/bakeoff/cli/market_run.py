@@ -22,7 +22,7 @@ SHOWN = ("total_pnl", "prediction_accuracy", "perp_win_rate", "brier_edge", "max
 
 @click.command(name="run")
 @world_options
-@click.option("--agent", "agents_named", multiple=True, default=("random",), show_default=True, metavar="AGENT", help="One that ships with bakeoff, module:Class, file.py:Class, cmd:PROGRAM or llm:MODEL. Several are compared.")  # fmt: skip
+@click.option("--agent", "agents_named", multiple=True, default=("random",), show_default=True, metavar="AGENT", help="One that ships with bakeoff, module:Class, file.py:Class, process:..., cmd:PROGRAM, llm:MODEL or policy:FILE. Several are compared.")  # fmt: skip
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 100_000), help="Runs of each agent. All meet the same world; the agent's own chance counts on from --seed.")  # fmt: skip
 @click.option("--response-timeout", default=30.0, show_default=True, type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time for a turn; an agent that takes longer has done nothing more in it.")  # fmt: skip
 @click.option("--save-trajectories", is_flag=True, help="Write trajectory.json: what the agent saw, did and got in each tick.")  # fmt: skip

@@ -8,8 +8,8 @@ import re
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,51 +125,34 @@ def _environment(run: Mapping[str, Any], kind: str, base: Path, directory: Path)
         started = workload.command(workload.Params.model_validate(run["params"]), facts)
     settings = registry.settings(kind)
     params = {key: value for key, value in run["params"].items() if key not in settings}
-    return {
-        **started.env,
-        **{f"BAKEOFF_{name.upper()}": str(value) for name, value in named.items()},
-        "BAKEOFF_RUN_DIR": str(directory),
-        "BAKEOFF_OUT_DIR": str(directory / "out"),
-        "BAKEOFF_PARAMS": json.dumps(params),
-    }, started.cwd
+    return {**started.env, **replace(facts, path=directory).environment(json.dumps(params))}, started.cwd
 
 
 def _in_process(edition: Edition, run: Mapping[str, Any], provenance: Mapping[str, Any]) -> Recipe:
     """One run of a new edition, in a root of its own."""
-    called = [str(part) for part in provenance.get("argv", ())]
-    source, notes = _source(edition, called, Path(provenance.get("cwd") or "."))
-    overrides = _overrides(called)
+    source, notes = _source(edition, provenance.get("experiment"))
+    overrides = provenance.get("set", ())
     if any(REDACTED in part for part in overrides):
         notes = (*notes, "a --set value was secret and is not recorded: fill it in")
+    changed = [part for override in overrides for part in ("--set", override)]
     only = ["--only", f"run_id={run['run_id']}"]
-    argv = ("bakeoff", "run", str(source), *overrides, *only, "--fresh", "--root", OTHER_ROOT)
+    argv = ("bakeoff", "run", str(source), *changed, *only, "--fresh", "--root", OTHER_ROOT)
     return Recipe(argv, Path.cwd(), {}, {}, notes=notes)
 
 
-def _source(edition: Edition, called: Sequence[str], cwd: Path) -> tuple[Path, tuple[str, ...]]:
+def _source(edition: Edition, recorded: str | None) -> tuple[Path, tuple[str, ...]]:
     """The file that was given, while it is still the same; else the frozen copy."""
     frozen = [
         path for suffix in (".toml", ".yaml", ".yml", ".json") if (path := edition.paths.frozen(suffix)).is_file()
     ]
     if not frozen:
         raise UsageError(f"{edition.paths.directory}: no experiment file is kept here, so the run cannot be done again")
-    for part in called:
-        given = cwd / part.rpartition("=")[2]
-        if given.suffix == frozen[0].suffix and given.is_file() and given.read_bytes() == frozen[0].read_bytes():
-            return given, ()
+    given = Path(recorded) if recorded else frozen[0]
+    if given != frozen[0] and given.is_file() and given.read_bytes() == frozen[0].read_bytes():
+        return given, ()
     return frozen[0], (
         "the experiment file has changed or moved: this is the frozen copy, and relative paths in it start there",
     )
-
-
-def _overrides(called: Sequence[str]) -> list[str]:
-    """The parts of a recorded command line that changed the file."""
-    kept: list[str] = []
-    for index, part in enumerate(called):
-        name, equals, _ = part.partition("=")
-        if name in ("--set", "--exp_name"):
-            kept += [part] if equals else list(called[index : index + 2])
-    return kept
 
 
 def _provenance(edition: Edition, position: int) -> dict[str, Any]:

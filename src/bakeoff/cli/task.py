@@ -297,9 +297,8 @@ def _show_verification(place: Path, found: Verification) -> None:
         click.echo(f"  {display.printable(found.error)}")
     for script in found.scripts:
         good = sum(case.outcome == "passed" for case in script.cases)
-        click.echo(
-            f"  {'ok' if script.passed else 'FAILED':<7} {script.path}: {good} of {len(script.cases)} tests passed"
-        )
+        told = f"{good} of {len(script.cases)} tests passed" if script.cases else f"exit code {script.code}"
+        click.echo(f"  {'ok' if script.passed else 'FAILED':<7} {script.path}: {told}")
         if not script.passed:
             click.echo("\n".join(f"      {display.printable(line)}" for line in script.output.splitlines()[-30:]))
     for step in found.steps:

@@ -37,6 +37,19 @@ class Facts:
         self.path.mkdir(parents=True, exist_ok=True)
         return self.path
 
+    def environment(self, params: str) -> dict[str, str]:
+        """What every command finds in its environment. `params` is JSON, without settings that say how to run."""
+        return {
+            "BAKEOFF_SEED": str(self.seed),
+            "BAKEOFF_ROLLOUT": str(self.rollout),
+            "BAKEOFF_ARM": self.arm,
+            "BAKEOFF_TASK": self.task,
+            "BAKEOFF_RUN_ID": self.run_id,
+            "BAKEOFF_RUN_DIR": str(self.path),
+            "BAKEOFF_OUT_DIR": str(self.path / "out"),
+            "BAKEOFF_PARAMS": params,
+        }
+
 
 def stream_key(*parts: Any) -> int:
     """128 bits that depend on nothing but `parts`."""

@@ -246,7 +246,11 @@ def _check_code(edition: Edition, now: dict[str, Any], options: Options) -> None
 def _provenance(plan: Plan, options: Options) -> dict[str, Any]:
     source = options.source
     ignore = [source, layout.registration_of(source)] if source is not None else []
-    return provenance.collect(plan.base, sys.argv, ignore=ignore)
+    return {
+        **provenance.collect(plan.base, sys.argv, ignore=ignore),
+        "experiment": str(source.absolute()) if source is not None else None,
+        "set": provenance.redact_argv(plan.overrides),
+    }
 
 
 def _freeze(source: Path | None, paths: EditionPaths) -> None:

@@ -6,6 +6,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,12 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
     base = path.resolve().parent
     try:
         if sweep.recognises(tree):
-            return sweep.plan(tree, path)
-        if tasks.recognises(tree):
-            return tasks.plan(_fill_in(tree), path)
-        return expand(validate(_fill_in(tree), text, path), base=base)
+            plan = sweep.plan(tree, path)
+        elif tasks.recognises(tree):
+            plan = tasks.plan(_fill_in(tree), path)
+        else:
+            plan = expand(validate(_fill_in(tree), text, path), base=base)
+        return replace(plan, overrides=tuple(overrides))
     except SpecError as error:
         located = [_with_line(problem, text, path) for problem in error.problems]
         raise SpecError(located, path) from error

@@ -94,6 +94,8 @@ class Plan:
     """Where the dialect's users expect results, when it is not the usual root."""
     notes: tuple[str, ...] = ()
     """What the user should know before running."""
+    overrides: tuple[str, ...] = ()
+    """`key.path=value`, as `--set` takes them: what was changed in the file."""
 
     def __iter__(self) -> Iterator[RunSpec]:
         for position, (cell, seed, rollout) in enumerate(self._kept()):

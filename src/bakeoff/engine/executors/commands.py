@@ -146,14 +146,7 @@ class CommandLane:
         env = {
             **self._env,
             **command.env,
-            "BAKEOFF_SEED": str(run.seed),
-            "BAKEOFF_ROLLOUT": str(run.rollout),
-            "BAKEOFF_ARM": run.cell.arm.name,
-            "BAKEOFF_TASK": run.cell.task.name,
-            "BAKEOFF_RUN_ID": run.run_id,
-            "BAKEOFF_RUN_DIR": str(facts.path),
-            "BAKEOFF_OUT_DIR": str(facts.path / "out"),
-            "BAKEOFF_PARAMS": self._finisher.params_json(run.cell),
+            **facts.environment(self._finisher.params_json(run.cell)),
             processes.MARK: f"{self._run_mark(run)}{run.attempt}",
         }
         program = _program(command.argv[0], env.get("PATH", os.defpath))
