@@ -170,6 +170,68 @@ if libc.process_vm_readv({owner}, ours, 1, theirs, 1, 0) != -1: print("SEEN memo
 """
 
 
+KERNEL = """
+import ctypes, os, platform, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def tried(name, *words):
+    if libc.syscall(*(ctypes.c_long(word) if isinstance(word, int) else word for word in words)) >= 0:
+        print("DONE", name)
+def opened(name, family, kind, protocol=0):
+    try:
+        socket.socket(family, kind, protocol).close(); print("DONE socket", name)
+    except OSError:
+        pass
+room = ctypes.create_string_buffer(4096)
+for number, name in enumerate(("user session", "user", "session", "process"), 1):
+    tried(f"keyring of the {name}", {"x86_64": 250, "aarch64": 219}[platform.machine()], 0, -number, 1)
+if platform.machine() == "x86_64":
+    tried("add_key", 248, b"user", b"planted", b"x", 1, -4)
+    tried("userfaultfd", 323, 1)
+    tried("bpf", 321, 0, ctypes.create_string_buffer(struct.pack("IIII", 2, 4, 4, 1), 128), 128)
+    tried("perf_event_open", 298, ctypes.create_string_buffer(struct.pack("IIQ", 1, 120, 0), 120), 0, -1, -1, 0)
+    tried("fanotify_init", 300, 0x200, 0)
+    tried("open_by_handle_at", 304, os.open("/usr", os.O_RDONLY), struct.pack("IIII", 8, 1, 2, 0), 0)
+    for bits in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x80):
+        tried(f"unshare {bits:x}", 272, bits)
+    for kind in os.listdir("/proc/1/ns"):
+        tried(f"setns {kind}", 308, os.open(f"/proc/1/ns/{kind}", os.O_RDONLY), 0)
+tried("io_uring_setup", 425, 8, room)
+tried("open_tree", 428, -100, b"/", 1)
+tried("fsopen", 430, b"tmpfs", 0)
+new_user = struct.pack("QQQQQQQQ", 0x10000000, 0, 0, 0, 17, 0, 0, 0)
+if (child := libc.syscall(435, new_user, 64)) == 0: os._exit(0)
+if child > 0: print("DONE clone3")
+opened("vsock", 40, 1); opened("alg", 38, 5); opened("bluetooth", 31, 3, 1); opened("packet", 17, 3); opened("raw", 2, 3, 1)
+for node in ("null", "zero", "full", "random", "urandom", "tty"):
+    for how in (lambda path: os.chmod(path, 0o666), lambda path: os.chown(path, -1, -1), os.utime):
+        try:
+            how(f"/dev/{node}"); print("DONE", node)
+        except OSError:
+            pass
+if os.readlink("/proc/self/fd/0").startswith("/dev"): print("DONE standard input is a device of the machine")
+for name in ("/proc/keys", "/proc/timer_list", "/proc/kcore", "/proc/kmsg", "/proc/sysrq-trigger"):
+    try:
+        if open(name, "rb").read(1): print("DONE read", name)
+    except OSError:
+        pass
+print("tried")
+"""
+
+LOG = """
+import os
+for how in (
+    lambda: os.fchown(1, 1000, 1000),
+    lambda: os.fchmod(1, 0o6777),
+    lambda: os.setxattr(1, "security.capability", bytes.fromhex("0100000200200000000000000000000000000000")),
+    lambda: os.setxattr(1, "user.planted", b"x"),
+):
+    try:
+        how(); print("changed", flush=True)
+    except OSError as error:
+        print(error, flush=True)
+"""
+
+
 def python(code: str) -> list[str]:
     return ["/usr/bin/python3", "-c", code]
 
@@ -197,6 +259,8 @@ def commands(aims: dict[str, Any]) -> dict[str, list[str]]:
         "chroot": python(aimed(CHROOT)),
         "descriptors": python(aimed(DESCRIPTORS)),
         "trace": python(aimed(TRACE)),
+        "kernel": python(KERNEL),
+        "log": python(LOG),
     }
 
 
@@ -212,11 +276,14 @@ def attack(aims: dict[str, Any], user: str | None = None) -> dict[str, dict[str,
     found = {}
     for name, argv in commands({**aims, "owner": os.getpid()}).items():
         with choose("bubblewrap").open(BoxSpec(limits=LIMITS, name=name.replace("_", "-"), user=user)) as box:
-            output = Path(aims["scratch"]) / f"{name}.out" if name == "flood" else None
-            ended = box.run(argv, timeout=1.5 if name == "stubborn" else 20, stdout=output)
+            output = Path(aims["scratch"]) / f"{name}.out" if name in ("flood", "log") else None
+            ended = box.run(argv, timeout=0.8 if name == "stubborn" else 20, stdout=output)
             found[name] = told(ended)
             if output is not None:
-                found[name]["stdout_size"] = output.stat().st_size
+                facts = output.stat()
+                found[name]["stdout_size"] = facts.st_size
+                found[name]["log"] = [facts.st_mode & 0o7777, facts.st_uid, facts.st_gid, os.listxattr(output)]
+                found[name]["ours"] = [0o644, os.geteuid(), os.getegid(), []]
     return found
 
 

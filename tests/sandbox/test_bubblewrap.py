@@ -146,11 +146,20 @@ def test_mounts_are_read_only_unless_asked(sandbox: Bubblewrap, tmp_path: Path) 
     assert os.listdir(tmp_path / "in") == ["file"]
 
 
-def test_a_mount_point_that_was_turned_into_a_link_is_refused(sandbox: Bubblewrap, tmp_path: Path) -> None:
-    with sandbox.open(BoxSpec(mounts=(Mount(tmp_path, "/a/b"),))) as box:
-        said(box, "mv /a /c; mkdir /a; ln -s /oldroot/etc /a/b")
-        with pytest.raises(UsageError, match="/a/b in the box: a link or a file is in the way"):
-            box.run(["/bin/true"])
+def test_a_mount_point_or_workdir_that_a_command_turned_into_something_else_is_made_again(
+    sandbox: Bubblewrap, tmp_path: Path
+) -> None:
+    (tmp_path / "given").write_text("given")
+    with sandbox.open(BoxSpec(workdir="/work/here", mounts=(Mount(tmp_path, "/a/b"),))) as box:
+        said(box, "mv /a /c; mkdir /a; ln -s /oldroot/etc /a/b; rm -r /work; echo >/work")
+        assert said(box, "cat /a/b/given; pwd") == "given/work/here"
+        said(box, "mv /a /d; ln -s /etc /a; rm -r /work")
+        assert said(box, "cat /a/b/given; pwd; ls /etc/b || true") == "given/work/here"
+
+
+def test_a_mount_onto_a_link_of_the_image_is_refused(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="/var/run/x in the box: a link or a file is in the way"):
+        sandbox.open(BoxSpec(mounts=(Mount(tmp_path, "/var/run/x"),)))
 
 
 def test_a_layer_can_be_kept(sandbox: Bubblewrap) -> None:

@@ -135,6 +135,7 @@ def test_limits_end_a_command_and_are_told(box: DockerBox) -> None:
     assert late.timed_out and late.code == 137 and late.seconds < 20
     greedy = box.run(["sh", "-c", "cat /dev/zero | tail -c 500000000 | busybox wc -c"])
     assert greedy.memory_killed
+    assert not Path("oom").exists(), "podman's monitor says so in a file where it was started"
     full = box.run(["sh", "-c", "busybox dd if=/dev/zero of=/app/fill bs=1M count=60; sleep 30"])
     assert full.disk_full and full.seconds < 25
     said(box, "rm /app/fill")

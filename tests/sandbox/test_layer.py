@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bakeoff.errors import UsageError
+from bakeoff.sandbox import cache
 from bakeoff.sandbox.bubblewrap import Bubblewrap, BubblewrapBox
 from bakeoff.sandbox.layer import stays_inside
 from bakeoff.sandbox.spec import BoxSpec, Limits
@@ -54,6 +57,45 @@ def test_what_goes_in_comes_out_the_same(box: BubblewrapBox, tmp_path: Path) -> 
     assert (tmp_path / "back/script").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "back/script").stat().st_mtime == 1e9
     assert os.readlink(tmp_path / "back/link") == "deep/er/file"
+
+
+DIFFICULT = """
+import os, socket
+open("plain", "w").write("kept")
+os.truncate(os.open("sparse", os.O_CREAT | os.O_RDWR), 15 << 20)
+os.truncate(os.open("sparser", os.O_CREAT | os.O_RDWR), 15 << 20)
+os.mkfifo("pipe"); socket.socket(socket.AF_UNIX).bind("socket")
+open(b"\\xff\\n", "w").write("kept")
+for name, depth in (("d", 700), ("l" * 250, 20)):
+    os.chdir("/app")
+    for _ in range(depth):
+        os.mkdir(name); os.chdir(name)
+    open("plain", "w").write("too far down")
+"""
+
+
+def test_of_a_tree_made_to_be_difficult_everything_is_got_that_can_be(box: BubblewrapBox, tmp_path: Path) -> None:
+    ended = box.run(["/usr/bin/python3", "-c", DIFFICULT])
+    assert ended.ok, ended
+    box.get("/app", tmp_path / "out")
+    assert sorted(os.listdir(os.fsencode(tmp_path / "out"))) == [b"d", b"l" * 250, b"plain", b"sparse", b"\xff\n"]
+    assert (tmp_path / "out/plain").read_text() == "kept"
+    assert len([folder for folder, _, _ in os.walk(tmp_path / "out/d")]) == 200
+
+
+def test_a_tree_deeper_than_python_can_go_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "top").mkdir()
+    monkeypatch.chdir(tmp_path / "top")
+    for _ in range(150):
+        os.mkdir("deeper")
+        os.chdir("deeper")
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 100)
+    try:
+        cache.remove(tmp_path / "top")
+    finally:
+        sys.setrecursionlimit(limit)
+    assert not (tmp_path / "top").exists()
 
 
 def test_single_files_are_put_read_and_got(box: BubblewrapBox, tmp_path: Path) -> None:

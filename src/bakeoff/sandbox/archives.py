@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tarfile
 import tempfile
@@ -33,27 +34,40 @@ def packed(source: Path, target: str, owner: tuple[int, int]) -> Iterator[IO[byt
 
 
 def unpack(stream: IO[bytes], target: Path, most: int) -> None:
-    """Unpack what is below the archive's one top entry to exactly `target`, plain files, directories and inner links."""
+    """Unpack what is below the archive's one top entry to exactly `target`, plain files, directories and inner links.
+
+    Of a directory, what would exceed `most` bytes or the length of a path is left out.
+    """
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             parts = PurePosixPath(member.name.lstrip("/")).parts[1:]
             if ".." in parts:
                 raise UsageError(f"the box gave an archive with {member.name!r} in it")
-            place = target.joinpath(*parts)
-            if member.isdir():
-                place.mkdir(parents=True, exist_ok=True)
-            elif member.issym():
-                if parts and stays_inside(PurePosixPath(*parts).parent, member.linkname) and not os.path.lexists(place):
-                    os.symlink(member.linkname, place)
-            elif member.isreg():
+            if member.isreg():
+                if member.size > most:
+                    if not parts:
+                        raise UsageError(f"{member.name} in the box is longer than a box may hold")
+                    continue
                 most -= member.size
-                if most < 0:
-                    raise UsageError(f"{member.name} in the box is longer than a box may hold")
-                content = archive.extractfile(member)
-                assert content is not None
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with place.open("wb") as file:
-                    while piece := content.read(1 << 20):
-                        file.write(piece)
-                place.chmod(member.mode & 0o777 | 0o400)
-                os.utime(place, (member.mtime, member.mtime))
+            try:
+                _make(archive, member, target.joinpath(*parts), parts)
+            except OSError as error:
+                if error.errno != errno.ENAMETOOLONG:
+                    raise
+
+
+def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, parts: tuple[str, ...]) -> None:
+    if member.isdir():
+        place.mkdir(parents=True, exist_ok=True)
+    elif member.issym():
+        if parts and stays_inside(PurePosixPath(*parts).parent, member.linkname) and not os.path.lexists(place):
+            os.symlink(member.linkname, place)
+    elif member.isreg():
+        content = archive.extractfile(member)
+        assert content is not None
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            while piece := content.read(1 << 20):
+                file.write(piece)
+        place.chmod(member.mode & 0o777 | 0o400)
+        os.utime(place, (member.mtime, member.mtime))

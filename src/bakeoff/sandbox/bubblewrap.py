@@ -109,9 +109,21 @@ class BubblewrapBox:
             self._account = self._accounts.find(spec.user or self._image.user)
             if os.geteuid() == 0 and self._account.uid != 0:
                 self._files = Layer(self._keeper.root, (self._account.uid, self._account.gid))
-            os.close(self._files.make_directory(self._workdir))
+            self._make_mount_points()
+            self._make_workdir()
             self._name_localhost()
             undo.pop_all()
+
+    def _make_workdir(self) -> None:
+        """It is there for every command, whatever an earlier one put in its place."""
+        try:
+            os.close(self._files.make_directory(self._workdir))
+        except UsageError:
+            self._files.make_mount_point(self._workdir, directory=True, replace=True)
+
+    def _make_mount_points(self, replace: bool = False) -> None:
+        for mount in (*self._mounts, Mount(Path("/proc"), "/proc"), Mount(Path("/dev"), "/dev")):
+            self._files.make_mount_point(mount.target, mount.source.is_dir(), replace=replace)
 
     def _name_localhost(self) -> None:
         """Images come without /etc/hosts, since docker writes one for each container."""
@@ -175,8 +187,9 @@ class BubblewrapBox:
         cwd = str(inside(cwd or self._workdir, "cwd"))
         with self._lock, ExitStack() as stack:
             self._check_open()
-            for mount in (*self._mounts, Mount(Path("/proc"), "/proc"), Mount(Path("/dev"), "/dev")):
-                self._files.make_mount_point(mount.target, mount.source.is_dir())
+            if cwd == str(inside(self._workdir)):
+                self._make_workdir()
+            self._make_mount_points(replace=True)
             streams = Streams(stack, self._directory, stdin, stdout, stderr)
             arguments = stack.enter_context(_sealed(self._arguments(account, env or {}, cwd)))
             status = stack.enter_context(tempfile.TemporaryFile(dir=self._directory))

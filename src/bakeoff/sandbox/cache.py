@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,7 @@ def _base() -> Path:
 
 
 def remove(path: Path) -> None:
-    """Remove a tree whatever modes its directories have. Links are removed, not followed."""
+    """Remove a tree whatever modes its directories have and however deep it is. Links are removed, not followed."""
 
     def open_up(function: Callable[..., object], name: str, _: object) -> None:
         if not os.path.lexists(name):
@@ -56,4 +57,11 @@ def remove(path: Path) -> None:
         else:
             os.unlink(name)
 
-    shutil.rmtree(path, onerror=open_up)
+    try:
+        shutil.rmtree(path, onerror=open_up)
+    except (RecursionError, OSError):  # thousands of directories in each other: too many frames, or open files
+        for words in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*words, str(path)], capture_output=True, check=False)
+            if not path.exists():
+                return
+        raise

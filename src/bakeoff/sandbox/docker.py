@@ -178,7 +178,8 @@ def _podman_service() -> Path:
     path = Path(tempfile.mkdtemp(prefix="bakeoff-podman-")) / "sock"
     words = ["setpriv", "--pdeathsig", "TERM", program, "system", "service", "--time", "0", f"unix://{path}"]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    # Its helpers write into their working directory (a file `oom` when memory ran out): not into the user's.
+    process = subprocess.Popen(words, cwd=path.parent, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     _services[os.getpid()] = (process, path)
     import atexit
 

@@ -61,7 +61,8 @@ class Box(Protocol):
         """Copy a file or directory out, to exactly `target`.
 
         Links that lead out of the copied tree, devices, pipes and sockets are left out: whoever wrote them may want
-        us to follow them.
+        us to follow them. So is, of a directory, what we cannot hold: files beyond the box's disk limit (they may be
+        sparse), paths beyond 200 directories or 4096 bytes, and for an ordinary user what its owner shut.
         """
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None: ...

@@ -16,9 +16,10 @@ from pathlib import Path, PurePosixPath
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.spec import inside
-from bakeoff.sandbox.syscalls import RESOLVE_NO_SYMLINKS, openat2
+from bakeoff.sandbox.syscalls import openat2
 
 _PIECE = 1 << 20
+_DEEPEST = 200
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -64,17 +65,18 @@ class Layer:
                 _put_file(source, parent, name, self._owner)
 
     def get(self, source: str, target: Path, most: int | None = None) -> None:
-        """Copy out. `most` bytes in all: a sparse file of a terabyte costs the box nothing, but would cost us."""
-        allowance = _Allowance(most, source)
+        """Copy out, of a directory as much as can be. At most `most` bytes: a sparse file costs the box nothing, but us."""
+        taking = _Taking(most)
         with self._opened(source) as fd:
-            if stat.S_ISDIR(os.fstat(fd).st_mode):
+            facts = os.fstat(fd)
+            if stat.S_ISDIR(facts.st_mode):
                 target.mkdir(parents=True, exist_ok=True)
-                _get_tree(fd, target, PurePosixPath(), allowance)
-            elif stat.S_ISREG(os.fstat(fd).st_mode):
+                taking.tree(fd, target, PurePosixPath())
+            elif taking.has_room(facts.st_size):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _get_file(fd, target, allowance)
+                taking.file(fd, target)
             else:
-                raise UsageError(f"{source} in the box is neither a file nor a directory")
+                raise UsageError(f"{source} in the box is longer than the {most} bytes a box may hold")
 
     def is_directory(self, path: str) -> bool:
         try:
@@ -102,32 +104,22 @@ class Layer:
         _give(fd, self._owner)
         return fd
 
-    def make_mount_point(self, path: str, directory: bool) -> None:
-        """Something to mount on, reached without a link: a mount may not land where a link of the box leads."""
-        try:
-            fd = openat2(self._root, path, os.O_PATH, resolve=RESOLVE_NO_SYMLINKS)
-        except FileNotFoundError:
-            fd = self._make_point(path, directory)
-        except OSError as error:
-            raise UsageError(
-                f"{path} in the box: a link or a file is in the way of a mount ({error.strerror})"
-            ) from None
-        os.close(fd)
+    def make_mount_point(self, path: str, directory: bool, *, replace: bool = False) -> None:
+        """Something to mount on, reached without a link: a mount may not land where a link of the box leads.
 
-    def _make_point(self, path: str, directory: bool) -> int:
-        parent = str(PurePosixPath(path).parent)
-        if parent != "/":
-            self.make_mount_point(parent, True)
-        above = openat2(self._root, parent, os.O_PATH | os.O_DIRECTORY, resolve=RESOLVE_NO_SYMLINKS)
+        What is in the way is an error, or replaced.
+        """
+        parts = inside(path).parts[1:]
+        here = os.dup(self._root)
         try:
-            name = PurePosixPath(path).name
-            if directory:
-                os.mkdir(name, 0o755, dir_fd=above)
-            else:
-                os.close(os.open(name, _CREATE, 0o644, dir_fd=above))
+            for number, name in enumerate(parts, 1):
+                below = _point(here, name, directory or number < len(parts), replace)
+                if below is None:
+                    raise UsageError(f"{path} in the box: a link or a file is in the way of a mount")
+                os.close(here)
+                here = below
         finally:
-            os.close(above)
-        return openat2(self._root, path, os.O_PATH, resolve=RESOLVE_NO_SYMLINKS)
+            os.close(here)
 
     def _open(self, path: str, flags: int) -> int:
         try:
@@ -169,19 +161,6 @@ class Layer:
             raise _told(error, target) from None
         finally:
             os.close(fd)
-
-
-class _Allowance:
-    def __init__(self, most: int | None, what: str) -> None:
-        self._most = most
-        self._left = most
-        self._what = what
-
-    def spend(self, size: int) -> None:
-        if self._left is not None:
-            self._left -= size
-            if self._left < 0:
-                raise UsageError(f"{self._what} in the box is longer than the {self._most} bytes a box may hold")
 
 
 def _told(error: OSError, path: str) -> UsageError | OSError:
@@ -234,6 +213,27 @@ def _replace(parent: int, name: str, mode: int, owner: Owner, fill: Callable[[in
         raise
 
 
+def _point(parent: int, name: str, directory: bool, replace: bool) -> int | None:
+    """An open directory, or something else than one, of this name, made if it is not there; None if it cannot be had."""
+    for _ in range(3):  # remove, make, open
+        try:
+            fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        except FileNotFoundError:
+            if directory:
+                os.mkdir(name, 0o755, dir_fd=parent)
+            else:
+                os.close(os.open(name, _CREATE, 0o644, dir_fd=parent))
+            continue
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISLNK(mode) and stat.S_ISDIR(mode) == directory:
+            return fd
+        os.close(fd)
+        if not replace or stat.S_ISDIR(mode):
+            return None
+        os.unlink(name, dir_fd=parent)
+    return None
+
+
 def _put_file(source: Path, parent: int, name: str, owner: Owner) -> None:
     with source.open("rb") as file:
         facts = os.fstat(file.fileno())
@@ -282,40 +282,62 @@ def _put_link(text: str, parent: int, name: str, owner: Owner) -> None:
     os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
 
 
-def _get_file(fd: int, target: Path, allowance: _Allowance) -> None:
-    facts = os.fstat(fd)
-    allowance.spend(facts.st_size)
-    left = facts.st_size
-    with target.open("wb") as file:
-        while piece := os.read(fd, min(_PIECE, left)):
-            left -= len(piece)
-            file.write(piece)
-    target.chmod(stat.S_IMODE(facts.st_mode) & 0o777 | 0o400)
-    os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
+class _Taking:
+    """One copy out of a box. Whoever made the tree may have made it so that it cannot be copied whole."""
 
+    def __init__(self, most: int | None) -> None:
+        self._left = most
 
-def _get_tree(source: int, target: Path, below: PurePosixPath, allowance: _Allowance) -> None:
-    for name in sorted(os.listdir(source)):
+    def has_room(self, size: int) -> bool:
+        return self._left is None or size <= self._left
+
+    def tree(self, source: int, target: Path, below: PurePosixPath) -> None:
+        for name in sorted(os.listdir(source)):
+            try:
+                self._entry(source, name, target / name, below)
+            except OSError as error:
+                if error.errno not in (errno.ENAMETOOLONG, errno.EACCES):  # another, a full disk say, is about us
+                    raise
+
+    def _entry(self, source: int, name: str, target: Path, below: PurePosixPath) -> None:
         mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):
             text = os.readlink(name, dir_fd=source)
-            if stays_inside(below, text) and not os.path.lexists(target / name):
-                os.symlink(text, target / name)
+            if stays_inside(below, text) and not os.path.lexists(target):
+                os.symlink(text, target)
         elif stat.S_ISDIR(mode):
-            fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=source)
-            try:
-                (target / name).mkdir(exist_ok=True)
-                _get_tree(fd, target / name, below / name, allowance)
-                (target / name).chmod(stat.S_IMODE(mode) & 0o777 | 0o700)
-            finally:
-                os.close(fd)
+            self._directory(source, name, mode, target, below / name)
         elif stat.S_ISREG(mode):
             fd = os.open(name, _READ, dir_fd=source)
             try:
-                if stat.S_ISREG(os.fstat(fd).st_mode):
-                    _get_file(fd, target / name, allowance)
+                facts = os.fstat(fd)
+                if stat.S_ISREG(facts.st_mode) and self.has_room(facts.st_size):
+                    self.file(fd, target)
             finally:
                 os.close(fd)
+
+    def _directory(self, source: int, name: str, mode: int, target: Path, below: PurePosixPath) -> None:
+        if len(below.parts) > _DEEPEST:  # each level holds a descriptor
+            return
+        fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=source)
+        try:
+            target.mkdir(exist_ok=True)
+            self.tree(fd, target, below)
+            target.chmod(stat.S_IMODE(mode) & 0o777 | 0o700)
+        finally:
+            os.close(fd)
+
+    def file(self, fd: int, target: Path) -> None:
+        facts = os.fstat(fd)
+        left = facts.st_size
+        if self._left is not None:
+            self._left -= left
+        with target.open("wb") as file:
+            while piece := os.read(fd, min(_PIECE, left)):
+                left -= len(piece)
+                file.write(piece)
+        target.chmod(stat.S_IMODE(facts.st_mode) & 0o777 | 0o400)
+        os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
 
 
 def stays_inside(below: PurePosixPath, text: str) -> bool:

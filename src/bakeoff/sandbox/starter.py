@@ -65,6 +65,7 @@ class Starter:
         return received[0] if received is not None else dict(_KILLED)
 
     def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # a bridge was forked with this end open: closing it is no end
         self._socket.close()
         os.waitpid(self.pid, 0)
 
