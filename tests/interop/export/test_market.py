@@ -14,6 +14,8 @@ import pytest
 from bakeoff.interop.export.exporting import export
 from bakeoff.interop.export.selection import Filters
 from bakeoff.records.edition import Edition
+from bakeoff.workloads.market import snapshot
+from bakeoff.workloads.market.scenario import scenario
 from lab import Lab
 from scripted_model import calls, scripted
 
@@ -23,17 +25,13 @@ workload = "market"
 seeds = [1, 2]
 rollouts = 2
 [params]
-duration_minutes = 3
-markets = 2
-perpetuals = 1
-agents = 2
 save_trajectories = true
 [[arms]]
 name = "llm"
-params = {{ agent = "llm:scripted", options = {{ base_url = "{url}", api_key = "x" }} }}
+params = {{ agent = "llm:scripted", options = {{ base_url = "{url}", api_key = "x" }}, duration_minutes = 3, perpetuals = 1 }}
 [[arms]]
-name = "momentum"
-params = {{ agent = "momentum" }}
+name = "random"
+params = {{ agent = "random", benchmark = "snapshot.json" }}
 """
 
 
@@ -49,8 +47,9 @@ def trader(body: dict[str, Any]) -> Any:
 @pytest.fixture(scope="module")
 def traded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edition]:
     with scripted(trader) as model, Lab(tmp_path_factory.mktemp("traded")) as lab:
+        snapshot.generate(scenario(duration_minutes=3, perpetuals=1), 7, lab.place / "snapshot.json")
         lab.experiment(EXPERIMENT.format(url=model.url), "traded")
-        lab.run("traded")
+        lab.run("traded", jobs=1)
         assert lab.statuses("traded") == {"succeeded": 8}
         with closing(lab.edition("traded")) as edition:
             yield edition
@@ -65,6 +64,16 @@ def test_rollouts_of_one_world_by_one_policy_are_a_group(traded: Edition, tmp_pa
     assert (summary.groups, summary.rollouts) == (2, 4)
     assert summary.equal_groups == 2  # the script draws nothing, so rollouts do not differ
     assert {row["advantage"] for row in rows(tmp_path / "grpo.jsonl")} == {0.0}
+
+
+def test_on_a_scenario_file_rollouts_are_one_group_whatever_the_seed_of_the_agent(
+    traded: Edition, tmp_path: Path
+) -> None:
+    summary = export(traded, "art", Filters(arms=["random"]), render=True, output=tmp_path / "art.jsonl")
+    assert (summary.groups, summary.rollouts, summary.equal_groups) == (1, 4, 0)
+    (group,) = rows(tmp_path / "art.jsonl")
+    assert "seed" not in group["metadata"]
+    assert [one["metadata"]["seed"] for one in group["trajectories"]] == [1, 1, 2, 2]
 
 
 def test_a_language_models_turns_keep_their_tools_and_calls(traded: Edition, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from bakeoff.workloads.market import metrics, reference
+from bakeoff.workloads.market import journal, metrics, reference
 from bakeoff.workloads.market.agents.face import Brief, Seat
 from bakeoff.workloads.market.agents.load import BASELINES, load
 from bakeoff.workloads.market.ledger import MICRO, micro
@@ -67,6 +69,14 @@ def test_the_bayes_player_has_no_regret_against_itself() -> None:
     assert rollout.metrics["regret"] == 0
 
 
+def test_where_the_bayes_player_earns_nothing_beyond_chance_there_is_no_optimality_score() -> None:
+    short = scenario(duration_minutes=4)
+    worlds = [world_key(short, seed, reference.CALIBRATION_SECRET) for seed in range(reference.WORLDS)]
+    assert sum(reference.bayes_pnl(short, key) for key in worlds) > 0
+    assert reference.optimality(100.0, short) is None
+    assert reference.optimality(100.0, SCENARIO) is not None
+
+
 def test_buying_both_sides_of_everything_lowers_the_optimality_score_in_every_world() -> None:
     for seed in range(6):
         found = played("both-sides", seed).metrics
@@ -100,8 +110,18 @@ class Speaker:
             seat.post("so be it", market.id, probability=self.probability)
 
 
-def test_stated_forecasts_are_scored_against_the_market_at_the_same_moments() -> None:
-    rollout = roll_out(SCENARIO, world_key(SCENARIO, 5, "metrics"), Speaker(0.5))
+class Pusher(Speaker):
+    """Buys first, so that the market already says what it says."""
+
+    def act(self, seat: Seat) -> None:
+        for market in seat.markets():
+            seat.buy(market.id, "YES", 50)
+        super().act(seat)
+
+
+@pytest.mark.parametrize("speaker", [Speaker, Pusher])
+def test_stated_forecasts_are_scored_against_the_market_as_the_turn_found_it(speaker: type[Speaker]) -> None:
+    rollout = roll_out(SCENARIO, world_key(SCENARIO, 5, "metrics"), speaker(0.5))
     found, ledger = rollout.metrics, rollout.result.ledger
     assert found["brier"] == pytest.approx(0.25) and found["forecasts"] == sum(
         statement.market in rollout.result.outcomes for statement in ledger.statements
@@ -125,6 +145,44 @@ def test_a_trade_implies_the_price_that_it_leaves_behind() -> None:
     assert {each.market for each in metrics.forecasts(rollout.result.ledger, rollout.result.outcomes)} <= set(
         rollout.result.outcomes
     )
+
+
+class Insistent(Speaker):
+    """Asks for everything twice under one key, as a client does that got no answer."""
+
+    def act(self, seat: Seat) -> None:
+        market = seat.markets()[0].id
+        for _ in range(self.attempts):
+            for number, (method, params) in enumerate(
+                [
+                    ("a2a.buyShares", {"marketId": market, "outcome": "YES", "amount": 20.0}),
+                    ("a2a.openPosition", {"ticker": "BTCX", "side": "LONG", "size": 100.0}),
+                    ("a2a.createPost", {"content": "so be it", "marketId": market, "probability": 0.6}),
+                ]
+            ):
+                seat.call(method, params, idempotency_key=f"{seat.tick}-{number}")
+
+    attempts = 1
+
+
+def test_a_call_repeated_under_its_key_counts_once() -> None:
+    once, twice = Insistent(0.5), Insistent(0.5)
+    twice.attempts = 2
+    key = world_key(SCENARIO, 5, "metrics")
+    first, second = (roll_out(SCENARIO, key, agent).result.flat for agent in (once, twice))
+    clocked = {"think_ms_mean", "think_ms_max"}
+    assert first["trades"] and {name for name in first if first[name] != second[name]} <= clocked
+
+
+def test_what_agents_hand_over_is_recorded_as_json_can_hold_it() -> None:
+    import numpy as np
+
+    given = {
+        "nan": float("nan"), "numpy": np.float32(1.5), "array": np.arange(2), "half": "\ud800 ü", "odd": {1: object},
+    }  # fmt: skip
+    found = journal.plain(given)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert (found["nan"], found["numpy"], found["array"], found["half"]) == (None, 1.5, [0, 1], "? ü")
 
 
 def test_tokens_are_priced_by_the_million() -> None:

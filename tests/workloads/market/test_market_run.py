@@ -101,6 +101,7 @@ def test_without_a_file_the_options_draw_a_world() -> None:
     ("words", "told"),
     [
         (("--agent", "momentun"), "did you mean 'momentum'"),
+        (("--agent", "null", "--agent", "momentun"), "did you mean 'momentum'"),
         (("--agent", "null", "--agent", "null"), "given twice"),
         (("--benchmark", "absent.json"), "does not exist"),
         (("--markets", "0", "--perpetuals", "0"), "nothing to trade"),
@@ -111,6 +112,12 @@ def test_mistakes_in_the_call_end_with_2_and_say_what_to_do(words: tuple[str, ..
     assert result.exit_code == 2 and told in result.stderr
 
 
+@pytest.mark.parametrize("more", [("--duration", "60"), ("--regime", "calm"), ("--secret-file", "bench.json")])
+def test_a_benchmark_file_brings_its_own_scenario(benchmark: str, more: tuple[str, str]) -> None:
+    result = market_run("--benchmark", benchmark, "--agent", "null", *more)
+    assert result.exit_code == 2 and "brings its own scenario" in result.stderr
+
+
 def test_an_agent_that_cannot_start_ends_with_1_and_its_reason_is_in_the_result() -> None:
     Path("broken.py").write_text(
         "class Broken:\n    name = 'broken'\n    def reset(self, brief): raise ValueError('no idea')\n    def act(self, seat): ...\n"
@@ -118,3 +125,13 @@ def test_an_agent_that_cannot_start_ends_with_1_and_its_reason_is_in_the_result(
     result = market_run("--duration", "5", "--agent", "broken.py:Broken", "--output", "out")
     assert result.exit_code == 1
     assert "no idea" in json.loads(Path("out/result.json").read_text())["errors"][0]
+    assert "never acted in 1 of 1 runs" in result.stderr and "no idea" in result.stderr
+    assert "no idea" in Path("out/index.html").read_text()
+
+
+def test_a_second_call_leaves_nothing_of_the_first_but_what_is_not_its_own(benchmark: str) -> None:
+    words = ("--benchmark", benchmark, "--output", "out")
+    market_run(*words, "--agent", "random", "--agent", "null", "--save-trajectories")
+    Path("out/null/notes.txt").write_text("mine")
+    market_run(*words, "--agent", "null", "--runs", "2")
+    assert "random" not in names("out") and names("out/null") == {"notes.txt"} and names("out/run-2") == FILES

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import bakeoff
-from bakeoff.errors import SpecError
+from bakeoff.errors import SpecError, UsageError
 from bakeoff.records.trajectory import FILE, read_trajectory
 from bakeoff.spec.load import load_plan
-from bakeoff.workloads.market.workload import MarketParams
+from bakeoff.workloads.market.workload import MarketParams, MarketWorkload
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HEAD = """
@@ -84,13 +84,38 @@ def test_agents_of_one_s_own_see_nothing_hidden_and_one_that_cannot_start_is_a_f
         "    def act(self, seat): seat.post('still here')\n"
         "class Broken(Nosy):\n"
         "    def reset(self, brief): raise ValueError('no idea')\n"
+        "class Clumsy(Nosy):\n"
+        "    def act(self, seat): raise ValueError('every time')\n"
+        "class Hasty(Nosy):\n"
+        "    def act(self, seat):\n"
+        "        seat.post('first')\n"
+        "        raise ValueError('and then it falls')\n"
     )
-    arms = "".join(f'[[arms]]\nname = "{cls}"\nparams.agent = "own.py:{cls}"\n' for cls in ("Nosy", "Broken"))
+    arms = "".join(
+        f'[[arms]]\nname = "{cls}"\nparams.agent = "own.py:{cls}"\n' for cls in ("Nosy", "Broken", "Clumsy", "Hasty")
+    )
     ran = experiment(arms)
-    assert ran.run(jobs=1).statuses == {"succeeded": 2, "failed": 2}
+    assert ran.run(jobs=1).statuses == {"succeeded": 4, "failed": 4}
     table = ran.table()
     assert table.filter(table["arm"] == "Nosy")["posts"].to_list() == [10, 10]
     assert "no idea" in table.filter(table["arm"] == "Broken")["error"][0]
+    assert "every time" in table.filter(table["arm"] == "Clumsy")["error"][0]
+    assert table.filter(table["arm"] == "Hasty")["no_ops"].to_list() == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [("momentun", "did you mean 'momentum'"), ("policy:absent.json", "there is no file .*absent.json")],
+)
+def test_an_agent_that_is_not_there_is_told_before_anything_runs(agent: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        experiment(f'agent = "{agent}"\n').run()
+    assert not Path("bakeoff-runs").exists()
+
+
+def test_a_benchmark_file_that_is_not_there_is_told_before_anything_runs() -> None:
+    with pytest.raises(UsageError, match="benchmark: there is no file"):
+        MarketWorkload().check(MarketParams(benchmark="gone.json"), Path.cwd())
 
 
 @pytest.mark.parametrize(

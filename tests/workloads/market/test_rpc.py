@@ -29,6 +29,12 @@ def test_a_request_has_a_method_parameters_by_name_and_an_id() -> None:
     assert request == rpc.Request("a2a.observe", {"a": 1}, 7)
 
 
+@pytest.mark.parametrize("id", ["", "é", 0, -1, 1.0, 1.5, 2**63 - 1, None])
+def test_an_id_is_any_text_or_number_and_is_given_back(id: Any) -> None:
+    request = rpc.read_request({"jsonrpc": "2.0", "id": id, "method": "m"})
+    assert rpc.decode(rpc.encode(rpc.success(request.id, {})))["id"] == id
+
+
 def test_a_request_without_an_id_is_a_notification_and_one_with_a_null_id_is_not() -> None:
     assert rpc.read_request({"jsonrpc": "2.0", "method": "m"}).notification
     assert not rpc.read_request({"jsonrpc": "2.0", "method": "m", "id": None}).notification
@@ -46,7 +52,8 @@ def test_a_request_without_an_id_is_a_notification_and_one_with_a_null_id_is_not
         {"jsonrpc": "2.0", "method": 5, "id": 1},
         {"jsonrpc": "2.0", "method": "m", "id": True},
         {"jsonrpc": "2.0", "method": "m", "id": {}},
-        {"jsonrpc": "2.0", "method": "m", "id": 1.5},
+        {"jsonrpc": "2.0", "method": "m", "id": [1]},
+        {"jsonrpc": "2.0", "method": "m", "id": 1e300},
         {"jsonrpc": "2.0", "method": "m", "id": 2**70},
         {"jsonrpc": "2.0", "method": "m", "id": "x" * 257},
         {"jsonrpc": "2.0", "method": "m", "id": 1, "surplus": 1},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import UsageError
+from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.market.scenario import Scenario
-from bakeoff.workloads.market.snapshot import VERSION, commit, generate, load, private_path
+from bakeoff.workloads.market.snapshot import VERSION, generate, load, private_path
 from bakeoff.workloads.market.world.world import World
 
 SCENARIO = Scenario()
@@ -73,8 +75,12 @@ def test_what_was_changed_is_named(tmp_path: Path) -> None:
     flipped = private.replace(b'"market-0":true', b'"market-0":null').replace(b'"market-0":false', b'"market-0":null')
     assert flipped == private or "commitment" in said(public, flipped)
     assert "commitment" in said(public, private.replace(b'"tick":1,', b'"tick":9,'))
-    assert "commitment" in said(public, private.replace(b'"key":"', b'"key":"0')[:0] + _other_key(private))
+    assert "commitment" in said(public, _other_key(private))
+    assert "commitment" in said(public, private.replace(b'"seed":5', b'"seed":6'))
     assert "cut short" in said(public, private[:-20])
+    assert "the private file" in said(private)
+    assert "bakeoff market generate" in said(b'{"version": "1.0.0", "id": "1", "groundTruth": {}, "ticks": []}')
+    assert "initialState" in said(_with_another_start(public))
     assert "not found" in said(public, None)
     made.public.write_bytes(public)
     made.private.write_bytes(private)
@@ -88,8 +94,48 @@ def _other_key(private: bytes) -> bytes:
     return private[:at] + (b"f" if private[at : at + 1] != b"f" else b"0") + private[at + 1 :]
 
 
-def test_the_commitment_is_salted_with_the_key() -> None:
-    assert commit(b"a" * 16, b"truth") != commit(b"b" * 16, b"truth") != commit(b"b" * 16, b"other")
+def _with_another_start(public: bytes) -> bytes:
+    """Changed by somebody who knows how ids are made."""
+    content = json.loads(public)
+    del content["id"]
+    content["initialState"]["perpetualMarkets"][0]["indexPrice"] += 1.0
+    identity = hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
+    return canonical_json({"id": identity, **content}).encode()
+
+
+def test_the_commitment_is_what_sha256sum_says_of_the_private_file(tmp_path: Path) -> None:
+    made = generate(SCENARIO, 2, tmp_path)
+    told = subprocess.run(["sha256sum", made.private], capture_output=True, text=True, check=True)
+    assert told.stdout.split()[0] == json.loads(made.public.read_text())["commitment"]
+
+
+def test_a_private_file_that_was_changed_is_not_taken_for_the_one_that_was_written(tmp_path: Path) -> None:
+    made = generate(SCENARIO, 2, tmp_path)
+    made.private.write_bytes(made.private.read_bytes().replace(b'"seed":2', b'"seed":3'))
+    with pytest.raises(UsageError, match="--force"):
+        generate(SCENARIO, 2, tmp_path)
+    assert generate(SCENARIO, 2, tmp_path, force=True).fresh
+    assert load(made.public).seed == 2
+
+
+def test_a_path_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(UsageError, match="taken: cannot be made as a directory"):
+        generate(SCENARIO, 2, tmp_path / "taken")
+
+
+PROTOCOL = {
+    "predictionMarkets": "id question yesShares noShares yesPrice noPrice totalVolume liquidity resolved createdAt resolveAt",
+    "perpetualMarkets": "ticker price priceChange24h volume24h openInterest fundingRate nextFundingTime",
+    "agents": "id name reputation totalPnl",
+    "groupChats": "id name memberIds messageCount lastActivity",
+}
+
+
+def test_the_state_has_the_names_that_clients_of_the_protocol_know(tmp_path: Path) -> None:
+    state = json.loads(generate(SCENARIO, 2, tmp_path).public.read_text())["initialState"]
+    for table, names in PROTOCOL.items():
+        assert set(names.split()) <= set(state[table][0]), table
 
 
 def test_another_file_is_only_replaced_by_force(tmp_path: Path) -> None:

@@ -22,13 +22,13 @@ def end_turn(session: Session, request: requests.EndTurn) -> Result:
 
 def buy_shares(session: Session, request: requests.BuyShares) -> Result:
     fill = session.world.buy(session.seat, request.market_id, request.outcome, request.amount)
-    return {**_told(fill), "cost": fill.amount}
+    return _told(fill, cost=fill.amount)
 
 
 def sell_shares(session: Session, request: requests.SellShares) -> Result:
     market_id, side = _shares_meant(session, request)
     fill = session.world.sell(session.seat, market_id, side, request.shares)
-    return {**_told(fill), "proceeds": fill.amount}
+    return _told(fill, proceeds=fill.amount)
 
 
 def _shares_meant(session: Session, request: requests.SellShares) -> tuple[str, Any]:
@@ -50,12 +50,12 @@ def _shares_meant(session: Session, request: requests.SellShares) -> tuple[str, 
 
 def open_position(session: Session, request: requests.OpenPosition) -> Result:
     fill = session.world.open(session.seat, request.ticker, request.side, request.notional, request.leverage)
-    return {**_told(fill), "entryPrice": fill.price, "size": fill.amount}
+    return _told(fill, entryPrice=fill.price, size=fill.amount)
 
 
 def close_position(session: Session, request: requests.ClosePosition) -> Result:
     fill = session.world.close(session.seat, _ticker_meant(session, request.position_id), request.size)
-    return {**_told(fill), "exitPrice": fill.price, "size": fill.amount, "pnl": fill.realized_pnl}
+    return _told(fill, exitPrice=fill.price, size=fill.amount, pnl=fill.realized_pnl)
 
 
 def _ticker_meant(session: Session, position_id: str) -> str:
@@ -68,9 +68,15 @@ def _ticker_meant(session: Session, position_id: str) -> str:
     raise refusal("position_not_found", f"you have no perpetual position {position_id!r}")
 
 
-def _told(fill: Fill) -> Result:
-    """A fill in the protocol's words. Of a sealed order there is nothing to tell but that it waits."""
-    return {**render.plain(fill), "avgPrice": fill.price, "queued": fill.status == "sealed"}
+_ORDER = ("kind", "target", "side", "positionId", "tick", "orderId", "status")
+
+
+def _told(fill: Fill, **words: float) -> Result:
+    """A fill, also in the protocol's words. Of a sealed order there is nothing to tell but that it waits."""
+    told = render.plain(fill)
+    if fill.status == "sealed":
+        return {**{name: told[name] for name in _ORDER}, "queued": True}
+    return {**told, "avgPrice": fill.price, "queued": False, **words}
 
 
 def create_post(session: Session, request: requests.CreatePost) -> Result:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 RESET_TIMEOUT = 300.0
 """Seconds for an agent to get ready, unless its response timeout is longer."""
+CLOSE_TIMEOUT = 30.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,7 +94,7 @@ class Episode:
         brief = self._brief(player)
         try:
             if player.thread:
-                player.thread.reset(brief, max(RESET_TIMEOUT, self.response_timeout or 0.0))
+                player.thread.do(lambda: player.agent.reset(brief), max(RESET_TIMEOUT, self.response_timeout or 0.0))
             else:
                 player.agent.reset(brief)
         except (Exception, SystemExit) as error:
@@ -123,12 +124,19 @@ class Episode:
             player.session.close_turn()
             if player.thread:
                 player.thread.leave()
-            close = getattr(player.agent, "close", None)
-            if close is not None:
-                try:
-                    close()
-                except Exception as error:
-                    player.errors.append(f"close: {_said(error)}")
+            try:
+                self._part(player, getattr(player.agent, "close", None))
+            except (Exception, SystemExit) as error:
+                player.errors.append(f"close: {_said(error)}")
+
+    def _part(self, player: Player, close: Callable[[], None] | None) -> None:
+        """Its own thread may still be in a turn that the agent missed: closing it is for another one."""
+        if close is not None and player.thread:
+            apart = _Thread(player.agent, player.seat)
+            apart.do(close, CLOSE_TIMEOUT)
+            apart.leave()
+        elif close is not None:
+            close()
 
     # -- a tick
 
@@ -226,12 +234,12 @@ class _Thread:
         self._answers: SimpleQueue[tuple[str | None]] = SimpleQueue()
         threading.Thread(target=self._serve, name=f"agent {agent.name}", daemon=True).start()
 
-    def reset(self, brief: Brief, timeout: float) -> None:
+    def do(self, task: Callable[[], None], timeout: float) -> None:
         self.busy = True
-        self._asked.put(lambda: self._agent.reset(brief))
+        self._asked.put(task)
         answered = self.answer(timeout)
         if not answered:
-            raise TimeoutError(f"not ready after {timeout:g} s")
+            raise TimeoutError(f"not done after {timeout:g} s")
         if answered[0] is not None:
             raise RuntimeError(answered[0])
 

@@ -7,7 +7,9 @@ else plays: a constant, so that means of the score are the score of the mean.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
+from statistics import fmean, stdev
 
 from bakeoff.workloads.market.agents.bayes import KellyBayes
 from bakeoff.workloads.market.ledger import MICRO, micro
@@ -32,14 +34,18 @@ def bayes_pnl(scenario: Scenario, key: bytes) -> float:
 
 
 @lru_cache(maxsize=64)
-def bayes_gain(scenario: Scenario) -> float:
-    """The Bayes player's mean over the calibration worlds of a scenario."""
+def bayes_gain(scenario: Scenario) -> float | None:
+    """The Bayes player's mean over the calibration worlds of a scenario; None where it is not told from 0.
+
+    A few ticks, or nobody to trade with, leave it nothing to earn: dividing by what chance left would make any score.
+    """
     count = max(FEWEST, min(WORLDS, TICKS // scenario.ticks))
-    worlds = (world_key(scenario, seed, CALIBRATION_SECRET) for seed in range(count))
-    return sum(bayes_pnl(scenario, key) for key in worlds) / count
+    earned = [bayes_pnl(scenario, world_key(scenario, seed, CALIBRATION_SECRET)) for seed in range(count)]
+    mean, error = fmean(earned), stdev(earned) / math.sqrt(count)
+    return mean if mean > 2 * error else None
 
 
 def optimality(pnl: float, scenario: Scenario) -> float | None:
     """None where the Bayes player itself finds nothing to earn."""
     gain = bayes_gain(scenario)
-    return 100 * pnl / gain if gain > 0 else None
+    return None if gain is None else 100 * pnl / gain

@@ -45,8 +45,9 @@ class Rollout:
 
     @property
     def never_acted(self) -> bool:
-        """Every turn was lost: late, crashed, or not waited for any more."""
-        return all(turn.conduct != "acted" for turn in self.player.turns)
+        """Every turn was lost (late, crashed, or not waited for any more) before anything was done in it."""
+        turns = self.player.turns
+        return not any(turn.conduct == "acted" or any(call.error is None for call in turn.actions) for turn in turns)
 
     @property
     def trouble(self) -> str:

@@ -35,7 +35,9 @@ CODES: dict[str, int] = {
 }
 """Every type of error, and its code."""
 
+Id = str | int | float | None
 LONGEST_ID = 256
+LARGEST_ID = 2**63
 LARGEST_BATCH = 64
 
 
@@ -67,7 +69,7 @@ def refusal(kind: str, message: str, **data: Any) -> RpcError:
 class Request:
     method: str
     params: dict[str, Any]
-    id: str | int | None = None
+    id: Id = None
     notification: bool = False
     """Nobody waits for an answer."""
 
@@ -77,7 +79,7 @@ def decode(content: bytes | str) -> Any:
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise refusal("parse_error", f"the request is not JSON: {error}") from error
+        raise refusal("parse_error", f"not JSON: {error}") from error
 
 
 encode = msgspec.json.Encoder().encode
@@ -101,17 +103,17 @@ def read_request(message: Any) -> Request:
     return Request(method, params, read_id(message), notification="id" not in message)
 
 
-def read_id(message: Any) -> str | int | None:
+def read_id(message: Any) -> Id:
     """The request's id; an id that is none is refused, since its answer could not be told from others."""
     found = message.get("id") if isinstance(message, dict) else None
     if found is None or (isinstance(found, str) and len(found) <= LONGEST_ID):
         return found
-    if isinstance(found, int) and not isinstance(found, bool) and abs(found) < 2**63:
+    if isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < LARGEST_ID:
         return found
-    raise refusal("invalid_request", f'"id" must be a string of at most {LONGEST_ID} characters, an integer or null')
+    raise refusal("invalid_request", f'"id" must be a string of at most {LONGEST_ID} characters, a number or null')
 
 
-def id_of(message: Any) -> str | int | None:
+def id_of(message: Any) -> Id:
     """The id to answer a faulty request with: its own where it has a good one."""
     try:
         return read_id(message)
@@ -119,11 +121,11 @@ def id_of(message: Any) -> str | int | None:
         return None
 
 
-def success(id: str | int | None, result: Any) -> dict[str, Any]:
+def success(id: Id, result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "result": result}
 
 
-def failure(id: str | int | None, error: RpcError) -> dict[str, Any]:
+def failure(id: Id, error: RpcError) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "error": error.as_json()}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bakeoff.workloads.market.agents import lines
 from bakeoff.workloads.market.agents.face import Brief, Seat
 from bakeoff.workloads.market.agents.lines import LinesAgent
 from bakeoff.workloads.market.agents.load import load
@@ -188,7 +189,10 @@ if tick == 1:
     assert "exit code 7" in player.errors[0]
 
 
-def test_a_program_that_closes_its_output_is_a_crash_and_not_a_time_out_of_ours(tmp_path: Path) -> None:
+def test_a_program_that_closes_its_output_is_a_crash_and_not_a_time_out_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "GRACE", 0.05)
     player = play(program(tmp_path, "os.close(1); time.sleep(1000)"))
     assert "ProgramEnded: it closed its output" in player.errors[0]
 
@@ -222,6 +226,7 @@ def test_a_program_that_cannot_be_started_is_absent() -> None:
 
 
 HOSTED = """
+import numpy as np
 from bakeoff.workloads.market.rpc import RpcError
 class Hosted:
     def reset(self, brief):
@@ -232,7 +237,8 @@ class Hosted:
         seat.positions(), seat.chats(), seat.posts(), seat.trades()
         if seat.tick == 1:
             raise ValueError("once")
-        seat.buy(seat.markets()[0].id, "YES", 10)
+        seat.buy(seat.markets()[0].id, "YES", np.float64(10))
+        seat.open("BTCX", "LONG", np.float32(20), np.int64(2))
         assert seat.call("endTurn") == seat.clock_facts() and seat.actions_left == 0
         try:
             seat.buy(seat.markets()[0].id, "YES", 10)

@@ -144,6 +144,32 @@ def test_a_request_that_the_server_refuses_is_not_repeated() -> None:
     assert "no such model" in player.errors[0]
 
 
+def test_the_pause_that_a_server_asks_for_is_made_if_the_turn_has_time_for_it() -> None:
+    busy = (429, b"slow down", {"retry-after": "0.2"})
+    with scripted(busy, says("here I am")) as model:
+        player = play(model)
+    assert conducts(player) == ["acted"] * TICKS
+    assert player.turns[0].think_s > 0.2
+    with scripted((503, b"tomorrow", {"retry-after": "86400"})) as model:
+        player = play(model)
+    assert conducts(player) == ["crashed"] * TICKS
+    assert len(model.asked) == TICKS
+
+
+def test_an_answer_without_end_is_given_up() -> None:
+    with scripted(says("x" * llm.LARGEST_ANSWER), says("short")) as model:
+        player = play(model)
+    assert conducts(player) == ["crashed"] + ["acted"] * (TICKS - 1)
+    assert "bytes" in player.errors[0]
+
+
+def test_a_server_that_streams_is_told_apart_from_one_that_fails() -> None:
+    with scripted((200, b"data: {}\n\ndata: [DONE]\n\n", {"content-type": "text/event-stream"})) as model:
+        player = play(model, extra={"stream": True})
+    assert len(model.asked) == TICKS
+    assert "without `stream`" in player.errors[0]
+
+
 def test_a_server_that_cannot_be_reached_is_a_crash() -> None:
     with scripted(says("x")) as model:
         url = model.url
@@ -152,9 +178,10 @@ def test_a_server_that_cannot_be_reached_is_a_crash() -> None:
     assert conducts(player) == ["crashed"] * TICKS
 
 
-def test_an_answer_that_does_not_come_is_given_up() -> None:
+@pytest.mark.parametrize("way", ["never", "drips"])
+def test_an_answer_that_does_not_come_is_given_up(way: str) -> None:
     with scripted() as model:
-        model.answers = [model.never, says("quick")]
+        model.answers = [getattr(model, way), says("quick")]
         player = play(model, timeout=0.3)
         assert conducts(player)[0] in ("late", "crashed")
         assert conducts(player)[-1] == "acted"

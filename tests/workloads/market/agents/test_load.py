@@ -18,6 +18,8 @@ class Mine:
     def reset(self, brief): ...
     def act(self, seat): ...
 class Useless: ...
+class Async(Mine):
+    async def act(self, seat): ...
 """
 
 
@@ -59,6 +61,8 @@ def test_a_program_is_started_where_the_experiment_lies(base: Path) -> None:
         ("nowhere.py:Mine", "there is no file"),
         ("no.such.module:Mine", "cannot be imported"),
         ("mine_of_load.py:Useless", "has no method 'reset'"),
+        ("mine_of_load.py:Async", "a function that acts and returns"),
+        ("http://localhost:8000/agent", "bakeoff market serve"),
         ("cmd:", "names no program"),
         ("process:mine_of_load.py:Other", "has no class 'Other'"),
     ],

@@ -71,3 +71,24 @@ def test_an_agent_without_an_action_does_nothing_and_everybody_leaves_at_the_end
     assert rewards == {"seat-0": 0.0, "seat-1": 0.0}
     assert all(ended.values()) and not any(cut.values())
     assert "seat-1" in (env.render() or "")
+
+
+@pytest.mark.parametrize(
+    ("actions", "action", "words"),
+    [
+        ("targets", [1, 1, 1], "5 numbers"),
+        ("targets", [1, 1, 1, 1, 3], "a target is"),
+        ("targets", [1, 1, 1, 1, 0.5], "a target is"),
+        ("targets", None, "5 numbers"),
+        ("dollars", [0.5], "5 numbers"),
+        ("dollars", [0.5, 0, 0, 0, np.nan], "finite"),
+    ],
+)
+def test_what_is_no_action_is_refused_here_and_in_the_single_environment(actions: Any, action: Any, words: str) -> None:
+    single, shared = MarketEnv(SMALL, actions), MarketParallelEnv(2, SMALL, actions)
+    single.reset(seed=1), shared.reset(seed=1)
+    for step in (lambda: single.step(action), lambda: shared.step({"seat-1": action})):
+        with pytest.raises(ValueError, match=words):
+            step()
+    with pytest.raises(ValueError, match="there is no agent 'nobody'"):
+        shared.step({"nobody": shared.action_space("seat-0").sample()})

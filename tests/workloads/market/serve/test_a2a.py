@@ -283,10 +283,10 @@ def test_what_is_not_offered_is_refused_in_the_protocols_words(alone: tuple[Tabl
     new = {**ONE, "A2A-Version": "1.0"}
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"operation": "observe"}}]}
     for method, params, code in (
-        ("SendStreamingMessage", {"message": message}, -32004),
+        ("SendStreamingMessage", {"message": {**message, "parts": [{"text": "hello"}]}}, -32600),
         ("CancelTask", {"id": "play-player-1"}, -32002),
         ("GetTask", {"id": "nobody"}, -32001),
-        ("SubscribeToTask", {"id": "play-player-1"}, -32004),
+        ("SubscribeToTask", {"id": "nobody"}, -32001),
         ("ListTaskPushNotificationConfigs", {"taskId": "play-player-1"}, -32003),
         ("GetExtendedAgentCard", {}, -32007),
     ):
@@ -294,6 +294,25 @@ def test_what_is_not_offered_is_refused_in_the_protocols_words(alone: tuple[Tabl
         answer = httpx.post(url + a2a.PATH, json=body, headers=new)
         text = answer.text.removeprefix("event: error\r\n").removeprefix("data: ")
         assert json.loads(text)["error"]["code"] == code, method
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_stream_is_one_answer(alone: tuple[Table, str], streaming: bool) -> None:
+    _, url = alone
+
+    async def ask() -> tuple[float, list[Any]]:
+        config = ClientConfig(streaming=streaming)
+        async with httpx.AsyncClient(headers=ONE) as config.httpx_client, await create_client(url, config) as one:
+            balance = (await called(one, "getBalance", {}))["balance"]
+            seen = one.subscribe(pb.SubscribeToTaskRequest(id="play-player-1")) if streaming else None
+            return balance, [event.task.id async for event in seen] if seen else []
+
+    assert asyncio.run(ask()) == (10_000, ["play-player-1"] if streaming else [])
+    old = {**old_request({"operation": "getBalance"}), "method": "message/stream"}
+    answer = httpx.post(url + a2a.PATH, json=old, headers=ONE)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    (event,) = answer.text.strip().removeprefix("data: ").split("data: ")
+    assert json.loads(event)["result"]["parts"][0]["data"]["result"]["balance"] == 10_000
 
 
 def test_a_fault_of_the_server_is_told_without_its_text() -> None:

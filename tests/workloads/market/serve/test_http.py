@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError
+from bakeoff.workloads.market.serve import connection
 from bakeoff.workloads.market.serve.game import Game
 from bakeoff.workloads.market.session import Session
 from market_faces import SHORT, assert_same_state, fresh_world, moves, play_here
@@ -68,6 +70,7 @@ def test_sealed_orders_are_filled_when_the_tick_closes() -> None:
         market = one.call("a2a.getPredictions")["predictions"][0]["id"]
         order = one.call("a2a.buyShares", marketId=market, outcome="YES", amount=50)
         assert (order["queued"], order["status"]) == (True, "sealed")
+        assert not {"shares", "avgPrice", "cost", "fee"} & order.keys()  # nothing was bought yet
         assert other.call("a2a.getPositions")["marketPositions"] == []
         other.call("a2a.endTurn", wait=False)
         one.call("a2a.endTurn")
@@ -234,12 +237,33 @@ def test_a_batch_has_a_limit_and_its_faults_stay_their_own(server: Running) -> N
     ]  # fmt: skip
 
 
-def test_connections_that_break_off_do_no_harm(server: Running) -> None:
-    import socket
-
+def opened(server: Running) -> socket.socket:
     host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def test_a_head_without_end_is_not_read(server: Running) -> None:
+    with opened(server) as raw, pytest.raises(ConnectionError):
+        raw.sendall(b"GET /health HTTP/1.1\r\nx-long: ")
+        for _ in range(1000):
+            raw.sendall(b"x" * connection.LARGEST_HEAD)
+    assert server.client().call("a2a.getBalance")
+
+
+def test_a_connection_is_closed_when_a_head_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEAD_TIMEOUT", 0.05)
+    whole = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+    with serving(Game(fresh_world())) as server:
+        for said in (b"", b"GET /hea", whole + b"GET /hea"):
+            with opened(server) as raw:
+                raw.sendall(said)
+                heard = b"".join(iter(lambda: raw.recv(4096), b""))
+                assert heard.startswith(b"HTTP/1.1 200" if whole in said else b"")
+
+
+def test_connections_that_break_off_do_no_harm(server: Running) -> None:
     for start in (b"", b"POST", b"POST /api/a2a HTTP/1.1\r\ncontent-length: 100\r\n\r\n{", b"\x00\x01\x02\r\n\r\n"):
-        with socket.create_connection((host, int(port))) as raw:
+        with opened(server) as raw:
             raw.sendall(start)
     assert server.http.get(f"{server.url}/health").json()["status"] == "ok"
 

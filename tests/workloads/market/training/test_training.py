@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +44,7 @@ def test_the_same_seed_trains_the_same_policy_and_another_one_another(tmp_path: 
     first, second = train(tmp_path / "a"), train(tmp_path / "b")
     assert first.policy.version == second.policy.version != first.start.version
     assert first.log() == second.log()
-    other = Settings(**{**{name: getattr(SETTINGS, name) for name in SETTINGS.__slots__}, "seed": 1})
-    assert train(tmp_path / "c", other).policy.version != first.policy.version
+    assert train(tmp_path / "c", replace(SETTINGS, seed=1)).policy.version != first.policy.version
 
 
 def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -62,13 +62,22 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Pat
 
 def test_a_training_does_not_go_on_with_other_settings(tmp_path: Path) -> None:
     train(tmp_path)
-    other = Settings(**{**{name: getattr(SETTINGS, name) for name in SETTINGS.__slots__}, "learning_rate": 0.5})
+    other = replace(SETTINGS, learning_rate=0.5)
     with pytest.raises(UsageError, match="trained with other settings"):
         Training(other, tmp_path)
     assert (tmp_path / CHECKPOINT).exists()
     (tmp_path / "notes.txt").write_text("mine")
     assert Training(other, tmp_path, fresh=True).done == 0
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_training_does_not_go_on_from_what_is_broken_or_longer_than_asked_for(tmp_path: Path) -> None:
+    train(tmp_path, replace(SETTINGS, iterations=2))
+    with pytest.raises(UsageError, match="2 iterations already"):
+        Training(replace(SETTINGS, iterations=1), tmp_path)
+    (tmp_path / CHECKPOINT).write_bytes((tmp_path / CHECKPOINT).read_bytes()[:100])
+    with pytest.raises(UsageError, match="--fresh"):
+        Training(SETTINGS, tmp_path)
 
 
 def test_groups_without_a_difference_teach_nothing(tmp_path: Path) -> None:

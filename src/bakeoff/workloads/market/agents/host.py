@@ -15,6 +15,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import msgspec
+
 from bakeoff.workloads.market import methods, render, requests, rpc
 from bakeoff.workloads.market.agents.face import Agent, Brief, Seat
 from bakeoff.workloads.market.agents.lines import FAILED, READY, LinesAgent
@@ -30,6 +32,16 @@ def hosted(spec: str, options: Mapping[str, Any], base: Path) -> LinesAgent:
     return LinesAgent(argv, name=f"process:{spec}", cwd=base, says_ready=True)
 
 
+def _plain(value: Any) -> Any:
+    """What NumPy computed is a number there as it is here."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise NotImplementedError
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
 class _Wire:
     """Lines to and from the episode."""
 
@@ -42,7 +54,7 @@ class _Wire:
             yield cast("dict[str, Any]", rpc.decode(line))
 
     def send(self, method: str, params: Mapping[str, Any], **more: Any) -> None:
-        self._writer.write(rpc.encode({"jsonrpc": "2.0", "method": method, "params": params, **more}) + b"\n")
+        self._writer.write(_encode({"jsonrpc": "2.0", "method": method, "params": params, **more}) + b"\n")
         self._writer.flush()
 
     def call(self, method: str, params: Mapping[str, Any]) -> Any:

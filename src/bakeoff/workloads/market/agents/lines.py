@@ -37,7 +37,9 @@ LAST_WORDS = 300
 KEPT_WORDS = 1 << 20
 READY_TIMEOUT = 300.0
 GRACE = 1.0
-"""Seconds for the program to leave after `end`, and between two looks whether it still runs."""
+"""Seconds for the program to leave after `end`."""
+LOOK = 0.2
+"""Seconds between two looks whether it still runs."""
 
 
 class ProgramEnded(Exception):
@@ -79,6 +81,8 @@ class LinesAgent:
         self._read, self._write = b"", bytearray()
         self._owes_end = False
         """It has not ended a turn whose deadline has passed."""
+        self._over = ""
+        """How it ended, once it has."""
         self._start()
         self._send("reset", _told(brief))
         if self._says_ready:
@@ -148,6 +152,8 @@ class LinesAgent:
     # -- turns
 
     def act(self, seat: Seat) -> None:
+        if self._over:
+            raise ProgramEnded(self._over)
         left = seat.seconds_left
         deadline = None if left is None else time.monotonic() + left
         if self._owes_end and not self._caught_up(seat, deadline):
@@ -224,7 +230,7 @@ class LinesAgent:
         reads = [process.stdout] if len(self._write) < WAITING_OUTPUT else []
         writes = [process.stdin] if self._write else []
         gone = process.poll() is not None  # asked first: what it said before is still read
-        readable, writable, _ = select.select(reads, writes, [], GRACE if timeout is None else min(timeout, GRACE))
+        readable, writable, _ = select.select(reads, writes, [], LOOK if timeout is None else min(timeout, LOOK))
         if writable:
             self._flush()
         if readable:
@@ -239,7 +245,8 @@ class LinesAgent:
         assert self._process
         with contextlib.suppress(subprocess.TimeoutExpired):
             seen = f"exit code {self._process.wait(GRACE)}"
-        return ProgramEnded(f"{seen}: {self.last_words()}".rstrip(": "))
+        self._over = f"{seen}: {self.last_words()}".rstrip(": ")
+        return ProgramEnded(self._over)
 
     def _flush(self) -> None:
         process = self._process

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +25,8 @@ READING_TOOLS = ("a2a.getFeed", "a2a.getChatMessages", "a2a.getTrades", "a2a.get
 """Offered by default beside the tools that change something; the observation has the rest."""
 LONGEST_RESULT = 20_000
 """Characters of a tool's result that the model gets to see."""
+LARGEST_ANSWER = 1 << 23
+"""Bytes; what is longer is given up."""
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _FIRST_PAUSE = 0.25
 _INSTRUCTIONS = "\n\nIn each turn you get an observation as JSON. Use the tools to act. Call endTurn when you are done with the tick."
@@ -127,7 +130,7 @@ class LlmAgent:
                 return _taken(self._post(seat, {**self._settings, "messages": sent}), call)
             except _Again as error:
                 call.error = str(error)
-                if attempt == self._retries or not self._pause(seat, attempt):
+                if attempt == self._retries or not self._pause(seat, max(error.pause, _FIRST_PAUSE * 2**attempt)):
                     raise ModelFailed(str(error)) from error
             except ModelFailed as error:
                 call.error = str(error)
@@ -141,31 +144,56 @@ class LlmAgent:
         left = seat.seconds_left
         timeout = self._timeout if left is None else max(0.001, min(self._timeout, left))
         try:
-            response = self._client.post(self._url, json=body, timeout=timeout)
+            with self._client.stream("POST", self._url, json=body, timeout=timeout) as response:
+                content = _whole(response, time.monotonic() + timeout)
         except httpx.TimeoutException as error:
             raise _Again(f"no answer from {self._url} within {timeout:.3g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _Again(f"{self._url}: {error}") from error
+        said = f"{self._url} answered {response.status_code}: {content[:200].decode(errors='replace')}"
         if response.status_code in _RETRIED:
-            raise _Again(f"{self._url} answered {response.status_code}: {response.text[:200]}")
+            raise _Again(said, _seconds(response.headers.get("retry-after", "")))
         if response.status_code != 200:
-            raise ModelFailed(f"{self._url} answered {response.status_code}: {response.text[:200]}")
+            raise ModelFailed(said)
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            raise ModelFailed(f"{self._url} streams its answer, which must come whole: ask for it without `stream`")
         try:
-            return response.json()
-        except ValueError as error:
+            return rpc.decode(content)
+        except RpcError as error:
             raise _Again(f"{self._url} answered what is not JSON") from error
 
-    def _pause(self, seat: Seat, attempt: int) -> bool:
+    def _pause(self, seat: Seat, pause: float) -> bool:
         """Whether there is time for another try."""
-        pause, left = _FIRST_PAUSE * 2**attempt, seat.seconds_left
-        if left is not None and left <= pause:
+        left = seat.seconds_left
+        if pause >= (self._timeout if left is None else left):
             return False
         time.sleep(pause)
         return True
 
 
 class _Again(Exception):
-    """The call failed in a way that may pass."""
+    """The call failed in a way that may pass, after `pause` seconds if the server knows."""
+
+    def __init__(self, message: str, pause: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause = pause
+
+
+def _whole(response: httpx.Response, deadline: float) -> bytes:
+    """The body. The client's own timeout is about each read: a body that drips would never end."""
+    content = bytearray()
+    for chunk in response.iter_bytes():
+        content += chunk
+        if time.monotonic() > deadline:
+            raise httpx.ReadTimeout("the answer is not complete")
+        if len(content) > LARGEST_ANSWER:
+            raise ModelFailed(f"{response.url} answered with more than {LARGEST_ANSWER} bytes")
+    return bytes(content)
+
+
+def _seconds(retry_after: str) -> float:
+    """A date, which the header may also have, is not waited for."""
+    return float(retry_after) if re.fullmatch(r"\d{1,9}(\.\d+)?", retry_after) else 0.0
 
 
 def _offered(names: Sequence[str] | None) -> list[dict[str, Any]]:
@@ -180,9 +208,9 @@ def _used(seat: Seat, name: str, arguments: str) -> tuple[Any, bool]:
     """A tool's result, and whether the turn is over."""
     try:
         try:
-            params = json.loads(arguments or "{}")
-        except ValueError as error:
-            raise rpc.refusal("invalid_params", f"the arguments are not JSON: {error}", path="") from error
+            params = rpc.decode(arguments or "{}")
+        except RpcError as error:
+            raise rpc.refusal("invalid_params", f"arguments: {error}", path="") from error
         if not isinstance(params, dict):
             raise rpc.refusal("invalid_params", "the arguments must be a JSON object", path="")
         if methods.find(name).name == methods.END_TURN:

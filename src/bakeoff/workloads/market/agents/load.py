@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -76,6 +77,8 @@ def _made(spec: str, cls: Any, options: Mapping[str, Any], *args: Any) -> Agent:
     missing = [name for name in ("reset", "act") if not callable(getattr(agent, name, None))]
     if missing:
         raise UsageError(f"agent {spec!r} has no method {missing[0]!r}; an agent has reset(brief) and act(seat)")
+    if inspect.iscoroutinefunction(agent.act) or inspect.isgeneratorfunction(agent.act):
+        raise UsageError(f"agent {spec!r}: act is no coroutine or generator, but a function that acts and returns")
     if not isinstance(getattr(agent, "name", None), str):
         agent.name = spec
     found: Agent = agent
@@ -84,6 +87,8 @@ def _made(spec: str, cls: Any, options: Mapping[str, Any], *args: Any) -> Agent:
 
 def agent_class(spec: str, base: Path) -> type:
     """The class that a name, `module:Class` or `file.py:Class` means."""
+    if spec.startswith(("http:", "https:")):
+        raise UsageError(f"agent {spec!r}: agents call the world; give yours the address of `bakeoff market serve`")
     if spec in BASELINES:
         module, _, name = BASELINES[spec].partition(":")
         found: type = getattr(importlib.import_module(_HERE + module), name)
@@ -111,7 +116,7 @@ def _shipped_classes() -> frozenset[str]:
 
 def _hint(spec: str) -> str:
     close = difflib.get_close_matches(spec, BASELINES, n=1)
-    known = f"one of {', '.join(BASELINES)}; or module:Class, file.py:Class, cmd:PROGRAM, llm:MODEL, policy:FILE"
+    known = f"one of {', '.join(BASELINES)}; or module:Class, file.py:Class, process:..., cmd:PROGRAM, llm:MODEL, policy:FILE"
     return f"did you mean {close[0]!r}?" if close else known
 
 

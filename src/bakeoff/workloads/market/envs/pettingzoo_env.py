@@ -79,6 +79,8 @@ class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: i
         self, actions: Mapping[str, NDArray[Any]]
     ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """One tick. An agent without an action does nothing."""
+        if strangers := actions.keys() - set(self.possible_agents):
+            raise ValueError(f"there is no agent {min(strangers)!r}; there are {', '.join(self.possible_agents)}")
         for seat, agent in enumerate(self.possible_agents):
             if agent in actions:
                 place_orders(self.world, seat, self.shape.read(actions[agent]), self.shape.actions)

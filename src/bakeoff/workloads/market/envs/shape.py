@@ -48,10 +48,19 @@ class Shape:
 
     def read(self, action: Any) -> NDArray[np.generic]:
         """What a batch understands: targets -1, 0, 1, or signed dollars; rows are kept."""
+        given = np.asarray(action)
+        if given.shape[-1:] != (self.instruments,):
+            raise ValueError(f"an action has {self.instruments} numbers; this has the shape {given.shape}")
         if self.actions == "targets":
-            return np.asarray(action, np.int64) - 1
-        dollars: NDArray[np.float64] = np.clip(np.asarray(action, np.float64), -1.0, 1.0) * self._scale
-        return dollars
+            targets = given.astype(np.int64)
+            if ((targets != given) | (targets < 0) | (targets >= CHOICES)).any():
+                raise ValueError("a target is 0 (NO or SHORT), 1 (nothing) or 2 (YES or LONG)")
+            return targets - 1
+        dollars = given.astype(np.float64)
+        if not np.isfinite(dollars).all():
+            raise ValueError("an action in dollars has finite numbers from -1 to 1")
+        scaled: NDArray[np.float64] = np.clip(dollars, -1.0, 1.0) * self._scale
+        return scaled
 
     def cut(self, seen: Observation) -> Observation:
         return np.clip(seen, -LIMIT, LIMIT)

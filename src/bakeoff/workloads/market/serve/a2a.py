@@ -11,13 +11,14 @@ and a message that names the task gets the task back, with the answer as its sta
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from a2a.helpers import get_data_parts, get_text_parts, new_data_part, new_message, new_text_part
 from a2a.server.request_handlers import RequestHandler, validate_request_params
 from a2a.server.request_handlers.response_helpers import agent_card_to_dict
-from a2a.server.routes import DefaultServerCallContextBuilder, create_jsonrpc_routes
+from a2a.server.routes import DefaultServerCallContextBuilder, create_jsonrpc_routes, jsonrpc_dispatcher
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import errors
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from bakeoff.workloads.market.serve.guard import Call
     from bakeoff.workloads.market.serve.table import Place, Table
+
+logging.getLogger(jsonrpc_dispatcher.__name__).setLevel(logging.ERROR)  # a refusal is the agent's own affair
 
 PATH = "/a2a/v1"
 JSON = "application/json"
@@ -89,7 +92,7 @@ def agent_card(base_url: str) -> pb.AgentCard:
             pb.AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=version)
             for version in ("1.0", "0.3")
         ],
-        capabilities=pb.AgentCapabilities(streaming=False, push_notifications=False, extended_agent_card=False),
+        capabilities=pb.AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=False),
         default_input_modes=[JSON, "text/plain"],
         default_output_modes=[JSON, "text/plain"],
         security_schemes={
@@ -154,8 +157,8 @@ class SeatHandler(RequestHandler):
     async def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        raise errors.UnsupportedOperationError("nothing is streamed here: send the message without a stream")
-        yield  # a generator, as the interface wants it
+        """A stream of one: many clients ask for streams unless they are told not to."""
+        yield await self.on_message_send(params, context)
 
     @validate_request_params
     async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task:
@@ -179,8 +182,8 @@ class SeatHandler(RequestHandler):
     async def on_subscribe_to_task(
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        raise errors.UnsupportedOperationError("nothing is streamed here: ask for the task instead")
-        yield
+        """The task as it is: nothing happens to it but by the seat's own messages, and the clock's."""
+        yield await self.on_get_task(pb.GetTaskRequest(id=params.id), context)
 
     async def on_create_task_push_notification_config(
         self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
@@ -214,9 +217,9 @@ class SeatHandler(RequestHandler):
 def read_operation(message: pb.Message) -> tuple[str, dict[str, Any]]:
     """The one operation that a message asks for."""
     found = [_narrowed(data) for data in get_data_parts(message.parts)]
-    found = found or [decode(text) for text in get_text_parts(message.parts)]
+    found = found or [_read(text) for text in get_text_parts(message.parts)]
     if len(found) != 1 or not isinstance(found[0], dict):
-        raise refusal("invalid_request", 'send one part: {"operation": ..., "params": {...}} as data, or as JSON text')
+        raise refusal("invalid_request", _ONE_PART)
     asked: dict[str, Any] = found[0]
     names = [key for key in _OPERATION_KEYS if key in asked]
     if len(names) != 1 or not isinstance(asked[names[0]], str):
@@ -227,6 +230,16 @@ def read_operation(message: pb.Message) -> tuple[str, dict[str, Any]]:
     if not isinstance(params, dict):
         raise refusal("invalid_params", '"params" must be an object with named values', path="")
     return asked[names[0]], params
+
+
+_ONE_PART = 'send one part: {"operation": ..., "params": {...}} as data, or as JSON text'
+
+
+def _read(text: str) -> Any:
+    try:
+        return decode(text)
+    except RpcError as error:
+        raise refusal("parse_error", f"{_ONE_PART}; this text is {error}") from error
 
 
 def _narrowed(value: Any) -> Any:

@@ -6,10 +6,11 @@ from typing import Any
 
 from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS, Method
-from bakeoff.workloads.market.rpc import CODES, LARGEST_BATCH, LONGEST_ID
+from bakeoff.workloads.market.rpc import CODES, LARGEST_BATCH, LARGEST_ID, LONGEST_ID
 
 IDEMPOTENCY_KEY = "[!-~]{1,100}"
-_ID = {"anyOf": [{"type": "string", "maxLength": LONGEST_ID}, {"type": "integer"}]}
+_NUMBER = {"type": "number", "exclusiveMinimum": -LARGEST_ID, "exclusiveMaximum": LARGEST_ID}
+_ID = {"anyOf": [{"type": "string", "maxLength": LONGEST_ID}, _NUMBER]}
 _NULLABLE_ID = {"anyOf": [*_ID["anyOf"], {"type": "null"}]}
 _ERROR = {
     "type": "object",

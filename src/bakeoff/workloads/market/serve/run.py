@@ -15,6 +15,7 @@ import uvicorn
 from starlette.routing import Router
 
 from bakeoff.errors import UsageError
+from bakeoff.workloads.market.serve.connection import Connection
 from bakeoff.workloads.market.serve.http import JOIN_TIMEOUT, HttpTable
 from bakeoff.workloads.market.serve.table import Table
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 GRACE = 3.0
 """Seconds for answers that are on their way when the server ends."""
+KEEP_ALIVE = 600
+"""Seconds that a connection may be silent: agents think for long, and one that is closed under them loses a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,9 @@ async def _serve(
         access_log=False,
         server_header=False,
         lifespan="off",
+        http=Connection,
         ws="none",
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=int(GRACE),
     )
     server = _Server(settings)

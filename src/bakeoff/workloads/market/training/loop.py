@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ FIRST_WORLD = 2**40
 WORLDS_A_TRAINING = 2**20
 CHECKPOINT = "checkpoint.npz"
 LOG = "metrics.jsonl"
+ANEW = "name another --output, or give --fresh to start anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,10 @@ class Training:
         self.done = 0
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / CHECKPOINT).exists() and not fresh:
-            self._resume()
+            try:
+                self._resume()
+            except (OSError, ValueError, KeyError, BadZipFile) as error:
+                raise UsageError(f"{directory}: cannot go on from {CHECKPOINT} and {LOG} ({error}); {ANEW}") from error
         else:
             (directory / CHECKPOINT).unlink(missing_ok=True)
             (directory / LOG).unlink(missing_ok=True)
@@ -160,12 +165,12 @@ class Training:
 
     def _resume(self) -> None:
         path = self.directory / CHECKPOINT
-        with np.load(path) as saved:
+        with path.open("rb") as file, np.load(file) as saved:
             if str(saved["identity"]) != self.settings.identity:
-                raise UsageError(
-                    f"{path}: was trained with other settings; name another --output, or give --fresh to start anew"
-                )
+                raise UsageError(f"{path}: was trained with other settings; {ANEW}")
             self.done, self.adam.steps = int(saved["done"]), int(saved["steps"])
+            if self.done > self.settings.iterations:
+                raise UsageError(f"{path}: has {self.done} iterations already; ask for as many, {ANEW}")
             owners = {"weights": self.policy.networks, "first": self.adam.first, "second": self.adam.second}
             for owner, networks in owners.items():
                 for kind in FEATURES:
