@@ -53,7 +53,7 @@ def started(name: str) -> Iterator[Docker]:
         ]
         words += ["--exec-root", f"{home}/exec", "-H", f"unix://{home}/sock", "--pidfile", f"{home}/pid"]
     with (home / "log").open("wb") as log:
-        server = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *words], stdout=log, stderr=log)
+        server = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *words], cwd=home, stdout=log, stderr=log)
     os.environ["DOCKER_HOST"] = os.environ["CONTAINER_HOST"] = f"unix://{home}/sock"
     try:
         found = choose(name)

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ScriptedModel:
-    """`answers` are bodies, or (status, body), or functions of the request; the last one is repeated."""
+    """`answers` are bodies, (status, body), (status, body, headers), or functions of the request; the last is repeated."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -21,18 +21,23 @@ class ScriptedModel:
         self.released = threading.Event()
         """Set at the end: answers that wait for it never come in time."""
 
-    def answer(self, body: dict[str, Any]) -> tuple[int, bytes]:
+    def answer(self, body: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
         self.asked.append(body)
         found = self.answers[min(len(self.asked), len(self.answers)) - 1]
         if isinstance(found, Callable):  # type: ignore[arg-type]
             found = found(body)
-        status, content = found if isinstance(found, tuple) else (200, found)
-        return status, content if isinstance(content, bytes) else json.dumps(content).encode()
+        status, content, *headers = found if isinstance(found, tuple) else (200, found)
+        written = content if isinstance(content, bytes | Iterator) else json.dumps(content).encode()
+        return status, written, dict(*headers)
 
     def never(self, body: dict[str, Any]) -> Any:
         """An answer that does not come."""
         self.released.wait(60)
         return says("too late")
+
+    def drips(self, body: dict[str, Any]) -> Any:
+        """An answer of which there is always a little more."""
+        return 200, iter(lambda: b" " if not self.released.wait(0.02) else b"", b""), {"content-length": "1000000"}
 
 
 def says(text: str, **choice: Any) -> dict[str, Any]:
@@ -73,13 +78,18 @@ def scripted(*answers: Any) -> Iterator[ScriptedModel]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             model.headers.append({name.lower(): value for name, value in self.headers.items()})
-            status, content = model.answer({"path": self.path, **body})
+            status, content, headers = model.answer({"path": self.path, **body})
+            pieces = [content] if isinstance(content, bytes) else content
+            plain = {"content-type": "application/json"}
+            if isinstance(content, bytes):
+                plain["content-length"] = str(len(content))
             try:
                 self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(content)))
+                for name, value in {**plain, **headers}.items():
+                    self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(content)
+                for piece in pieces:
+                    self.wfile.write(piece)
             except ConnectionError:
                 pass  # who asked has gone
 

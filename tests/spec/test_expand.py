@@ -109,6 +109,12 @@ def test_parameters_are_merged_table_by_table_and_dotted_keys_reach_in() -> None
     assert second["optimizer"] == {"name": "sgd", "lr": 3, "betas": {"a": 0}}
 
 
+def test_a_dot_in_a_name_inside_a_table_is_part_of_the_name() -> None:
+    prices = {"gpt-4.1": 2.0, "qwen2.5-0.5b": 0.1}
+    plan = plan_of(params={"prices": prices}, arms=[{"name": "x", "params": {"prices": {"gpt-4.1": 3.0}}}])
+    assert plan.cells[0].params["prices"] == {**prices, "gpt-4.1": 3.0}
+
+
 def test_merging_changes_neither_side() -> None:
     below, above = {"a": {"b": 1}}, {"a.c": 2, "a": {"d": 3}}
     assert merge(below, above) == {"a": {"b": 1, "c": 2, "d": 3}}

@@ -109,9 +109,10 @@ def test_variables_reach_every_text_and_keep_env_by_name(tmp_path: Path, monkeyp
         seeds = "${N}"
         jobs = "${N}"
         params.command = ["run", "{model}", "$$HOME"]
+        params.providers.local.headers = { authorization = "Bearer ${SECRET}" }
         [[arms]]
         name = "${MODEL}-arm"
-        params = { model = "${MODEL}", list = ["${OTHER:-x}"] }
+        params = { model = "${MODEL}", list = ["${OTHER:-x}"], environment_variables = { TOKEN = "${SECRET}" } }
         [env]
         KEY = "${SECRET}"
         """,
@@ -120,6 +121,8 @@ def test_variables_reach_every_text_and_keep_env_by_name(tmp_path: Path, monkeyp
     assert cell.arm.name == "gpt-arm" and cell.params["model"] == "gpt" and cell.params["list"] == ["x"]
     assert cell.params["command"] == ["run", "{model}", "$HOME"]
     assert plan.experiment.env == {"KEY": "${SECRET}"} and plan.experiment.jobs == 3 and len(plan) == 3
+    assert cell.params["environment_variables"] == {"TOKEN": "${SECRET}"}
+    assert cell.params["providers"]["local"]["headers"] == {"authorization": "Bearer ${SECRET}"}
     assert "hush" not in plan.experiment.model_dump_json()
 
 

@@ -212,9 +212,12 @@ def test_environment_variables_keep_names_and_other_values_are_filled_in(monkeyp
     monkeypatch.setenv("MODEL", "m7")
     plan = load(
         '[[tasks]]\nprepared_dir = "t"\nmodel = "${MODEL}"\nenvironment_variables = { KEY = "${NOT_SET_HERE}" }\n'
+        '[providers.p]\nbase_url = "http://${MODEL}"\nheaders = { authorization = "Bearer ${NOT_SET_HERE}" }\n'
     )
-    assert plan.cells[0].params["model"] == "m7"
-    assert plan.cells[0].params["environment_variables"] == {"KEY": "${NOT_SET_HERE}"}
+    params = plan.cells[0].params
+    assert (params["model"], params["providers"]["p"]["base_url"]) == ("m7", "http://m7")
+    assert params["environment_variables"] == {"KEY": "${NOT_SET_HERE}"}
+    assert params["providers"]["p"]["headers"] == {"authorization": "Bearer ${NOT_SET_HERE}"}
 
 
 @pytest.mark.parametrize(
@@ -228,6 +231,11 @@ def test_environment_variables_keep_names_and_other_values_are_filled_in(monkeyp
         (entry("t", rollouts="0"), "tasks.0.rollouts", "greater than or equal to 1", 4),
         ("parallel = 0\n" + entry("t"), "parallel", "greater than or equal to 1", 1),
         (entry("t", environment_variables="{ A = 1 }"), "tasks.0.environment_variables.A", "valid string", 4),
+        (entry("t", environment_variables="{ TIMEOUT_SEC = 'ten' }"), "tasks.0.environment_variables", "above 0", 4),
+        (entry("t", environment_variables="{ TOKEN_LIMIT = '-5' }"), "tasks.0.environment_variables", "above 0", 4),
+        (entry("t") + "[judge]\nmodel = 'j'\nvote = 2\n", "judge.vote", "did you mean 'votes'?", 6),
+        (entry("t") + "[providers.p]\nbase_url = 'http://x'\nenv_kee = 'K'\n", "providers.p.env_kee", "'env_key'", 6),
+        (entry("t") + "[agents.a]\ncommand = 'x'\nwires = 'chat'\n", "agents.a.wires", "did you mean 'wire'?", 6),
     ],
 )
 def test_what_is_wrong_is_told_with_key_and_line(text: str, key: str, told: str, line: int | None) -> None:

@@ -42,11 +42,11 @@ def test_exact_fisher_is_scipys(wins_a: int, n_a: int, wins_b: int, n_b: int) ->
 
 
 def test_half_a_million_pairs_and_runs_take_a_moment() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     paired = PairedBinary(100_000, 101_000, 500_000)
     unpaired_ = UnpairedBinary(250_000, 500_000, 251_200, 500_000)
     values = (paired.p_exact, unpaired_.p_exact, with_margin(paired, 0.01).interval(0.95), unpaired_.raw_interval(0.95))
-    assert time.perf_counter() - start < 3.0
+    assert time.process_time() - start < 3.0
     assert values[0] == pytest.approx(stats.binomtest(100_000, 201_000).pvalue, rel=1e-9)
     oracle = stats.fisher_exact([[250_000, 250_000], [251_200, 248_800]]).pvalue
     assert values[1] == pytest.approx(oracle, rel=1e-9)

@@ -56,9 +56,9 @@ def test_exact_welch_permutation_is_scipys(n1: int, n2: int) -> None:
 def test_fifteen_against_fifteen_is_exact_and_near_the_random_answer() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=15), rng.normal(0.8, 1.0, 15)
-    start = time.perf_counter()
+    start = time.process_time()
     ours = permutation_mean(a, b)
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
     assert ours.exact and ours.splits == 155_117_520
     oracle = stats.permutation_test((b, a), mean_difference, vectorized=True, n_resamples=20_000, rng=1)
     assert abs(ours.p - oracle.pvalue) < 5 * np.sqrt(ours.p / 10_000)

@@ -151,9 +151,9 @@ def test_float_noise_does_not_break_a_tie() -> None:
 
 def test_forty_pairs_are_counted_exactly_in_a_fraction_of_a_second() -> None:
     d = np.random.default_rng(1).normal(0.3, 1.0, 40)
-    start = time.perf_counter()
+    start = time.process_time()
     tails = exact_tails(d)
-    assert time.perf_counter() - start < 5.0  # the bar of 200 ms is the benchmark's to hold
+    assert time.process_time() - start < 5.0  # the bar of 200 ms is the benchmark's to hold
     assert tails.below + tails.ties + tails.above == 2**40 - 1
     with pytest.raises(ValueError, match="40 pairs"):
         exact_tails(np.ones(41))

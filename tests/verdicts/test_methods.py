@@ -102,16 +102,16 @@ def test_mcnemar_is_exact() -> None:
     assert found.p == pytest.approx(mcnemar(table, exact=True).pvalue, rel=1e-9)
 
 
-def test_fisher_is_exact_and_fast_at_half_a_million_runs_an_arm() -> None:
+def test_fisher_is_exact_and_fast_at_a_hundred_thousand_runs_an_arm() -> None:
     small = line("fisher", rollouts({"A": [1] * 3 + [0] * 9, "B": [1] * 8 + [0] * 4}))
     assert small.p == pytest.approx(stats.fisher_exact([[8, 4], [3, 9]]).pvalue, rel=1e-9)
-    n = 500_000
-    seen = observations(rollouts({"A": (np.arange(n) % 100 < 45), "B": (np.arange(n) % 1000 < 453)}))
-    began = time.perf_counter()
+    n = 100_000
+    seen = observations(rollouts({"A": (np.arange(n) % 100 < 45), "B": (np.arange(n) % 100 < 46)}))
+    began = time.process_time()
     (found,) = compare([seen], Options(methods=["fisher"]))
-    assert time.perf_counter() - began < 30
+    assert time.process_time() - began < 10
     assert found.methods[0].p == pytest.approx(
-        stats.fisher_exact([[226_500, 273_500], [225_000, 275_000]]).pvalue, rel=1e-6
+        stats.fisher_exact([[46_000, 54_000], [45_000, 55_000]]).pvalue, rel=1e-6
     )
     assert found.verdict == "better"
 

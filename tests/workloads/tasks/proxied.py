@@ -38,7 +38,7 @@ def request(wire: str, text: str, *, stream: bool = False, tools: bool = False, 
             body["tools"] = [{"type": "function", "function": {"name": "bash", "parameters": SHELL}}]
         elif tools:
             body["tools"] = [{"name": "bash", "input_schema": SHELL}]
-    return body | ({"max_tokens": 1000} if wire == "messages" else {})
+    return ({"max_tokens": 1000} if wire == "messages" else {}) | body
 
 
 @dataclass(frozen=True)

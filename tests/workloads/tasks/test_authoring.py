@@ -99,7 +99,8 @@ def test_a_range_without_tests_has_no_rubric_and_says_so(repo: Path, bubblewrap:
         ({"end": "nowhere"}, "--to: .* has no commit 'nowhere'"),
         ({"start": "after", "end": "before"}, "--from: after does not come before before"),
         ({"tests": ("other/",)}, "--test: nothing that the range changes matches 'other/'"),
-        ({"start": "before", "end": "before"}, "changes nothing but tests"),
+        ({"start": "before", "end": "before"}, "changes nothing\n"),
+        ({"repo": "/nowhere/at/all"}, "--repo: there is nothing at /nowhere/at/all"),
     ],
 )
 def test_a_range_that_makes_no_task_is_refused(repo: Path, changes: dict[str, Any], words: str) -> None:

@@ -34,7 +34,7 @@ def old_task(folder: Path, compose: str) -> Path:
 def test_the_main_service_is_what_the_box_is_made_from(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     task = load_task(old_task(tmp_path / "t", CLIENT))
     assert (task.environment.context, task.notes) == (tmp_path / "t/box", ())
-    assert (task.environment.env, task.workdir) == ({"LEVEL": "3", "GIVEN": "${GIVEN}"}, "/srv")
+    assert (task.environment.env, task.workdir) == ({"LEVEL": "3", "GIVEN": "${GIVEN:-}"}, "/srv")
     assert built_for(task.environment, bubblewrap).workdir == "/srv"
 
 
@@ -45,8 +45,11 @@ def test_what_a_box_does_not_do_is_told(tmp_path: Path) -> None:
     assert [note.split()[2] for note in notes] == ["tmpfs", "command", "volumes", "privileged"]
 
 
-def test_a_task_of_several_services_is_refused_and_not_run_without_them(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
-    compose = "services:\n  main: {depends_on: [db]}\n  db: {image: postgres}\n"
+@pytest.mark.parametrize("main", ["\n  main: {depends_on: [db]}", ""])
+def test_a_task_of_several_services_is_refused_and_not_run_without_them(
+    tmp_path: Path, bubblewrap: Bubblewrap, main: str
+) -> None:
+    compose = f"services:{main}\n  db: {{build: nowhere}}\n"
     task = load_task(harbor_task(tmp_path / "t", {"environment/docker-compose.yaml": compose}))
     assert task.notes == ("docker-compose.yaml: db would run beside the main service, and only one box is run",)
     with pytest.raises(InfraError, match=r"environment/docker-compose.yaml: db would run .* cannot be run"):
@@ -57,6 +60,13 @@ def test_a_task_of_several_services_is_refused_and_not_run_without_them(tmp_path
 def test_a_compose_file_that_cannot_be_followed_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(SpecError, match=r"docker-compose.yaml"):
         load_task(old_task(tmp_path / "t", text))
+
+
+def test_a_program_that_the_image_would_start_with_is_told(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "t", {"environment/Dockerfile": 'FROM host\nENTRYPOINT ["/serve"]\n'})
+    assert load_task(folder).notes == ("Dockerfile: ENTRYPOINT: is not run",)
+    (folder / "environment/Dockerfile").write_text("FROM host\nENTRYPOINT []\n")
+    assert load_task(folder).notes == ()
 
 
 def test_a_service_with_an_image_and_nothing_to_build_has_that(tmp_path: Path) -> None:

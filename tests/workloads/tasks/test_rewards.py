@@ -42,6 +42,8 @@ def test_rewards_are_read(tmp_path: Path, files: dict[str, str], expected: dict[
         {"reward.json": '{"reward": {"x": 1}}'},
         {"reward.json": '{"reward": NaN}'},
         {"reward.json": '{"reward": 1', "reward.txt": "1"},
+        {"reward.json": '{"reward": 1' + "0" * 400 + "}"},
+        {"reward.json": '{"reward": ' + "[" * 100_000},
     ],
 )
 def test_what_is_no_reward_is_an_error(tmp_path: Path, files: dict[str, str]) -> None:

@@ -104,9 +104,10 @@ def test_what_an_agent_did_before_its_time_was_up_is_collected_and_scored(lab: L
     assert 1.5 < float(str(row["seconds"])) < 30
 
 
-def test_an_agent_that_crashes_is_scored_by_what_it_left(lab: Lab) -> None:
-    more = f'[agents.crash]\nwire = "none"\ncommand = {json.dumps(MEND + "; exit 7")}'
-    lab.cli("run", benchmark(lab, agent="crash", more=more), cwd=lab.place)
+def test_an_agent_that_crashes_is_scored_by_what_it_left_and_what_it_says_can_be_watched(lab: Lab) -> None:
+    more = f'[agents.crash]\nwire = "none"\ncommand = {json.dumps(MEND + "; echo oh no; exit 7")}'
+    ended = lab.cli("run", benchmark(lab, agent="crash", more=more), "-vv", cwd=lab.place)
+    assert " | oh no\n" in ended.stderr
     assert only(lab)["agent_status"] == "error" and only(lab)["total_score"] == 1.0
     assert results(lab)["agent_metrics"]["exit_code"] == [7]  # type: ignore[index]
 
@@ -192,13 +193,21 @@ def test_changed_tests_are_applied_to_stored_work_without_an_agent(lab: Lab) -> 
     lab.cli("run", file, cwd=lab.place)
     task = lab.place / "tasks" / "sums" / "tb_meta.json"
     task.write_text(task.read_text().replace("== 5", "== 6"))
+    (folder,) = (lab.place / "data/rollouts/bench").iterdir()
+    other = lab.place / "data/rollouts/other" / folder.name
+    other.mkdir(parents=True)  # of another benchmark, begun in the same second
     ended = lab.cli("eval", "bench", "--latest", "--json", cwd=lab.place)
     (row,) = json.loads(ended.stdout)["results"]
     assert (row["before"], row["after"]) == (1.0, 0.0)
     assert only(lab)["total_score"] == 0.0
     assert [one["status"] for one in lab.attempts(str(only(lab)["run_id"]), "bench")] == ["succeeded"] * 2
-    (folder,) = (lab.place / "data/rollouts/bench").iterdir()
     assert json.loads((folder / "eval_manifest.json").read_text())["results"][0]["status"] == "ok"
+    assert list(other.iterdir()) == []
+    task.parent.rename(lab.place / "away")
+    ended = lab.cli("eval", "bench", "--latest", "--json", cwd=lab.place, code=1)
+    (row,) = json.loads(ended.stdout)["results"]
+    assert (row["status"], row["before"], row["after"]) == ("infra_error", 0.0, 0.0)
+    assert only(lab)["total_score"] == 0.0  # what cannot be scored again keeps its score
 
 
 def test_summaries_group_by_task_and_arm_and_count_passes(lab: Lab) -> None:

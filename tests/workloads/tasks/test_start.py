@@ -215,6 +215,39 @@ def test_what_an_agent_did_comes_back_as_a_diff_whatever_became_of_its_git(start
     assert diff_of(start, _untouched(start, tmp_path)) == b""
 
 
+@pytest.mark.parametrize(
+    ("files", "kept"),
+    [
+        ({".gitattributes": "* working-tree-encoding=UTF-16\n", "new.py": "x = 1\n"}, {"new.py", ".gitattributes"}),
+        ({".GIT/config": "x", "git~1/config": "x", "new.py": "x = 1\n"}, {"new.py"}),
+    ],
+    ids=["attributes that cannot be followed", "names that git keeps for itself"],
+)
+def test_what_git_refuses_does_not_cost_the_rest_of_the_work(
+    start: StartState, tmp_path: Path, files: dict[str, str], kept: set[str]
+) -> None:
+    work = write_files(_untouched(start, tmp_path), files)
+    diff = diff_of(start, work)
+    again = tmp_path / "again"
+    start.copy(again)
+    apply_diff(again, diff)
+    assert {name for name in files if (again / name).is_file()} == kept
+    assert (again / "new.py").read_text() == "x = 1\n"
+
+
+def test_files_in_a_submodules_place_are_part_of_the_diff(history: tuple[Path, str], tmp_path: Path) -> None:
+    repo, _ = history
+    run_git(repo, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendored")
+    run_git(repo, "commit", "-q", "-m", "submodule")
+    start = start_state(task_on(Repository(str(repo), "HEAD")))
+    assert not any((start.tree / "vendored").iterdir())
+    work = write_files(_untouched(start, tmp_path), {"vendored/lib.py": "x = 1\n"})
+    diff = diff_of(start, work)
+    start.copy(tmp_path / "again")
+    apply_diff(tmp_path / "again", diff)
+    assert (tmp_path / "again/vendored/lib.py").read_text() == "x = 1\n"
+
+
 def _untouched(start: StartState, tmp_path: Path) -> Path:
     start.copy(tmp_path / "untouched")
     return tmp_path / "untouched"

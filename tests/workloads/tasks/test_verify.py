@@ -119,6 +119,16 @@ def test_hidden_tests_can_ask_git_what_was_changed(tmp_path: Path, bubblewrap: B
     assert verified(folder, DIFF + added("tests/test_mine.py", "x = 1"), bubblewrap).score == 1.0
 
 
+@pytest.mark.parametrize(("diff", "passed"), [(DIFF, True), ("", False)])
+def test_a_script_that_is_no_python_passes_by_its_exit_code(
+    tmp_path: Path, bubblewrap: Bubblewrap, diff: str, passed: bool
+) -> None:
+    text = 'words=(4 8)\npython3 -c "from calc import double; assert double(${words[0]}) == ${words[1]}"\n'
+    folder = prepared_task(tmp_path / "t", evaluation=evaluation(script(text, "checks/run.sh")))
+    found = verified(folder, diff, bubblewrap)
+    assert (found.scripts[0].passed, found.scripts[0].cases, found.score) == (passed, (), float(passed))
+
+
 def test_skipping_is_not_passing(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     test = "import pytest\npytest.importorskip('nothing_like_it')\n\ndef test_it():\n    pass\n"
     assert verified(prepared_task(tmp_path / "t", evaluation=evaluation(script(test))), DIFF, bubblewrap).score == 0.0

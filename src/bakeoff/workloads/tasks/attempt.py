@@ -140,8 +140,19 @@ def _worked_diff(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[st
                 box.write(f"{SOLUTION}/diff.patch", task.solution.diff or b"")
             crew.work(box, task.steps[0])
             tree = here / "tree"
-            box.get(REPOSITORY, tree)
+            _take_repository(box, tree)
         return diff_of(start, tree)
+
+
+def _take_repository(box: Box, tree: Path) -> None:
+    """As the agent left it. One that it removed, or put something else in the place of, is empty."""
+    try:
+        box.get(REPOSITORY, tree)
+    except UsageError:
+        pass
+    if not tree.is_dir():
+        remove(tree)
+        tree.mkdir()
 
 
 def _on_image(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, str]) -> Attempt:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.sandbox.scratch import scratch
-from bakeoff.spec.identity import slug
 from bakeoff.workloads.tasks import prepared
 from bakeoff.workloads.tasks.git import git, git_asks
 from bakeoff.workloads.tasks.guard import TEST_FOLDERS
@@ -83,6 +83,8 @@ def new_task(
     hidden = [path for path in commits.names() if _is_test(path, tests)]
     source = [path for path in commits.names() if path not in hidden]
     _must_match(tests, hidden)
+    if not source and not hidden:
+        raise UsageError(f"{start}..{end} changes nothing\n  fix: give another --from or --to")
     if not source:
         raise UsageError(f"{start}..{end} changes nothing but tests\n  fix: give a range that changes what is tested")
     with scratch("new") as here:
@@ -114,7 +116,7 @@ def _write(
     (directory / prepared.INSTRUCTIONS).write_text(text, encoding="utf-8")
     url = _store(directory, commits, repo)
     meta = {
-        "task_id": slug(title.lower().replace(" ", "-"), 50),
+        "task_id": _id(title),
         "metadata": {"title": title, "tags": list(tags)},
         "repo": {"git_url": url, "branch": BRANCH, "start_commit_sha": commits.start},
         "evaluation": {"rubrics": [RUBRIC] if tested else [], "test_scripts": scripts},
@@ -132,9 +134,17 @@ def _write(
     return scripts, notes
 
 
+def _id(title: str) -> str:
+    """A title as a name: small letters, digits and dashes."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain)[:50].strip("-") or "task"
+
+
 def _range(repo: str, start: str, end: str) -> _Range:
     place = Path(repo).expanduser().absolute()
     local = place.exists()
+    if not local and not prepared.is_remote(repo):
+        raise UsageError(f"--repo: there is nothing at {place}\n  fix: correct the path, or give a URL")
     if local and not is_repository(place):
         top = git_asks("rev-parse", "--show-toplevel", at=place if place.is_dir() else place.parent)
         if top is None:

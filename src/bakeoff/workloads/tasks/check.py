@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bakeoff.errors import InfraError
 from bakeoff.sandbox.face import Sandbox
 from bakeoff.workloads.tasks.authoring import is_draft
+from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proof import has_reference, nothing, reference
 from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.start import start_state
+from bakeoff.workloads.tasks.start import start_state, submodules
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,17 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
     yield from complete
     if any(finding.ok is False for finding in complete):
         return
+    try:
+        built_for(task.environment, sandbox)
+    except InfraError as error:
+        yield Finding("can be run", False, str(error))
+        return
     if task.format == "prepared":
         yield from _start(task)
     solved = reference(task, sandbox, logs / "reference")
     yield Finding("reference passes", solved.passed, _said(solved))
-    if not solved.passed and not task.network_granted and task.environment.network.mode != "no-network":
+    public = task.format != "prepared" and task.environment.network.mode == "public"
+    if not solved.passed and public and not task.network_granted and "--network" not in solved.error:
         yield Finding("note", None, "the task may want a network and had none: --network grants it")
     if solved.discounted:
         listed = ", ".join(solved.discounted)
@@ -61,6 +69,8 @@ def _start(task: Task) -> Iterator[Finding]:
     """The start state can be had, and does not hold what is meant to be hidden."""
     start = start_state(task)
     yield Finding("start state", True, start.baseline[:12])
+    if modules := submodules(start):
+        yield Finding("note", None, f"submodules are not fetched, so these are empty: {', '.join(modules)}")
     shown = [script.path for script in task.scripts if _holds(start.tree / script.path, script.content)]
     if shown:
         yield Finding("note", None, f"agents see the same file in the repository: {', '.join(shown)}")

@@ -23,11 +23,10 @@ _SLEEPS = re.compile(r"sleep\s+infinity|tail\s+-f\s+/dev/null|^(/bin/)?(ba)?sh$"
 
 
 def composed(environment: Environment, file: Path, main: str) -> tuple[Environment, tuple[str, ...]]:
-    """`environment` with what the service `main` of `file` says, and notes on what is not followed."""
+    """`environment` with what the service `main` of `file` says, if anything, and notes on what is not followed."""
     services = read_tree(file).get("services")
     if not isinstance(services, dict) or not all(isinstance(one, dict) for one in services.values()):
         raise SpecError([Problem("services", "has to be a table of services", "write it as compose does")], file)
-    main = main if main in services or not services else next(iter(services))
     service: dict[str, Any] = services.get(main, {})
     others = tuple(name for name in services if name != main)
     found = replace(environment, compose=file, services=others)
@@ -70,7 +69,7 @@ def _variables(given: Any) -> Iterator[tuple[str, str]]:
     pairs = given.items() if isinstance(given, dict) else (str(one).partition("=")[::2] for one in given or ())
     for name, value in pairs:
         bare = value is None or (not isinstance(given, dict) and not value and f"{name}=" not in given)
-        text = f"${{{name}}}" if bare else str(value).replace("$$", "$")
+        text = f"${{{name}:-}}" if bare else str(value).replace("$$", "$")
         if not _OF_THE_RUNNER.search(text):
             yield str(name), text
 

@@ -44,7 +44,7 @@ def guard(start: Path, tree: Path, scripts: Sequence[Script]) -> Guarded:
         discounted += _reset(start, tree, location)
     for script in scripts:
         discounted += _shadows(start, tree, script.path)
-        place_file(tree, script.path, script.content.encode())
+        place_file(tree, script.path, script.content.encode(), executable=script.rubric_id is not None)
     hidden = {script.path for script in scripts}
     told = {path for path in discounted if path not in hidden and not path.endswith(".pyc")}
     return Guarded(

@@ -18,6 +18,7 @@ FILE = "task.toml"
 MAIN_SERVICE = "main"
 SCHEMA = (1, 4)
 """The newest schema that this reader was written for."""
+_ENTRY = re.compile(r"^[ \t]*ENTRYPOINT[ \t]+(?!\[[ \t]*\])", re.MULTILINE | re.IGNORECASE)
 _CANARY = re.compile(r"^\s*(<!--.*canary.*-->|#.*canary.*)\s*$", re.IGNORECASE)
 
 
@@ -50,7 +51,15 @@ def _composed(table: TaskTable, environment: Environment) -> tuple[Environment, 
     """With what a compose file beside the Dockerfile says, and notes on what is not followed."""
     environment = replace(environment, host_base=table.metadata.get("host_base") is True)
     compose = first_file(environment.context, *COMPOSE_FILES)
-    return composed(environment, compose, MAIN_SERVICE) if compose else (environment, ())
+    found, told = composed(environment, compose, MAIN_SERVICE) if compose else (environment, ())
+    return found, (*told, *entry_notes(found))
+
+
+def entry_notes(environment: Environment) -> Iterator[str]:
+    """A program that an image starts with, which no box runs: it has commands, and nothing goes on between them."""
+    file = environment.dockerfile
+    if file is not None and environment.docker_image is None and _ENTRY.search(file.read_text(errors="replace")):
+        yield f"{file.name}: ENTRYPOINT: is not run"
 
 
 def without_canary(text: str) -> str:

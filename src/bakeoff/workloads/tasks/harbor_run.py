@@ -74,6 +74,8 @@ def play(
 ) -> Verification:
     """All steps in one box, `act` in each; rewards of all steps together. `furnish` adds what the actor needs there."""
     began = time.monotonic()
+    if sandbox.name == "none":
+        raise UsageError(f"{task.directory}: a {task.format} task needs a root of its own, which sandbox 'none' has not")
     built = built_for(task.environment, sandbox)
     spec = box_spec(task, built.image, workdir=task.workdir or built.workdir, variables=variables)
     with sandbox.open(furnish(spec)) as box:
@@ -177,7 +179,8 @@ def unreached_network(output: str) -> str:
     found = _NO_NETWORK.search(output)
     if found is None:
         return ""
-    return f"the tests looked for a network ({found[0].strip()[:120]!r}) and the box has none: grant it by --network"
+    looked = f"the tests looked for a network ({found[0].strip()[:120]!r}) and the box has none"
+    return f"{looked}: `--network` here, or `network = true` in an experiment, grants it"
 
 
 def _emptied(box: Box, places: Sequence[str]) -> bool:

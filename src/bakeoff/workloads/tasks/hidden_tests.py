@@ -1,9 +1,13 @@
-"""A prepared task's hidden scripts, each run by pytest in a fresh box: the start state plus the agent's diff."""
+"""A prepared task's hidden scripts, each in a fresh box: the start state plus the agent's diff.
+
+Python is run by pytest. Anything else is started by its first line, or by bash, and passes when it exits with 0.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,7 +16,7 @@ from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec, Ended, Image
 from bakeoff.workloads.tasks.boxes import box_spec, filled_in, seen
-from bakeoff.workloads.tasks.git import git
+from bakeoff.workloads.tasks.git import GitFailed, git
 from bakeoff.workloads.tasks.guard import guard
 from bakeoff.workloads.tasks.model import REPOSITORY, Rubric, Script, Task
 from bakeoff.workloads.tasks.pytest_in_box import NO_PYTEST
@@ -43,7 +47,8 @@ def run_scripts(
         tree = here / "tree"
         start.copy(tree)
         apply_diff(tree, diff)
-        git("add", "-A", "--sparse", at=tree)  # scripts may ask git what the agent changed
+        with suppress(GitFailed):  # attributes of the agent's may keep git from reading its files
+            git("add", "-A", "--sparse", at=tree)  # scripts may ask git what the agent changed
         guarded = guard(start.tree, tree, task.scripts)
         env = filled_in(task, task.verifier.env, variables)
         spec = box_spec(task, image, mounts=tools(), env=env, variables=variables)
@@ -59,6 +64,8 @@ def _run_script(
     secret = secrets.token_hex(16)
     with sandbox.open(spec) as box:
         lay_out(task, tree, box, task.verifier.user)
+        if not script.by_pytest:
+            return _by_exit_code(task, script, box, output)
         given = (LIBRARY, REPOSITORY, spec.workdir, f"{REPOSITORY}/{configuration}", REPORT, SEAL, f"{REPOSITORY}/{script.path}")  # fmt: skip
         argv = ["python3", "-I", seen(box, RUNNER), *(seen(box, path) for path in given)]
         ended = box.run(
@@ -77,6 +84,19 @@ def _run_script(
     if sealed is None and ended.code == NOT_FOUND and not _has_python(sandbox, spec):
         raise InfraError(f"{script.path} could not be run: there is no python3 in the box")
     return _result(script, ended, cases, tail(output))
+
+
+def _by_exit_code(task: Task, script: Script, box: Box, output: Path) -> ScriptResult:
+    path = seen(box, f"{REPOSITORY}/{script.path}")
+    ended = box.run(
+        [path] if script.content.startswith("#!") else ["bash", path],
+        cwd=box.spec.workdir,
+        timeout=task.verifier.timeout,
+        stdout=output,
+        stderr=output,
+        user=task.verifier.user,
+    )
+    return _result(script, ended, (), tail(output))
 
 
 def _sealed(box: Box, secret: str) -> str | None:
@@ -106,8 +126,8 @@ def lay_out(task: Task, tree: Path, box: Box, user: str | None) -> None:
 
 
 def _result(script: Script, ended: Ended, cases: tuple[Case, ...], said: str) -> ScriptResult:
-    """An exit code of 0 alone is no pass: code under test can end the process with it before a test has run."""
-    good = any(case.outcome == "passed" for case in cases)
+    """pytest's exit code of 0 alone is no pass: code under test can end the process with it before a test has run."""
+    good = any(case.outcome == "passed" for case in cases) or not script.by_pytest
     bad = any(case.outcome in ("failed", "error") for case in cases)
     return ScriptResult(
         path=script.path,

@@ -196,12 +196,17 @@ class Rubric:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A hidden file of a prepared task. With a rubric it is run by pytest; without one it only lies there for others."""
+    """A hidden file of a prepared task. With a rubric it is run; without one it only lies there for others."""
 
     path: str
     """From the repository's top."""
     content: str
     rubric_id: str | None = None
+
+    @property
+    def by_pytest(self) -> bool:
+        """Python is; anything else is a program that passes by its exit code."""
+        return self.path.endswith(".py")
 
 
 @dataclass(frozen=True, slots=True)

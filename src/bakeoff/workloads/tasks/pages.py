@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -25,9 +26,9 @@ Run = Mapping[str, Any]
 
 def pages(edition: Edition) -> list[Page]:
     runs = [edition.run(run.position) for run, _ in edition.statuses()]
-    shown = _rollouts(edition, runs)
     tasks = list(dict.fromkeys(run["task"] for run in runs))
     files = {task: _slug(f"task-{index}-{task}") for index, task in enumerate(tasks)}
+    shown = _rollouts(edition, runs, files)
     by_task = [
         _task_page(task, files[task], [run for run in runs if run["task"] == task], edition, shown) for task in tasks
     ]
@@ -119,14 +120,14 @@ def _pane(name: str, runs: Sequence[Run], chosen: Run, shown: Mapping[int, Page]
     )
 
 
-def _rollouts(edition: Edition, runs: Sequence[Run]) -> dict[int, Page]:
+def _rollouts(edition: Edition, runs: Sequence[Run], files: Mapping[str, str]) -> dict[int, Page]:
     pages: dict[int, Page] = {}
     left = MOST_BYTES
     for run in runs:
         directory = edition.paths.run(run["run_id"])
         if not directory.is_dir():
             continue
-        html = _rollout(run, directory)
+        html = _rollout(run, directory, files[run["task"]])
         left -= len(html)
         if left < 0:
             break
@@ -135,10 +136,10 @@ def _rollouts(edition: Edition, runs: Sequence[Run]) -> dict[int, Page]:
     return pages
 
 
-def _rollout(run: Run, directory: Path) -> str:
+def _rollout(run: Run, directory: Path, task: str) -> str:
     results = _results(directory)
     parts = [
-        _facts(run, results),
+        _facts(run, results, f'<a href="{task}.html">{_text(run["task"])}</a>'),
         _section("What was changed", diff_html(_read(directory / DIFF))),
         _section("Tests", _tests(results)),
         _section("The judge", _judge(results)),
@@ -148,7 +149,7 @@ def _rollout(run: Run, directory: Path) -> str:
     return "".join(parts)
 
 
-def _facts(run: Run, results: Mapping[str, Any]) -> str:
+def _facts(run: Run, results: Mapping[str, Any], task: str) -> str:
     metrics = run["metrics"]
     told = {
         "status": run["status"],
@@ -163,7 +164,8 @@ def _facts(run: Run, results: Mapping[str, Any]) -> str:
         "error": run["error"] or NOTHING,
         "run": run["run_id"],
     }
-    rows = "".join(f"<div><dt>{name}</dt><dd>{_text(value)}</dd></div>" for name, value in told.items())
+    shown = {"task": task, **{name: _text(value) for name, value in told.items()}}
+    rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in shown.items())
     return f'<dl class="facts">{rows}</dl>'
 
 
@@ -172,10 +174,17 @@ def _section(title: str, html: str) -> str:
 
 
 def diff_html(diff: str) -> str:
-    """A diff with its lines marked."""
+    """A diff with its lines marked; of binary files only their size."""
     if not diff.strip():
         return "<p>Nothing was changed.</p>"
-    return f'<pre class="diff">{"".join(_line(line) for line in diff.splitlines())}</pre>'
+    return f'<pre class="diff">{"".join(_line(line) for line in _BINARY.sub(_size, diff).splitlines())}</pre>'
+
+
+_BINARY = re.compile(r"^GIT binary patch\n(?:literal|delta) (\d+)\n(?:(?!diff --git ).*\n?)*", re.MULTILINE)
+
+
+def _size(patch: re.Match[str]) -> str:
+    return f"binary, {int(patch[1]):,} bytes\n"
 
 
 def _line(line: str) -> str:
@@ -267,7 +276,9 @@ def _joined(content: Any) -> str:
 
 def _log(path: Path) -> str:
     text = _read(path)
-    return f"<details><summary>{len(text):,} characters</summary><pre>{_text(text)}</pre></details>" if text else ""
+    return (
+        f"<details><summary>{path.stat().st_size:,} bytes</summary><pre>{_text(text)}</pre></details>" if text else ""
+    )
 
 
 def _read(path: Path) -> str:

@@ -31,6 +31,7 @@ class TasksParams(BaseModel):
     overrides: str | None = Field(None, description="An overrides file in place of the task's own overrides.json.")
     apply_overrides: bool = Field(True, description="False: the task as it stands.")
     environment_variables: dict[str, str] = Field({}, description="Variables in the box.")
+    network: bool = Field(False, description="Give boxes a network, where the task asks for one.")
     timeout: float | None = Field(
         None, gt=0, description="Seconds for the agent; else TIMEOUT_SEC, else the task's own."
     )

@@ -1,7 +1,8 @@
 """Score stored work again: the diff that an agent left, with the tests, metrics and judge as they are now.
 
 No agent runs. Each new score is one more try of its run in the edition's record, with the diff, the tokens and the
-trajectory of the try before; what was scored earlier stays in `attempts`.
+trajectory of the try before; what was scored earlier stays in `attempts`. A run that cannot be scored again (its task is
+gone, a box breaks) keeps the score that it has.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def rescore(
     judge: JudgeSettings | None = None,
     told: Callable[[Rescored], None] = lambda one: None,
 ) -> list[Rescored]:
-    """Every finished run of the edition. Each one is recorded before it is told."""
+    """Every finished run of the edition. Each new score is recorded before it is told."""
     with Lease(paths.lease), closing(Edition.open(paths, readonly=False)) as edition:
         if edition.facts()["workload"] != "tasks":
             raise UsageError(f"{paths.experiment}/{paths.name} has no task rollouts; only those can be scored again")
@@ -73,8 +74,9 @@ def rescore(
                 for run, (result, one) in zip(
                     runs, pool.map(lambda run: _again(run, paths, base, sandbox, judge), runs), strict=True
                 ):
-                    series, trajectory = edition.series(run["position"]), edition.trajectory(run["position"])
-                    edition.finish([replace(result, series=series, trajectory=trajectory)], session)
+                    if one.status != "infra_error":
+                        series, trajectory = edition.series(run["position"]), edition.trajectory(run["position"])
+                        edition.finish([replace(result, series=series, trajectory=trajectory)], session)
                     found.append(one)
                     told(one)
         finally:
@@ -94,7 +96,10 @@ def _again(
     metrics: dict[str, Any] = {}
     error = None
     try:
-        outcome = settle(_evaluation(params, run, directory, base, sandbox), directory)
+        found = _evaluation(params, run, directory, base, sandbox)
+        if found.verification.status == "error":  # before anything is written
+            raise InfraError(f"verification broke: {found.verification.error}")
+        outcome = settle(found, directory)
         status, metrics, error = outcome.status, dict(outcome.metrics), outcome.error
     except BakeoffError as failure:
         status, error = "infra_error", str(failure)
@@ -103,7 +108,8 @@ def _again(
         started_at=began, ended_at=time.time(), exit_code=run["exit_code"], error=error, metrics=metrics,
         command=run["command"],
     )  # fmt: skip
-    before, after = run["metrics"].get("total_score"), metrics.get("total_score")
+    before = run["metrics"].get("total_score")
+    after = before if status == "infra_error" else metrics.get("total_score")
     return result, Rescored(run["run_id"], directory, params.path, status, before, after, error)
 
 

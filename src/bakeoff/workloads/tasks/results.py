@@ -24,7 +24,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class ScriptResult:
-    """One hidden script, run by pytest. It passed when pytest said so, a test passed, and none failed."""
+    """One hidden script. It passed when pytest said so, a test passed, and none failed; or else by its exit code."""
 
     path: str
     rubric_id: str

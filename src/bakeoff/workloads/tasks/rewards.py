@@ -31,7 +31,7 @@ def read_rewards(folder: Path) -> dict[str, float]:
 def _table(text: str) -> dict[str, float]:
     try:
         tree = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NoReward(f"reward.json is not valid JSON: {error}") from error
     if not isinstance(tree, dict) or not tree:
         raise NoReward('reward.json has to be a table of numbers, such as {"reward": 1.0}')
@@ -46,6 +46,10 @@ def _number(text: str) -> dict[str, float]:
 
 
 def _finite(value: object, where: str) -> float:
-    if not isinstance(value, bool | int | float) or not math.isfinite(value):
-        raise NoReward(f"{where} is {value!r}, which is no finite number")
-    return float(value)
+    try:
+        number = float(value) if isinstance(value, bool | int | float) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise NoReward(f"{where} is {str(value)[:60]!r}, which is no finite number")
+    return number

@@ -13,7 +13,7 @@ import posixpath
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,15 +81,9 @@ def apply_diff(tree: Path, diff: bytes) -> None:
 def diff_of(start: StartState, tree: Path) -> bytes:
     """What `tree`, a copy of the start state that somebody worked in, changed: whatever became of its own `.git`.
 
-    Repositories inside `tree` lose their `.git`, so that their files count.
+    Repositories inside `tree` lose their `.git`, so that their files count. What `.gitignore` names does not.
     """
-    for folder, folders, files in os.walk(tree):
-        if ".git" in files:
-            os.unlink(os.path.join(folder, ".git"))
-        if ".git" in folders:
-            folders.remove(".git")
-            inner = os.path.join(folder, ".git")
-            os.unlink(inner) if os.path.islink(inner) else shutil.rmtree(inner)
+    _forget_repositories(tree)
     with scratch() as here:
         index = here / "index"
         shutil.copyfile(start.tree / ".git" / "index", index)
@@ -102,9 +96,48 @@ def diff_of(start: StartState, tree: Path) -> bytes:
             "GIT_OBJECT_DIRECTORY": str(objects),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(start.tree / ".git" / "objects"),
         }
-        git("add", "-A", "--sparse", "--", ".", at=tree, env=env)
+        filled = [name for name in submodules(start) if (tree / name).is_dir() and any((tree / name).iterdir())]
+        if filled:
+            git(
+                "rm",
+                "-q",
+                "--cached",
+                "--sparse",
+                "--",
+                *(f":(top,literal){name}" for name in filled),
+                at=tree,
+                env=env,
+            )
+        try:
+            git("add", "-A", "--sparse", at=tree, env=env)
+        except GitFailed:  # names or attributes of the worker's that git refuses; the rest counts all the same
+            env["GIT_DIR"] = str(_plain_git(here / "git"))
+            with suppress(GitFailed):
+                git("add", "-A", "--sparse", "--ignore-errors", at=tree, env=env)
         how = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")  # fmt: skip
         return git("diff", *how, start.baseline, at=tree, env=env)
+
+
+def _forget_repositories(tree: Path) -> None:
+    """Take away every `.git`, however it is spelled: git keeps no path with such a name."""
+    for folder, folders, files in os.walk(tree):
+        for name in [name for name in (*folders, *files) if name.lower() == ".git"]:
+            remove(Path(folder, name))
+        folders[:] = [name for name in folders if name.lower() != ".git"]
+
+
+def submodules(start: StartState) -> list[str]:
+    """Paths of the start state where another repository would lie; nothing is fetched for them."""
+    listed = git("ls-files", "-s", "-z", at=start.tree).decode(errors="surrogateescape").split("\0")
+    return [entry.partition("\t")[2] for entry in listed if entry.startswith("160000 ")]
+
+
+def _plain_git(place: Path) -> Path:
+    """A repository of no commits in which every file is plain bytes, whatever `.gitattributes` says."""
+    git("init", "-q", "--bare", "--template=", str(place))
+    (place / "info").mkdir(exist_ok=True)
+    (place / "info" / "attributes").write_text("* -text -filter -ident -working-tree-encoding\n")
+    return place
 
 
 def place_file(root: Path, relative: str, data: bytes, *, executable: bool = False) -> None:

@@ -12,7 +12,7 @@ from bakeoff.errors import Problem, SpecError
 from bakeoff.spec.identity import directory_digest
 from bakeoff.workloads.tasks.compose import FILES as COMPOSE_FILES
 from bakeoff.workloads.tasks.compose import composed
-from bakeoff.workloads.tasks.harbor import without_canary
+from bakeoff.workloads.tasks.harbor import entry_notes, without_canary
 from bakeoff.workloads.tasks.model import AgentSettings, Environment, Solution, Step, Task, Verifier
 from bakeoff.workloads.tasks.schema import Open, Seconds, checked, first_file, read_tree
 
@@ -96,7 +96,7 @@ def _environment(directory: Path) -> tuple[Environment, tuple[str, ...]]:
     found, told = composed(found, compose, MAIN_SERVICE) if compose else (found, ())
     if found.dockerfile is None and found.docker_image is None:
         raise SpecError([Problem("Dockerfile", "is needed", "add what the task's image is built from")], directory)
-    return found, told
+    return found, (*told, *entry_notes(found))
 
 
 def _notes(table: YamlTable, directory: Path) -> Iterator[str]:

@@ -93,6 +93,7 @@ def task_of(params: TasksParams, base: Path) -> Task:
     """The task with its overrides and variables. Overrides make another task; the directory is never touched."""
     file = base / params.overrides if params.overrides else None
     task = load_task(base / params.path, overrides_file=file, apply_overrides=params.apply_overrides)
+    task = task.with_network() if params.network else task
     return task.with_env(params.environment_variables) if params.environment_variables else task
 
 
@@ -161,6 +162,8 @@ def settle(found: Evaluation, directory: Path) -> Outcome:
         raise InfraError(f"verification broke: {verification.error}")
     if verification.status != "scored":
         return Outcome(found.metrics(), "failed", f"{verification.status}: {verification.error}")
+    if found.total_score is None and found.judged:
+        raise InfraError(f"no judgement could be had: {next((vote.error for one in found.judged for vote in one.votes), '')}")
     if found.total_score is None:
         raise UsageError(
             f"{found.task.directory}: nothing scores this task\n  fix: add test scripts, or judge = {{ model = ... }}"

@@ -76,6 +76,18 @@ def test_the_usual_variables_choose_the_usual_providers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("environment", "label"),
+    [
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, "openai/claude-x"),
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "ANTHROPIC_API_KEY": "k"}, "anthropic/claude-x"),
+        ({}, "anthropic/claude-x"),
+    ],
+)
+def test_an_endpoint_that_is_the_only_one_serves_every_model(environment: dict[str, str], label: str) -> None:
+    assert providers(environment).route("claude-x").label == label
+
+
+@pytest.mark.parametrize(
     ("table", "message"),
     [
         ({}, "providers.bad.base_url"),

@@ -127,6 +127,62 @@ def test_a_call_that_would_not_fit_any_more_is_refused_before_it_is_paid(tmp_pat
     assert statuses == [200, 429, 200]
 
 
+LIMITS = {"chat": "max_completion_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("budget", [Budget(tokens=1000), Budget(cost=2000e-6)])
+def test_an_answer_may_be_as_long_as_the_budget_has_room_for(wire: str, budget: Budget, tmp_path: Path) -> None:
+    """The price of a word is 1 where it is asked and 2 where it is answered."""
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=budget) as here:
+        for limit in (5000, 5000, 20):
+            here.ask(wire, **{LIMITS[wire]: limit})
+        sent = [request.body[LIMITS[wire]] for request in here.model.requests]
+    left = 1000 - 110 - 100 if budget.tokens else (2000 - 120 - 100) // 2
+    assert left <= sent[0] <= 1000 and sent[1:] == [left, 20]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_limit_that_the_client_did_not_set_is_added_only_when_little_is_left(wire: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=Budget(tokens=4250)) as here:
+        body = request(wire, "word " * 20)
+        body.pop("max_tokens", None)
+        for _ in range(2):
+            here.client.post(PATHS[wire], json=body)
+        sent = [asked.body.get(LIMITS[wire]) for asked in here.model.requests]
+    assert sent == [None, 4250 - 110 - 100]
+
+
+def test_thinking_is_kept_below_a_lowered_limit(tmp_path: Path) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 31_999}
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=500))], budget=Budget(tokens=2500)) as here:
+        for _ in range(3):
+            here.ask("messages", max_tokens=32_000, thinking=thinking)
+        sent = [asked.body for asked in here.model.requests]
+    assert sent[1]["max_tokens"] == 1800 and sent[1]["thinking"] == {"type": "enabled", "budget_tokens": 1799}
+    assert sent[2]["max_tokens"] == 1200 and sent[2]["thinking"]["budget_tokens"] == 1199
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "told"),
+    [
+        ("/v1/chat/completions", "another", "did not send the key of its run"),
+        ("/v1beta/models/m:generateContent", None, "speaks another API: POST to one of /v1/chat/completions"),
+    ],
+)
+def test_a_client_that_never_gets_through_makes_the_run_broken(
+    path: str, key: str | None, told: str, tmp_path: Path
+) -> None:
+    """Its key or its API is wrong, which says nothing about a model."""
+    with lab(tmp_path, [say("hi")]) as here:
+        here.client.post(path, json=request("chat", "hi"), headers={"authorization": f"Bearer {key}"} if key else {})
+        before = here.run.totals().broken
+        here.ask()
+        after = here.run.totals().broken
+    assert before is not None and told in before
+    assert after is None
+
+
 def test_nothing_is_answered_after_the_deadline(tmp_path: Path) -> None:
     with lab(tmp_path, [say("hi")], budget=Budget(deadline=time.monotonic() - 1)) as here:
         answer = here.ask()

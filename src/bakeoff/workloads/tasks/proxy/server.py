@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -57,7 +58,10 @@ class ProxiedRun:
         """StorageError when something could not be recorded: then nobody knows what the run did."""
         if self._run.unrecorded is not None:
             raise StorageError(f"{self.record}: model calls could not be recorded: {self._run.unrecorded}")
-        return add_up(read_calls(self.record))
+        totals = add_up(read_calls(self.record))
+        if totals.calls == 0 and totals.broken is None and totals.limit is None:
+            return replace(totals, broken=self._proxy.turned_away)
+        return totals
 
     def steps(self, agent: str = MAIN) -> list[Step]:
         """The transcript so far as a trajectory; `agent` is whose the conversation with the work in it was."""
@@ -85,6 +89,8 @@ class ModelProxy:
         self._loopback = loopback
         self._limits = limits or ServerLimits()
         self._runs: dict[str, Run] = {}
+        self.turned_away: str | None = None
+        """Why a client was not even listened to: a key or an API that is not ours, which no model can help."""
         self._connections: set[asyncio.Task[None]] = set()
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -183,6 +189,7 @@ class ModelProxy:
         wire = wire_at(exchange.path)
         if run is None:
             await exchange.body()
+            self.turned_away = "the agent's client did not send the key of its run, {api_key}"
             error = (wire or WIRES["chat"]).error(401, "invalid_api_key", "this key is not the token of a running run")
             await exchange.answer(401, error)
         elif wire is not None and exchange.method == "POST":
@@ -216,7 +223,9 @@ class ModelProxy:
             return
         known = ", ".join(f"/v1/{wire.path}" for wire in WIRES.values())
         status = 405 if wire_at(exchange.path) else 404
-        error = WIRES["chat"].error(status, "not_found", f"POST to one of {known}; {exchange.path} is not served")
+        message = f"POST to one of {known}; {exchange.path} is not served"
+        self.turned_away = f"the agent's client speaks another API: {message}"
+        error = WIRES["chat"].error(status, "not_found", message)
         await exchange.answer(status, error)
 
     def _run_of(self, exchange: Exchange) -> Run | None:

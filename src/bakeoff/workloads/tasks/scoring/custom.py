@@ -42,13 +42,20 @@ class Measured:
             self.problems[name] = f"must give an object of numbers, gave {type(answer).__name__}"
             return
         for key, value in answer.items():
-            number = float(value) if isinstance(value, int | float) else math.nan
+            number = _number(value)
             if not math.isfinite(number):
                 self.problems[f"{name}: {key}"] = f"{value!r} is no number"
             elif key in self.values:
                 self.problems[f"{name}: {key}"] = "is given twice"
             else:
                 self.values[str(key)] = number
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return math.inf
 
 
 def scripts_of(task: Task) -> list[Path]:
@@ -119,5 +126,5 @@ def _run_scripts(
                 continue
             try:
                 found.take(script.name, json.loads(ended.stdout))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 found.problems[script.name] = f"printed no JSON: {error}"

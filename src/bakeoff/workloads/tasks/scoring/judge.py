@@ -11,11 +11,11 @@ import os
 import re
 import secrets
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from itertools import combinations
 from statistics import fmean
 from typing import Any
@@ -140,15 +140,17 @@ def _prompt(rubric: Rubric, instruction: str, diff: str, tests: Mapping[str, boo
 
 
 def _vote(messages: list[dict[str, str]], settings: JudgeSettings, key: str) -> Vote:
+    """One vote, asked for a few times: an endpoint that fails is given time, an answer that is no vote is not."""
     error = ""
     for attempt in range(_TRIES):
-        if attempt:
-            time.sleep(_WAIT_S * 2**attempt)
         try:
-            answer = _ask(messages, settings, key)
-            return _read(answer)
-        except (OSError, ValueError, urllib.error.URLError) as failure:
+            return _read(_ask(messages, settings, key))
+        except (ValueError, RecursionError) as failure:
             error = f"{type(failure).__name__}: {failure}"
+        except (OSError, HTTPException) as failure:
+            error = f"{type(failure).__name__}: {failure}"
+            if attempt + 1 < _TRIES:
+                time.sleep(_WAIT_S * 2**attempt)
     return Vote(None, error=error)
 
 
@@ -169,23 +171,47 @@ def _ask(messages: list[dict[str, str]], settings: JudgeSettings, key: str) -> d
 
 
 def _read(answer: Mapping[str, Any]) -> Vote:
-    """The vote in a completion. Models like to wrap JSON in prose or fences, so the outermost braces count."""
+    """The vote in a completion."""
     try:
-        text = str(answer["choices"][0]["message"]["content"])
+        content = answer["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError("the completion has no message") from error
-    found = re.search(r"\{.*\}", text, re.DOTALL)
-    if found is None:
-        raise ValueError(f"no JSON in the judge's answer: {text[:200]!r}")
-    verdict = json.loads(found[0])
-    score = verdict.get("score")
+    verdict = _verdict(content if isinstance(content, str) else _joined(content))
+    score = verdict["score"]
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         raise ValueError(f"score {score!r} is no number from 0 to 1")
-    usage = answer.get("usage") or {}
+    usage = answer.get("usage")
+    used = usage if isinstance(usage, dict) else {}
     reasoning = " ".join(str(verdict[name]) for name in ("reasoning", "evidence") if verdict.get(name))
     return Vote(
         float(score),
         reasoning,
-        prompt_tokens=int(usage.get("prompt_tokens") or 0),
-        completion_tokens=int(usage.get("completion_tokens") or 0),
+        prompt_tokens=int(used.get("prompt_tokens") or 0),
+        completion_tokens=int(used.get("completion_tokens") or 0),
     )
+
+
+def _joined(content: Any) -> str:
+    """A message in parts, as some endpoints give it."""
+    parts = content if isinstance(content, list) else []
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
+
+
+def _verdict(text: str) -> dict[str, Any]:
+    """The JSON object with a score. Models wrap it in prose and fences; two that differ are no verdict."""
+    found: list[dict[str, Any]] = []
+    end = 0
+    for brace in re.finditer(r"\{", text):
+        if brace.start() < end:
+            continue
+        try:
+            tree, end = json.JSONDecoder().raw_decode(text, brace.start())
+        except ValueError:
+            continue
+        if "score" in tree:
+            found.append(tree)
+    if not found:
+        raise ValueError(f"no verdict in the judge's answer: {text[:200]!r}")
+    if any(one["score"] != found[0]["score"] for one in found):
+        raise ValueError(f"more than one verdict in the judge's answer: {text[:200]!r}")
+    return found[0]

@@ -136,7 +136,8 @@ def assistant(text: str, reasoning: str, calls: list[Json]) -> Json:
 
 
 def integer(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and value == value and abs(value) < 1e15 else 0
+    """A count; anything else is none."""
+    return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0
 
 
 def string(value: Any) -> str | None:

@@ -1,0 +1,30 @@
+"""What the report's pages make of what an agent left."""
+
+from __future__ import annotations
+
+from bakeoff.workloads.tasks.pages import diff_html
+from workloads.tasks.small import DIFF
+
+BINARY = """\
+diff --git a/blob.bin b/blob.bin
+new file mode 100644
+index 0000000000000000000000000000000000000000..e5a882320c9087d27dd587d69cbc94254d785c9e
+GIT binary patch
+literal 2000
+zcmV;>2QT<X-i7i6=w|kRu1q5#7Xx&umZ8!((QRWS^UsY`|7`)oAc-n^foq#qh7ykD
+
+literal 0
+HcmV?d00001
+
+"""
+
+
+def test_a_diff_has_colours_and_of_a_binary_file_only_its_size() -> None:
+    html = diff_html(BINARY + DIFF.replace("return a + b", "return a + b  # <script>"))
+    assert '<span class="same">binary, 2,000 bytes</span>' in html and "zcmV" not in html and "literal" not in html
+    assert '<span class="del">-    return a - b</span>' in html
+    assert '<span class="add">+    return a + b  # &lt;script&gt;</span>' in html
+
+
+def test_no_diff_is_said_to_be_none() -> None:
+    assert diff_html("\n") == "<p>Nothing was changed.</p>"
