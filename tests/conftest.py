@@ -13,10 +13,15 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import psycopg
 import pytest
 
 from lab import Lab
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background: every child would inherit it, and tests of Ctrl-C would wait forever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +65,14 @@ def postgres_url() -> Iterator[Callable[[], str]]:
             server.wait(timeout=30)
     finally:
         shutil.rmtree(home)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
+    """A module's `RNG` starts anew for each test: what it draws does not depend on which tests ran before."""
+    rng = getattr(request.module, "RNG", None)
+    if rng is not None:
+        rng.bit_generator.state = np.random.PCG64(rng.bit_generator.seed_seq).state
 
 
 @pytest.fixture

@@ -102,7 +102,14 @@ def test_a_wrong_call_is_told(options: list[str], said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"player-1": "short"}', '{"a": "0123456789abcdef", "b": "0123456789abcdef"}']
+    "content",
+    [
+        "{",
+        "[]",
+        '{"player-1": "short"}',
+        '{"a": "0123456789abcdef", "b": "0123456789abcdef"}',
+        '{"player-2": "0123456789abcdef"}',
+    ],
 )
 def test_a_token_file_that_is_none_is_told(tmp_path: Path, content: str) -> None:
     file = tmp_path / "tokens.json"

@@ -12,7 +12,7 @@ import pytest
 
 from lab import LONG, Lab, eventually
 
-NAPS = 'jobs = 2\nseeds = 200\nparams = { command = "sleep 0.1" }'
+NAPS = 'jobs = 2\nseeds = 2000\nparams = { command = "sleep 0.1" }'
 STUBBORN = """jobs = 2\nseeds = 4\nlimits = { grace = 0.3 }
 [params]
 command = '''mkdir -p {dir}; touch {dir}/began; trap "" TERM; test -e flag || sleep 600; test -e flag || sleep 600'''"""
@@ -34,7 +34,7 @@ def test_once_starts_nothing_more_and_lets_running_ones_finish(lab: Lab, kind: s
     if kind == "command":
         lab.experiment(NAPS)
     else:
-        text = 'workload = "python"\njobs = 2\nseeds = 200\nparams = { function = "nap:run" }'
+        text = 'workload = "python"\njobs = 2\nseeds = 2000\nparams = { function = "nap:run" }'
         lab.experiment(text, nap="import time\ndef run(): time.sleep(0.1)")
     process = lab.start("run", "trial.toml")
     eventually(lambda: lab.statuses()["succeeded"] >= 3, "some are done")

@@ -142,6 +142,14 @@ def test_a_session_begins_lives_and_ends(begin: Begin) -> None:
     assert told[0]["provenance"] == {"host": "here", "text": "é"} and told[0]["seen_at"] >= told[0]["started_at"]
 
 
+def test_nothing_is_running_when_a_session_has_ended(begin: Begin) -> None:
+    edition = begin()
+    session = edition.begin_session({}, 6)
+    edition.beat(session, [(0, 123.0)])  # and then its worker gave it back
+    edition.end_session(session, "interrupted")
+    assert set(statuses(edition)) == {"planned"}
+
+
 def test_runs_that_are_added_later_make_an_edition_incomplete_again(begin: Begin) -> None:
     edition = begin()
     session = edition.begin_session({}, 6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,11 +115,17 @@ def test_the_same_dockerfile_is_built_once_and_shares_its_beginning(sandbox: Bub
 
 
 def test_what_dockerignore_names_is_not_copied(sandbox: Bubblewrap, context: Path) -> None:
-    (context / ".dockerignore").write_text("# comment\nsub/*.txt\n*.log\n!keep.log\nDockerfile\n.dockerignore\n")
-    for name in ("x.log", "keep.log"):
+    rules = "# comment\nsub/*.txt\n*.log\n!keep.log\nDockerfile\n.dockerignore\n**/cached\ngone\n!gone/but/this\n"
+    (context / ".dockerignore").write_text(rules)
+    for name in ("x.log", "keep.log", "sub/y.log", "sub/cached/z", "gone/x", "gone/but/this", "gone/but/that"):
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
         (context / name).write_text("")
     image = build(sandbox, context, "FROM tiny:1\nCOPY . /all/\n")
-    assert said(sandbox, image, "cd /all; ls . sub") == ".:\na.txt\nkeep.log\nsub\n\nsub:\nrun.sh\n"
+    kept = {"a.txt", "keep.log", "sub/run.sh", "sub/y.log", "gone/but/this"}
+    listed = said(sandbox, image, "cd /all; busybox find . -type f").split()
+    assert {name.removeprefix("./") for name in listed} == kept
+    (context / "Dockerfile.dockerignore").write_text("**\n!a.txt\n")
+    assert said(sandbox, build(sandbox, context, "FROM tiny:1\nCOPY . /all/\n"), "ls -A /all") == "a.txt\n"
 
 
 def test_from_this_machine_and_from_nothing(sandbox: Bubblewrap, context: Path) -> None:
@@ -147,6 +155,8 @@ def test_a_step_that_fails_is_told_with_its_line_and_output(sandbox: Bubblewrap,
         ("FROM tiny:1\nRUN --mount=type=secret,id=x true\n", "type=secret,id=x is not supported"),
         ("FROM tiny:1\nRUN <<EOF\ntrue\n", "no line 'EOF' ends the text"),
         ("FROM tiny:1\nCOPY --from=nobody /x /y\n", "image 'nobody' is not in the store"),
+        ("FROM tiny:1\nCOPY --parents a.txt /x/\n", "COPY: --parents is not supported here"),
+        ("FROM tiny:1\nCOPY --chmod=u+x a.txt /x\n", "give a mode in octal"),
     ],
 )
 def test_what_cannot_be_built_is_told(sandbox: Bubblewrap, context: Path, text: str, message: str) -> None:
@@ -155,9 +165,81 @@ def test_what_cannot_be_built_is_told(sandbox: Bubblewrap, context: Path, text: 
 
 
 def test_variables_are_filled_in_as_docker_does() -> None:
-    values = {"A": "1", "EMPTY": ""}
-    assert dockerfile.expand("$A ${A} ${B:-two} ${EMPTY:-three} ${A:+four} ${B:+five} \\$A $B.", values) == (
-        "1 1 two three four  $A ."
+    values = {"A": "1", "EMPTY": "", "TWO": "two words"}
+
+    def filled(text: str) -> str:
+        return dockerfile.unquoted(text, values)
+
+    assert filled("$A ${A} ${B:-two} ${EMPTY:-three} ${A:+four} ${B:+five} \\$A $B.") == "1 1 two three four  $A ."
+    assert filled("${EMPTY-set} ${B-not} ${EMPTY+set} ${B:-${A}${C:-c}} '$A' \"it's $A\"") == " not set 1c $A it's 1"
+    with pytest.raises(UsageError, match="is not set: say what"):
+        filled("${B:?say what}")
+    assert dockerfile.words("a\\ b $TWO 'c  d'\"e\" ''", values) == ["a b", "two words", "c  de", ""]
+
+    def pairs(text: str) -> dict[str, str]:
+        return dockerfile.Instruction("ENV", text, (), 1, values=values).pairs("x")
+
+    assert pairs('A=1 B="two words" C= D=$TWO') == {"A": "1", "B": "two words", "C": "", "D": "two words"}
+    assert pairs("OLD the whole rest") == {"OLD": "the whole rest"}
+
+
+ODD = """# syntax=docker/dockerfile:1
+# escape=`
+ARG BASE=tiny:1
+FROM $BASE AS Made
+ARG BASE
+ARG TARGETARCH
+ENV SAYS='$BASE' TWO="a  b"
+ENV COPIED=$TWO
+WORKDIR /out
+WORKDIR deeper
+RUN printf 'a	b' >tab && `
+
+    # a comment
+    echo "$SAYS $COPIED $TARGETARCH" >said
+RUN cat >conf <<EOF
+who=$COPIED
+EOF
+RUN <<-EOF
+\techo from \\
+\t  here >text
+EOF
+RUN <<EOF
+#!/bin/busybox sh
+echo "$0" >named
+EOF
+RUN ln -s /etc/motd away && echo 1 >x.one && echo 2 >y.one
+SHELL ["/bin/sh", "-e", "-c"]
+
+from made
+RUN false; true || echo "not here" >/never
+"""
+MORE = """
+FROM tiny:1
+COPY --from=MADE --chmod=600 /out/deeper/*.one /taken/
+COPY --link --from=made /out/deeper /whole
+ADD rootfs.tar /
+COPY ["a b", "/spaced/"]
+"""
+
+
+def test_odd_but_legal_dockerfiles_mean_what_docker_takes_them_to_mean(sandbox: Bubblewrap, context: Path) -> None:
+    (context / "a b").write_text("spaced\n")
+    with tarfile.open(context / "rootfs.tar", "w") as archive:
+        link = tarfile.TarInfo("etc/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/motd"
+        archive.addfile(link)
+    text = ODD.partition("\nfrom made")[0] + MORE
+    image = build(sandbox, context, text.replace("\n", "\r\n"))
+    script = "cd /whole; cat tab said conf text named away; cd /taken; stat -c '%n %a' *; cat '/spaced/a b' /etc/link"
+    architecture = dockerfile_architecture()
+    assert said(sandbox, image, script) == (
+        f"a\tb$BASE a  b {architecture}\nwho=a  b\nfrom here\n/.run\nfrom the image\n"
+        "x.one 600\ny.one 600\nspaced\nfrom the image\n"
     )
-    assert dockerfile.pairs('A=1 B="two words" C=', "x") == {"A": "1", "B": "two words", "C": ""}
-    assert dockerfile.pairs("OLD the whole rest", "x") == {"OLD": "the whole rest"}
+    with pytest.raises(building.BuildError, match="RUN ended with code 1"):  # the stage's shell is the next stage's
+        build(sandbox, context, ODD)
+
+
+def dockerfile_architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)

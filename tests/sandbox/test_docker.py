@@ -187,6 +187,16 @@ def test_what_is_not_there_is_told(service: Docker, tmp_path: Path) -> None:
 def test_this_machine_can_be_the_image(service: Docker) -> None:
     with service.open(BoxSpec()) as box:
         assert said(box, "/usr/bin/python3 -c 'print(40 + 2)'; ls /home /root") == "42\n/home:\n\n/root:\n"
+        assert said(box, f"/usr/bin/python3 -c '{DOORS}'") == "True\n"
+
+
+DOORS = """
+import ctypes
+libc = ctypes.CDLL(None)
+def refused(call, *words): return call(*words) < 0
+print(refused(libc.unshare, 0x10000000) and refused(libc.mount, 0, b"/mnt", b"tmpfs", 0, 0) and refused(libc.socket, 40, 1, 0))
+"""
+"""A user namespace, a mount, and a socket that no network namespace holds."""
 
 
 def test_podman_answers_the_same_client(tiny_root: Path, server: Path, tmp_path: Path) -> None:
@@ -194,6 +204,7 @@ def test_podman_answers_the_same_client(tiny_root: Path, server: Path, tmp_path:
         spec = BoxSpec(image=Image.root(tiny_root), limits=LIMITS, sockets={8099: server}, workdir="/app")
         with podman.open(spec) as box:
             assert said(box, "pwd; cat; busybox nc 127.0.0.1 8099 </dev/null", stdin=b"in\n") == "/app\nin\nanswered\n"
+            assert b"not implemented" in box.run(["busybox", "unshare", "-U", "true"]).stderr
             said(box, "echo kept >kept; sleep 1000 >/dev/null 2>&1 &")
             late = box.run(["sh", "-c", "trap '' TERM; sleep 100"], timeout=0.5)
             assert late.timed_out and late.code == 137

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def command(**given: Any) -> None:
     Every method of the world is a tool; `market serve` has the same tools over HTTP.
 
     \b
-    Exit code: 0 the client has left; 2 the call or a file is wrong.
+    Exit code: 0 the client has left; 2 the call or a file is wrong; 130 interrupted (results so far are written).
     """
     import asyncio
 
@@ -44,6 +45,14 @@ def command(**given: Any) -> None:
         tick_timeout=given["tick_timeout"],
         record=given["save_trajectories"],
     )
-    asyncio.run(serve_stdio(game))
-    if output is not None:
-        write(Table([game]), output)
+
+    def keep() -> None:
+        if output is not None:
+            write(Table([game]), output)
+
+    def leave() -> None:
+        keep()
+        os._exit(130)  # a read of standard input cannot be broken off
+
+    asyncio.run(serve_stdio(game, leave))
+    keep()

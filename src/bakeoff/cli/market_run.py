@@ -141,8 +141,9 @@ def _told(identity: str, played: dict[str, list[Run]], margin: float | None) -> 
         "benchmarkId": identity,
         "agents": {name: campaign.together(runs) for name, runs in played.items()},
     }
-    if len(played) > 1:
-        found["verdicts"] = _verdicts(played, margin)
+    acting = {name: runs for name, runs in played.items() if not found["agents"][name]["neverActed"]}
+    if len(acting) > 1:
+        found["verdicts"] = _verdicts(acting, margin)
     return found
 
 

@@ -61,6 +61,8 @@ def command(as_json: bool, **given: Any) -> None:
         for world in _worlds(given)
     ]
     table = Table(games, tokens)
+    if tokens is not None and (missing := table.tokens.keys() - tokens.keys()):
+        raise UsageError(f"{given['token_file']}: has no token for {min(missing)}")
     bound = listen(given["host"], given["port"])
     url = f"http://{given['host']}:{bound.getsockname()[1]}/api/a2a"
     _announce(table, url, given["token_file"], as_json)
@@ -101,8 +103,11 @@ def _read_tokens(file: Path | None) -> dict[str, str] | None:
 def _announce(table: Any, url: str, file: Path | None, as_json: bool) -> None:
     """Where to come, and with which token: told once."""
     if file is not None and not file.exists():
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
-            json.dump(table.tokens, opened, indent=2)
+        try:
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+                json.dump(table.tokens, opened, indent=2)
+        except OSError as error:
+            raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
     if as_json:
         click.echo(json.dumps({"url": url, "tokens": table.tokens if file is None else str(file)}))
         return

@@ -142,7 +142,7 @@ class Looks:
 
 
 class Plain:
-    """A line every few seconds, and one for each failure."""
+    """A line every few seconds, ever more rarely so that a night is no thousand of them, and one for each failure."""
 
     def __init__(self, state: Progress) -> None:
         self._state = state
@@ -154,8 +154,9 @@ class Plain:
             click.echo(_run_line(self._state, start, result), err=True)
 
     def tick(self, running: Sequence[tuple[Start, float]]) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _PLAIN_INTERVAL
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + max(_PLAIN_INTERVAL, 0.05 * (now - self._state.began))
             click.echo(self._state.line(), err=True)
 
     def close(self) -> None:

@@ -230,11 +230,13 @@ class Edition:
                 "INSERT INTO sessions (edition_id, session, started_at, seen_at, planned, provenance) VALUES (?, ?, ?, ?, ?, ?)",
                 (self.edition_id, number, now, now, planned, json.dumps(provenance)),
             )
-            # What a dead scheduler left as running was lost with it.
-            transaction.run(
-                "UPDATE runs SET status = 'planned' WHERE edition_id = ? AND status = 'running'", (self.edition_id,)
-            )
+            self._nothing_is_running(transaction)  # what a dead scheduler left as running was lost with it
         return number
+
+    def _nothing_is_running(self, transaction: Transaction) -> None:
+        transaction.run(
+            "UPDATE runs SET status = 'planned' WHERE edition_id = ? AND status = 'running'", (self.edition_id,)
+        )
 
     def beat(self, session: int, running: Iterable[tuple[int, float]]) -> None:
         """Say that the session lives, and which runs have been going on for a while (position, start)."""
@@ -262,6 +264,7 @@ class Edition:
             transaction.run(
                 "UPDATE editions SET complete = ? WHERE edition_id = ?", (0 if left else 1, self.edition_id)
             )
+            self._nothing_is_running(transaction)  # what was taken back from a worker had been shown as running
         return not left
 
     def finish(self, results: Sequence[Result], session: int) -> None:
@@ -297,13 +300,13 @@ class Edition:
                     "WHERE edition_id = ? AND position = ? AND metrics IS NOT NULL",
                     tried_before,
                 )
+                for table in ("series", "trajectories"):  # what an earlier try left is not this one's
+                    transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", tried_before)
             transaction.many(
                 "UPDATE runs SET status = ?, attempts = ?, started_at = ?, ended_at = ?, exit_code = ?, error = ?, "
                 "metrics = ?, command = ? WHERE edition_id = ? AND position = ?",
                 updates,
             )
-            for table in ("series", "trajectories") if tried_before else ():  # what an earlier try left is not this one's
-                transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", tried_before)
             if lost:
                 transaction.many("INSERT INTO superseded VALUES (?, ?, ?)", lost)
             if again:

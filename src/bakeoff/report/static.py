@@ -148,6 +148,8 @@ def _panel(axes: Axes, panel: Panel) -> None:
         axes.set_xlim(panel.x_range)
     if panel.x_ticks is None and panel.y_ticks is not None:  # names at the side leave little room
         axes.locator_params(axis="x", nbins=5)
+    if panel.x_ticks is None:  # fractions of a cent have more digits than there is room for
+        axes.ticklabel_format(axis="x", scilimits=(-3, 6))
     if panel.x_ticks is not None:
         axes.set_xticks([at for at, _ in panel.x_ticks], [text for _, text in panel.x_ticks])
     if panel.y_ticks is not None:

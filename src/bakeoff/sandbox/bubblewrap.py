@@ -307,6 +307,10 @@ class BubblewrapBox:
         layer = Layer(self._keeper.root, (account.uid, account.gid) if os.geteuid() == 0 else None)
         layer.put(source, f"{target}/{source.name}" if source.is_file() and layer.is_directory(target) else target)
 
+    def take(self, source: str, target: Path) -> None:
+        """`get` with every link there is, for a copy that goes into another box and is not looked into before."""
+        self._unmounted(source).get(source, target, all_links=True)
+
     def end_processes(self) -> None:
         """A command's processes end with it; what is left to end is a command that another thread waits for."""
         if self._lock.locked():
@@ -324,7 +328,8 @@ class BubblewrapBox:
             undo.callback(self._keeper.close)
             if self.spec.keep_layer:
                 self.end_processes()
-                self.layer = Path(tempfile.mkdtemp(prefix=f"{self.spec.name or 'box'}-", dir=cache.directory("layers")))
+                self.layer = leftovers.layers() / self._mark
+                self.layer.mkdir(mode=0o700)
                 if self.spec.limits.disk_mb is not None:  # its volume goes with the box
                     Layer(self._keeper.upper).get("/", self.layer)
                 else:

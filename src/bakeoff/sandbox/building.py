@@ -7,11 +7,11 @@ content of copied files), so the same Dockerfile is built once, and one that dif
 from __future__ import annotations
 
 import fcntl
-import fnmatch
 import hashlib
 import json
 import os
 import posixpath
+import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -24,12 +24,30 @@ from bakeoff.sandbox import cache, dockerfile, images
 from bakeoff.sandbox.bubblewrap import BubblewrapBox
 from bakeoff.sandbox.dockerfile import IGNORED, Instruction
 from bakeoff.sandbox.images import Stored
+from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec, Image
 
-_SHELL = ("/bin/sh", "-c")
+_SHELL: tuple[str, ...] = ("/bin/sh", "-c")
+_PROGRAM = "/.run"
+_PATTERN = frozenset("*?[")
+_OCTAL = re.compile(r"[0-7]{3,4}")
 _PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 """Known to every RUN without being part of the image, as docker has it."""
 _HARMLESS_MOUNTS = ("type=cache", "type=tmpfs")
+_ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+_MACHINE = {
+    f"{where}{what}": value
+    for where in ("TARGET", "BUILD")
+    for what, value in (("OS", "linux"), ("ARCH", _ARCHITECTURE), ("PLATFORM", f"linux/{_ARCHITECTURE}"))
+}
+"""What an ARG of these names stands for when nobody says otherwise."""
+_FLAGS = {
+    "ADD": {"chown", "chmod", "link"},
+    "COPY": {"chown", "chmod", "link", "from"},
+    "FROM": {"platform"},
+    "RUN": {"mount", "network"},
+}
+"""Options that are followed, or change nothing here."""
 
 
 class BuildError(BakeoffError):
@@ -72,22 +90,32 @@ class _Builder:
         """Arguments before the first FROM."""
         self._stages: dict[str, _Stage] = {}
         self._stage: _Stage | None = None
-        self._ignored = _ignore_rules(context)
+        self._ignored = _ignore_rules(context, file)
 
     def follow(self, instruction: Instruction) -> None:
         if instruction.word in IGNORED:
             return
         if instruction.word == "FROM":
-            self._from(instruction.expanded(self._before))
+            self._check(instruction)
+            self._from(instruction.expanded({**_MACHINE, **self._before}))
         elif self._stage is None:
             if instruction.word != "ARG":
                 raise self._wrong(instruction, "comes before any FROM")
             self._before |= self._arg(instruction.expanded(self._before), self._before)
         else:
-            expanded = (
-                instruction if instruction.word in ("RUN", "SHELL") else instruction.expanded(self._stage.values())
-            )
+            self._check(instruction)
+            as_it_is = instruction.word in ("RUN", "SHELL")
+            expanded = instruction if as_it_is else instruction.expanded(self._stage.values())
             getattr(self, f"_{instruction.word.lower()}")(expanded, self._stage)
+
+    def _check(self, instruction: Instruction) -> None:
+        for name, value in instruction.flags:
+            if name not in _FLAGS.get(instruction.word, set()):
+                raise self._wrong(instruction, f"--{name} is not supported here")
+            if name == "chmod" and not _OCTAL.fullmatch(value) and "$" not in value:
+                raise self._wrong(instruction, f"--chmod={value}: give a mode in octal, such as 755")
+            if name == "mount" and not value.startswith(_HARMLESS_MOUNTS):
+                raise self._wrong(instruction, f"--mount={value} is not supported here; only caches and tmpfs are")
 
     def finish(self) -> Stored:
         assert self._stage is not None
@@ -101,54 +129,59 @@ class _Builder:
         return UsageError(f"{self._file}:{instruction.line}: {instruction.word}: {problem}")
 
     def _from(self, instruction: Instruction) -> None:
-        name, *alias = instruction.rest.split()
-        if name in self._stages:
-            found = self._stages[name]
-            base, digest = found.base, found.digest
+        name, *alias = instruction.words()
+        shell = _SHELL
+        if name.lower() in self._stages:
+            found = self._stages[name.lower()]
+            base, digest, shell = found.base, found.digest, found.shell
         else:
             try:
                 base = Stored("") if name == "scratch" else images.find(name)
             except UsageError as error:
                 raise self._wrong(instruction, str(error)) from None
             digest = _told("from", base.digest or name)
-        self._stage = _Stage(base, digest)
+        self._stage = _Stage(base, digest, shell=shell)
         self._stages[str(len({id(stage) for stage in self._stages.values()}))] = self._stage
         if len(alias) == 2 and alias[0].lower() == "as":
-            self._stages[alias[1]] = self._stage
+            self._stages[alias[1].lower()] = self._stage
 
     def _arg(self, instruction: Instruction, _: object) -> dict[str, str]:
         found = {}
         for word in instruction.words():
-            name, _, default = word.partition("=")
-            found[name] = self._given.get(name, default or self._before.get(name, ""))
+            name, equals, default = word.partition("=")
+            known = {**(_MACHINE if self._stage is not None else {}), **self._before}
+            value = self._given.get(name, default if equals else known.get(name))
+            if value is not None:
+                found[name] = value
         if self._stage is not None:
             self._stage.args |= found
         return found
 
     def _env(self, instruction: Instruction, stage: _Stage) -> None:
-        found = dockerfile.pairs(instruction.rest, f"{self._file}:{instruction.line}: ENV")
+        found = instruction.pairs(f"{self._file}:{instruction.line}: ENV")
         stage.base = replace(stage.base, env={**stage.base.env, **found})
 
     def _workdir(self, instruction: Instruction, stage: _Stage) -> None:
-        stage.base = replace(stage.base, workdir=_absolute(instruction.rest.strip("\"'"), stage))
+        stage.base = replace(stage.base, workdir=_absolute(instruction.whole(), stage))
 
     def _user(self, instruction: Instruction, stage: _Stage) -> None:
-        stage.base = replace(stage.base, user=instruction.rest.strip())
+        stage.base = replace(stage.base, user=instruction.whole())
 
     def _shell(self, instruction: Instruction, stage: _Stage) -> None:
         stage.shell = tuple(instruction.words())
 
     def _run(self, instruction: Instruction, stage: _Stage) -> None:
-        for name, value in instruction.flags:
-            if name == "mount" and not value.startswith(_HARMLESS_MOUNTS):
-                raise self._wrong(instruction, f"--mount={value} is not supported here; only caches and tmpfs are")
-        argv = dockerfile.exec_form(instruction.rest) or [*stage.shell, instruction.rest or instruction.text]
-        stdin = instruction.text.encode() if instruction.text and instruction.rest else None
-        depends = ("run", argv, instruction.text, stage.args, stage.base.env, stage.base.workdir, stage.base.user)
+        script = instruction.rest
+        if instruction.text:  # all of the script, or read by the command in the first line, as the shell sees to
+            script = f"{script}\n{instruction.text}{instruction.name}\n" if script else instruction.text
+        program = script if script.startswith("#!") else ""
+        argv = dockerfile.exec_form(script) or [*stage.shell, script]
+        depends = ("run", argv, stage.args, stage.base.env, stage.base.workdir, stage.base.user)
 
         def make(box: BubblewrapBox) -> None:
             passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-            ended = box.run(argv, env={**passed, **stage.args, **stage.base.env}, stdin=stdin)
+            with _written(box, program) as own:
+                ended = box.run(own or argv, env={**passed, **stage.args, **stage.base.env})
             if not ended.ok:
                 said = (ended.stdout + ended.stderr)[-2000:].decode(errors="replace").strip()
                 raise BuildError(f"{self._file}:{instruction.line}: RUN ended with code {ended.code}:\n{said}")
@@ -174,13 +207,12 @@ class _Builder:
         digest = _told(stage.digest, instruction.word, content, destination, into, chown, chmod)
 
         def make(box: BubblewrapBox) -> None:
-            with tempfile.TemporaryDirectory() as scratch:
+            with scratch("build") as here:
                 for path in found:
-                    copy = self._filtered(path, Path(scratch), chmod)
+                    copy = self._filtered(path, here, chmod)
                     if instruction.word == "ADD" and path.is_file() and tarfile.is_tarfile(path):
-                        copy = _extracted(path, Path(scratch))
-                    place = destination if copy.is_dir() or not into else posixpath.join(destination, path.name)
-                    box.put_as(chown, copy, place)
+                        copy = _extracted(path, here)
+                    _put(box, chown, copy, destination, path.name if into else "")
 
         self._add_layer(stage, digest, make)
 
@@ -192,8 +224,8 @@ class _Builder:
         digest = _told(stage.digest, "text", instruction.text, instruction.name, place, chown, chmod)
 
         def make(box: BubblewrapBox) -> None:
-            with tempfile.TemporaryDirectory() as scratch:
-                file = Path(scratch, instruction.name)
+            with scratch("build") as here:
+                file = here / instruction.name
                 file.write_text(instruction.text)
                 file.chmod(int(chmod or "644", 8))
                 box.put_as(chown, file, place)
@@ -207,21 +239,25 @@ class _Builder:
 
     def _copy_from(self, instruction: Instruction, stage: _Stage, origin: str, sources: list[str], target: str) -> None:
         try:
-            other = self._stages[origin].base if origin in self._stages else images.find(origin)
+            known = self._stages.get(origin.lower())
+            other = known.base if known is not None else images.find(origin)
         except UsageError as error:
             raise self._wrong(instruction, str(error)) from None
         destination = _absolute(target, stage)
-        into = target.endswith("/") or len(sources) > 1
+        into = target.endswith("/") or len(sources) > 1 or any(_PATTERN & set(source) for source in sources)
+        chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
         digest = _told(stage.digest, "copy", list(other.layers), sources, destination, into, instruction.flags)
 
         def make(box: BubblewrapBox) -> None:
             images.save(saved := replace(other, digest=_told(other.layers)))
-            with tempfile.TemporaryDirectory() as scratch, self._open(BoxSpec(image=saved.image, user="0")) as taken:
+            with scratch("build") as here, self._open(BoxSpec(image=saved.image, user="0")) as other_box:
                 for number, source in enumerate(sources):
-                    copy = Path(scratch, str(number), PurePosixPath(source).name or "root")
-                    taken.get(posixpath.join("/", source), copy)
-                    place = posixpath.join(destination, copy.name) if into and not copy.is_dir() else destination
-                    box.put_as(instruction.flag("chown"), copy, place)
+                    for path in _taken(other_box, PurePosixPath("/", source), here / str(number)):
+                        copy = path
+                        if chmod is not None:
+                            copy = here / f"{number}-{path.name}"
+                            _copy_tree(path, copy, lambda _: False, int(chmod, 8))
+                        _put(box, chown, copy, destination, path.name if into else "")
 
         self._add_layer(stage, digest, make)
 
@@ -250,23 +286,32 @@ class _Builder:
         if relative.startswith(".."):
             raise self._wrong(instruction, f"{source} lies outside of the context {self._context}")
         found = [self._context] if relative == "." else sorted(self._context.glob(relative))
-        found = [path for path in found if not self._is_ignored(path)]
+        found = [self._followed(instruction, path) for path in found if path.is_dir() or not self._is_ignored(path)]
         if not found:
             raise self._wrong(instruction, f"{source}: no such file in the context {self._context}")
         return found
+
+    def _followed(self, instruction: Instruction, path: Path) -> Path:
+        """A link that is named itself stands for what it leads to, which lies in the context too."""
+        if not path.is_symlink():
+            return path
+        top, end = self._context.resolve(), path.resolve()
+        if not end.is_relative_to(top) or not end.exists():
+            raise self._wrong(instruction, f"{path.name} is a link to {os.readlink(path)}: no such file in the context")
+        return self._context / end.relative_to(top) if end.is_dir() else path
 
     def _content(self, path: Path) -> str:
         if path.is_file():
             with path.open("rb") as file:
                 return f"{path.stat().st_mode:o} {hashlib.file_digest(file, 'sha256').hexdigest()}"
-        with tempfile.TemporaryDirectory() as scratch:
-            return images.tree_digest(self._filtered(path, Path(scratch), None))
+        with scratch("build") as here:
+            return images.tree_digest(self._filtered(path, here, None))
 
-    def _filtered(self, path: Path, scratch: Path, chmod: str | None) -> Path:
+    def _filtered(self, path: Path, here: Path, chmod: str | None) -> Path:
         """A copy without what .dockerignore names, with the modes asked for. A single file may do without."""
         if path.is_file() and chmod is None:
             return path
-        target = Path(tempfile.mkdtemp(dir=scratch), path.name or "context")
+        target = Path(tempfile.mkdtemp(dir=here), path.name or "context")
         _copy_tree(path, target, self._is_ignored, int(chmod, 8) if chmod else None)
         return target
 
@@ -274,9 +319,20 @@ class _Builder:
         relative = path.relative_to(self._context).as_posix()
         ignored = False
         for pattern, keep in self._ignored:
-            if any(fnmatch.fnmatch(part, pattern) for part in (relative, *_above(relative))):
+            if any(pattern.fullmatch(part) for part in (relative, *_above(relative))):
                 ignored = not keep
         return ignored
+
+
+@contextmanager
+def _written(box: BubblewrapBox, program: str) -> Iterator[list[str]]:
+    """A text that names its own interpreter, as a command for the time being."""
+    if not program:
+        yield []
+        return
+    box.write(_PROGRAM, program.encode(), 0o755)
+    yield [_PROGRAM]
+    box.run(["rm", "-f", _PROGRAM], cwd="/", user="0")
 
 
 def _copy_tree(source: Path, target: Path, ignored: Callable[[Path], bool], mode: int | None) -> None:
@@ -287,24 +343,57 @@ def _copy_tree(source: Path, target: Path, ignored: Callable[[Path], bool], mode
         for path in source.iterdir():
             if not ignored(path):
                 _copy_tree(path, target / path.name, ignored, mode)
+            elif path.is_dir() and not path.is_symlink():  # something in it may be wanted all the same
+                _copy_tree(path, target / path.name, ignored, mode)
+                if not any((target / path.name).iterdir()):
+                    (target / path.name).rmdir()
         target.chmod(mode if mode is not None else source.stat().st_mode & 0o7777)
     elif source.is_file():
         target.write_bytes(source.read_bytes())
         target.chmod(mode if mode is not None else source.stat().st_mode & 0o7777)
 
 
-def _extracted(path: Path, scratch: Path) -> Path:
-    target = Path(tempfile.mkdtemp(dir=scratch))
-    with tarfile.open(path) as file:
-        file.extractall(target, filter="data")
+def _put(box: BubblewrapBox, owner: str | None, source: Path, target: str, name: str) -> None:
+    """A directory's content goes to `target`; a file too, or into it under `name`."""
+    box.put_as(owner, source, posixpath.join(target, name) if name and not source.is_dir() else target)
+
+
+def _taken(box: BubblewrapBox, source: PurePosixPath, here: Path) -> list[Path]:
+    """What `source`, which may be a pattern, names in a box, copied."""
+    fixed = next((number for number, part in enumerate(source.parts) if _PATTERN & set(part)), None)
+    if fixed is None:
+        copy = here / (source.name or "root")
+        box.take(str(source), copy)
+        return [copy]
+    box.take(str(PurePosixPath(*source.parts[:fixed])), here)
+    found = sorted(here.glob(str(PurePosixPath(*source.parts[fixed:]))))
+    if not found:
+        raise UsageError(f"COPY --from: {source}: no such file")
+    return found
+
+
+def _extracted(path: Path, here: Path) -> Path:
+    from bakeoff.sandbox.unpack import ArchivedLayer
+
+    target = Path(tempfile.mkdtemp(dir=here))
+    ArchivedLayer("", path).unpack(target)
     return target
 
 
-def _ignore_rules(context: Path) -> list[tuple[str, bool]]:
-    rules = context / ".dockerignore"
+def _ignore_rules(context: Path, file: Path) -> list[tuple[re.Pattern[str], bool]]:
+    """Patterns, and whether what they match is kept; the last that matches counts."""
+    own = file.with_name(f"{file.name}.dockerignore")
+    rules = own if own.is_file() else context / ".dockerignore"
     lines = [line.strip() for line in rules.read_text().splitlines()] if rules.is_file() else []
     told = [line for line in lines if line and not line.startswith("#")]
-    return [(line.lstrip("!").strip("/").removeprefix("**/"), line.startswith("!")) for line in told]
+    return [(_pattern(line.lstrip("!").strip()), line.startswith("!")) for line in told]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """`*` stays within a directory, `**` does not."""
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", posixpath.normpath(text).strip("/"))
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(known.get(part) or (part if part.startswith("[") else re.escape(part)) for part in parts))
 
 
 def _above(relative: str) -> Iterator[str]:

@@ -66,7 +66,7 @@ class DockerBox:
             "mounts": [_bound(mount) for mount in mounts],
             "cap_drop": ["ALL"],
             "cap_add": list(CAPABILITIES),
-            "security_opt": ["no-new-privileges"],
+            "security_opt": self._service.security(),
             "ulimits": self._service.ulimits(),
         }
         if limits.memory_mb is not None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from functools import cache as once
 from pathlib import Path
 
 from bakeoff.sandbox import cache
+from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import Mount
 
 _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -78,12 +78,12 @@ def root() -> Path:
     home = cache.directory("host")
     found = home / _digest()
     if not found.exists():
-        made = Path(tempfile.mkdtemp(prefix="new.", dir=home))
-        _build(made)
-        try:
-            made.rename(found)
-        except OSError:  # another process was faster
-            cache.remove(made)
+        with scratch("host") as made:
+            _build(made)
+            try:
+                made.rename(found)
+            except OSError:
+                pass  # another process was faster
     return found
 
 

@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import cache, host
+from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import Image
 
 _DIGEST = "sha256:"
@@ -159,17 +160,12 @@ def keep_layer(digest: str, made: Path) -> None:
         cache.remove(made)
 
 
-def scratch() -> Path:
-    """A new directory beside the layers, to make one in."""
-    return Path(tempfile.mkdtemp(prefix="new.", dir=_layers()))
-
-
 def _from_directory(source: Path) -> Stored:
     digest = tree_digest(source)
     if not has_layer(digest):
-        made = scratch()
-        subprocess.run(["cp", "-a", "--reflink=auto", f"{source}/.", str(made)], check=True)
-        keep_layer(digest, made)
+        with scratch("layer") as made:
+            subprocess.run(["cp", "-a", "--reflink=auto", f"{source}/.", str(made)], check=True)
+            keep_layer(digest, made)
     return Stored(digest, (digest,))
 
 
@@ -180,13 +176,9 @@ def _from_archive(source: Path) -> Stored:
     with unpack.opened(source) as archive:
         for layer in archive.layers():
             if not has_layer(layer.digest):
-                made = scratch()
-                try:
+                with scratch("layer") as made:
                     layer.unpack(made)
-                except BaseException:
-                    cache.remove(made)
-                    raise
-                keep_layer(layer.digest, made)
+                    keep_layer(layer.digest, made)
             layers.insert(0, layer.digest)
         facts = archive.facts()
     env = dict(line.partition("=")[::2] for line in facts.get("Env") or ())

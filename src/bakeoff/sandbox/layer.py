@@ -64,9 +64,12 @@ class Layer:
             with self._parent(target) as (parent, name):
                 _put_file(source, parent, name, self._owner)
 
-    def get(self, source: str, target: Path, most: int | None = None) -> None:
-        """Copy out, of a directory as much as can be. At most `most` bytes: a sparse file costs the box nothing, but us."""
-        taking = _Taking(most)
+    def get(self, source: str, target: Path, most: int | None = None, *, all_links: bool = False) -> None:
+        """Copy out, of a directory as much as can be. At most `most` bytes: a sparse file costs the box nothing, but us.
+
+        `all_links` is for a copy that nobody follows links in.
+        """
+        taking = _Taking(most, all_links)
         with self._opened(source) as fd:
             facts = os.fstat(fd)
             if stat.S_ISDIR(facts.st_mode):
@@ -285,8 +288,9 @@ def _put_link(text: str, parent: int, name: str, owner: Owner) -> None:
 class _Taking:
     """One copy out of a box. Whoever made the tree may have made it so that it cannot be copied whole."""
 
-    def __init__(self, most: int | None) -> None:
+    def __init__(self, most: int | None, all_links: bool) -> None:
         self._left = most
+        self._all_links = all_links
 
     def has_room(self, size: int) -> bool:
         return self._left is None or size <= self._left
@@ -303,7 +307,7 @@ class _Taking:
         mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):
             text = os.readlink(name, dir_fd=source)
-            if stays_inside(below, text) and not os.path.lexists(target):
+            if (self._all_links or stays_inside(below, text)) and not os.path.lexists(target):
                 os.symlink(text, target)
         elif stat.S_ISDIR(mode):
             self._directory(source, name, mode, target, below / name)

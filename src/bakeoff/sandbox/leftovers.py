@@ -27,14 +27,23 @@ def boxes() -> Path:
     return cache.directory("boxes")
 
 
+def layers() -> Path:
+    """Where boxes leave their layers that somebody asked for."""
+    return cache.directory("layers")
+
+
 def remove() -> Removed:
-    """Remove directories and cgroups of boxes whose maker is gone. Nothing of a living process is touched."""
+    """Remove files and cgroups of boxes whose maker is gone. Nothing of a living process is touched."""
     removed = groups = 0
-    for path in boxes().iterdir():
-        if path.is_dir() and marks.abandoned(path.name):
+    for path in (*boxes().iterdir(), *layers().iterdir()):
+        if not marks.abandoned(path.name):
+            continue
+        if path.is_dir():
             groups += _remove_groups(path / GROUPS)
             cache.remove(path)
-            removed += 1
+        else:
+            path.unlink(missing_ok=True)
+        removed += 1
     return Removed(removed, groups)
 
 

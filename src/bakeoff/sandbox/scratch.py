@@ -16,4 +16,5 @@ def scratch(word: str = "") -> Iterator[Path]:
     try:
         yield place
     finally:
-        cache.remove(place)
+        if place.exists():  # it may have been moved to where it belongs
+            cache.remove(place)

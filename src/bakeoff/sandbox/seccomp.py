@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 Table = Mapping[str, int]
 
@@ -91,6 +91,29 @@ def program() -> bytes | None:
         body = _body({**refused, **_EVERYWHERE}.values(), _LOOKED_INTO[name])
         whole += [_step(_IF_EQUAL, audit, 1, 0), _step(_GO, len(body)), *body]
     return b"".join([*whole, _refuse(errno.ENOSYS)])
+
+
+def narrowed(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules of a container service (which let more through, for containers in containers) without what we refuse."""
+    refused = {*_EVERYWHERE, *_X86_64, *_I386, *_GENERIC}
+    ours = refused | {"clone", "clone3", "unshare", "socket", "socketpair"}
+    kept = [{**rule, "names": [name for name in rule["names"] if name not in ours]} for rule in profile["syscalls"]]
+
+    def rule(names: Iterable[str], action: str, *args: dict[str, int | str], **more: int) -> dict[str, Any]:
+        return {"names": sorted(names), "action": f"SCMP_ACT_{action}", "args": list(args), **more}
+
+    def without(bits: int) -> dict[str, int | str]:
+        return {"index": 0, "value": bits, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
+
+    added = [
+        rule(refused, "ERRNO", errnoRet=errno.EPERM),
+        rule(["clone3"], "ERRNO", errnoRet=errno.ENOSYS),
+        rule(["clone"], "ALLOW", without(_NEW_NAMESPACES)),
+        rule(["unshare"], "ALLOW", without(_NEW_NAMESPACES | _NEW_TIME)),
+    ]
+    for family in _FAMILIES:
+        added.append(rule(["socket", "socketpair"], "ALLOW", {"index": 0, "value": family, "op": "SCMP_CMP_EQ"}))
+    return {**profile, "syscalls": [each for each in kept if each["names"]] + added}
 
 
 def _body(refused: Iterable[int], looked_into: Table) -> list[bytes]:

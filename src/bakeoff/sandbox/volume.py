@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from bakeoff.sandbox import marks
 from bakeoff.sandbox.overlay import ALL_USERS, BYTES_PER_FILE, users_mapped
 from bakeoff.sandbox.spec import DEFAULT_PATH
 
@@ -56,7 +57,8 @@ def _unnamed(directory: Path) -> int:
 
 def _format(template: Path, disk_mb: int) -> None:
     template.parent.mkdir(parents=True, exist_ok=True)
-    fd, path = tempfile.mkstemp(prefix="volume.", dir=template.parent)
+    path = template.with_name(marks.fresh("volume"))
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         # The file system's own tables need some room too: what is asked for should be there for files.
         os.ftruncate(fd, (disk_mb + disk_mb // 32 + _SMALLEST_EXT4_MB) << 20)
@@ -74,10 +76,10 @@ def _format(template: Path, disk_mb: int) -> None:
             "-E",
             "lazy_itable_init=1,nodiscard,root_owner=0:0",
         ]
-        subprocess.run(["mkfs.ext4", *flags, path], check=True, capture_output=True)
+        subprocess.run(["mkfs.ext4", *flags, str(path)], check=True, capture_output=True)
         os.rename(path, template)
     except BaseException:
-        os.unlink(path)
+        path.unlink()
         raise
     finally:
         os.close(fd)

@@ -38,8 +38,9 @@ def experiment(text: str) -> bakeoff.Experiment:
     return bakeoff.load("markets.toml")
 
 
-def test_arms_meet_the_same_worlds_and_repeats_come_out_the_same() -> None:
-    text = """
+ARMS = """
+save_trajectories = true
+outputs = true
 [[arms]]
 name = "calm"
 params.agent = "null"
@@ -47,22 +48,19 @@ params.agent = "null"
 name = "busy"
 params.agent = "random"
 """
-    ran = experiment(text)
-    assert ran.run(jobs=1).statuses["succeeded"] == 4
-    table = ran.table()
-    for seed in (0, 1):
-        reference = table.filter(table["seed"] == seed)["bayes_pnl"].to_list()
-        assert reference[0] == reference[1]
-    assert ran.run(jobs=1, fresh=True).statuses["succeeded"] == 4
-    again = ran.table()
-    assert again.sort("run_id")["total_pnl"].to_list() == table.sort("run_id")["total_pnl"].to_list()
-    assert table.filter(table["arm"] == "busy")["total_pnl"].n_unique() == 2
 
 
-def test_a_run_leaves_series_trajectory_and_files_and_the_truth_apart() -> None:
-    ran = experiment('agent = "momentum"\nsave_trajectories = true\noutputs = true\n[limits]\ntime = "60s"\n')
-    ran.run(jobs=1)
-    run = next((ran.edition.directory / "runs").iterdir())
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> bakeoff.Experiment:
+    place = tmp_path_factory.mktemp("markets")
+    (place / "markets.toml").write_text(HEAD + ARMS)
+    found = bakeoff.load(place / "markets.toml", root=place / "runs")
+    assert found.run(jobs=1).statuses == {"succeeded": 4}
+    return found
+
+
+def test_a_run_leaves_series_trajectory_and_files_and_the_truth_apart(ran: bakeoff.Experiment) -> None:
+    run = next(each for each in (ran.edition.directory / "runs").iterdir() if each.name.startswith("busy"))
     equity = list(csv.DictReader((run / "out" / "equity.csv").read_text().splitlines()))
     assert [int(row["tick"]) for row in equity] == list(range(11)) and float(equity[0]["equity"]) == 10_000
     metrics = json.loads((run / "out" / "metrics.json").read_text())
@@ -74,6 +72,17 @@ def test_a_run_leaves_series_trajectory_and_files_and_the_truth_apart() -> None:
     assert hidden == steps[-1].truth
     seen = "".join((run / "out" / name).read_text() for name in ("actions.csv", "prices.csv", "posts.csv"))
     assert "theta" not in seen and "theta" in json.dumps(hidden)
+
+
+def test_arms_meet_the_same_worlds_and_repeats_come_out_the_same(ran: bakeoff.Experiment) -> None:
+    table = ran.table()
+    for seed in (0, 1):
+        reference = table.filter(table["seed"] == seed)["bayes_pnl"].to_list()
+        assert reference[0] == reference[1]
+    assert ran.run(jobs=1, fresh=True).statuses["succeeded"] == 4
+    again = ran.table()
+    assert again.sort("run_id")["total_pnl"].to_list() == table.sort("run_id")["total_pnl"].to_list()
+    assert table.filter(table["arm"] == "busy")["total_pnl"].n_unique() == 2
 
 
 def test_agents_of_one_s_own_see_nothing_hidden_and_one_that_cannot_start_is_a_failed_run() -> None:

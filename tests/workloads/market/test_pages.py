@@ -17,6 +17,7 @@ import bakeoff
 from bakeoff.cli import main
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
+from bakeoff.report.figure import Rule
 from bakeoff.report.site.folder import write
 from bakeoff.report.site.page import Page
 from bakeoff.workloads.market import pages as made
@@ -228,3 +229,20 @@ def test_market_run_links_only_what_it_wrote(tmp_path: Path, monkeypatch: pytest
     single = rows(Path("out-0/actions.csv").read_text())
     assert "arm" not in (single[0] if single else {})  # the run's own table, not replaced by the pages'
     assert {row["arm"] for row in rows(Path("out-1/actions.csv").read_text())} == {"random"}
+
+
+@pytest.mark.parametrize(("announcements", "lines", "words"), [(3, 3, 3), (10, 10, 0), (40, 0, 0)])
+def test_announcements_are_drawn_as_far_as_there_is_room(announcements: int, lines: int, words: int) -> None:
+    rows = [{"tick": str(tick), "target": "BTCX", "price": "10", "index_price": "10"} for tick in range(60)]
+    stories = [{"ticker": "BTCX", "event_tick": tick + 1, "theta": 1} for tick in range(announcements)]
+    rules = [mark for mark in prices._perp("BTCX", rows, [], {"stories": stories}).marks if isinstance(mark, Rule)]
+    assert (len(rules), sum(bool(rule.label) for rule in rules)) == (lines, words)
+
+
+def test_an_agent_that_did_nothing_has_pages_without_empty_pictures(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        main, ["market", "run", "--agent", "null", "--duration", "6", "--markets", "2", "--output", str(tmp_path)]
+    )
+    assert result.exit_code == 0
+    assert "No agent did anything" in (tmp_path / "timeline.html").read_text()
+    assert "+1e4" not in (tmp_path / "equity.html").read_text()

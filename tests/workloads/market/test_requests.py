@@ -35,6 +35,26 @@ def test_a_position_is_opened_by_size_or_amount_and_a_side_in_any_case(side: str
     assert (read.side, read.notional, read.leverage) == ("LONG", 100, 1)
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("getPredictions", {"userId": "seat-0", "status": "resolved"}),
+        ("openPosition", {"ticker": "BTCX", "side": "LONG", "amount": 10, "leverage": 100}),
+        ("getTrades", {"limit": 50, "marketId": "market-0"}),
+        ("getTradeHistory", {"userId": "seat-0", "limit": 50}),
+        ("getFeed", {"limit": 20, "offset": 0, "following": False, "type": "article"}),
+        ("createPost", {"content": "x" * 5000, "type": "post", "marketId": "market-0"}),
+        ("getChats", {"filter": "dms"}),
+        ("getChatMessages", {"chatId": "chat-0", "limit": 50, "offset": 5}),
+        ("getLeaderboard", {"page": 2, "pageSize": 100, "pointsType": "all", "minPoints": 50}),
+        ("discover", {"filters": {"strategies": ["momentum"], "minReputation": 5, "markets": ["BTCX"]}, "limit": 3}),
+        ("getTrendingTags", {"limit": 20}),
+    ],
+)
+def test_every_parameter_that_agents_of_the_protocol_send_is_taken(method: str, params: dict[str, Any]) -> None:
+    assert requests.read(METHODS[f"a2a.{method}"].params, params)
+
+
 def test_shares_are_sold_by_position_or_by_market_and_outcome() -> None:
     assert requests.read(requests.SellShares, {"positionId": "p", "shares": 1}).position_id == "p"
     assert requests.read(requests.SellShares, {"marketId": "m", "outcome": "no", "shares": 1}).outcome == "NO"

@@ -43,7 +43,7 @@ class Bench:
         for mount in agent.install(str(self.programs)):
             Path(mount.target).symlink_to(mount.source)
 
-    def call(self, invocation: Invocation, timeout: float = 60) -> subprocess.CompletedProcess[bytes]:
+    def call(self, invocation: Invocation, timeout: float = 150) -> subprocess.CompletedProcess[bytes]:
         for name, content in invocation.files.items():
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_bytes(content)

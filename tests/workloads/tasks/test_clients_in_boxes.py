@@ -20,12 +20,12 @@ name = "clients"
 workload = "tasks"
 matrix.agent = ["codex", "claude", "mini"]
 params.model = "m"
-params.timeout = 50
+params.timeout = 150
 [params.providers.here]
 base_url = "{url}/v1"
 env_key = "HERE_KEY"
 models = {{ m = "real-m" }}
-prices.real-m = {{ input = 1.0, output = 4.0 }}
+prices.real-m = {{ input = 1.0, cached = 0.5, output = 4.0 }}
 [analysis]
 metric = "total_score"
 bounds = [0, 1]
@@ -56,8 +56,8 @@ def test_real_clients_solve_a_task_without_network_and_all_they_said_and_took_is
     write_task(lab.place / "tasks" / "sums")
     lab.environment |= {"HERE_KEY": "the-real-key", "BAKEOFF_AGENTS": str(AGENTS)}
     with ScriptedModel([], side=Turn(text="A title", use=SIDE)) as model:
-        model.turns = script(model.url, say("Done. It adds now.", use=Use(input=300, output=30)))
-        submit = shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", use=Use(input=300, output=30))
+        model.turns = script(model.url, say("Done. It adds now.", use=Use(300, 250, 30)))
+        submit = shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", use=Use(300, 250, 30))
         model.scripts = {"COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT": script(model.url, submit)}
         file = lab.write("clients.toml", EXPERIMENT.format(url=model.url))
         lab.cli("run", file, "-j2", "--sandbox", backend, cwd=lab.place)
@@ -74,11 +74,14 @@ def test_real_clients_solve_a_task_without_network_and_all_they_said_and_took_is
             600 + SIDE.input * beside,
             60 + SIDE.output * beside,
         ), agent
-        assert row["cost"] == pytest.approx((row["input_tokens"] + 4 * row["output_tokens"]) / 1e6)
+        cached = 0.5 * (150 + 250)
+        assert row["cost"] == pytest.approx((row["input_tokens"] - cached + 4 * row["output_tokens"]) / 1e6)
         assert {request.body["model"] for request in requests} == {"real-m"}
         said = json.dumps(exported[agent]["steps"])
-        for words in ("Let me look.", "return a - b", "return a + b", "ALONE"):
-            assert words in said, (agent, words)
+        words = ("Mend it.", "Let me look.", "cat sums.py", "return a - b", "printf", "return a + b")
+        places = [said.find(word) for word in words]
+        assert -1 not in places and places == sorted(places), (agent, places)
+        assert "ALONE" in said, agent
         assert "REACHED" not in said.replace("echo REACHED", ""), agent
     kept = b"".join(path.read_bytes() for path in lab.directory("clients").rglob("*") if path.is_file())
     assert b"the-real-key" not in kept
@@ -88,7 +91,7 @@ def script(url: str, last: Turn) -> list[Turn]:
     """Look, try to reach the model's server past the proxy, mend, end."""
     host, _, port = url.removeprefix("http://").partition(":")
     look = shell("cat sums.py; " + REACH.format(host=host, port=port), text="Let me look.", use=Use(100, 0, 10))
-    return [look, shell(MEND + "; cat sums.py", use=Use(200, 0, 20)), last]
+    return [look, shell(MEND + "; cat sums.py", use=Use(200, 150, 20)), last]
 
 
 def trajectories(lab: Lab) -> list[dict[str, Any]]:

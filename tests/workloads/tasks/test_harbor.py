@@ -224,6 +224,8 @@ def test_missing_files_are_named(tmp_path: Path, gone: str, key: str) -> None:
         ('[environment]\nnetwork_mode = "public"\nallowed_hosts = ["x"]\n', ["allowed_hosts"]),
         ('[[environment.mcp_servers]]\nname = "x"\n', ["needs url"]),
         ('[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1\n', ["verifier", "separate"]),
+        ('[[steps]]\nname = "a"\n[[steps]]\nname = "a"\n', ["steps", "'a' stands twice"]),
+        ('[[steps]]\nname = ".."\n', ["steps.0.name"]),
         ('multi_step_reward_strategy = "best"\n', ["multi_step_reward_strategy"]),
         ("[agent\n", ["task.toml:1", "not valid TOML"]),
     ],
@@ -232,6 +234,16 @@ def test_wrong_values_are_named_with_their_line(tmp_path: Path, toml: str, words
     with pytest.raises(SpecError) as raised:
         load_task(harbor_task(tmp_path / "t", toml=toml))
     assert all(word in str(raised.value) for word in words), str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(b"caf\xe9\n", "not UTF-8"), (b"# canary\n\n", "instruction.md: is needed")]
+)
+def test_an_instruction_that_says_nothing_is_refused(tmp_path: Path, text: bytes, words: str) -> None:
+    folder = harbor_task(tmp_path / "t")
+    (folder / "instruction.md").write_bytes(text)
+    with pytest.raises(SpecError, match=words):
+        load_task(folder)
 
 
 def test_canary_lines_are_stripped_from_the_top_only() -> None:

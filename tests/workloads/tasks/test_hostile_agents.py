@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from bakeoff.workloads.tasks import boxes
+from bakeoff.workloads.tasks.model import Environment
 from lab import Lab, process_exists
 from workloads.tasks.small import MEND, WRONG, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
@@ -140,6 +142,7 @@ print("DONE")
 """
 ENDING = 'printf "import os\\nos._exit(0)\\n" > sums.py; rm -rf /logs/verifier; mkdir -p /home/mine; '
 ENDING += "echo 1 > /home/mine/reward.txt; ln -s /home/mine /logs/verifier; echo DONE; kill -9 $$"
+GONE = "cd /; rm -rf /app /logs; echo in the way >/app; echo DONE"
 SLOW = "echo DONE; trap '' TERM INT HUP; while :; do sleep 600; done"
 
 
@@ -178,6 +181,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Lab:
         "tamper": program(TAMPER),
         "ending": ENDING,
         "slow": SLOW,
+        "gone": GONE,
     }
     text = EXPERIMENT.format(agents=json.dumps(list(agents)))
     for name, command in agents.items():
@@ -218,9 +222,14 @@ def results(lab: Lab, agent: str, task: str) -> dict[str, Any]:
 BOTH = pytest.mark.parametrize("task", ["sums", "small"])
 
 
+def test_a_task_that_names_no_limits_has_some_all_the_same() -> None:
+    found = boxes.limits(Environment())
+    assert found.memory_mb and found.disk_mb and found.pids
+
+
 def test_none_of_them_scores_and_none_of_them_breaks_its_run(hostile: Lab) -> None:
     rows = hostile.rows("hostile")
-    assert len(rows) == 16
+    assert len(rows) == 18
     assert {(row["arm"], row["task"]): (row["status"], row["total_score"]) for row in rows} == {
         (row["arm"], row["task"]): ("succeeded", 0.0) for row in rows
     }
@@ -280,10 +289,16 @@ def test_what_was_written_to_steer_the_tests_is_told_and_does_not_count(hostile:
 
 
 def test_rewards_and_tests_written_before_the_verifier_came_are_gone_when_it_runs(hostile: Lab) -> None:
-    text = said(hostile, "tamper", "small")
-    assert "/tests/test.sh" in text and "/solution/solve.sh" in text  # refused: the places are read-only
+    assert "/tests/test.sh" not in said(hostile, "tamper", "small")  # it could be written, and did not count
     assert results(hostile, "tamper", "small")["rewards"] == {"reward": 0.0}
     assert results(hostile, "ending", "small")["rewards"] == {"reward": 0.0}
+
+
+def test_an_agent_that_removes_its_work_has_done_nothing_and_no_machine_is_to_blame(hostile: Lab) -> None:
+    for task in ("sums", "small"):
+        assert "DONE" in said(hostile, "gone", task)
+        assert row(hostile, "gone", task)["agent_status"] == "ok"
+    assert "deleted file" in (run_directory(hostile, "gone", "sums") / "artifacts/diff.patch").read_text()
 
 
 def test_code_under_test_that_ends_the_process_has_not_passed(hostile: Lab) -> None:

@@ -93,6 +93,13 @@ def test_the_start_states_own_configuration_and_fixtures_count(tmp_path: Path, b
     assert verified(folder, DIFF, bubblewrap).score == 1.0
 
 
+def test_options_of_plugins_that_the_box_does_not_have_are_left_out(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    files = {"repo/setup.cfg": "[tool:pytest]\naddopts = --cov-of-mine=calc -n 4\nrequired_plugins = pytest-mine\n"}
+    found = verified(prepared_task(tmp_path / "t", files), DIFF, bubblewrap)
+    assert found.score == 1.0, found.scripts[0].output
+    assert "once more without its addopts" in found.scripts[0].output
+
+
 def test_a_subdir_is_where_tests_run(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     files = {"repo/part/calc.py": FIXED}
     test = "import os\nfrom calc import double\n\ndef test_it():\n    assert os.getcwd() == '/app/repo/part' and double(4) == 8\n"

@@ -89,8 +89,7 @@ def trades(session: Session, request: requests.GetTrades) -> Result:
 
 def trade_history(session: Session, request: requests.GetTradeHistory) -> Result:
     only_own(session, request.user_id)
-    mine = [trade for trade in session.world.trades(FEED_SEARCHED) if trade.trader_id == session.agent_id]
-    return {"trades": render.plains(mine[: request.limit])}
+    return {"trades": render.plains(session.world.own_trades(session.seat, request.limit))}
 
 
 def only_own(session: Session, user_id: str | None) -> None:
@@ -222,7 +221,8 @@ def person(session: Session, user_id: str) -> Result:
 
 
 def leaderboard(session: Session, request: requests.GetLeaderboard) -> Result:
-    everybody = sorted(people(session), key=lambda one: (one["totalPnl"] is None, -(one["totalPnl"] or 0.0), one["id"]))
+    known = [one for one in people(session) if one["reputation"] >= (request.min_points or 0.0)]
+    everybody = sorted(known, key=lambda one: (one["totalPnl"] is None, -(one["totalPnl"] or 0.0), one["id"]))
     start = (request.page - 1) * request.page_size
     ranked = [{"rank": rank, **one} for rank, one in enumerate(everybody, 1)]
     return {

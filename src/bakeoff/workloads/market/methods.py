@@ -296,6 +296,7 @@ METHODS: dict[str, Method] = _table(
 )
 """Every method there is, by its full name."""
 
+_STANDARD = "standard A2A is spoken at POST /a2a/v1 of `bakeoff market serve`"
 _NO_TRANSFERS = "accounts of this world do not pay each other"
 _NO_EDITING = "what was posted stays"
 _NO_REACTIONS = "likes, shares and comments move nothing in this world; post instead"
@@ -305,6 +306,7 @@ _NO_NOTES = "there are no notifications; a2a.observe shows what is new"
 
 ABSENT: Mapping[str, str] = {
     **dict.fromkeys(("subscribeMarket",), _NO_STREAM),
+    **dict.fromkeys(("message/send", "message/stream", "tasks/get", "tasks/cancel", "SendMessage", "SendStreamingMessage"), _STANDARD),
     **dict.fromkeys(("transferPoints", "paymentRequest", "paymentReceipt", "createEscrow", "releaseEscrow"), _NO_TRANSFERS),
     **dict.fromkeys(("deletePost", "deleteComment", "updateProfile"), _NO_EDITING),
     **dict.fromkeys(

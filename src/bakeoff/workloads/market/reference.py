@@ -22,6 +22,9 @@ CALIBRATION_SECRET = "bakeoff-market-calibration"
 FEWEST, WORLDS = 2, 16
 TICKS = 1_000
 """Long scenarios vary less from world to world: fewer worlds, and about as many ticks in all."""
+DOUBLINGS = 2
+PRECISE, TOLD = 4.0, 2.0
+"""Means over their standard errors: with the first no more worlds are needed, without the second there is no score."""
 
 
 @lru_cache(maxsize=4096)
@@ -37,12 +40,15 @@ def bayes_pnl(scenario: Scenario, key: bytes) -> float:
 def bayes_gain(scenario: Scenario) -> float | None:
     """The Bayes player's mean over the calibration worlds of a scenario; None where it is not told from 0.
 
-    A few ticks, or nobody to trade with, leave it nothing to earn: dividing by what chance left would make any score.
+    A few ticks leave it nothing to earn, and dividing by what chance left would make any score.
     """
     count = max(FEWEST, min(WORLDS, TICKS // scenario.ticks))
-    earned = [bayes_pnl(scenario, world_key(scenario, seed, CALIBRATION_SECRET)) for seed in range(count)]
-    mean, error = fmean(earned), stdev(earned) / math.sqrt(count)
-    return mean if mean > 2 * error else None
+    for worlds in (count << doubling for doubling in range(DOUBLINGS + 1)):
+        earned = [bayes_pnl(scenario, world_key(scenario, seed, CALIBRATION_SECRET)) for seed in range(worlds)]
+        mean, error = fmean(earned), stdev(earned) / math.sqrt(worlds)
+        if mean > PRECISE * error:
+            break
+    return mean if mean > TOLD * error else None
 
 
 def optimality(pnl: float, scenario: Scenario) -> float | None:

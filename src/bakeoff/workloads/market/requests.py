@@ -26,6 +26,7 @@ Name = Annotated[str, Field(min_length=1, max_length=128)]
 Dollars = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
 Shares = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Reputation = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Limit = Annotated[int, Field(ge=1, le=500)]
 Tick = Annotated[int, Field(ge=0, le=2**53)]
 Offset = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -198,6 +199,8 @@ class LeaveChat(Mutation):
 class GetLeaderboard(Params):
     page: int = Field(1, ge=1, le=1_000_000)
     page_size: int = Field(100, ge=1, le=500)
+    points_type: Name | None = Field(None, description="There is one kind of points here: reputation.")
+    min_points: Reputation | None = Field(None, description="Only traders with at least this reputation.")
 
 
 class GetProfile(Params):
@@ -210,7 +213,10 @@ class GetInfo(Params):
 
 class Filters(Params):
     strategies: Annotated[list[Name], Field(max_length=50)] | None = Field(None, description="Archetypes of traders.")
-    min_reputation: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
+    min_reputation: Reputation | None = None
+    markets: Annotated[list[Name], Field(max_length=50)] | None = Field(
+        None, description="Leaves nobody out: everybody trades everywhere."
+    )
 
 
 class Discover(Params):

@@ -16,8 +16,8 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec, Ended
-from bakeoff.workloads.tasks.agents.face import SOLUTION, Assignment, TaskAgent
-from bakeoff.workloads.tasks.boxes import box_spec, filled_in
+from bakeoff.workloads.tasks.agents.face import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
+from bakeoff.workloads.tasks.boxes import box_spec, filled_in, inner, seen
 from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.harbor_run import hide, play, show
 from bakeoff.workloads.tasks.hidden_tests import lay_out
@@ -28,7 +28,7 @@ from bakeoff.workloads.tasks.start import diff_of, remove, start_state
 from bakeoff.workloads.tasks.verify import verify_diff
 
 PORT = 4000
-"""Where the model proxy is in the box."""
+"""Where the model proxy is in a box with a network of its own."""
 AGENT_SECONDS = 3600.0
 """How long an agent may work where neither the task nor the experiment says."""
 LARGEST_WORKDIR_MB = 64
@@ -65,6 +65,7 @@ class Crew:
     logs: Path
     proxied: ProxiedRun | None = None
     socket: Path | None = None
+    port: int = PORT
     seconds: float | None = None
     effort: str | None = None
     max_turns: int | None = None
@@ -72,23 +73,26 @@ class Crew:
 
     def furnish(self, spec: BoxSpec) -> BoxSpec:
         """The agent's program, and the way to the proxy where it calls a model."""
-        sockets = {PORT: self.socket} if self.socket is not None else {}
+        sockets = {self.port: self.socket} if self.socket is not None else {}
         return replace(spec, mounts=(*spec.mounts, *self.agent.install()), sockets=sockets)
 
     def work(self, box: Box, step: Step, env: Mapping[str, str] | None = None) -> None:
         """Let the agent work. Only an agent that cannot even be started is an error of ours."""
         assignment = Assignment(
             instruction=step.instruction,
-            workdir=box.spec.workdir,
+            workdir=seen(box, box.spec.workdir),
             model=self.proxied.model if self.proxied else "",
-            url=f"http://127.0.0.1:{PORT}",
+            url=f"http://127.0.0.1:{self.port}",
             token=self.proxied.token if self.proxied else "",
+            home=seen(box, HOME),
+            programs=seen(box, PROGRAMS),
+            solution=seen(box, SOLUTION),
             effort=self.effort,
             max_turns=self.max_turns,
         )
         call = self.agent.invocation(assignment)
         for target, data in call.files.items():
-            box.write(target, data, 0o600)
+            box.write(inner(box, target), data, 0o600)
         self.logs.mkdir(parents=True, exist_ok=True)
         output = self.logs / ("agent.txt" if not self.worked else f"agent-{len(self.worked) + 1}.txt")
         ended = box.run(

@@ -145,8 +145,8 @@ def _range(repo: str, start: str, end: str) -> _Range:
     local = place.exists()
     if not local and not prepared.is_remote(repo):
         raise UsageError(f"--repo: there is nothing at {place}\n  fix: correct the path, or give a URL")
-    if local and not is_repository(place):
-        top = git_asks("rev-parse", "--show-toplevel", at=place if place.is_dir() else place.parent)
+    if place.is_dir() and not is_repository(place):
+        top = git_asks("rev-parse", "--show-toplevel", at=place)
         if top is None:
             raise UsageError(
                 f"--repo: {place} is no git repository\n  fix: give the directory that holds .git, or a URL"

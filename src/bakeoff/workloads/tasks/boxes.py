@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,15 +16,21 @@ from bakeoff.workloads.tasks.model import Environment, Task, resolved_env
 
 PIDS = 1024
 """Processes in a box: enough for test suites that start workers, and no fork bomb."""
+MEMORY_MB, STORAGE_MB = 8192, 10240
+"""Where a task does not say: plenty for the task, and no machine filled by an agent."""
 
 
 def limits(environment: Environment) -> Limits:
     return Limits(
-        memory_mb=environment.memory_mb,
+        memory_mb=environment.memory_mb or min(MEMORY_MB, _memory_here_mb() * 3 // 4),
         cpus=environment.cpus,
         pids=PIDS,
-        disk_mb=environment.storage_mb,
+        disk_mb=environment.storage_mb or STORAGE_MB,
     )
+
+
+def _memory_here_mb() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 def box_spec(
@@ -73,6 +80,12 @@ def seen(box: Box, path: str) -> str:
     """A path in the box as commands in it know it: without isolation they see this machine's own root."""
     root = getattr(box, "root", None)
     return path if root is None else f"{root}{path}"
+
+
+def inner(box: Box, path: str) -> str:
+    """And back: the path in the box that commands know as `path`."""
+    root = getattr(box, "root", None)
+    return path if root is None else path.removeprefix(str(root))
 
 
 def tree_copy(source: Path, target: Path) -> None:

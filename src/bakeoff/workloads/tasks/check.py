@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +42,10 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
         yield from _start(task)
     solved = reference(task, sandbox, logs / "reference")
     yield Finding("reference passes", solved.passed, _said(solved))
-    public = task.format != "prepared" and task.environment.network.mode == "public"
-    if not solved.passed and public and not task.network_granted and "--network" not in solved.error:
-        yield Finding("note", None, "the task may want a network and had none: --network grants it")
+    if not solved.passed and (absent := _absent(solved)):
+        yield Finding(
+            "note", None, f"the box has no {', '.join(absent)}: environment.docker_image can name an image with it"
+        )
     if solved.discounted:
         listed = ", ".join(solved.discounted)
         yield Finding("note", None, f"the reference writes where tests are read from, which does not count: {listed}")
@@ -78,6 +80,12 @@ def _start(task: Task) -> Iterator[Finding]:
 
 def _holds(file: Path, content: str) -> bool:
     return file.is_file() and file.read_bytes() == content.encode()
+
+
+def _absent(found: Verification) -> list[str]:
+    """Modules that hidden tests looked for in vain."""
+    said = "\n".join(script.output for script in found.scripts)
+    return sorted(set(re.findall(r"^E +ModuleNotFoundError: No module named '([^']+)'", said, re.MULTILINE)))
 
 
 def _said(found: Verification) -> str:

@@ -12,7 +12,7 @@ from bakeoff.spec.identity import directory_digest
 from bakeoff.workloads.tasks.compose import FILES as COMPOSE_FILES
 from bakeoff.workloads.tasks.compose import composed
 from bakeoff.workloads.tasks.model import AgentSettings, Environment, Solution, Step, Task, Verifier
-from bakeoff.workloads.tasks.schema import StepTable, TaskTable, artifacts, checked, first_file, read_tree
+from bakeoff.workloads.tasks.schema import StepTable, TaskTable, artifacts, checked, first_file, read_tree, text_of
 
 FILE = "task.toml"
 MAIN_SERVICE = "main"
@@ -40,7 +40,7 @@ def read(directory: Path) -> Task:
         steps=tuple(_steps(directory, table)),
         artifacts=artifacts(table.artifacts),
         multi_step_reward=table.multi_step_reward_strategy,
-        tags=tuple(table.task.keywords if table.task else table.metadata.get("tags") or ()),
+        tags=tuple(table.task.keywords if table.task else _words(table.metadata.get("tags"))),
         description=table.task.description if table.task else "",
         metadata=table.metadata,
         notes=(*notes, *told, *_notes(table), *_line_endings(directory, table)),
@@ -70,13 +70,18 @@ def without_canary(text: str) -> str:
     return "".join(lines)
 
 
+def _words(given: object) -> list[str]:
+    """Free-form metadata as words."""
+    return [str(one) for one in given] if isinstance(given, list) else [str(given)] if given else []
+
+
 def _steps(directory: Path, table: TaskTable) -> Iterator[Step]:
     agent = table.agent.settings()
     verifier = table.verifier.verifier(_folders(directory / "tests"))
     if not table.steps:
         yield Step(
             name="main",
-            instruction=without_canary((directory / "instruction.md").read_text(encoding="utf-8")),
+            instruction=without_canary(text_of(directory / "instruction.md")),
             agent=agent,
             verifier=_placed(verifier, directory, table),
             solution=_solution(directory, table),
@@ -90,7 +95,7 @@ def _step(folder: Path, step: StepTable, table: TaskTable, agent: AgentSettings,
     own = step.verifier.verifier((*verifier.tests, *_folders(folder / "tests")), verifier)
     return Step(
         name=step.name,
-        instruction=without_canary((folder / "instruction.md").read_text(encoding="utf-8")),
+        instruction=without_canary(text_of(folder / "instruction.md")),
         agent=step.agent.settings(agent),
         verifier=_placed(own, folder.parent.parent, table, step),
         solution=_solution(folder, table),
@@ -150,7 +155,8 @@ def _missing(directory: Path, table: TaskTable) -> Iterator[Problem]:
 
 
 def _missing_files(directory: Path, prefix: str, tests_in_image: bool) -> Iterator[Problem]:
-    if not (directory / prefix / "instruction.md").is_file():
+    instruction = directory / prefix / "instruction.md"
+    if not instruction.is_file() or not without_canary(text_of(instruction)).strip():
         yield Problem(f"{prefix}instruction.md", "is needed", "write what the agent is asked to do")
     shared = directory / "tests" / "test.sh"  # steps share the task's tests where they have none of their own
     if not tests_in_image and not (directory / prefix / "tests" / "test.sh").is_file() and not shared.is_file():

@@ -75,7 +75,9 @@ def play(
     """All steps in one box, `act` in each; rewards of all steps together. `furnish` adds what the actor needs there."""
     began = time.monotonic()
     if sandbox.name == "none":
-        raise UsageError(f"{task.directory}: a {task.format} task needs a root of its own, which sandbox 'none' has not")
+        raise UsageError(
+            f"{task.directory}: a {task.format} task needs a root of its own, which sandbox 'none' has not"
+        )
     built = built_for(task.environment, sandbox)
     spec = box_spec(task, built.image, workdir=task.workdir or built.workdir, variables=variables)
     with sandbox.open(furnish(spec)) as box:
@@ -168,10 +170,17 @@ def _tests(task: Task, step: Step, box: Box, *, logs: Path, variables: Mapping[s
             else _rewards(box, logs)
         )
     except NoReward as error:
-        return replace(result, status="error", error="; ".join(filter(None, (str(error), unreached))))
+        told = f"{error}; {verifier.script} ended with code {ended.code}{last_line(result.output)}"
+        return replace(result, status="error", error="; ".join(filter(None, (told, unreached))))
     passed = _passes(rewards, step.min_reward)
     told = unreached if (main_reward(rewards) or 0.0) < PASS else ""
     return replace(result, status="scored", rewards=rewards, gate_passed=passed, error=told)
+
+
+def last_line(output: str) -> str:
+    """The last thing that was said, to be put behind something."""
+    lines = output.strip().splitlines()
+    return f": {lines[-1].strip()[:200]}" if lines else ""
 
 
 def unreached_network(output: str) -> str:
@@ -180,7 +189,7 @@ def unreached_network(output: str) -> str:
     if found is None:
         return ""
     looked = f"the tests looked for a network ({found[0].strip()[:120]!r}) and the box has none"
-    return f"{looked}: `--network` here, or `network = true` in an experiment, grants it"
+    return f"{looked}: --network of `bakeoff task`, or `network = true` in an experiment, grants it"
 
 
 def _emptied(box: Box, places: Sequence[str]) -> bool:

@@ -215,12 +215,17 @@ def _tests(results: Mapping[str, Any]) -> str:
 def _script(path: str, script: Mapping[str, Any]) -> str:
     badge = "succeeded" if script["success"] else "failed"
     rows = [
-        f"<tr><td>{_text(name)}</td><td>{_text(case['outcome'])}</td><td class='error'>{_text(case['message'][:400])}</td></tr>"
+        f"<tr><td>{_text(name)}</td><td>{_text(case['outcome'])}</td><td class='error'>{_text(_first_line(case['message']))}</td></tr>"
         for name, case in script["cases"].items()
     ]
     head = '<th scope="col">test</th><th scope="col">outcome</th><th scope="col">message</th>'
     output = f"<details><summary>output</summary><pre>{_text(script['output'])}</pre></details>"
     return f'<h3>{_text(path)} <span class="badge {badge}">{badge}</span></h3>{_table("", head, rows)}{output}'
+
+
+def _first_line(text: str) -> str:
+    """The rest, with the traceback, is in the output below."""
+    return text.partition("\n")[0][:400]
 
 
 def _judge(results: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ def printed_reward(parser: str, output: str, code: int) -> dict[str, float]:
         return {"reward": float(all(outcome in _GOOD for outcome in outcomes))}
     if code == 0 and parser == "pytest":
         return {"reward": 1.0}
-    raise NoReward(f"the tests ended with code {code} and printed no results that {parser} would print")
+    raise NoReward(f"the tests printed no results that {parser} would print")
 
 
 def _summary(output: str) -> Iterator[str]:

@@ -25,7 +25,15 @@ from bakeoff.workloads.tasks.model import (
     Task,
     Verifier,
 )
-from bakeoff.workloads.tasks.schema import AgentTable, EnvironmentTable, Open, VerifierTable, checked, read_tree
+from bakeoff.workloads.tasks.schema import (
+    AgentTable,
+    EnvironmentTable,
+    Open,
+    VerifierTable,
+    checked,
+    read_tree,
+    text_of,
+)
 
 FILE = "tb_meta.json"
 INSTRUCTIONS = "LM_INSTRUCTIONS.md"
@@ -238,7 +246,7 @@ def instruction_of(directory: Path, meta: MetaTable) -> str:
     """What agents were shown: the overlay's file, then the task's, then the one in the meta file."""
     for place in (directory / "overlay_files" / INSTRUCTIONS, directory / INSTRUCTIONS):
         if place.is_file():
-            return place.read_text(encoding="utf-8")
+            return text_of(place)
     return meta.lm.instructions
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.spec.variables import variables as host_variables
 from bakeoff.workloads.tasks.boxes import filled_in
-from bakeoff.workloads.tasks.harbor_run import SOLUTION, Act, hide, play, show, started
+from bakeoff.workloads.tasks.harbor_run import SOLUTION, Act, hide, last_line, play, show, started, unreached_network
 from bakeoff.workloads.tasks.hidden_tests import tail
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.results import Verification
@@ -30,10 +32,13 @@ def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     if task.format == "prepared":
         return verify_diff(task, _diff(task), sandbox, logs=logs)
 
-    def solve(box: Box, step: Step) -> None:
-        _solve(task, step, box, logs / step.name)
+    told: list[str] = []
 
-    return _played(task, sandbox, solve, logs)
+    def solve(box: Box, step: Step) -> None:
+        told.extend(_solve(task, step, box, logs / step.name))
+
+    found = _played(task, sandbox, solve, logs)
+    return found if found.passed else replace(found, error="; ".join(filter(None, (*told, found.error))))
 
 
 def nothing(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
@@ -54,8 +59,8 @@ def _played(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
         return Verification("error", error=str(error))
 
 
-def _solve(task: Task, step: Step, box: Box, logs: Path) -> None:
-    """Run the reference as an agent would work: in the workdir, as its user, in its time."""
+def _solve(task: Task, step: Step, box: Box, logs: Path) -> Iterator[str]:
+    """Run the reference as an agent would work: in the workdir, as its user, in its time. What went wrong, in words."""
     solution = step.solution
     assert solution is not None and solution.source is not None
     logs.mkdir(parents=True, exist_ok=True)
@@ -75,3 +80,7 @@ def _solve(task: Task, step: Step, box: Box, logs: Path) -> None:
         raise InfraError(f"the reference of {step.name} took longer than {step.agent.timeout or SOLUTION_SECONDS:g} s")
     if ended.code in (126, 127):
         raise InfraError(f"the reference of {step.name} could not be started: {tail(output, 400)}")
+    if ended.code != 0:
+        yield f"the reference of {step.name} ended with code {ended.code}{last_line(tail(output))}"
+    if not box.spec.network and (unreached := unreached_network(tail(output))):
+        yield unreached.replace("the tests", "the reference", 1)

@@ -57,9 +57,13 @@ def main() -> None:
         """
 
         def __init__(self) -> None:
+            self.started = False
             self.collected = 0
             self.done: set[str] = set()
             self.interrupted = False
+
+        def pytest_sessionstart(self) -> None:
+            self.started = True
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_load_initial_conftests(self) -> None:
@@ -87,7 +91,12 @@ def main() -> None:
         script,
     ]
     session = Session()
-    code = int(pytest.main(arguments, plugins=[session]))
+    code = int(pytest.main([*arguments], plugins=[session]))  # a copy: pytest puts its addopts into the list
+    if code == pytest.ExitCode.USAGE_ERROR and not session.started:
+        # The start state's configuration may ask for plugins (coverage, workers) that are not in this box.
+        print("\npytest cannot start with this configuration; once more without its addopts", flush=True)
+        session = Session()
+        code = int(pytest.main([*arguments, "-o", "addopts=", "-o", "required_plugins="], plugins=[session]))
     if code == 0 and (session.interrupted or len(session.done) < session.collected):
         code = int(pytest.ExitCode.INTERRUPTED)
     end(code, seal, f"{secret} {code}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bakeoff.errors import Problem, SpecError
 from bakeoff.spec import formats
@@ -207,7 +207,7 @@ def artifacts(given: Artifacts) -> tuple[Artifact, ...]:
 
 
 class StepTable(Open):
-    name: Annotated[str, Field(min_length=1, pattern=r"^[^/\\]+$")]
+    name: Annotated[str, Field(min_length=1, pattern=r"^[^/\\]*[^/\\.][^/\\]*$")]
     agent: AgentTable = AgentTable()
     verifier: VerifierTable = VerifierTable()
     min_reward: float | dict[str, float] | None = None
@@ -249,14 +249,28 @@ class TaskTable(Open):
     solution: SolutionTable = SolutionTable()
     steps: list[StepTable] = []
 
+    @field_validator("steps")
+    @classmethod
+    def each_once(cls, steps: list[StepTable]) -> list[StepTable]:
+        names = [step.name for step in steps]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"the step {twice[0]!r} stands twice")
+        return steps
+
+
+def text_of(file: Path) -> str:
+    """The content of a file that has to be text."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SpecError([Problem("", "not UTF-8 text", "save it as UTF-8")], file) from error
+
 
 def read_tree(file: Path) -> dict[str, Any]:
     """The content of a TOML, YAML or JSON file that has to be a table."""
     try:
-        text = file.read_text(encoding="utf-8")
-        tree = formats.read(text, file.suffix)
-    except UnicodeDecodeError as error:
-        raise SpecError([Problem("", "not UTF-8 text", "save it as UTF-8")], file) from error
+        tree = formats.read(text_of(file), file.suffix)
     except formats.NotReadable as error:
         raise SpecError([Problem("", str(error), "correct the syntax", error.line)], file) from error
     if not isinstance(tree, dict):

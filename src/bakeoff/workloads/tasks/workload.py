@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 from pydantic import BaseModel
 
-from bakeoff.errors import InfraError, UsageError
+from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import leftovers
 from bakeoff.sandbox.face import Sandbox, choose
 from bakeoff.sandbox.scratch import scratch
@@ -19,7 +20,7 @@ from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks import evaluation as files
 from bakeoff.workloads.tasks.agents.face import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
-from bakeoff.workloads.tasks.attempt import Attempt, Crew, attempt
+from bakeoff.workloads.tasks.attempt import PORT, Attempt, Crew, attempt
 from bakeoff.workloads.tasks.boxes import filled_in
 from bakeoff.workloads.tasks.evaluation import Evaluation
 from bakeoff.workloads.tasks.loading import load_task
@@ -43,23 +44,27 @@ class TasksWorkload:
     Params: ClassVar[type[BaseModel]] = TasksParams
 
     def check(self, params: TasksParams, base: Path) -> None:
-        """The sandbox, the task, the agent, its model's key and the metrics are there."""
+        """The sandbox, the task, the agent, its model's key and price are there."""
         available(chosen())
         task = task_of(params, base)
         filled_in(task, task.environment.env, host_variables())
         agent = find_agent(params.agent, params.agents, base)
         assert agent.version
         if agent.wire is not None:
-            route = Providers.read(params.providers).route(_model(params, None, agent))
+            providers = _providers(params, task)
+            route = providers.route(_model(params, task, agent))
             route.check(agent.wire, f"agent {agent.name}")
-            route.key(host_variables())
+            route.key(providers.environment)
+            Budget(cost=params.cost_budget).check(route)
         if params.judge is not None:
             judge_key(params.judge)
 
     def run(self, params: TasksParams, ctx: RunContext) -> Outcome:
         try:
             return self._run(params, ctx)
-        except UsageError as error:  # nothing that an agent did, so nothing that may be scored
+        except InfraError:
+            raise
+        except (BakeoffError, OSError) as error:  # a full disk, say: nothing that an agent did, so nothing to be scored
             raise InfraError(str(error)) from error
 
     def _run(self, params: TasksParams, ctx: RunContext) -> Outcome:
@@ -77,6 +82,7 @@ class TasksWorkload:
             )
             if agent.wire is not None:
                 crew.socket = stack.enter_context(scratch("proxy")) / "model.sock"
+                crew.port = _free_port() if sandbox.name == "none" else PORT
                 crew.proxied = _proxied(params, task, agent, crew.socket, ctx, stack)
             tried = attempt(task, crew, sandbox, variables=host_variables())
             totals = crew.proxied.close() if crew.proxied is not None else Totals()
@@ -114,9 +120,7 @@ def _proxied(
     """The run's own model proxy, which holds its budgets and its record."""
     model = _model(params, task, agent)
     assert agent.wire is not None
-    providers = Providers.read(params.providers)
-    if task.model is not None and task.model.base_url is not None:
-        providers = providers.with_endpoint(task.model.base_url, task.model.api_key)
+    providers = _providers(params, task)
     providers.route(model).check(agent.wire, f"agent {agent.name}")
     proxy = stack.enter_context(ModelProxy(socket=socket))
     budget = Budget(params.tokens(), params.cost_budget, params.call_budget, ctx.deadline)
@@ -125,8 +129,23 @@ def _proxied(
     return stack.enter_context(proxy.open(providers, model, record=record, budget=budget))
 
 
-def _model(params: TasksParams, task: Task | None, agent: TaskAgent) -> str:
-    model = (task.model.model if task and task.model else None) or params.model
+def _free_port() -> int:
+    """Without a sandbox all runs, and everything else, share this machine's ports."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def _providers(params: TasksParams, task: Task) -> Providers:
+    """Those of the file; a task whose overrides name an endpoint has that one for everything."""
+    providers = Providers.read(params.providers)
+    if task.model is None or task.model.base_url is None:
+        return providers
+    return providers.with_endpoint(task.model.base_url, task.model.api_key)
+
+
+def _model(params: TasksParams, task: Task, agent: TaskAgent) -> str:
+    model = (task.model.model if task.model else None) or params.model
     if not model:
         raise UsageError(f"agent {agent.name} calls a model and none is named\n  fix: set params.model")
     return model

@@ -322,9 +322,10 @@ def test_sixty_four_agents_at_once_lose_no_action() -> None:
 
     def agent(client: Client) -> None:
         try:
-            while not (seen := client.call("a2a.observe"))["done"]:
+            seen = client.call("a2a.observe")
+            while not seen["done"]:
                 client.call("a2a.createPost", content="hello", tick=seen["tick"])
-                client.call("a2a.endTurn", tick=seen["tick"])
+                seen = client.call("a2a.endTurn", tick=seen["tick"])
             done.append(client.call("a2a.getSystemStats")["tick"])
         except (RpcError, httpx.HTTPError) as error:
             errors.append(error)

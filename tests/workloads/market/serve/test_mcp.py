@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -99,6 +101,18 @@ def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process(tmp_pat
     assert heard == json.loads(json.dumps(told))
     result = json.loads((tmp_path / "player-1" / "result.json").read_text())
     assert (result["done"], result["equity"]) == (True, heard[-1]["account"]["equity"])
+
+
+def test_a_signal_ends_a_server_that_waits_for_input_and_keeps_the_results(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bakeoff", "market", "mcp", "--duration", "3", "-o", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin and server.stdout
+        server.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "server/discover"}\n')
+        server.stdin.flush()
+        assert server.stdout.readline()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 130
+    assert json.loads((tmp_path / "comparison.json").read_text())["best"] == "player-1"
 
 
 async def told_here(game: Game) -> list[Any]:
@@ -222,3 +236,9 @@ def test_a_client_that_thinks_too_long_misses_the_tick() -> None:
     ticks = asyncio.run(dream(game))
     assert ticks[0] == 0
     assert game.seats[0].late >= 2
+
+
+def test_a_body_without_end_is_not_read(shared: tuple[Table, str]) -> None:
+    headers = {"Authorization": "Bearer token-of-one", "Content-Type": "application/json"}
+    assert httpx.post(shared[1], content=b"x" * 2_000_000, headers=headers).status_code == 413
+    assert httpx.post(shared[1], content=iter([b"x" * 600_000] * 3), headers=headers).status_code == 413

@@ -22,6 +22,8 @@ UP, DOWN, OUT = 2, 1, 4
 """Colours of trades that gain when the price rises, when it falls, and of those that end a position."""
 SIGNS = {1: "good", 0: "none", -1: "bad"}
 """What was announced. A word at a panel's edge takes room from it, so they are short."""
+MOST_WORDS, MOST_LINES = 4, 24
+"""Announcements on one panel: more words would lie on each other, more lines would hide the prices."""
 REFERENCES = frozenset({"kelly-bayes", "clairvoyant"})
 """Agents that know what others cannot: of interest as a measure, less as traders."""
 Rows = Sequence[Mapping[str, str]]
@@ -68,8 +70,9 @@ def _run(run: Played, prefix: str, most: int) -> str:
         *(_perp(name, prices, trades, truth) for name in perps),
     ]
     caption = (
-        "Prediction markets: the price of YES, and the outcome where it resolved. Perpetuals: mark price, index, and "
-        "announcements (good, none or bad news) as upright lines. Trades stand at the price that they left behind, and on perpetuals at the index."
+        "Prediction markets: the price of YES, and the outcome where it resolved. Perpetuals: mark price, index, and, where they are "
+        "few enough, announcements (good, none or bad news) as upright lines. Trades stand at the price that they left behind, and on "
+        "perpetuals at the index."
     )
     drawn = Figure("Prices and trades", caption, panels, columns=2 if len(panels) in (2, 4) else 3, height=0.8)
     return section(run.name, picture(drawn, prefix), _questions(questions.values(), outcomes, traded))
@@ -97,7 +100,9 @@ def _perp(name: str, prices: Rows, trades: Rows, truth: Mapping[str, Any]) -> Pa
     _, index = _column(prices, name, "index_price")
     events = [each for each in truth.get("stories", ()) if each["ticker"] == name and each["event_tick"] <= ticks[-1]]
     marks: list[Mark] = [Line(ticks, index, INK, "index", "dashed"), Line(ticks, marked, 0, "mark price")]
-    marks += [Rule("x", float(each["event_tick"]), SIGNS[each["theta"]], dash="dotted") for each in events]
+    if len(events) <= MOST_LINES:
+        words = SIGNS if len(events) <= MOST_WORDS else {}
+        marks += [Rule("x", float(each["event_tick"]), words.get(each["theta"], ""), dash="dotted") for each in events]
     marks += _trades(trades, name)
     return Panel("tick", "price, dollars", tuple(marks), name)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from bakeoff.workloads.market.rpc import RpcError, failure, refusal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _PLACE = "bakeoff.place"
 LARGEST_BODY = 1 << 20
+BODY_TIMEOUT = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ def unexpected(error: Exception, who: str) -> RpcError:
 class Guarded:
     """An ASGI app behind the table's tokens: `Authorization: Bearer TOKEN`, and `x-agent-id` if it is told.
 
-    Nothing of a body is read before the token is known, and no more of it than `LARGEST_BODY` bytes.
+    Nothing of a body is read before the token is known.
     """
 
     def __init__(self, app: ASGIApp, table: Table) -> None:
@@ -54,25 +56,57 @@ class Guarded:
         headers = Headers(scope=scope)
         try:
             place = self._table.place(bearer(headers), headers.get("x-agent-id"))
+            body = await whole_body(headers, receive)
         except RpcError as error:
             refused = JSONResponse(failure(None, error), status_code=401, headers={"WWW-Authenticate": "Bearer"})
             await refused(scope, receive, send)
-            return
-        await self._app({**scope, _PLACE: place}, _limited(receive), send)
+        except Refused as error:
+            await JSONResponse(failure(None, error.error), error.status)(scope, receive, send)
+        except ClientDisconnect:
+            pass
+        else:
+            await self._app({**scope, _PLACE: place}, _again(body, receive), send)
 
 
-def _limited(receive: Receive) -> Receive:
-    left = LARGEST_BODY
+class Refused(Exception):
+    """A request that is refused before it is read as JSON, with its own status."""
 
-    async def counted() -> Message:
-        nonlocal left
-        message = await receive()
-        left -= len(message.get("body", b""))
-        if left < 0:
-            raise HTTPException(413, f"a request has at most {LARGEST_BODY} bytes")
-        return message
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = refusal("invalid_request", message)
 
-    return counted
+
+async def whole_body(headers: Headers, receive: Receive) -> bytes:
+    """At most `LARGEST_BODY` bytes, within `BODY_TIMEOUT` seconds."""
+    too_large = Refused(413, f"a request has at most {LARGEST_BODY} bytes")
+    length = headers.get("content-length", "0")
+    if length.isdigit() and len(length) < 20 and int(length) > LARGEST_BODY:
+        raise too_large
+    content = bytearray()
+    message: Message = {"more_body": True}
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            while message.get("more_body"):
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                content += message.get("body", b"")
+                if len(content) > LARGEST_BODY:
+                    raise too_large
+    except TimeoutError:
+        raise Refused(408, f"the request did not come within {BODY_TIMEOUT:g} seconds") from None
+    return bytes(content)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body that was read, and then what else comes."""
+    rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Message:
+        return rest.pop() if rest else await receive()
+
+    return next_message
 
 
 def bearer(headers: Headers) -> str | None:

@@ -23,12 +23,11 @@ from bakeoff.workloads.market import requests, rpc
 from bakeoff.workloads.market.methods import END_TURN
 from bakeoff.workloads.market.rpc import RpcError, refusal
 from bakeoff.workloads.market.serve.game import Game
+from bakeoff.workloads.market.serve.guard import Refused, bearer, whole_body
 from bakeoff.workloads.market.serve.openapi import IDEMPOTENCY_KEY, openapi
 from bakeoff.workloads.market.serve.table import Place, Table
 
 PATHS = ("/api/a2a", "/")
-LARGEST_BODY = 1 << 20
-BODY_TIMEOUT = 30.0
 JOIN_TIMEOUT = 60.0
 _STATUS = {
     "parse_error": 400,
@@ -124,11 +123,11 @@ class HttpTable:
 
     async def _post(self, request: Request) -> Response:
         try:
-            place = self.table.place(*_credentials(request))
+            place = self.table.place(bearer(request.headers), request.headers.get("x-agent-id"))
             self._see(place)
             message = rpc.decode(await _body(request))
             answer = await self._answer(place, message, _idempotency_key(request))
-        except _Refused as refused:
+        except Refused as refused:
             return _json(rpc.failure(None, refused.error), refused.status)
         except RpcError as error:
             headers = {"www-authenticate": "Bearer"} if _STATUS.get(error.type) == 401 else None
@@ -198,44 +197,18 @@ class HttpTable:
         return Response(self._description, media_type="application/json")
 
 
-class _Refused(Exception):
-    """A request that is refused before it is read as JSON-RPC, with its own status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.error = refusal("invalid_request", message)
-
-
-def _credentials(request: Request) -> tuple[str | None, str | None]:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return (token.strip() if scheme.lower() == "bearer" else None), request.headers.get("x-agent-id")
-
-
 def _idempotency_key(request: Request) -> str | None:
     key = request.headers.get("idempotency-key")
     if key is not None and not re.fullmatch(IDEMPOTENCY_KEY, key):
-        raise _Refused(400, "Idempotency-Key has 1 to 100 printable characters without spaces")
+        raise Refused(400, "Idempotency-Key has 1 to 100 printable characters without spaces")
     return key
 
 
 async def _body(request: Request) -> bytes:
     media = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media != "application/json":
-        raise _Refused(415, "send application/json")
-    length = request.headers.get("content-length", "0")
-    if length.isdigit() and len(length) < 20 and int(length) > LARGEST_BODY:
-        raise _Refused(413, f"a request has at most {LARGEST_BODY} bytes")
-    content = bytearray()
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT):
-            async for chunk in request.stream():
-                content += chunk
-                if len(content) > LARGEST_BODY:
-                    raise _Refused(413, f"a request has at most {LARGEST_BODY} bytes")
-    except TimeoutError:
-        raise _Refused(408, f"the request did not come within {BODY_TIMEOUT:g} seconds") from None
-    return bytes(content)
+        raise Refused(415, "send application/json")
+    return await whole_body(request.headers, request.receive)
 
 
 def _status(answer: dict[str, Any]) -> int:

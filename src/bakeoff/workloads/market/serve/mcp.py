@@ -7,6 +7,7 @@ refusal is a tool result with `isError` and `{"error": {code, message, data}}`, 
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -67,8 +68,10 @@ async def _keep_time(game: Game) -> None:
             game.expire(tick)
 
 
-async def serve_stdio(game: Game) -> None:
-    """Play over standard input and output until the client leaves."""
+async def serve_stdio(game: Game, interrupted: Callable[[], object]) -> None:
+    """Play over standard input and output until the client leaves. A signal calls `interrupted`, between two calls."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted)
     server = game_server(game)
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())

@@ -6,30 +6,44 @@ import math
 
 import numpy as np
 
+from bakeoff.workloads.market.world.belief import claim_weight
 from bakeoff.workloads.market.world.compiled import entry, kernel, prefetch, row
-from bakeoff.workloads.market.world.lanes import LANES, foresee, word_rows
+from bakeoff.workloads.market.world.lanes import LANES, NEWS, TURN_ROWS, foresee
 from bakeoff.workloads.market.world.layout import (
     AGENTS,
     ASSET_FLOATS,
     ASSETS,
-    AT_BOOKS,
+    AT_CLAIM_WEIGHTS,
     AT_HOURS,
+    AT_PAST,
+    AT_POSITIONS,
+    AT_POSTS,
+    AT_SHARES,
     AT_TIPS,
     CHATS,
+    DUE,
     ENTRY,
     HOLDERS,
+    HOLDING,
     HOUR_NOW,
     HOURS,
     INVITED,
     LAST,
     MARGIN,
+    MARKETS,
     MEMBER,
     MICRO,
     NEXT_DUE,
     NEXT_FUNDING,
     NEXT_HOUR,
     NO_NEWS,
+    PAST,
+    PAST_KEPT,
+    PAST_MADE,
     PERPS,
+    POST,
+    POSTS_KEPT,
+    POSTS_MADE,
     PRICE,
     RELIABILITY,
     REPUTATION,
@@ -51,7 +65,10 @@ from bakeoff.workloads.market.world.layout import (
     asset_of,
     book_of,
     cash_of,
+    holding_of,
+    market_of,
     position_of,
+    tape_end,
 )
 from bakeoff.workloads.market.world.numerics import exp
 from bakeoff.workloads.market.world.orders import close_perp, equity_of_player
@@ -100,6 +117,7 @@ def born(i: IntRow, f: FloatRow, r: FloatRow) -> None:
         word, _, _, _ = draw(i, 0, SOURCE, source)
         grid = SOURCE_GRID if source < SOURCES else CHAT_GRID
         i[RELIABILITY + source] = math.floor(r[grid + below(word, GRID)] * 1000.0 + 0.5)
+        f[i[AT_CLAIM_WEIGHTS] + source] = claim_weight(i[RELIABILITY + source] * 1e-3)
     for a in range(i[ASSETS]):
         word, _, _, _ = draw(i, 0, BIRTH, a)
         price = four_digits(r[FIRST_PRICES + a] * exp(0.5 * uniform(word) - 0.25))
@@ -122,41 +140,61 @@ def advance(
     owns, with the help of `memory`. Where nobody plays or looks they have no rows.
     """
     shocks = np.empty((ints[0, ASSETS], LANES))
-    words = np.empty((word_rows(ints[0, ASSETS], ints[0, AGENTS]), LANES), np.uint64)
+    words = np.empty((NEWS + ints[0, ASSETS], LANES), np.uint64)
+    turns = np.empty((TURN_ROWS, LANES * ints[0, AGENTS] + 1), np.uint64)
     rules, look = row(r, 0), len(equity) > 0
     for w in range(ints.shape[0]):
         lane = w % LANES
         if lane == 0:
-            foresee(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words)
-        fetch(row(ints, min(w + AHEAD, ints.shape[0] - 1)), row(floats, min(w + AHEAD, ints.shape[0] - 1)), look)
+            foresee(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words, turns)
+        soon, later = min(w + AHEAD, ints.shape[0] - 1), min(w + 2 * AHEAD, ints.shape[0] - 1)
+        fetch(row(ints, later), row(floats, later))
+        fetch_due(row(ints, soon))
         i, f = row(ints, w), row(floats, w)
         if i[TICK] < 0:
             born(i, f, rules)
         else:
             if mode != PASSIVE:
                 play(i, f, rules, row(actions, w), mode)
-            step(i, f, rules, row(shocks, 0), row(words, 0), lane)
+            step(i, f, rules, row(shocks, 0), row(words, 0), row(turns, 0), turns.shape[1], lane)
         if look:
             equity[w] = equity_of_player(i, f, rules, row(memory, w))
             observe(i, f, rules, 0, row(seen, w), equity[w])
 
 
 @kernel
-def fetch(i: IntRow, f: FloatRow, look: bool) -> None:
+def fetch(i: IntRow, f: FloatRow) -> None:
     """Ask for the lines of a later world that every tick touches: a batch does not fit the cache."""
-    for at in range(0, i[AT_BOOKS], 8):
+    for at in range(0, position_of(i, 0, min(1, i[SEATS])), 8):
         prefetch(i, at)
     for at in range(0, i[AT_TIPS], 8):
         prefetch(f, at)
-    if look:
-        for a in range(i[PERPS]):
-            prefetch(i, position_of(i, a, 0))
 
 
 @kernel
-def step(i: IntRow, f: FloatRow, r: FloatRow, shocks: FloatRow, words: WordRow, lane: int) -> None:
+def fetch_due(i: IntRow) -> None:
+    """Ask for what the next tick of a world writes to or looks through, as far as its first lines tell."""
+    prefetch(i, i[AT_POSTS] + (i[POSTS_MADE] % POSTS_KEPT) * POST)
+    prefetch(i, tape_end(i))
+    if i[TICK] + 1 >= i[NEXT_DUE]:
+        past = i[AT_PAST] + (i[PAST_MADE] % PAST_KEPT) * PAST
+        prefetch(i, past)
+        prefetch(i, past + 8)
+        for m in range(i[MARKETS]):
+            if i[market_of(i, m) + DUE] == i[TICK] + 1:
+                for at in range(0, i[HOLDERS] * HOLDING, 8):
+                    prefetch(i, holding_of(i, m, 0) + at)
+    if i[TICK] + 1 == i[NEXT_FUNDING]:
+        for at in range(i[AT_POSITIONS], i[AT_SHARES], 8):
+            prefetch(i, at)
+
+
+@kernel
+def step(
+    i: IntRow, f: FloatRow, r: FloatRow, shocks: FloatRow, words: WordRow, turns: WordRow, width: int, lane: int
+) -> None:
     """Traders act; then the world moves on: stories, news, questions, funding, liquidations, invitations."""
-    traders_act(i, f, r, words, lane)
+    traders_act(i, f, r, words, turns, width, lane)
     i[TICK] += 1
     step_assets(i, f, r, shocks, words, lane)
     drop_tip(i, f, r, words, lane)
@@ -181,7 +219,7 @@ def liquidate(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     Positions are only looked at where one may be in danger: when the mark leaves the safe range, or on the eve of an
     announcement, which asks for more margin.
     """
-    asset, mark, need = a * ASSET_FLOATS, mark_price(f, r, a), requirement(i, r, a)
+    asset, mark, need = a * ASSET_FLOATS, mark_price(f, a), requirement(i, r, a)
     if f[asset + SAFE_ABOVE] < mark < f[asset + SAFE_BELOW] and need == r[MAINTENANCE]:
         return
     f[asset + SAFE_ABOVE] = 0.0

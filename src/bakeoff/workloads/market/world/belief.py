@@ -34,8 +34,8 @@ from bakeoff.workloads.market.world.rules import (
     DRIFT,
     EXPOSURE,
     JUMP,
+    LOG_PRIOR,
     LOG_Z,
-    PRIOR,
     VARIANCE,
     regime_row,
     story_row,
@@ -49,13 +49,13 @@ Belief = tuple[float, float, float]
 def forget(f: FloatRow, r: FloatRow, a: int, kind: int) -> None:
     """A new story: back to the prior."""
     for theta in range(3):
-        f[a * ASSET_FLOATS + WEIGHT + theta] = log(r[regime_row(kind) + PRIOR + theta])
+        f[a * ASSET_FLOATS + WEIGHT + theta] = r[regime_row(kind) + LOG_PRIOR + theta]
 
 
 @kernel
-def hear(f: FloatRow, at: int, claim: int, reliability: float) -> None:
-    """Log-weights `f[at : at + 3]` after a claim in -1, 0, 1."""
-    f[at + claim + 1] += log(2.0 * reliability / (1.0 - reliability))
+def claim_weight(reliability: float) -> float:
+    """What a claim adds to the log-weight of the value it names."""
+    return log(2.0 * reliability / (1.0 - reliability))
 
 
 @kernel

@@ -6,25 +6,18 @@ from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import (
     AT_MESSAGES,
     AT_POSTS,
-    AT_TRADES,
     DUE_TICK,
     MESSAGES_KEPT,
     MESSAGES_MADE,
     POST,
-    POST_ASSET,
-    POST_AUTHOR,
+    POST_BY,
     POST_CLAIM,
-    POST_EVENT,
-    POST_KIND,
-    POST_MARKET,
     POST_NO,
     POST_STYLE,
-    POST_TICK,
     POSTS_KEPT,
     POSTS_MADE,
     SAID,
     TICK,
-    TRADE,
     TRADE_AMOUNT,
     TRADE_HOLDER,
     TRADE_KIND,
@@ -32,10 +25,10 @@ from bakeoff.workloads.market.world.layout import (
     TRADE_SIDE,
     TRADE_TARGET,
     TRADE_TICK,
-    TRADES_KEPT,
     TRADES_MADE,
     IntRow,
     asset_of,
+    tape_end,
 )
 
 
@@ -61,21 +54,23 @@ def whisper(i: IntRow, chat: int, kind: int, author: int, asset: int, claim: int
 def _write(
     i: IntRow, at: int, number: int, kind: int, author: int, asset: int, claim: int, market: int, style: int
 ) -> None:
-    i[at + POST_NO] = number
-    i[at + POST_TICK] = i[TICK]
-    i[at + POST_KIND] = kind
-    i[at + POST_AUTHOR] = author
-    i[at + POST_ASSET] = asset
-    i[at + POST_CLAIM] = claim
-    i[at + POST_MARKET] = market
-    i[at + POST_STYLE] = style
-    i[at + POST_EVENT] = i[asset_of(i, asset) + DUE_TICK] if asset >= 0 else -1
+    event = i[asset_of(i, asset) + DUE_TICK] if asset >= 0 else -1
+    i[at + POST_NO // 2] = halves(number, i[TICK])
+    i[at + POST_BY // 2] = halves(author << 2 | kind, asset)
+    i[at + POST_CLAIM // 2] = halves(claim, market)
+    i[at + POST_STYLE // 2] = halves(style, event)
+
+
+@kernel
+def halves(low: int, high: int) -> int:
+    """Two numbers of 32 bits in one word."""
+    return (low & 0xFFFFFFFF) | high << 32
 
 
 @kernel
 def print_trade(i: IntRow, holder: int, kind: int, target: int, side: int, amount: int, shares: int) -> None:
     """Add a trade to the tape. `target` is a market's number or an asset; `side` 0 is YES or LONG, 1 is NO or SHORT."""
-    at = i[AT_TRADES] + (i[TRADES_MADE] % TRADES_KEPT) * TRADE
+    at = tape_end(i)
     i[at + TRADE_TICK] = i[TICK]
     i[at + TRADE_HOLDER] = holder
     i[at + TRADE_KIND] = kind

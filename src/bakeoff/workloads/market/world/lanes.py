@@ -15,52 +15,69 @@ from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import AGENTS, ASSETS, KEY0, TICK, Floats, Ints
 from bakeoff.workloads.market.world.numerics import log
 from bakeoff.workloads.market.world.rules import WAKE, trader_row
-from bakeoff.workloads.market.world.streams import ASSET_STEP, LOW, M0, M1, THIRTY_TWO, TIP, W0, W1, WAKE_UP, uniform
+from bakeoff.workloads.market.world.streams import (
+    ASSET_STEP,
+    DECISION,
+    LOW,
+    M0,
+    M1,
+    THIRTY_TWO,
+    TIP,
+    W0,
+    W1,
+    WAKE_UP,
+    signed,
+    uniform,
+)
 
 Words = NDArray[np.uint64]
 
 LANES = 64
 
-# Rows of words: a tip's four, where the traders' turn begins, then who wakes (eight bits a row), then each asset's news.
-TIP_WORDS, FIRST_TRADER, AWAKE = 0, 4, 5
+# Rows of words: a tip's four, where a world's turns begin and end, then each asset's news.
+TIP_WORDS, FIRST_TURN, LAST_TURN, NEWS = 0, 4, 5, 6
 
-_FOUR, _FOURTEEN, _SIGN = np.uint64(15), np.uint64(16383), np.uint64(63)
+# Rows of turns: which trader takes it, the world's lane, then the four words of its decision.
+TRADER, LANE, DECISION_WORDS, TURN_ROWS = 0, 1, 2, 6
+
+# Rows of keys: the world's key, its tick, and what is added to the index of a draw.
+KEY_ROWS, NOW, MORE = 6, 4, 5
+
+_FOUR, _FOURTEEN, _SIGN, _NONE = np.uint64(15), np.uint64(16383), np.uint64(63), np.uint64(0)
 
 
 @kernel
-def word_rows(assets: int, agents: int) -> int:
-    return AWAKE + ((agents + 7) >> 3) + assets
-
-
-@kernel
-def foresee(ints: Ints, rules: Floats, first: int, count: int, shocks: Floats, words: Words) -> None:
-    """Fill a column of `shocks` and `words` for each of `count` worlds from `first` on."""
-    keys, block = np.empty((5, LANES), np.uint64), np.empty((4, LANES), np.uint64)
+def foresee(ints: Ints, rules: Floats, first: int, count: int, shocks: Floats, words: Words, turns: Words) -> None:
+    """Fill a column of `shocks` and `words` for each of `count` worlds from `first` on, and their traders' turns."""
+    keys, block = np.empty((KEY_ROWS, LANES), np.uint64), np.empty((4, LANES), np.uint64)
     for lane in range(count):
         for word in range(4):
             keys[word, lane] = np.uint64(ints[first + lane, KEY0 + word])
-        keys[4, lane] = np.uint64(ints[first + lane, TICK])
+        keys[NOW, lane] = np.uint64(ints[first + lane, TICK])
+        keys[MORE, lane] = _NONE
     assets, agents = ints[first, ASSETS], ints[first, AGENTS]
-    draw_lanes(keys, count, 1, TIP << 24, words)
-    for group in range((agents + 7) >> 3):
-        draw_lanes(keys, count, 0, WAKE_UP << 24 | group, block)
-        wake_lanes(rules, count, group, agents, block, words)
-    news = AWAKE + ((agents + 7) >> 3)
+    draw_lanes(keys, count, 1, TIP << 24, words, 0)
     for a in range(0, assets, 2):
-        draw_lanes(keys, count, 1, ASSET_STEP << 24 | a >> 1, block)
+        draw_lanes(keys, count, 1, ASSET_STEP << 24 | a >> 1, block, 0)
         for odd in range(min(2, assets - a)):
             for lane in range(count):
-                words[news + a + odd, lane] = block[2 * odd + 1, lane]
+                words[NEWS + a + odd, lane] = block[2 * odd + 1, lane]
             normal_lanes(block, 2 * odd, count, shocks, a + odd)
+    awake = np.empty(((agents + 7) >> 3, LANES), np.uint64)
+    for group in range((agents + 7) >> 3):
+        draw_lanes(keys, count, 0, WAKE_UP << 24 | group, block, 0)
+        wake_lanes(rules, count, group, agents, block, awake, words)
+    decide(keys, count, list_turns(count, agents, awake, words, turns), turns)
 
 
 @kernel
-def draw_lanes(keys: Words, count: int, later: int, index: int, out: Words) -> None:
-    """Philox words of all lanes into the first four rows of `out`; the tick is `later` ticks on."""
+def draw_lanes(keys: Words, count: int, later: int, index: int, out: Words, line: int) -> None:
+    """Philox words of all lanes into four rows of `out` from `line` on; the tick is `later` ticks on."""
     ahead, place = np.uint64(later), np.uint64(index)
     for lane in range(count):
         k0, k1 = keys[0, lane] & LOW, keys[1, lane] & LOW
-        c0, c1, c2, c3 = (keys[4, lane] + ahead) & LOW, place & LOW, keys[2, lane] & LOW, keys[3, lane] & LOW
+        c0, c1 = (keys[NOW, lane] + ahead) & LOW, (place + keys[MORE, lane]) & LOW
+        c2, c3 = keys[2, lane] & LOW, keys[3, lane] & LOW
         for _ in range(10):
             high = M0 * c0
             low = M1 * c2
@@ -70,29 +87,57 @@ def draw_lanes(keys: Words, count: int, later: int, index: int, out: Words) -> N
             c3 = high & LOW
             k0 = (k0 + W0) & LOW
             k1 = (k1 + W1) & LOW
-        out[0, lane] = c0
-        out[1, lane] = c1
-        out[2, lane] = c2
-        out[3, lane] = c3
+        out[line, lane] = c0
+        out[line + 1, lane] = c1
+        out[line + 2, lane] = c2
+        out[line + 3, lane] = c3
 
 
 @kernel
-def wake_lanes(rules: Floats, count: int, group: int, agents: int, block: Words, words: Words) -> None:
+def wake_lanes(rules: Floats, count: int, group: int, agents: int, block: Words, awake: Words, words: Words) -> None:
     """Which of eight traders wake, 14 bits each; the first group also says with whom the turn begins."""
     for lane in range(count):
-        words[AWAKE + group, lane] = np.uint64(0)
+        awake[group, lane] = _NONE
     for member in range(min(8, agents - 8 * group)):
         chance = np.uint64(rules[trader_row(8 * group + member) + WAKE] * 16384.0)
         shift = np.uint64(18 if member & 1 == 0 else 4)
         place = np.uint64(member)
         for lane in range(count):
             bits = (block[member >> 1, lane] >> shift) & _FOURTEEN
-            words[AWAKE + group, lane] |= ((bits - chance) >> _SIGN) << place  # 1 where bits < chance
+            awake[group, lane] |= ((bits - chance) >> _SIGN) << place  # 1 where bits < chance
     if group == 0:
         for lane in range(count):
             spare = (block[0, lane] & _FOUR) << np.uint64(8) | (block[1, lane] & _FOUR) << np.uint64(4)
             spare |= block[2, lane] & _FOUR
-            words[FIRST_TRADER, lane] = (spare * np.uint64(agents)) >> np.uint64(12)
+            words[FIRST_TURN, lane] = (spare * np.uint64(agents)) >> np.uint64(12)
+
+
+@kernel
+def list_turns(count: int, agents: int, awake: Words, words: Words, turns: Words) -> int:
+    """List the traders that wake, world by world, each in an order that starts anywhere. Returns how many there are."""
+    made = 0
+    for lane in range(count):
+        start: int = signed(words[FIRST_TURN, lane]) if agents > 0 else 0
+        words[FIRST_TURN, lane] = np.uint64(made)
+        for turn in range(agents):
+            trader = start + turn if start + turn < agents else start + turn - agents
+            turns[TRADER, made] = np.uint64(trader)
+            turns[LANE, made] = np.uint64(lane)
+            made += signed(awake[trader >> 3, lane]) >> (trader & 7) & 1  # no branch: it would be guessed wrong
+        words[LAST_TURN, lane] = np.uint64(made)
+    return made
+
+
+@kernel
+def decide(keys: Words, count: int, made: int, turns: Words) -> None:
+    """Draw the words of all decisions."""
+    own = np.empty((KEY_ROWS, turns.shape[1]), np.uint64)
+    for turn in range(made):
+        lane = signed(turns[LANE, turn])
+        for word in range(NOW + 1):
+            own[word, turn] = keys[word, lane]
+        own[MORE, turn] = turns[TRADER, turn]
+    draw_lanes(own, made, 0, DECISION << 24, turns, DECISION_WORDS)
 
 
 @kernel
@@ -106,10 +151,12 @@ def normal_lanes(block: Words, line: int, count: int, shocks: Floats, a: int) ->
             * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179)
             / (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1.0)
         )
+    tails, found = np.empty(LANES, np.int64), 0
     for lane in range(count):
-        q = uniform(block[line, lane]) - 0.5
-        if abs(q) > 0.425:
-            shocks[a, lane] = normal_tail(q)
+        tails[found] = lane
+        found += 1 if abs(uniform(block[line, lane]) - 0.5) > 0.425 else 0
+    for each in range(found):
+        shocks[a, tails[each]] = normal_tail(uniform(block[line, tails[each]]) - 0.5)
 
 
 @kernel

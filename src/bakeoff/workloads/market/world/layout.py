@@ -50,7 +50,7 @@ SOURCES = 6
 CHATS = 3
 POSTS_KEPT = 64
 MESSAGES_KEPT = 16
-TRADES_KEPT = 32
+LEAST_TAPE = 32  # trades on the tape; more where many seats may be liquidated in one tick
 PAST_KEPT = 64
 HOURS = 24
 
@@ -58,9 +58,9 @@ HOURS = 24
 TICK, KEY0, KEY1, KEY2, KEY3, MARKETS_MADE, POSTS_MADE, MESSAGES_MADE, TRADES_MADE, PAST_MADE = range(10)
 MARKETS, ASSETS, PERPS, SEATS, AGENTS, HOLDERS = range(10, 16)
 AT_CASH, AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_NOTES, AT_HEARD = range(16, 24)
-AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST, AT_MARKET_FLOATS, AT_TIPS, AT_HOURS = range(24, 31)
-NEXT_DUE, NEXT_FUNDING, NEXT_HOUR, HOUR_NOW = range(31, 35)
-RELIABILITY = 35  # of each source, then each chat, in thousandths
+AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST, AT_MARKET_FLOATS, AT_CLAIM_WEIGHTS, AT_TIPS, AT_HOURS = range(24, 32)
+NEXT_DUE, NEXT_FUNDING, NEXT_HOUR, HOUR_NOW, TAPE = range(32, 37)
+RELIABILITY = 37  # of each source, then each chat, in thousandths
 RECORD = RELIABILITY + SOURCES + CHATS  # of each source: right claims, all claims, on stories that are over
 SAID = RECORD + 2 * SOURCES  # messages ever, by chat
 HEADER = SAID + CHATS
@@ -92,19 +92,20 @@ NO_NEWS = 2
 
 # TREND: how far the log-price lies from its slow average. RETURN: its last change. SINCE: its change
 # since the story began, at the price BEGAN.
+# PUSH: net taker notional over depth. MARKUP: the premium that it makes.
 # SCORE: the story's claims so far, each weighed by its source's public record.
 # WEIGHT: log-weights of theta, from public news. SAFE_ABOVE, SAFE_BELOW: between these marks no position is liquidated.
 PRICE, WEIGHT = 0, 1
-TREND, SENTIMENT, PUSH, RETURN, SINCE, SCORE, SAFE_ABOVE, SAFE_BELOW, BEGAN, ASSET_FLOATS = range(4, 14)
+TREND, SENTIMENT, PUSH, MARKUP, RETURN, SINCE, SCORE, SAFE_ABOVE, SAFE_BELOW, BEGAN, ASSET_FLOATS = range(4, 15)
 TIPS = 3 * CHATS
 
 # A holder's position in a perpetual.
 UNITS, MARGIN, ENTRY, POSITION = range(4)
 
 # Rings: posts and messages, trades, resolved markets (their integers, the outcome, then floats in micro-units).
-POST_NO, POST_TICK, POST_KIND, POST_AUTHOR, POST_ASSET, POST_CLAIM, POST_MARKET, POST_STYLE, POST_EVENT, POST = range(
-    10
-)
+# The fields of a post are halves of words, so that it fills half a cache line. POST_BY is the author's number and kind.
+POST_NO, POST_TICK, POST_BY, POST_ASSET, POST_CLAIM, POST_MARKET, POST_STYLE, POST_EVENT, POST_FIELDS = range(9)
+POST = POST_FIELDS // 2
 BY_SOURCE, BY_WIRE, BY_TRADER, BY_SEAT = range(4)
 TRADE_TICK, TRADE_HOLDER, TRADE_KIND, TRADE_TARGET, TRADE_SIDE, TRADE_AMOUNT, TRADE_SHARES, TRADE = range(8)
 BUY, SELL, OPEN_PERP, CLOSE_PERP, LIQUIDATION = range(5)
@@ -128,6 +129,12 @@ def house_of(i: IntRow, account: int) -> int:
 @kernel
 def book_of(i: IntRow, h: int) -> int:
     return i[AT_BOOKS] + h * BOOK
+
+
+@kernel
+def tape_end(i: IntRow) -> int:
+    """Where the next trade goes; the tape has a power of two of places."""
+    return i[AT_TRADES] + (i[TRADES_MADE] & (i[TAPE] - 1)) * TRADE
 
 
 @kernel
@@ -158,7 +165,7 @@ def note_of(i: IntRow, m: int, seat: int) -> int:
 
 @kernel
 def position_of(i: IntRow, a: int, h: int) -> int:
-    return i[AT_POSITIONS] + (a * i[HOLDERS] + h) * POSITION
+    return i[AT_POSITIONS] + (h * i[ASSETS] + a) * POSITION
 
 
 @dataclass(frozen=True)
@@ -242,23 +249,23 @@ class State:
 
     @cached_property
     def positions(self) -> Ints:
-        """[n, asset, holder, POSITION]"""
-        return self._ints(AT_POSITIONS, self._many(ASSETS), self._many(HOLDERS), POSITION)
+        """[n, asset, holder, POSITION]; in memory those of one holder lie together"""
+        return self._ints(AT_POSITIONS, self._many(HOLDERS), self._many(ASSETS), POSITION).swapaxes(1, 2)
 
     @cached_property
-    def posts(self) -> Ints:
-        """[n, POSTS_KEPT, POST]"""
-        return self._ints(AT_POSTS, POSTS_KEPT, POST)
+    def posts(self) -> NDArray[np.int32]:
+        """[n, POSTS_KEPT, POST_FIELDS]"""
+        return self._ints(AT_POSTS, POSTS_KEPT, POST).view(np.int32)
 
     @cached_property
-    def messages(self) -> Ints:
-        """[n, CHATS, MESSAGES_KEPT, POST]"""
-        return self._ints(AT_MESSAGES, CHATS, MESSAGES_KEPT, POST)
+    def messages(self) -> NDArray[np.int32]:
+        """[n, CHATS, MESSAGES_KEPT, POST_FIELDS]"""
+        return self._ints(AT_MESSAGES, CHATS, MESSAGES_KEPT, POST).view(np.int32)
 
     @cached_property
     def trades(self) -> Ints:
-        """[n, TRADES_KEPT, TRADE]"""
-        return self._ints(AT_TRADES, TRADES_KEPT, TRADE)
+        """[n, TAPE, TRADE]: a ring"""
+        return self._ints(AT_TRADES, self._many(TAPE), TRADE)
 
     @cached_property
     def past(self) -> Ints:
@@ -280,24 +287,27 @@ class State:
 def allocate(worlds: int, markets: int, perps: int, seats: int, agents: int) -> State:
     """Worlds that are not born yet but know their own shape. The first advance brings them to tick 0."""
     assets, holders = max(1, perps), seats + agents
+    tape = max(LEAST_TAPE, 1 << (4 * seats - 1).bit_length()) if seats else LEAST_TAPE
     sizes = {
         AT_CASH: holders + HOUSES,
         AT_ASSETS: assets * ASSET_INTS,
         AT_MARKETS: markets * MARKET_INTS,
         AT_NOTES: seats * markets * NOTE,
-        AT_BOOKS: holders * BOOK,
         AT_POSITIONS: assets * holders * POSITION,
+        AT_BOOKS: holders * BOOK,
         AT_SHARES: markets * holders * HOLDING,
         AT_HEARD: assets * SOURCES,
-        AT_TRADES: TRADES_KEPT * TRADE,
+        AT_TRADES: tape * TRADE,
         AT_POSTS: POSTS_KEPT * POST,
         AT_MESSAGES: CHATS * MESSAGES_KEPT * POST,
         AT_PAST: PAST_KEPT * PAST,
     }
     header = {MARKETS: markets, ASSETS: assets, PERPS: perps, SEATS: seats, AGENTS: agents, HOLDERS: holders}
     header[AT_MARKET_FLOATS] = assets * ASSET_FLOATS
-    header[AT_TIPS] = header[AT_MARKET_FLOATS] + markets * MARKET_FLOATS
+    header[AT_CLAIM_WEIGHTS] = header[AT_MARKET_FLOATS] + markets * MARKET_FLOATS
+    header[AT_TIPS] = header[AT_CLAIM_WEIGHTS] + SOURCES + CHATS
     header[AT_HOURS] = header[AT_TIPS] + assets * TIPS
+    header[TAPE] = tape
     header[TICK] = -1
     width = _whole_lines(HEADER)
     for section, size in sizes.items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.workloads.market.world import calls, names, text
@@ -167,7 +169,7 @@ def posts(world: World, limit: int) -> list[PostView]:
 
 
 def _post(world: World, row: list[int]) -> PostView:
-    kind, author, style, claim = row[at.POST_KIND], row[at.POST_AUTHOR], row[at.POST_STYLE], row[at.POST_CLAIM]
+    (author, kind), style, claim = divmod(row[at.POST_BY], 4), row[at.POST_STYLE], row[at.POST_CLAIM]
     ticker = world.ticker(row[at.POST_ASSET]) if row[at.POST_ASSET] >= 0 else None
     number = row[at.POST_NO]
     known: dict[str, Any] = {
@@ -214,11 +216,9 @@ def _followers(world: World, row: list[int]) -> int:
     if row[at.POST_TICK] >= world.tick:
         return 0
     crowd = sum(archetype(world.scenario, agent) in ("noise", "momentum") for agent in range(world.scenario.agents))
-    by_seat = (world.state.posts[0, :, at.POST_KIND] == at.BY_SEAT) & (
-        world.state.posts[0, :, at.POST_AUTHOR] == row[at.POST_AUTHOR]
-    )
-    same = by_seat & (world.state.posts[0, :, at.POST_TICK] == row[at.POST_TICK])
-    trust = int(world.state.books[0, row[at.POST_AUTHOR], at.REPUTATION]) / at.MICRO / 100.0
+    fields = [at.POST_BY, at.POST_TICK]
+    same = (world.state.posts[0][:, fields] == [row[field] for field in fields]).all(1)
+    trust = int(world.state.books[0, row[at.POST_BY] // 4, at.REPUTATION]) / at.MICRO / 100.0
     return int(crowd * trust / max(1, int(same.sum())))
 
 
@@ -259,9 +259,9 @@ def _message(world: World, chat: int, row: list[int]) -> MessageView:
         "created_at": world.time_at(row[at.POST_TICK]),
         "ticker": ticker,
     }
-    if row[at.POST_KIND] == at.BY_SEAT:
-        author = names.seat_id(row[at.POST_AUTHOR])
-        said = world.said[row[at.POST_AUTHOR], row[at.POST_STYLE]]
+    number, kind = divmod(row[at.POST_BY], 4)
+    if kind == at.BY_SEAT:
+        author, said = names.seat_id(number), world.said[number, row[at.POST_STYLE]]
         return MessageView(**common, author_id=author, author_name=author, content=said.content, claim=None)
     assert ticker is not None
     content = text.tip(row[at.POST_CLAIM], row[at.POST_STYLE], ticker, row[at.POST_EVENT])
@@ -363,9 +363,20 @@ def sources(world: World) -> list[SourceView]:
 
 def trades(world: World, limit: int) -> list[TradeView]:
     """The latest, newest first."""
-    made = int(world.state.header[0, at.TRADES_MADE])
-    numbers = range(made - 1, max(made - min(limit, at.TRADES_KEPT), 0) - 1, -1)
-    return [_trade(world, world.state.trades[0, number % at.TRADES_KEPT].tolist()) for number in numbers]
+    return [_trade(world, row) for row in islice(_tape(world), limit)]
+
+
+def latest_of(world: World, holder: int, count: int) -> list[TradeView]:
+    """A holder's latest trades, oldest first; fewer than `count` when the tape has forgotten some."""
+    own = islice((row for row in _tape(world) if row[at.TRADE_HOLDER] == holder), count)
+    return [_trade(world, row) for row in own][::-1]
+
+
+def _tape(world: World) -> Iterator[list[int]]:
+    """Newest first."""
+    made, kept = int(world.state.header[0, at.TRADES_MADE]), world.state.trades.shape[1]
+    for number in range(made - 1, max(made - kept, 0) - 1, -1):
+        yield world.state.trades[0, number % kept].tolist()
 
 
 def _trade(world: World, row: list[int]) -> TradeView:

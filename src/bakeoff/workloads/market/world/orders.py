@@ -12,6 +12,7 @@ from bakeoff.workloads.market.world.layout import (
     AT_HOURS,
     BUY,
     CLOSE_PERP,
+    ENTRY,
     HOUR_NOW,
     HOURS,
     ID,
@@ -40,6 +41,7 @@ LEAST_PERP = 10 * MICRO
 
 _buy, _sell, _market_worth, _remembered_worth = lmsr.buy, lmsr.sell, lmsr.worth, lmsr.remembered_worth
 _increase, _reduce, _perp_worth = perps.increase, perps.reduce, perps.worth
+_closable, _closing_value = perps.closable, perps.closing_value
 
 
 @kernel
@@ -75,10 +77,12 @@ def open_perp(i: IntRow, f: FloatRow, r: FloatRow, h: int, a: int, sign: int, si
     """Units added to a position on the side `sign` for `size` micro-dollars of notional, or a negative code."""
     if size < LEAST_PERP:
         return TOO_SMALL
+    at = position_of(i, a, h)
+    before = i[at + ENTRY]
     got = _increase(i, f, r, a, h, sign, size, leverage)
     if got > 0:
         count_volume(i, f, a, size)
-        print_trade(i, h, OPEN_PERP, a, 0 if sign > 0 else 1, size, got)
+        print_trade(i, h, OPEN_PERP, a, 0 if sign > 0 else 1, abs(i[at + ENTRY] - before), got)
     return got
 
 
@@ -90,10 +94,11 @@ def close_perp(i: IntRow, f: FloatRow, r: FloatRow, h: int, a: int, units: int, 
         return NO_POSITION
     if units <= 0:
         return TOO_SMALL
-    got = _reduce(i, f, r, a, h, units, forced)
-    size = math.floor(got * 1e-3 * f[a * ASSET_FLOATS + PRICE])
-    count_volume(i, f, a, size)
-    print_trade(i, h, LIQUIDATION if forced else CLOSE_PERP, a, 0 if held > 0 else 1, size, got)
+    got = _closable(i, f, r, a, h, units)
+    value = _closing_value(i, f, r, a, got if held > 0 else -got)
+    _reduce(i, f, r, a, h, got, value, forced)
+    count_volume(i, f, a, math.floor(got * 1e-3 * f[a * ASSET_FLOATS + PRICE]))
+    print_trade(i, h, LIQUIDATION if forced else CLOSE_PERP, a, 0 if held > 0 else 1, abs(value), got)
     return got
 
 

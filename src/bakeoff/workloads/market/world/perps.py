@@ -23,6 +23,7 @@ from bakeoff.workloads.market.world.layout import (
     LIQUIDATIONS,
     LONG_UNITS,
     MARGIN,
+    MARKUP,
     POOR,
     PRICE,
     PUSH,
@@ -71,8 +72,14 @@ def premium(push: float, r: FloatRow) -> float:
 
 
 @kernel
-def mark_price(f: FloatRow, r: FloatRow, a: int) -> float:
-    return f[a * ASSET_FLOATS + PRICE] * (1.0 + premium(f[a * ASSET_FLOATS + PUSH], r))
+def push_to(f: FloatRow, r: FloatRow, a: int, push: float) -> None:
+    f[a * ASSET_FLOATS + PUSH] = push
+    f[a * ASSET_FLOATS + MARKUP] = premium(push, r)
+
+
+@kernel
+def mark_price(f: FloatRow, a: int) -> float:
+    return f[a * ASSET_FLOATS + PRICE] * (1.0 + f[a * ASSET_FLOATS + MARKUP])
 
 
 @kernel
@@ -146,7 +153,7 @@ def increase(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, sign: int, siz
     i[at + UNITS] += sign * units
     i[at + MARGIN] += margin
     i[at + ENTRY] += entry
-    f[a * ASSET_FLOATS + PUSH] = push
+    push_to(f, r, a, push)
     i[asset + (LONG_UNITS if sign > 0 else SHORT_UNITS)] += units
     i[book + FEES_PAID] += fee
     i[book + TRADES] += 1
@@ -169,19 +176,24 @@ def _rest_stands(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int
 
 
 @kernel
-def reduce(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, forced: bool) -> int:
-    """Close `units` (positive) of a position, or all when the rest could not stand alone. Returns the units closed."""
+def closable(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int) -> int:
+    """`units` (positive) of a position, or all of it when there are no more or when the rest could not stand alone."""
+    held = abs(i[position_of(i, a, h) + UNITS])
+    return held if units >= held or not _rest_stands(i, f, r, a, h, units) else units
+
+
+@kernel
+def reduce(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, value: int, forced: bool) -> None:
+    """Close `closable` units of a position for `value`, their closing value."""
     at, book = position_of(i, a, h), book_of(i, h)
     held, entry, margin = i[at + UNITS], i[at + ENTRY], i[at + MARGIN]
-    whole = units >= abs(held) or not _rest_stands(i, f, r, a, h, units)
-    if whole:
-        units = abs(held)
-    else:
+    whole = units == abs(held)
+    if not whole:
         share = units / abs(held)
         entry, margin = math.ceil(entry * share), math.floor(margin * share)
     notional = units * 1e-9 * f[a * ASSET_FLOATS + PRICE]
-    gain = closing_value(i, f, r, a, units if held > 0 else -units) - entry
-    f[a * ASSET_FLOATS + PUSH] -= math.copysign(notional / depth_of(i, r, a), held)
+    gain = value - entry
+    push_to(f, r, a, f[a * ASSET_FLOATS + PUSH] - math.copysign(notional / depth_of(i, r, a), held))
     i[at + UNITS] -= units if held > 0 else -units
     i[at + MARGIN] -= margin
     i[at + ENTRY] -= entry
@@ -207,7 +219,6 @@ def reduce(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, forc
     i[book + TRADES] += 1
     i[book + VOLUME] += math.floor(notional * 1e6)
     guard(i, f, r, a, h)
-    return units
 
 
 @kernel
@@ -234,18 +245,16 @@ def cover(i: IntRow, missing: int) -> int:
 
 @kernel
 def funding_rate(f: FloatRow, r: FloatRow, a: int) -> float:
-    rate = r[FUNDING_SHARE] * premium(f[a * ASSET_FLOATS + PUSH], r)
+    rate = r[FUNDING_SHARE] * f[a * ASSET_FLOATS + MARKUP]
     return max(-r[FUNDING_CAP], min(r[FUNDING_CAP], rate))
 
 
 @kernel
 def pay_funding(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     """The side that pushed the mark away from the index pays the other; the venue takes the imbalance."""
-    rate, mark, venue = funding_rate(f, r, a), mark_price(f, r, a), house_of(i, VENUE)
+    rate, mark, venue = funding_rate(f, r, a), mark_price(f, a), house_of(i, VENUE)
     for h in range(i[HOLDERS]):
         at, book = position_of(i, a, h), book_of(i, h)
-        if i[at + UNITS] == 0:
-            continue
         due = math.ceil(i[at + UNITS] * 1e-3 * mark * rate)
         from_cash = min(due, i[cash_of(i, h)])
         from_margin = min(due - from_cash, i[at + MARGIN])

@@ -14,6 +14,7 @@ from bakeoff.workloads.market.world.layout import (
     KIND,
     LAST,
     MARKETS,
+    MARKUP,
     MICRO,
     NET,
     NO,
@@ -23,7 +24,6 @@ from bakeoff.workloads.market.world.layout import (
     PERPS,
     PRICE,
     PRICE_YES,
-    PUSH,
     RETURN,
     SCORE,
     SENTIMENT,
@@ -44,7 +44,6 @@ from bakeoff.workloads.market.world.layout import (
     prices_of,
 )
 from bakeoff.workloads.market.world.orders import buy_shares, close_perp, open_perp, sell_shares
-from bakeoff.workloads.market.world.perps import premium
 from bakeoff.workloads.market.world.rules import LONGEST
 
 PASSIVE, TARGETS, DOLLARS = range(3)
@@ -167,6 +166,6 @@ def see_asset(i: IntRow, f: FloatRow, r: FloatRow, seat: int, a: int, seen: Floa
     seen[at + 2] = f[floats + SCORE]
     seen[at + 3] = f[floats + SENTIMENT]
     seen[at + 4] = (i[asset + DUE_TICK] - i[TICK]) * (1.0 / LONGEST)
-    seen[at + 5] = premium(f[floats + PUSH], r) * 1000.0
+    seen[at + 5] = f[floats + MARKUP] * 1000.0
     seen[at + 6] = i[position_of(i, a, seat) + UNITS] * 1e-12 * f[floats + PRICE]
     seen[at + 7] = 0.0 if i[asset + LAST] == NO_NEWS else i[asset + LAST] * 1.0

@@ -95,9 +95,10 @@ def open_market(i: IntRow, f: FloatRow, r: FloatRow, m: int) -> None:
     about, what, when, where = draw(i, i[TICK], QUESTION, m)
     a = below(about, i[ASSETS])
     left = i[asset_of(i, a) + DUE_TICK] - i[TICK]
-    if left < LEAD:
-        return
     slot, at, kind = market_of(i, m), prices_of(i, m), below(what, 3)
+    if left < LEAD:
+        i[slot + DUE] = i[TICK] + 1
+        return
     due = i[TICK] + (left if kind == EVENT else LEAD + below(when, left - LEAD + 1))
     i[slot + OPEN] = 1
     i[slot + ID] = i[MARKETS_MADE]
@@ -152,14 +153,15 @@ def four_digits(price: float) -> float:
 @kernel
 def turn_over(i: IntRow, f: FloatRow, r: FloatRow) -> None:
     """Resolve what is due, ask new questions in free slots, and note when to look again."""
-    i[NEXT_DUE] = NEVER
+    soonest = NEVER
     for m in range(i[MARKETS]):
         slot = market_of(i, m)
-        if i[slot + OPEN] and i[slot + DUE] == i[TICK]:
-            resolve(i, f, m)
-        if i[slot + OPEN] == 0:
+        if i[slot + DUE] <= i[TICK]:
+            if i[slot + OPEN]:
+                resolve(i, f, m)
             open_market(i, f, r, m)
-        i[NEXT_DUE] = min(i[NEXT_DUE], i[slot + DUE] if i[slot + OPEN] else i[TICK] + 1)
+        soonest = min(soonest, i[slot + DUE])
+    i[NEXT_DUE] = soonest
 
 
 @kernel

@@ -38,11 +38,12 @@ FIRST_PRICES = DRAWN + len(KINDS)
 REGIME_TABLE = FIRST_PRICES + MOST_ASSETS
 
 # A row of the regime table: three numbers for theta = -1, 0, +1 each, then single ones.
-PRIOR, DRIFT, JUMP, LIQUIDITY, GAP, PUMP, REGIME_ROW = 0, 3, 6, 9, 10, 11, 12
+PRIOR, DRIFT, JUMP, LOG_PRIOR, LIQUIDITY, GAP, PUMP, REGIME_ROW = 0, 3, 6, 9, 12, 13, 14, 15
 
-# The story table is indexed by regime, length and tick of the story.
+# The story table is indexed by regime, length and tick of the story: what has come together until then, and what this
+# tick adds. STEP is its part of the exposure, FALL what is taken off the log-price, PRECISION 1 / sigma^2.
 STORY_TABLE = REGIME_TABLE + len(KINDS) * REGIME_ROW
-EXPOSURE, VARIANCE, LOG_Z, SIGMA, STORY_ROW = range(5)
+EXPOSURE, VARIANCE, LOG_Z, SIGMA, STEP, FALL, PRECISION, STORY_ROW = range(8)
 STORY_TICKS = LONGEST + 1
 TRADER_TABLE = STORY_TABLE + len(KINDS) * STORY_TICKS * STORY_TICKS * STORY_ROW
 
@@ -57,7 +58,7 @@ def regime_row(kind: int) -> int:
 
 @kernel
 def story_row(kind: int, length: int, tick: int) -> int:
-    """Where the row of a story's `tick` begins; that of the tick before it lies STORY_ROW earlier."""
+    """Where the row of a story's `tick` begins."""
     return STORY_TABLE + ((kind * STORY_TICKS + length) * STORY_TICKS + tick) * STORY_ROW
 
 
@@ -227,6 +228,7 @@ def _regime_table() -> Floats:
         law = REGIME_LAWS[name]
         worst = law.sigma * max(law.sigma_stages)
         row[PRIOR : PRIOR + 3] = law.prior
+        row[LOG_PRIOR : LOG_PRIOR + 3] = np.log(law.prior)
         row[DRIFT : DRIFT + 3] = law.drift
         row[JUMP : JUMP + 3] = law.jump
         row[LIQUIDITY] = law.liquidity
@@ -250,4 +252,7 @@ def _story_table() -> Floats:
             growth = np.outer(rows[: length + 1, EXPOSURE], law.drift)
             growth[length] += law.jump
             rows[: length + 1, LOG_Z] = np.log(np.exp(growth) @ np.array(law.prior))
+            rows[1 : length + 1, STEP] = np.diff(rows[: length + 1, EXPOSURE])
+            rows[1 : length + 1, FALL] = np.diff(rows[: length + 1, LOG_Z]) + sigma**2 / 2
+            rows[1 : length + 1, PRECISION] = sigma**-2.0
     return table

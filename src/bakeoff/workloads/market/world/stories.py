@@ -5,14 +5,14 @@ Lengths are drawn from a law that knows nothing of the scenario's end, so a long
 
 from __future__ import annotations
 
-from bakeoff.workloads.market.world.belief import forget, hear
+from bakeoff.workloads.market.world.belief import forget
 from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.feed import publish, whisper
-from bakeoff.workloads.market.world.lanes import AWAKE, LANES, TIP_WORDS
+from bakeoff.workloads.market.world.lanes import LANES, NEWS, TIP_WORDS
 from bakeoff.workloads.market.world.layout import (
-    AGENTS,
     ASSET_FLOATS,
     ASSETS,
+    AT_CLAIM_WEIGHTS,
     AT_HEARD,
     AT_TIPS,
     BEGAN,
@@ -45,20 +45,21 @@ from bakeoff.workloads.market.world.layout import (
     asset_of,
 )
 from bakeoff.workloads.market.world.numerics import exp_near_0
+from bakeoff.workloads.market.world.perps import push_to
 from bakeoff.workloads.market.world.rules import (
     CLAIM_RATE,
     DRAWN,
     DRIFT,
-    EXPOSURE,
+    FALL,
     JUMP,
     KINDS_DRAWN,
-    LOG_Z,
     LONGEST,
+    PRECISION,
     PRIOR,
     RELAX,
     SHORTEST,
     SIGMA,
-    STORY_ROW,
+    STEP,
     TIP_RATE,
     regime_row,
     story_row,
@@ -110,9 +111,8 @@ def claimed(theta: int, reliability: float, u: float) -> int:
 @kernel
 def step_assets(i: IntRow, f: FloatRow, r: FloatRow, shocks: FloatRow, words: WordRow, lane: int) -> None:
     """Move all assets to this tick."""
-    news = AWAKE + ((i[AGENTS] + 7) >> 3)
     for a in range(i[ASSETS]):
-        step_asset(i, f, r, a, shocks[a * LANES + lane], words[(news + a) * LANES + lane])
+        step_asset(i, f, r, a, shocks[a * LANES + lane], words[(NEWS + a) * LANES + lane])
 
 
 @kernel
@@ -124,10 +124,8 @@ def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int, shock: float, news: 
     asset, at = asset_of(i, a), a * ASSET_FLOATS
     kind, start, due, theta = i[asset + REGIME], i[asset + START], i[asset + DUE_TICK], i[asset + THETA]
     now, law = story_row(kind, due - start, i[TICK] - start), regime_row(kind)
-    before = now - STORY_ROW
-    sigma, exposure = r[now + SIGMA], r[now + EXPOSURE] - r[before + EXPOSURE]
-    moved = r[law + DRIFT + 1 + theta] * exposure + sigma * shock
-    total = moved - (r[now + LOG_Z] - r[before + LOG_Z]) - 0.5 * sigma * sigma
+    moved = r[law + DRIFT + 1 + theta] * r[now + STEP] + r[now + SIGMA] * shock
+    total = moved - r[now + FALL]
     if i[TICK] == due:
         total += r[law + JUMP + 1 + theta]
     f[at + RETURN] = total
@@ -135,14 +133,13 @@ def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int, shock: float, news: 
     f[at + SINCE] += total
     f[at + TREND] = 0.8 * (f[at + TREND] + total)
     f[at + SENTIMENT] *= 0.9
-    f[at + PUSH] *= r[RELAX]
+    push_to(f, r, a, f[at + PUSH] * r[RELAX])
     if i[TICK] == due:
         announce(i, f, r, a, low_bits(news))
         return
-    precision = 1.0 / (sigma * sigma)
     for value in range(3):
-        drift = r[law + DRIFT + value] * exposure
-        f[at + WEIGHT + value] += drift * (moved - 0.5 * drift) * precision
+        drift = r[law + DRIFT + value] * r[now + STEP]
+        f[at + WEIGHT + value] += drift * (moved - 0.5 * drift) * r[now + PRECISION]
     if bits_of(news, 24, 8) < r[CLAIM_RATE] * 256.0:
         claim_arrives(i, f, a, news, low_bits(news))
 
@@ -153,7 +150,7 @@ def claim_arrives(i: IntRow, f: FloatRow, a: int, news: Word, style: int) -> Non
     source = bits_of(news, 18, 6) * SOURCES >> 6
     asset, reliability = asset_of(i, a), i[RELIABILITY + source] * 1e-3
     claim = claimed(i[asset + THETA], reliability, (bits_of(news, 0, 18) + 0.5) * 2.0**-18)
-    hear(f, a * ASSET_FLOATS + WEIGHT, claim, reliability)
+    f[a * ASSET_FLOATS + WEIGHT + 1 + claim] += f[i[AT_CLAIM_WEIGHTS] + source]
     i[i[AT_HEARD] + a * SOURCES + source] = claim
     f[a * ASSET_FLOATS + SENTIMENT] += NEWS_WEIGHT * claim
     trust = (i[RECORD + 2 * source] + 1.0) / (i[RECORD + 2 * source + 1] + 3.0) - 1.0 / 3.0
@@ -186,5 +183,5 @@ def drop_tip(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, lane: int) -> 
     chat, a = below(where, CHATS), below(about, i[ASSETS])
     reliability = i[RELIABILITY + SOURCES + chat] * 1e-3
     claim = claimed(i[asset_of(i, a) + THETA], reliability, uniform(said))
-    hear(f, i[AT_TIPS] + a * TIPS + 3 * chat, claim, reliability)
+    f[i[AT_TIPS] + a * TIPS + 3 * chat + 1 + claim] += f[i[AT_CLAIM_WEIGHTS] + SOURCES + chat]
     whisper(i, chat, BY_SOURCE, chat, a, claim, low_bits(where))

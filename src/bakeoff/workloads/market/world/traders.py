@@ -9,9 +9,8 @@ import math
 from bakeoff.workloads.market.world.belief import chance, growth_ahead, public_belief
 from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.feed import publish
-from bakeoff.workloads.market.world.lanes import AWAKE, FIRST_TRADER, LANES
+from bakeoff.workloads.market.world.lanes import DECISION_WORDS, FIRST_TURN, LANES, LAST_TURN, TRADER
 from bakeoff.workloads.market.world.layout import (
-    AGENTS,
     ASSET,
     ASSET_FLOATS,
     BY_TRADER,
@@ -20,13 +19,13 @@ from bakeoff.workloads.market.world.layout import (
     ID,
     MAKER,
     MARKETS,
+    MARKUP,
     MICRO,
     NO,
     OPEN,
     PERPS,
     PRICE,
     PRICE_YES,
-    PUSH,
     REGIME,
     SEATS,
     SENTIMENT,
@@ -49,7 +48,7 @@ from bakeoff.workloads.market.world.layout import (
     prices_of,
 )
 from bakeoff.workloads.market.world.orders import LEAST_PERP, buy_shares, close_perp, open_perp, sell_shares
-from bakeoff.workloads.market.world.perps import depth_of, premium
+from bakeoff.workloads.market.world.perps import depth_of
 from bakeoff.workloads.market.world.rules import (
     BELIEF,
     CAP,
@@ -64,7 +63,6 @@ from bakeoff.workloads.market.world.rules import (
     trader_row,
 )
 from bakeoff.workloads.market.world.streams import (
-    DECISION,
     SCHEME,
     below,
     draw,
@@ -90,24 +88,24 @@ TREND_SCALE, PREMIUM_SCALE, GROWTH_SCALE = 12.0, 400.0, 12.0
 
 
 @kernel
-def traders_act(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, lane: int) -> None:
-    """Traders that wake take their turns, in an order that starts anywhere."""
-    count = i[AGENTS]
-    start: int = signed(words[FIRST_TRADER * LANES + lane])
-    for turn in range(count):
-        trader = start + turn if start + turn < count else start + turn - count
-        awake: int = signed(words[(AWAKE + (trader >> 3)) * LANES + lane])
-        if awake >> (trader & 7) & 1:
-            act(i, f, r, trader)
+def traders_act(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, turns: WordRow, width: int, lane: int) -> None:
+    """Traders that wake take their turns. `turns` has rows of `width`."""
+    last: int = signed(words[LAST_TURN * LANES + lane])
+    turn: int = signed(words[FIRST_TURN * LANES + lane])
+    while turn < last:
+        act(i, f, r, turns, width, turn)
+        turn += 1
 
 
 @kernel
-def act(i: IntRow, f: FloatRow, r: FloatRow, trader: int) -> None:
+def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: int) -> None:
     """One awake trader looks at one market or perpetual and perhaps trades it."""
+    trader: int = signed(turns[TRADER * width + turn])
+    where, luck = turns[DECISION_WORDS * width + turn], turns[(DECISION_WORDS + 1) * width + turn]
+    how_much, style = turns[(DECISION_WORDS + 2) * width + turn], turns[(DECISION_WORDS + 3) * width + turn]
     h, row = i[SEATS] + trader, trader_row(trader)
     if i[cash_of(i, h)] < POOREST:
         refill(i, h)
-    where, luck, how_much, style = draw(i, i[TICK], DECISION, trader)
     bet, lean = r[row + CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + NOISE] * rough_normal(luck)
     markets = i[MARKETS]
     target = below(where, markets + i[PERPS])
@@ -152,7 +150,7 @@ def perp_lean(i: IntRow, f: FloatRow, r: FloatRow, a: int, row: int) -> float:
     """How much the trader leans towards LONG."""
     at = a * ASSET_FLOATS
     lean = r[row + MOMENTUM] * f[at + TREND] * TREND_SCALE + r[row + FEELING] * f[at + SENTIMENT]
-    lean -= r[row + PREMIUM] * premium(f[at + PUSH], r) * PREMIUM_SCALE
+    lean -= r[row + PREMIUM] * f[at + MARKUP] * PREMIUM_SCALE
     if r[row + BELIEF] > 0.0:
         due = i[asset_of(i, a) + DUE_TICK]
         lean += growth_ahead(i, r, a, due, public_belief(f, a)) * GROWTH_SCALE

@@ -262,7 +262,7 @@ class TradeView:
     target: str
     side: str
     amount: float
-    """Dollars; for perpetuals the notional."""
+    """Dollars that changed hands."""
     shares: float
     price: float
 

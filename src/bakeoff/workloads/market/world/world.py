@@ -6,16 +6,16 @@ the first order of every seat in an order drawn for that tick, then the second o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.workloads.market.scenario import Scenario, world_key
-from bakeoff.workloads.market.world import calls, looking, names
+from bakeoff.workloads.market.world import calls, execution, looking, names
 from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.advance import NOBODY, advance
 from bakeoff.workloads.market.world.chronicle import newborn
+from bakeoff.workloads.market.world.execution import Order
 from bakeoff.workloads.market.world.knowledge import Model, Truth, public_model, truth_of
 from bakeoff.workloads.market.world.layout import State
 from bakeoff.workloads.market.world.rules import packed_rules, rules_of, ticker_price
@@ -42,20 +42,8 @@ EPOCH = 1_735_689_600
 """2025-01-01T00:00:00Z: when every world begins."""
 
 LONGEST_POST = 5000
-LARGEST_ORDER = 1e9
 LIKELY = 0.5
 """How far a post moves the feed's sentiment, at full reputation and certainty."""
-
-_KINDS: dict[OrderKind, int] = {"buy": at.BUY, "sell": at.SELL, "open": at.OPEN_PERP, "close": at.CLOSE_PERP}
-_REFUSALS = {
-    at.UNKNOWN: ("market_resolved", "this market has resolved"),
-    at.POOR: ("insufficient_funds", "not enough cash for the order and its fee"),
-    at.TOO_SMALL: ("below_minimum", "the order is too small: 1 dollar for shares, 10 dollars for perpetuals"),
-    at.TOO_LARGE: ("too_large", "the position would be larger than the perpetual's depth"),
-    at.TOO_FEW: ("insufficient_shares", "you do not hold that many shares of this side"),
-    at.NO_POSITION: ("no_position", "you hold no position in this perpetual"),
-    at.BAD_LEVERAGE: ("bad_leverage", "too little margin for this position at this tick: lower the leverage"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +57,6 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """An order as it was given. `amount` is dollars, shares or notional; None closes all."""
-
-    id: int
-    kind: OrderKind
-    seat: int
-    target: str
-    side: str
-    amount: float | None
-    leverage: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class Saved:
     """A copy of everything that changes in a world."""
 
@@ -91,6 +66,8 @@ class Saved:
     fills: list[list[Fill]]
     ended: set[int]
     numbers: list[int]
+    traded: list[list[TradeView]]
+    noted: list[int]
 
 
 class World:
@@ -111,6 +88,11 @@ class World:
         self._fills: list[list[Fill]] = [[] for _ in range(self.seats)]
         self._ended: set[int] = set()
         self._numbers = [0] * self.seats  # each seat counts for itself: sealed orders of others must not show
+        books = int(state.header[0, at.AT_BOOKS])
+        self._made = [books + seat * at.BOOK + at.TRADES for seat in range(self.seats)]
+        self._noted = [0] * self.seats
+        self._traded: list[list[TradeView]] = [[] for _ in range(self.seats)]
+        self.note_trades()
 
     @classmethod
     def create(cls, scenario: Scenario, seed: int, seats: int = 1, secret: str | None = None) -> World:
@@ -164,6 +146,15 @@ class World:
         if self._ended:
             self._ended.clear()
         advance(self._ints, self._floats, self.r, *NOBODY)
+        self.note_trades()
+
+    def note_trades(self) -> None:
+        """Keep the seats' own trades, liquidations too: the tape forgets."""
+        for seat, place in enumerate(self._made):
+            made = self._ints.item(0, place)
+            if made > self._noted[seat]:
+                self._traded[seat] += looking.latest_of(self, seat, made - self._noted[seat])
+                self._noted[seat] = made
 
     def _unseal(self) -> None:
         tick = self.tick
@@ -182,24 +173,26 @@ class World:
     def buy(self, seat: int, market_id: str, side: str, dollars: float) -> Fill:
         """Spend `dollars`, the fee included, on shares of a side."""
         self.slot(market_id)
-        return self._place("buy", seat, market_id, _known_side(side, "YES", "NO"), _amount(dollars))
+        return self._place("buy", seat, market_id, execution.known_side(side, "YES", "NO"), execution.positive(dollars))
 
     def sell(self, seat: int, market_id: str, side: str, shares: float) -> Fill:
         self.slot(market_id)
-        return self._place("sell", seat, market_id, _known_side(side, "YES", "NO"), _amount(shares))
+        return self._place("sell", seat, market_id, execution.known_side(side, "YES", "NO"), execution.positive(shares))
 
     def open(self, seat: int, ticker: str, side: str, size: float, leverage: float = 1.0) -> Fill:
         """Take a position of `size` dollars notional. It adds to one of the same side and first reduces one of the other."""
-        a = self._perp(ticker)
+        a = self.perp(ticker)
         if not (isinstance(leverage, int | float) and 1.0 <= leverage <= looking.max_leverage(self, a)):
             most = looking.max_leverage(self, a)
             raise Rejected("bad_leverage", f"leverage {leverage!r} is not between 1 and {most:g}")
-        return self._place("open", seat, ticker, _known_side(side, "LONG", "SHORT"), _amount(size), float(leverage))
+        return self._place(
+            "open", seat, ticker, execution.known_side(side, "LONG", "SHORT"), execution.positive(size), float(leverage)
+        )
 
     def close(self, seat: int, ticker: str, size: float | None = None) -> Fill:
         """Close `size` dollars of a position, or all of it."""
-        self._perp(ticker)
-        return self._place("close", seat, ticker, "", None if size is None else _amount(size))
+        self.perp(ticker)
+        return self._place("close", seat, ticker, "", None if size is None else execution.positive(size))
 
     def post(
         self,
@@ -211,7 +204,9 @@ class World:
     ) -> str:
         """Write to the feed, perhaps about a market. The first probability stated for a market is scored when it resolves."""
         self._check_acting(seat)
-        said = self._say(seat, content, "post", None if side is None else _known_side(side, "YES", "NO"), probability)
+        said = self._say(
+            seat, content, "post", None if side is None else execution.known_side(side, "YES", "NO"), probability
+        )
         slot = None if market_id is None else self.slot(market_id)
         if slot is None and (side is not None or probability is not None):
             raise Rejected("unknown_market", "a stance needs a market_id")
@@ -297,6 +292,11 @@ class World:
         """The public tape, newest first."""
         return looking.trades(self, max(0, limit))
 
+    def own_trades(self, seat: int, limit: int = 50) -> list[TradeView]:
+        """A seat's own trades from the beginning on, liquidations too; newest first."""
+        self._check_seat(seat)
+        return self._traded[seat][::-1][: max(0, limit)]
+
     def background(self) -> list[TraderView]:
         return looking.background(self)
 
@@ -320,13 +320,24 @@ class World:
 
     def snapshot(self) -> Saved:
         sealed, fills = [list(each) for each in self._sealed], [list(each) for each in self._fills]
-        return Saved(self.state.copy(), dict(self.said), sealed, fills, set(self._ended), list(self._numbers))
+        traded = [list(each) for each in self._traded]
+        return Saved(
+            self.state.copy(),
+            dict(self.said),
+            sealed,
+            fills,
+            set(self._ended),
+            list(self._numbers),
+            traded,
+            list(self._noted),
+        )
 
     def restore(self, saved: Saved) -> None:
         self.state.overwrite(saved.state)
         self.said = dict(saved.said)
         self._sealed, self._fills = [list(each) for each in saved.sealed], [list(each) for each in saved.fills]
         self._ended, self._numbers = set(saved.ended), list(saved.numbers)
+        self._traded, self._noted = [list(each) for each in saved.traded], list(saved.noted)
 
     # -- finding
 
@@ -350,7 +361,7 @@ class World:
             raise Rejected("market_resolved", f"{market_id} has resolved")
         raise Rejected("unknown_market", f"there is no market {market_id!r}")
 
-    def _perp(self, ticker: str) -> int:
+    def perp(self, ticker: str) -> int:
         a = self.asset(ticker)
         if a >= self.scenario.perpetuals:
             raise Rejected("unknown_ticker", f"{ticker} has no perpetual")
@@ -376,88 +387,17 @@ class World:
         self._numbers[seat] += 1
         return self._numbers[seat] - 1
 
-    # -- executing
-
     def _place(
         self, kind: OrderKind, seat: int, target: str, side: str, amount: float | None, leverage: float = 1.0
     ) -> Fill:
         self._check_acting(seat)
         order = Order(self._next(seat), kind, seat, target, side, amount, leverage)
         if self.seats == 1:
-            return self._execute(order)
-        self._sealed[seat].append(lambda: self._execute_sealed(order))
-        return self._filled(order, 0, 0, 0, 0, "sealed")
+            return execution.execute(self, order)
+        self._sealed[seat].append(lambda: execution.execute_sealed(self, order))
+        return execution.fill_of(self, order, status="sealed")
 
-    def _execute_sealed(self, order: Order) -> Fill:
-        try:
-            return self._execute(order)
-        except Rejected as refusal:
-            return replace(self._filled(order, 0, 0, 0, 0, "rejected"), code=refusal.code)
-
-    def _execute(self, order: Order) -> Fill:
-        if order.kind == "close" or order.kind == "open":
-            return self._execute_perp(order)
-        book = self.state.books[0, order.seat]
-        realized, fees = int(book[at.REALIZED]), int(book[at.FEES_PAID])
-        m, side, micro = (
-            self.slot(order.target),
-            0 if order.side == "YES" else 1,
-            round((order.amount or 0.0) * at.MICRO),
-        )
-        got = self._call(order, _KINDS[order.kind], m, side, micro)
-        fee, gain = int(book[at.FEES_PAID]) - fees, int(book[at.REALIZED]) - realized
-        dollars, shares = (micro, got) if order.kind == "buy" else (got, micro)
-        return self._filled(order, dollars, shares, fee, gain)
-
-    def _execute_perp(self, order: Order) -> Fill:
-        """An opposite order first reduces what is held; a rest of it then opens the other side."""
-        a = self._perp(order.target)
-        book, position = self.state.books[0, order.seat], self.state.positions[0, a, order.seat]
-        price, held = float(self.state.indices[0, a, at.PRICE]), int(position[at.UNITS])
-        realized, fees = int(book[at.REALIZED]), int(book[at.FEES_PAID])
-        micro = None if order.amount is None else round(order.amount * at.MICRO)
-        sign = 1 if order.side == "LONG" else -1
-        if order.kind == "open" and held * sign >= 0:
-            assert micro is not None
-            units = self._call(order, at.OPEN_PERP, a, 0 if sign > 0 else 1, micro)
-            return self._filled(order, micro, units, int(book[at.FEES_PAID]) - fees, 0)
-        wanted = abs(held) if micro is None else math.floor(micro * 1e3 / price)
-        units = self._call(order, at.CLOSE_PERP, a, 0, min(wanted, max(1, abs(held))) if wanted else 0)
-        worth, rest = (
-            math.floor(units * 1e-3 * price),
-            0 if micro is None else micro - math.floor(abs(held) * 1e-3 * price),
-        )
-        side = "LONG" if held > 0 else "SHORT"
-        if order.kind == "open" and units == abs(held) and rest >= 10 * at.MICRO:
-            units += self._call(order, at.OPEN_PERP, a, 0 if sign > 0 else 1, rest)
-            worth, side = worth + rest, order.side
-        fee, gain = int(book[at.FEES_PAID]) - fees, int(book[at.REALIZED]) - realized
-        return self._filled(replace(order, side=side), worth, units, fee, gain)
-
-    def _call(self, order: Order, kind: int, target: int, side: int, amount: int) -> int:
-        got = calls.order(self._ints, self._floats, self.r, kind, order.seat, target, side, amount, order.leverage)
-        if got <= 0:
-            raise Rejected(*_REFUSALS.get(got, ("below_minimum", "the order is too small")))
-        return got
-
-    def _filled(self, order: Order, dollars: int, shares: int, fee: int, gain: int, status: str = "filled") -> Fill:
-        market = order.kind in ("buy", "sell")
-        units = shares / at.MICRO if market else shares * 1e-9
-        clean = dollars - fee if order.kind == "buy" else dollars + fee if order.kind == "sell" else dollars
-        return Fill(
-            kind=order.kind,
-            target=order.target,
-            side=order.side,
-            amount=dollars / at.MICRO,
-            shares=units,
-            price=looking.digits(clean / at.MICRO / units) if units else 0.0,
-            fee=fee / at.MICRO,
-            realized_pnl=gain / at.MICRO,
-            position_id=f"{order.target}:{order.side}" if market else order.target,
-            tick=self.tick,
-            order_id=order.id,
-            status=status,  # type: ignore[arg-type]
-        )
+    # -- saying
 
     def _say(
         self, seat: int, content: str, what: str, side: str | None = None, probability: float | None = None
@@ -492,17 +432,3 @@ class World:
         weight = self.state.books.item(0, seat, at.REPUTATION) / (100 * at.MICRO)
         moved = self.state.indices.item(0, asset, at.SENTIMENT) + LIKELY * weight * towards
         self.state.indices[0, asset, at.SENTIMENT] = max(-2.0, min(2.0, moved))
-
-
-def _known_side(side: str, *allowed: str) -> str:
-    if isinstance(side, str) and side.upper() in allowed:
-        return side.upper()
-    raise Rejected("unknown_side", f"side {side!r} is neither {' nor '.join(allowed)}")
-
-
-def _amount(value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0.0:
-        raise Rejected("bad_amount", f"{value!r} is not a positive amount")
-    if value > LARGEST_ORDER:
-        raise Rejected("bad_amount", f"{value!r} is more than {LARGEST_ORDER:g}")
-    return float(value)
