@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -160,6 +161,14 @@ def test_a_mount_point_or_workdir_that_a_command_turned_into_something_else_is_m
 def test_a_mount_onto_a_link_of_the_image_is_refused(sandbox: Bubblewrap, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="/var/run/x in the box: a link or a file is in the way"):
         sandbox.open(BoxSpec(mounts=(Mount(tmp_path, "/var/run/x"),)))
+
+
+def test_a_box_works_on_when_the_process_that_starts_its_commands_was_killed(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec()) as box:
+        said(box, "echo kept >/tmp/file")
+        (starter,) = Path(f"/proc/{box.keeper_pid}/task/{box.keeper_pid}/children").read_text().split()
+        os.kill(int(starter), signal.SIGKILL)
+        assert said(box, "cat /tmp/file") == "kept"
 
 
 def test_a_layer_can_be_kept(sandbox: Bubblewrap) -> None:

@@ -93,10 +93,14 @@ def test_files_go_in_and_out_and_links_are_not_followed(box: DockerBox, tmp_path
     (tmp_path / "tree/deep").mkdir(parents=True)
     (tmp_path / "tree/deep/file").write_text("x")
     (tmp_path / "secret").write_text("the key")
+    os.link(tmp_path / "tree/deep/file", tmp_path / "tree/twin")
     box.put(tmp_path / "tree", "/app/tree")
     said(box, f"ln -s {tmp_path} /app/way; ln -s {tmp_path}/secret /app/tree/bad; ln -s deep/file /app/tree/good")
+    said(box, "cd /app/tree; ln twin after; for n in $(busybox seq 300); do mkdir down; cd down; done; echo >end")
     box.get("/app/tree", tmp_path / "back")
-    assert sorted(path.name for path in (tmp_path / "back").rglob("*")) == ["deep", "file", "good"]
+    found = sorted(path.name for path in (tmp_path / "back").rglob("*"))
+    assert found == ["after", "deep", *["down"] * 200, "file", "good", "twin"]
+    assert (tmp_path / "back/twin").read_text() == (tmp_path / "back/after").read_text() == "x"
     with pytest.raises(UsageError):
         box.read("/app/way/secret")
     with pytest.raises(UsageError):

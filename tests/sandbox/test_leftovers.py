@@ -83,6 +83,15 @@ def test_what_belongs_to_the_living_is_left_alone() -> None:
         mine.rmdir()
 
 
+def test_what_the_dead_were_about_to_make_is_removed_too() -> None:
+    kept, pid, born, _ = marks.fresh().split("-")
+    mark = f"{kept}-{pid}-{int(born) + 1}-7-volume"
+    (leftovers.boxes() / mark).write_text("half an image")
+    (leftovers.layers() / mark).mkdir()
+    assert leftovers.remove().boxes == 2
+    assert not (leftovers.boxes() / mark).exists() and not (leftovers.layers() / mark).exists()
+
+
 def test_a_mark_says_whose_it_is() -> None:
     assert not marks.abandoned(marks.fresh("word"))
     kept, pid, born, number = marks.fresh().split("-")

@@ -145,7 +145,7 @@ def test_a_key_that_stands_twice_is_refused(suffix: str, text: str, line: int | 
         ("a.toml", "name = 'x'\n= 3\n", "a.toml:2: not valid TOML"),
         ("a.yaml", "name: x\nseeds: [1\nb: }\n", "a.yaml:3: not valid YAML"),
         ("a.yaml", "name: !!python/object/apply:os.system ['true']\n", "a.yaml:1: not valid YAML"),
-        ("a.json", '{"name": "x",\n}', "a.json:2: not valid JSON"),
+        ("a.json", '{"name": "x"\n"seeds": 3}', "a.json:2: not valid JSON"),
         ("a.json", "[1, 2]", "a.json: an experiment file is a table"),
         ("a.yaml", "", "a.yaml: an experiment file is a table"),
     ],

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from bakeoff.cli import main
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts import prereg
@@ -39,8 +41,9 @@ margin = 0.2
 
 @pytest.fixture
 def registered(lab: Lab) -> Lab:
-    lab.experiment(FILE, work=WORK)
-    lab.cli("prereg", "trial.toml")
+    file = lab.experiment(FILE, work=WORK)
+    done = CliRunner().invoke(main, ["prereg", str(file), "--root", str(lab.root)])
+    assert done.exit_code == 0, done.output
     return lab
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.layer import stays_inside
+from bakeoff.sandbox.layer import DEEPEST, stays_inside
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def packed(source: Path, target: str, owner: tuple[int, int]) -> Iterator[IO[byt
     def owned(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         member.uid, member.gid = owner
         member.uname = member.gname = ""
-        return member if member.isreg() or member.isdir() or member.issym() else None
+        return member if member.isreg() or member.isdir() or member.issym() or member.islnk() else None
 
     if not source.exists():
         raise UsageError(f"{source}: nothing there to put into the box")
@@ -38,11 +39,13 @@ def unpack(stream: IO[bytes], target: Path, most: int) -> None:
 
     Of a directory, what would exceed `most` bytes or the length of a path is left out.
     """
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    with tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20) as archive:
         for member in archive:
             parts = PurePosixPath(member.name.lstrip("/")).parts[1:]
             if ".." in parts:
                 raise UsageError(f"the box gave an archive with {member.name!r} in it")
+            if len(parts) > DEEPEST:
+                continue
             if member.isreg():
                 if member.size > most:
                     if not parts:
@@ -50,18 +53,23 @@ def unpack(stream: IO[bytes], target: Path, most: int) -> None:
                     continue
                 most -= member.size
             try:
-                _make(archive, member, target.joinpath(*parts), parts)
+                _make(archive, member, target, parts)
             except OSError as error:
                 if error.errno != errno.ENAMETOOLONG:
                     raise
 
 
-def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path, parts: tuple[str, ...]) -> None:
+def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, parts: tuple[str, ...]) -> None:
+    place = target.joinpath(*parts)
     if member.isdir():
         place.mkdir(parents=True, exist_ok=True)
     elif member.issym():
         if parts and stays_inside(PurePosixPath(*parts).parent, member.linkname) and not os.path.lexists(place):
             os.symlink(member.linkname, place)
+    elif member.islnk():  # another name of a file that came before
+        first = target.joinpath(*PurePosixPath(member.linkname.lstrip("/")).parts[1:])
+        if ".." not in first.parts and first.is_file() and not first.is_symlink() and not os.path.lexists(place):
+            shutil.copy2(first, place)
     elif member.isreg():
         content = archive.extractfile(member)
         assert content is not None

@@ -80,6 +80,8 @@ def _missing(_user: int) -> str | None:
         with Bubblewrap().open(BoxSpec()) as box:
             ended = box.run(["/bin/sh", "-c", "exit 7"], timeout=30)
     except BakeoffError as error:
+        if "mount proc" in str(error):
+            return f"{error}; /proc is covered in part, as in containers: start this one with --security-opt systempaths=unconfined"
         return f"{error}; user namespaces may be forbidden: see `sysctl user.max_user_namespaces` and " + (
             "`sysctl kernel.apparmor_restrict_unprivileged_userns` (0 allows them), or run as root"
         )

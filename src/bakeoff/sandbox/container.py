@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, bridge, cache, cgroups, host, marks
 from bakeoff.sandbox.accounts import Accounts
 from bakeoff.sandbox.bubblewrap import CAPABILITIES
+from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec, Ended, Mount, inside
 from bakeoff.sandbox.streams import Streams
 
@@ -104,9 +104,10 @@ class DockerBox:
             self._input = None
 
     def _make_workdir(self) -> None:
-        with tempfile.TemporaryDirectory() as empty:
+        with scratch() as empty:
             if self._workdir != "/" and not self._exists(self._workdir):
-                self.put(Path(empty), self._workdir)
+                empty.chmod(0o755)
+                self.put(empty, self._workdir)
 
     def _exists(self, path: str) -> bool:
         try:
@@ -247,8 +248,8 @@ class DockerBox:
             self._write(str(inside(target)), data, mode)
 
     def _write(self, target: str, data: bytes, mode: int) -> None:
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch, "file")
+        with scratch() as here:
+            file = here / "file"
             file.write_bytes(data)
             file.chmod(mode)
             self.put(file, target)
@@ -265,8 +266,8 @@ class DockerBox:
             raise UsageError(f"{source} in the box is neither a file nor a directory; a link is not followed")
 
     def read(self, source: str, most: int = 1 << 24) -> bytes:
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch, "file")
+        with scratch() as here:
+            file = here / "file"
             self.get(source, file)
             if not file.is_file():
                 raise UsageError(f"{source} in the box is a directory")

@@ -185,6 +185,7 @@ class Podman(Docker):
         return f"unix://{usual if usual.exists() else _podman_service()}"
 
 
+_SERVICE = "bakeoff-podman-"
 _services: dict[int, tuple[subprocess.Popen[bytes], Path]] = {}
 
 
@@ -196,7 +197,9 @@ def _podman_service() -> Path:
     running = _services.get(os.getpid())
     if running is not None and running[0].poll() is None:
         return running[1]
-    path = Path(tempfile.mkdtemp(prefix="bakeoff-podman-")) / "sock"
+    _remove_services()
+    path = Path(tempfile.gettempdir(), f"{_SERVICE}{marks.fresh()}", "sock")  # a socket's path must be short
+    path.parent.mkdir(mode=0o700)
     words = ["setpriv", "--pdeathsig", "TERM", program, "system", "service", "--time", "0", f"unix://{path}"]
     quiet = subprocess.DEVNULL
     # Its helpers write into their working directory (a file `oom` when memory ran out): not into the user's.
@@ -211,6 +214,13 @@ def _podman_service() -> Path:
             raise InfraError("`podman system service` does not start")
         time.sleep(0.02)
     return path
+
+
+def _remove_services() -> None:
+    """Directories of services whose owner was killed; the services went with it."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_SERVICE}*"):
+        if marks.abandoned(path.name.removeprefix(_SERVICE)):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _end_service(process: subprocess.Popen[bytes], directory: Path) -> None:

@@ -193,14 +193,9 @@ class _Keeper:
             self._starter = Starter()
             self._starter.limit(self._settings, self._doors)
         began = time.monotonic()
-        command, pidfd = self._starter.begin(request, fds)
-        try:
-            why = self._wait(command, began, request)
-            seconds = time.monotonic() - began
-            if why:
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        finally:
-            os.close(pidfd)
+        begun = self._starter.begin(request, fds)
+        why = self._watch(*begun, began, request) if begun is not None else ""
+        seconds = time.monotonic() - began
         ended = self._starter.ended()
         cpu, peak = self._end_rest()
         room = os.fstatvfs(self._volume)
@@ -212,6 +207,18 @@ class _Keeper:
             "peak_kb": max(ended["peak_kb"], peak),
             "free": room.f_bavail * room.f_frsize,
         }
+
+    def _watch(self, command: int, pidfd: int, began: float, request: dict[str, Any]) -> str:
+        """Wait for a command's end, or end it, and say why."""
+        try:
+            why = self._wait(command, began, request)
+            if why:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            return why
+        except ProcessLookupError:
+            return why  # it ended at the same moment
+        finally:
+            os.close(pidfd)
 
     def _wait(self, command: int, began: float, request: dict[str, Any]) -> str:
         """Until the command ends, or must."""

@@ -19,7 +19,7 @@ from bakeoff.sandbox.spec import inside
 from bakeoff.sandbox.syscalls import openat2
 
 _PIECE = 1 << 20
-_DEEPEST = 200
+DEEPEST = 200
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -321,7 +321,7 @@ class _Taking:
                 os.close(fd)
 
     def _directory(self, source: int, name: str, mode: int, target: Path, below: PurePosixPath) -> None:
-        if len(below.parts) > _DEEPEST:  # each level holds a descriptor
+        if len(below.parts) > DEEPEST:  # each level holds a descriptor
             return
         fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=source)
         try:

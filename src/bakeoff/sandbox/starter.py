@@ -47,13 +47,16 @@ class Starter:
         """Whether it still can be the user that is asked for: it is root at first, and then somebody once and for all."""
         return self._user in (0, request["uid"]) and processes.alive(self.pid)
 
-    def begin(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int]:
-        """Start a command; its pid and pidfd."""
+    def begin(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int] | None:
+        """Start a command; its pid and pidfd. None when the starter was killed over it: the box's memory is full."""
         self._user = request["uid"] if request["switch"] else 0
-        wire.send(self._socket, request, fds)
-        received = wire.receive(self._socket)
+        try:
+            wire.send(self._socket, request, fds)
+            received = wire.receive(self._socket)
+        except ConnectionError:
+            return None
         if received is None:
-            raise OSError("the process that starts commands was killed")
+            return None
         reply, pidfd = received
         if "error" in reply:
             raise OSError(reply["error"])
@@ -61,7 +64,10 @@ class Starter:
 
     def ended(self) -> dict[str, Any]:
         """How the command ended: its code, CPU seconds and peak memory. When the starter was killed, so was the command."""
-        received = wire.receive(self._socket)
+        try:
+            received = wire.receive(self._socket)
+        except ConnectionError:
+            received = None
         return received[0] if received is not None else dict(_KILLED)
 
     def close(self) -> None:

@@ -13,7 +13,16 @@ import pytest
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.spec.identity import directory_digest
 from bakeoff.workloads.tasks.model import Environment, File, Repository, Step, Task
-from bakeoff.workloads.tasks.start import PatchFailed, StartState, apply_diff, diff_of, place_file, start_state
+from bakeoff.workloads.tasks.start import (
+    PatchFailed,
+    StartState,
+    apply_diff,
+    diff_of,
+    lfs_pointers,
+    place_file,
+    start_state,
+    submodules,
+)
 from workloads.tasks.tasked import DIFF, added, commit, linked, run_git, write_files
 
 SECRET = "the-solution-nobody-may-see"
@@ -237,9 +246,11 @@ def test_what_git_refuses_does_not_cost_the_rest_of_the_work(
 
 def test_files_in_a_submodules_place_are_part_of_the_diff(history: tuple[Path, str], tmp_path: Path) -> None:
     repo, _ = history
+    commit(repo, {"big.dat": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"})
     run_git(repo, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendored")
-    run_git(repo, "commit", "-q", "-m", "submodule")
+    run_git(repo, "commit", "-q", "-m", "not all is here")
     start = start_state(task_on(Repository(str(repo), "HEAD")))
+    assert (submodules(start), lfs_pointers(start)) == (["vendored"], ["big.dat"])
     assert not any((start.tree / "vendored").iterdir())
     work = write_files(_untouched(start, tmp_path), {"vendored/lib.py": "x = 1\n"})
     diff = diff_of(start, work)

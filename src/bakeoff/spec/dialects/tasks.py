@@ -106,7 +106,9 @@ def _validate(cells: Sequence[Cell], entries: Sequence[int], path: Path) -> None
             model.model_validate(cell.params)
         except ValidationError as error:
             found = problems(error, model, given=cell.params)
-            keys = [(f"tasks.{number}." if p.key.partition(".")[0] in Entry.model_fields else "") + p.key for p in found]
+            keys = [
+                (f"tasks.{number}." if p.key.partition(".")[0] in Entry.model_fields else "") + p.key for p in found
+            ]
             raise SpecError([replace(p, key=key) for p, key in zip(found, keys, strict=True)], path) from error
 
 

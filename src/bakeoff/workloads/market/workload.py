@@ -21,7 +21,7 @@ class MarketParams(Scenario):
     settings: ClassVar[frozenset[str]] = frozenset({"save_trajectories", "outputs", "response_timeout"})
 
     agent: str = "null"
-    """One that ships with bakeoff, `module:Class`, `file.py:Class`, `process:file.py:Class`, `cmd:PROGRAM` or `llm:MODEL`."""
+    """One that ships with bakeoff, `module:Class`, `file.py:Class`, `process:file.py:Class`, `cmd:PROGRAM`, `llm:MODEL` or `policy:FILE`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """What the agent's constructor takes."""
     benchmark: str | None = None

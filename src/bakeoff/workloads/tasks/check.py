@@ -14,7 +14,7 @@ from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proof import has_reference, nothing, reference
 from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.start import start_state, submodules
+from bakeoff.workloads.tasks.start import lfs_pointers, start_state, submodules
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,8 @@ def _start(task: Task) -> Iterator[Finding]:
     yield Finding("start state", True, start.baseline[:12])
     if modules := submodules(start):
         yield Finding("note", None, f"submodules are not fetched, so these are empty: {', '.join(modules)}")
+    if pointers := lfs_pointers(start):
+        yield Finding("note", None, f"LFS files are not fetched, so these are pointers: {', '.join(pointers)}")
     shown = [script.path for script in task.scripts if _holds(start.tree / script.path, script.content)]
     if shown:
         yield Finding("note", None, f"agents see the same file in the repository: {', '.join(shown)}")

@@ -132,6 +132,12 @@ def submodules(start: StartState) -> list[str]:
     return [entry.partition("\t")[2] for entry in listed if entry.startswith("160000 ")]
 
 
+def lfs_pointers(start: StartState) -> list[str]:
+    """Files of the start state that stand for others on an LFS server."""
+    found = git_asks("grep", "-l", "-F", "-e", "version https://git-lfs.github.com/spec/v1", "HEAD", at=start.tree)
+    return [line.partition(":")[2] for line in (found or "").splitlines()]
+
+
 def _plain_git(place: Path) -> Path:
     """A repository of no commits in which every file is plain bytes, whatever `.gitattributes` says."""
     git("init", "-q", "--bare", "--template=", str(place))

@@ -22,6 +22,7 @@ from bakeoff.workloads.tasks.agents.face import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
 from bakeoff.workloads.tasks.attempt import PORT, Attempt, Crew, attempt
 from bakeoff.workloads.tasks.boxes import filled_in
+from bakeoff.workloads.tasks.compose import refusal
 from bakeoff.workloads.tasks.evaluation import Evaluation
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
@@ -48,6 +49,8 @@ class TasksWorkload:
         available(chosen())
         task = task_of(params, base)
         filled_in(task, task.environment.env, host_variables())
+        if task.environment.services:
+            raise UsageError(refusal(task.environment))
         agent = find_agent(params.agent, params.agents, base)
         assert agent.version
         if agent.wire is not None:
@@ -182,7 +185,9 @@ def settle(found: Evaluation, directory: Path) -> Outcome:
     if verification.status != "scored":
         return Outcome(found.metrics(), "failed", f"{verification.status}: {verification.error}")
     if found.total_score is None and found.judged:
-        raise InfraError(f"no judgement could be had: {next((vote.error for one in found.judged for vote in one.votes), '')}")
+        raise InfraError(
+            f"no judgement could be had: {next((vote.error for one in found.judged for vote in one.votes), '')}"
+        )
     if found.total_score is None:
         raise UsageError(
             f"{found.task.directory}: nothing scores this task\n  fix: add test scripts, or judge = {{ model = ... }}"

@@ -108,7 +108,7 @@ def test_a_seat_finds_all_its_trades_and_liquidations_long_after_the_tape_has_fo
     assert world.own_trades(0, 10_000) == trades and world.own_trades(0, 2) == trades[:2]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), turns=st.lists(st.lists(st.tuples(st.integers(0, 2), MOVES), max_size=9), max_size=8))
 def test_whatever_three_seats_do_to_each_other_everything_adds_up(
     seed: int, turns: list[list[tuple[int, Move]]]
@@ -143,3 +143,15 @@ def test_worlds_of_any_shape_add_up_and_are_the_same_alone(
         assert (money(batch.state) == (1 + agents) * at.STAKE).all()
     assert (alone.state.ints[0] == batch.state.ints[-1]).all()
     assert outstanding_is_held(batch.state) and (batch.equity >= 0).all() and np.isfinite(seen).all()
+
+
+def test_a_perpetual_whose_index_has_all_but_vanished_is_traded_only_in_units_that_can_be_counted() -> None:
+    world = World.create(SCENARIO, 2)
+    ticker = world.perpetuals()[0].ticker
+    world.state.indices[0, 0, at.PRICE] = 1e-4
+    with pytest.raises(Rejected) as caught:
+        world.open(0, ticker, "LONG", 20_000.0, 4.0)
+    assert caught.value.code == "too_large"
+    world.open(0, ticker, "SHORT", 10.0, 1.0)
+    world.close(0, ticker)
+    assert money(world.state)[0] == 5 * at.STAKE and outstanding_is_held(world.state)

@@ -96,7 +96,7 @@ def test_chats_invite_by_reputation_and_show_their_tips_to_members_only() -> Non
 
 def test_rumours_say_nothing_about_the_truth() -> None:
     right = total = 0
-    for seed in range(40):
+    for seed in range(30):
         world = World.create(SCENARIO, seed)
         thetas = {(s.ticker, t): s.theta for s in world.truth().stories for t in range(s.start_tick, s.event_tick)}
         while not world.done:

@@ -108,15 +108,15 @@ def test_closing_a_run_ends_its_calls(tmp_path: Path) -> None:
 )
 def test_the_call_that_would_exceed_a_budget_is_refused(wire: str, budget: Budget, limit: str, tmp_path: Path) -> None:
     with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=budget) as here:
-        answers = [here.ask(wire) for _ in range(4)]
+        answers = [here.ask(wire) for _ in range(6)]
         met = here.run.limit
         totals = here.run.close()
         ends = [(call.end, call.limit) for call in here.calls()]
-    assert [answer.status_code for answer in answers] == [200, 200, 429, 403]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 403, 401, 401]
     assert "budget is used up" in error_of(answers[2])["message"]
     assert error_of(answers[2])["code"] == "budget_exceeded"
     assert answers[2].headers["x-should-retry"] == "false"
-    assert ends == [("answered", None)] * 2 + [("budget", limit)] * 2
+    assert ends == [("answered", None)] * 2 + [("budget", limit)] * 4
     assert (met, totals.limit, totals.calls, totals.broken) == (limit, limit, 2, None)
 
 

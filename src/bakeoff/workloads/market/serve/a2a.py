@@ -15,15 +15,13 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from a2a.compat.v0_3 import jsonrpc_adapter
 from a2a.helpers import get_data_parts, get_text_parts, new_data_part, new_message, new_text_part
 from a2a.server.request_handlers import RequestHandler, validate_request_params
 from a2a.server.request_handlers.response_helpers import agent_card_to_dict
-from a2a.server.routes import DefaultServerCallContextBuilder, create_jsonrpc_routes, jsonrpc_dispatcher
+from a2a.server.routes import DefaultServerCallContextBuilder, create_jsonrpc_routes
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import errors
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
-from google.protobuf import json_format  # type: ignore[import-untyped]
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -40,8 +38,8 @@ if TYPE_CHECKING:
     from bakeoff.workloads.market.serve.guard import Call
     from bakeoff.workloads.market.serve.table import Place, Table
 
-for _module in (jsonrpc_dispatcher, jsonrpc_adapter):  # what is wrong with a request is told to its sender, not to us
-    logging.getLogger(_module.__name__).setLevel(logging.CRITICAL)
+for _name in ("a2a.server.routes.jsonrpc_dispatcher", "a2a.compat.v0_3.jsonrpc_adapter"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # what is wrong with a request is told to its sender, not to us
 
 PATH = "/a2a/v1"
 JSON = "application/json"
@@ -221,7 +219,7 @@ def read_operation(message: pb.Message) -> tuple[str, dict[str, Any]]:
     """The one operation that a message asks for."""
     try:
         found = [_narrowed(data) for data in get_data_parts(message.parts)]
-    except json_format.Error as error:
+    except ValueError as error:  # infinity, or no number at all
         raise refusal("invalid_params", f"data that JSON cannot hold: {error}", path="") from error
     found = found or [_read(text) for text in get_text_parts(message.parts)]
     if len(found) != 1 or not isinstance(found[0], dict):

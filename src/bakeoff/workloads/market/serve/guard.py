@@ -79,10 +79,9 @@ class Refused(Exception):
 
 async def whole_body(headers: Headers, receive: Receive) -> bytes:
     """At most `LARGEST_BODY` bytes, within `BODY_TIMEOUT` seconds."""
-    too_large = Refused(413, f"a request has at most {LARGEST_BODY} bytes")
     length = headers.get("content-length", "0")
     if length.isdigit() and len(length) < 20 and int(length) > LARGEST_BODY:
-        raise too_large
+        raise _too_large()
     content = bytearray()
     message: Message = {"more_body": True}
     try:
@@ -93,10 +92,14 @@ async def whole_body(headers: Headers, receive: Receive) -> bytes:
                     raise ClientDisconnect
                 content += message.get("body", b"")
                 if len(content) > LARGEST_BODY:
-                    raise too_large
+                    raise _too_large()
     except TimeoutError:
         raise Refused(408, f"the request did not come within {BODY_TIMEOUT:g} seconds") from None
     return bytes(content)
+
+
+def _too_large() -> Refused:
+    return Refused(413, f"a request has at most {LARGEST_BODY} bytes")
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -141,7 +141,7 @@ def advance(
     """
     shocks = np.empty((ints[0, ASSETS], LANES))
     words = np.empty((NEWS + ints[0, ASSETS], LANES), np.uint64)
-    turns = np.empty((TURN_ROWS, LANES * ints[0, AGENTS] + 1), np.uint64)
+    turns = np.empty((TURN_ROWS, min(LANES, ints.shape[0]) * ints[0, AGENTS] + 1), np.uint64)
     rules, look = row(r, 0), len(equity) > 0
     for w in range(ints.shape[0]):
         lane = w % LANES
@@ -150,6 +150,8 @@ def advance(
         soon, later = min(w + AHEAD, ints.shape[0] - 1), min(w + 2 * AHEAD, ints.shape[0] - 1)
         fetch(row(ints, later), row(floats, later))
         fetch_due(row(ints, soon))
+        if mode != PASSIVE:
+            fetch_holdings(row(ints, soon))
         i, f = row(ints, w), row(floats, w)
         if i[TICK] < 0:
             born(i, f, rules)
@@ -187,6 +189,15 @@ def fetch_due(i: IntRow) -> None:
     if i[TICK] + 1 == i[NEXT_FUNDING]:
         for at in range(i[AT_POSITIONS], i[AT_SHARES], 8):
             prefetch(i, at)
+
+
+@kernel
+def fetch_holdings(i: IntRow) -> None:
+    """Ask for what the orders of seat 0 change."""
+    prefetch(i, book_of(i, 0))
+    prefetch(i, book_of(i, 0) + 8)
+    for m in range(i[MARKETS]):
+        prefetch(i, holding_of(i, m, 0))
 
 
 @kernel

@@ -49,7 +49,11 @@ _FOUR, _FOURTEEN, _SIGN, _NONE = np.uint64(15), np.uint64(16383), np.uint64(63),
 @kernel
 def foresee(ints: Ints, rules: Floats, first: int, count: int, shocks: Floats, words: Words, turns: Words) -> None:
     """Fill a column of `shocks` and `words` for each of `count` worlds from `first` on, and their traders' turns."""
-    keys, block = np.empty((KEY_ROWS, LANES), np.uint64), np.empty((4, LANES), np.uint64)
+    keys, block, tails = (
+        np.empty((KEY_ROWS, LANES), np.uint64),
+        np.empty((4, LANES), np.uint64),
+        np.empty(LANES, np.int64),
+    )
     for lane in range(count):
         for word in range(4):
             keys[word, lane] = np.uint64(ints[first + lane, KEY0 + word])
@@ -62,7 +66,7 @@ def foresee(ints: Ints, rules: Floats, first: int, count: int, shocks: Floats, w
         for odd in range(min(2, assets - a)):
             for lane in range(count):
                 words[NEWS + a + odd, lane] = block[2 * odd + 1, lane]
-            normal_lanes(block, 2 * odd, count, shocks, a + odd)
+            normal_lanes(block, 2 * odd, count, shocks, a + odd, tails)
     awake = np.empty(((agents + 7) >> 3, LANES), np.uint64)
     for group in range((agents + 7) >> 3):
         draw_lanes(keys, count, 0, WAKE_UP << 24 | group, block, 0)
@@ -141,7 +145,7 @@ def decide(keys: Words, count: int, made: int, turns: Words) -> None:
 
 
 @kernel
-def normal_lanes(block: Words, line: int, count: int, shocks: Floats, a: int) -> None:
+def normal_lanes(block: Words, line: int, count: int, shocks: Floats, a: int, tails: Ints) -> None:
     """Standard normal deviates by the inverse of the distribution function (Wichura 1988, PPND7: seven digits)."""
     for lane in range(count):
         q = uniform(block[line, lane]) - 0.5
@@ -151,7 +155,7 @@ def normal_lanes(block: Words, line: int, count: int, shocks: Floats, a: int) ->
             * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179)
             / (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1.0)
         )
-    tails, found = np.empty(LANES, np.int64), 0
+    found = 0
     for lane in range(count):
         tails[found] = lane
         found += 1 if abs(uniform(block[line, lane]) - 0.5) > 0.425 else 0

@@ -66,6 +66,10 @@ EDGE = 1e-9
 """The safe range is narrower than need be by this share, which is far above the rounding of its ends."""
 
 
+MOST_UNITS = 2.0**53
+"""Of one order. An index that has run for very long may be so low that more dollars could not be counted in units."""
+
+
 @kernel
 def premium(push: float, r: FloatRow) -> float:
     return r[LINEAR] * push + math.copysign(r[ROOT] * math.sqrt(abs(push)), push)
@@ -133,7 +137,7 @@ def increase(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, sign: int, siz
     """Open or add to a position on the side `sign`. Returns the units, or a negative code."""
     at, book, asset = position_of(i, a, h), book_of(i, h), asset_of(i, a)
     price, push, depth = f[a * ASSET_FLOATS + PRICE], f[a * ASSET_FLOATS + PUSH], depth_of(i, r, a)
-    units = math.floor(size * 1e3 / price)
+    units = math.floor(min(size * 1e3 / price, MOST_UNITS))
     if units <= 0:
         return TOO_SMALL
     margin, fee = math.ceil(size / leverage), math.ceil(size * r[PERP_FEE])
@@ -141,7 +145,7 @@ def increase(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, sign: int, siz
         return POOR
     notional = sign * units * 1e-9 * price
     total = abs(i[at + UNITS]) * 1e-9 * price + abs(notional)
-    if total > depth:
+    if total > depth or units >= MOST_UNITS:
         return TOO_LARGE
     entry = math.ceil(traded_value(notional, push, depth, r) * 1e6 + SLACK)
     push += notional / depth

@@ -32,6 +32,9 @@ from bakeoff.workloads.tasks.proxy.wire.face import Asked, BadRequest, Json, Rep
 FINAL = {"x-should-retry": "false"}
 """Clients built on the vendors' own libraries heed this and give up at once."""
 
+REFUSALS = (429, 403, 401)
+"""Some clients repeat a 429 for minutes, and some of those a 403."""
+
 
 @dataclass(slots=True)
 class Ending:
@@ -117,8 +120,9 @@ class Relay:
         self._over_budget("deadline")
 
     def _over_budget(self, limit: Limit) -> None:
-        """429 the first time. A client that comes again all the same gets 403, which none of them tries again."""
-        status = 429 if self.run.limit is None else 403
+        """429 the first time. A client that comes again all the same gets what fewer of them try again."""
+        status = REFUSALS[min(self.run.refused, len(REFUSALS) - 1)]
+        self.run.refused += 1
         self.run.limit = self.ending.limit = limit
         self._refuse(status, "budget_exceeded", f"this run's {limit} budget is used up", "budget")
 

@@ -35,6 +35,8 @@ class Run:
         self.spending = Spending(budget)
         self.limit: Limit | None = None
         """The budget that a call has met, if any."""
+        self.refused = 0
+        """Calls that were refused for it."""
         self.unrecorded: OSError | None = None
         """Why a call could not be written down."""
         self.active: set[asyncio.Task[None]] = set()

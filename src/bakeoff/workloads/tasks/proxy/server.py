@@ -58,10 +58,9 @@ class ProxiedRun:
         """StorageError when something could not be recorded: then nobody knows what the run did."""
         if self._run.unrecorded is not None:
             raise StorageError(f"{self.record}: model calls could not be recorded: {self._run.unrecorded}")
-        totals = add_up(read_calls(self.record))
-        if totals.calls == 0 and totals.broken is None and totals.limit is None:
-            return replace(totals, broken=self._proxy.turned_away)
-        return totals
+        records = list(read_calls(self.record))
+        totals = add_up(records)
+        return totals if records else replace(totals, broken=self._proxy.turned_away)
 
     def steps(self, agent: str = MAIN) -> list[Step]:
         """The transcript so far as a trajectory; `agent` is whose the conversation with the work in it was."""
