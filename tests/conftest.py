@@ -16,12 +16,18 @@ from pathlib import Path
 import numpy as np
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
+import factories
 from lab import Lab
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background: every child would inherit it, and tests of Ctrl-C would wait forever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine is slow, which says nothing about what is tested.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +79,13 @@ def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     rng = getattr(request.module, "RNG", None)
     if rng is not None:
         rng.bit_generator.state = np.random.PCG64(rng.bit_generator.seed_seq).state
+
+
+@pytest.fixture(autouse=True)
+def no_edition_stays_open() -> Iterator[None]:
+    yield
+    while factories.MADE:
+        factories.MADE.pop().close()
 
 
 @pytest.fixture

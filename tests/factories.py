@@ -54,6 +54,10 @@ def provenance(base: Path, **changes: Any) -> dict[str, Any]:
     }
 
 
+MADE: list[Edition] = []
+"""Editions of the test at hand; the fixture `no_edition_stays_open` closes them after it."""
+
+
 def make_edition(
     place: Path,
     name: str = "sorting",
@@ -72,6 +76,7 @@ def make_edition(
     paths.frozen(".toml").write_bytes(file.read_bytes())
     paths.lease.touch()
     edition = Edition.create(plan, paths)
+    MADE.append(edition)
     edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
     edition.add_runs(plan)
     session = edition.begin_session(told or provenance(place), len(plan))

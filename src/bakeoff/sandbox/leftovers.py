@@ -6,6 +6,7 @@ process, and a list of its cgroups.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,18 +40,26 @@ def remove() -> Removed:
         if not marks.abandoned(path.name):
             continue
         if path.is_dir():
-            groups += _remove_groups(path / GROUPS)
+            listed = path / GROUPS
+            groups += _remove_groups(map(Path, listed.read_text().splitlines()) if listed.exists() else ())
             cache.remove(path)
         else:
             path.unlink(missing_ok=True)
         removed += 1
-    return Removed(removed, groups)
+    return Removed(removed, groups + _remove_groups(_unlisted()))
 
 
-def _remove_groups(listed: Path) -> int:
+def _unlisted() -> Iterator[Path]:
+    """Groups of dead makers beside those that we would make: of boxes whose directory is gone, or in another cache."""
+    for parent in set(cgroups.parents().values()):
+        for group in parent.glob(f"{marks.PREFIX}*"):
+            if marks.abandoned(group.name.removeprefix(marks.PREFIX)):
+                yield group
+
+
+def _remove_groups(groups: Iterable[Path]) -> int:
     removed = 0
-    for line in listed.read_text().splitlines() if listed.exists() else ():
-        group = Path(line)
+    for group in groups:
         if group.name.startswith(marks.PREFIX) and group.is_dir():
             try:
                 cgroups.remove(group)
