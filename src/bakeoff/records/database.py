@@ -154,9 +154,13 @@ def _sqlite(path: Path, readonly: bool) -> Database:
             f"file:{_quoted(path)}?mode={mode}{immutable}", uri=True, isolation_level=None, check_same_thread=False,
             timeout=30,
         )  # fmt: skip
-        if not readonly:
-            connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("SELECT name FROM sqlite_master LIMIT 1")
+        try:
+            if not readonly:
+                connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("SELECT name FROM sqlite_master LIMIT 1")
+        except BaseException:
+            connection.close()
+            raise
     except sqlite3.Error as error:
         fix = ". Copy its directory to where it can be written" if readonly and not _writable(path.parent) else ""
         raise StorageError(f"{path}: cannot be opened: {error}{fix}") from error
