@@ -67,6 +67,7 @@ def test_a_run_that_the_real_client_wrote_offline_is_read_back(tmp_path: Path) -
         for step in range(5):
             run.log({"overview/reward": 0.5 + step, "loss": math.nan if step == 3 else 1.0}, step=10 * step)
         run.summary["score"] = 3
+    wandb.teardown()  # its own process writes the file, and may still be at it
     (directory,) = (path for path in (tmp_path / "wandb").iterdir() if path.name.startswith("offline-run-"))
     found = offline(directory)
     assert (found.arm, found.seed, found.status) == ("ctl", 7, "succeeded")

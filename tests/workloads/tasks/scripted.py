@@ -45,6 +45,8 @@ class Turn:
     """Before each piece of a stream."""
     wait_s: float = 0.0
     """Before anything is said."""
+    linger_s: float = 0.0
+    """Before a stream is closed in which all is said."""
     cut: bool = False
     """The stream ends in the middle."""
     logprobs: tuple[float, ...] = ()
@@ -194,6 +196,7 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
                 time.sleep(turn.pause_s)
                 self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
                 self.wfile.flush()
+            time.sleep(turn.linger_s)
             if turn.cut:
                 self.close_connection = True
             else:

@@ -85,6 +85,18 @@ def test_a_client_that_hangs_up_ends_its_call(tmp_path: Path) -> None:
     assert (call.end, call.error) == ("client", "the client hung up")
 
 
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_client_that_hangs_up_at_the_last_event_has_its_answer(wire: str, tmp_path: Path) -> None:
+    last = {"chat": "[DONE]", "responses": "response.completed", "messages": "message_stop"}[wire]
+    with lab(tmp_path, [say("All of it.", linger_s=0.3)]) as here:
+        with here.client.stream("POST", PATHS[wire], json=request(wire, "hi", stream=True)) as answer:
+            next(line for line in answer.iter_lines() if last in line)
+        totals = here.run.close()
+        [call] = here.calls()
+    assert (call.end, call.error, totals.calls) == ("answered", None, 1)
+    assert call.reply is not None and call.reply["content"] == "All of it."
+
+
 def test_closing_a_run_ends_its_calls(tmp_path: Path) -> None:
     with lab(tmp_path, [say("word " * 1000, pause_s=0.02)]) as here:
         with here.client.stream("POST", PATHS["chat"], json=request("chat", "hi", stream=True)) as answer:

@@ -87,9 +87,9 @@ class Relay:
         try:
             await self._within_deadline(self._forward(body, sent, route))
         except ClientLeft:
-            self.ending.end, self.ending.error = "client", "the client hung up"
+            self._left("the client hung up")
         except asyncio.CancelledError:
-            self.ending.end, self.ending.error = "client", "the run was over"
+            self._left("the run was over")
             raise
         except Exception as error:  # whatever happens, the call is recorded and the proxy lives
             self.ending.end, self.ending.error = "upstream", f"proxy: {type(error).__name__}: {error}"
@@ -99,6 +99,11 @@ class Relay:
             paid = cost(usage, route.price) if usage else None
             spending.end(share, letters, usage, paid)
             self._record(question, route, usage, paid)
+
+    def _left(self, error: str) -> None:
+        """Nobody listens any more. Many clients hang up at the last event of a stream: then they have the whole answer."""
+        if self.ending.reply.finish is None:
+            self.ending.end, self.ending.error = "client", error
 
     async def _within_deadline(self, forwarding: Awaitable[None]) -> None:
         """Ends with the answer, the run's deadline or the client's hanging up, whichever comes first."""
