@@ -72,6 +72,24 @@ def test_a_hostile_agent_gets_no_reward(tmp_path: Path, bubblewrap: Bubblewrap, 
     assert found.score == 0.0, found
 
 
+@pytest.mark.parametrize(
+    ("command", "script", "status", "score"),
+    [
+        ("touch broken", "[ ! -e broken ]", "scored", 0.0),
+        ("true", "false", "error", None),
+        ("touch broken", "[ -e twice ] || [ ! -e broken ] || { touch twice; false; }", "scored", 0.5),
+    ],
+    ids=["by the agent", "by themselves", "only once"],
+)
+def test_tests_that_leave_no_reward_are_a_0_for_who_broke_them(
+    tmp_path: Path, bubblewrap: Bubblewrap, command: str, script: str, status: str, score: float | None
+) -> None:
+    files = {"tests/test.sh": f"#!/bin/sh\n{script} && echo 0.5 > /logs/verifier/reward.txt\n"}
+    found = played(harbor_task(tmp_path / "t", files), command, bubblewrap)
+    assert (found.status, found.score) == (status, score), found
+    assert ("broke the tests" in found.error) == (score == 0.0)
+
+
 def test_an_agent_sees_neither_tests_nor_solution(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     look = "ls -A /tests /solution > /app/seen; mkdir -p /tests /solution; touch /tests/x /solution/x; find /app /logs /tmp /opt /root /srv -name test.sh >> /app/seen; true"  # fmt: skip
     files = {"tests/test.sh": '#!/bin/sh\n[ ! -s /app/seen ] && [ ! -e /tests/x ] && r=1 || r=0\ncat /app/seen\necho $r > /logs/verifier/reward.txt\n'}  # fmt: skip

@@ -7,9 +7,11 @@ before the next agent works. `/tests` and `/logs/verifier` are emptied before th
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
@@ -86,10 +88,29 @@ def play(
         for step in task.steps:
             set_up(step, box)
             act(box, step)
-            steps.append(verify_step(task, step, box, sandbox, logs=logs / step.name, variables=variables))
+            verify = partial(verify_step, task, step, sandbox=sandbox, variables=variables)
+            done = verify(box, logs=logs / step.name)
+            if done.status == "error" and step.verifier.mode == "shared":
+                with sandbox.open(spec) as untouched:
+                    begin(task, untouched)
+                    set_up(step, untouched)
+                    broken_anyway = verify(untouched, logs=logs / f"{step.name}-untouched").status != "scored"
+                done = done if broken_anyway else _blamed(step, verify(box, logs=logs / step.name))
+            steps.append(done)
             if steps[-1].status != "scored" or not steps[-1].gate_passed:
                 break
     return combined(task, steps, time.monotonic() - began)
+
+
+def _blamed(step: Step, again: StepResult) -> StepResult:
+    """What becomes of tests that left no reward in the box that an agent had for itself, but do where nobody worked.
+
+    They were run again. Leaving none once more is the agent's doing, and must not pay.
+    """
+    if again.status == "scored":
+        return again
+    rewards, told = {"reward": 0.0}, f"the agent's work broke the tests: {again.error}"
+    return replace(again, status="scored", rewards=rewards, gate_passed=_passes(rewards, step.min_reward), error=told)
 
 
 def begin(task: Task, box: Box) -> None:
@@ -117,7 +138,7 @@ def set_up(step: Step, box: Box) -> None:
 
 
 def verify_step(
-    task: Task, step: Step, box: Box, sandbox: Sandbox, *, logs: Path, variables: Mapping[str, str]
+    task: Task, step: Step, box: Box, *, sandbox: Sandbox, logs: Path, variables: Mapping[str, str]
 ) -> StepResult:
     """Run the step's tests after the agent stopped: in its box, or in one of their own with its artifacts."""
     box.end_processes()
@@ -211,6 +232,7 @@ def _is_empty(box: Box, place: str) -> bool:
 
 def _rewards(box: Box, logs: Path) -> dict[str, float]:
     folder = logs / "verifier"
+    shutil.rmtree(folder, ignore_errors=True)  # what tests left there before is not theirs
     try:
         box.get(VERIFIER_LOGS, folder)
     except UsageError as error:
