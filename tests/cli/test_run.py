@@ -75,7 +75,7 @@ def test_a_terminal_shows_progress_and_failures_and_is_left_as_it_was(lab: Lab) 
 
 
 def test_ctrl_c_at_a_terminal_is_understood_and_leaves_it_as_it_was(lab: Lab) -> None:
-    lab.experiment('seeds = 100\njobs = 2\nparams = { command = "sleep 0.2" }')
+    lab.experiment('seeds = 100\njobs = 2\nparams = { command = "sleep 0.8" }')
     terminal = Terminal(lab, "run", "trial.toml")
     eventually(lambda: re.search(r"[1-9]/100 done", terminal.read()), "it shows something")
     os.killpg(terminal.process.pid, signal.SIGINT)
