@@ -102,12 +102,20 @@ def test_what_an_agent_did_before_its_time_was_up_is_collected_and_scored(lab: L
     assert 1.5 < float(str(row["seconds"])) < 30
 
 
+ASK = (
+    """python3 -c "import json, urllib.request as u; u.urlopen(u.Request('{base_url}/chat/completions', """
+    """json.dumps(dict(model='m', messages=[])).encode(), {{'authorization': 'Bearer {api_key}'}}))" """
+)
+
+
 def test_an_agent_that_crashes_is_scored_by_what_it_left_and_what_it_says_can_be_watched(lab: Lab) -> None:
-    more = f'[agents.crash]\nwire = "none"\ncommand = {json.dumps(MEND + "; echo oh no; exit 7")}'
-    ended = lab.cli("run", benchmark(lab, agent="crash", more=more), "-vv", cwd=lab.place)
+    with ScriptedModel([say("Mend it.")]) as model:
+        more = f'[providers.here]\nbase_url = "{model.url}/v1"\nmodels = {{ m = "m" }}\n[agents.crash]\nwire = "chat"\n'
+        more += f"command = {json.dumps(ASK + '&& ' + MEND + '; echo oh no; no-such-program')}"
+        ended = lab.cli("run", benchmark(lab, agent="crash", more=more), "-vv", cwd=lab.place)
     assert " | oh no\n" in ended.stderr
     assert only(lab)["agent_status"] == "error" and only(lab)["total_score"] == 1.0
-    assert results(lab)["agent_metrics"]["exit_code"] == [7]  # type: ignore[index]
+    assert results(lab)["agent_metrics"]["exit_code"] == [127]  # type: ignore[index]
 
 
 def test_the_builtin_agent_works_through_the_proxy_and_its_tokens_are_counted(lab: Lab) -> None:

@@ -77,7 +77,7 @@ class Crew:
         return replace(spec, mounts=(*spec.mounts, *self.agent.install()), sockets=sockets)
 
     def work(self, box: Box, step: Step, env: Mapping[str, str] | None = None) -> None:
-        """Let the agent work. Only an agent that cannot even be started is an error of ours."""
+        """Let the agent work. Only an agent that cannot even be started, and so asked nothing, is an error of ours."""
         assignment = Assignment(
             instruction=step.instruction,
             workdir=seen(box, box.spec.workdir),
@@ -106,7 +106,8 @@ class Crew:
             user=step.agent.user,
         )
         box.end_processes()
-        if ended.code in NOT_STARTED and not ended.timed_out and self.agent.wire is not None:
+        silent = self.proxied is not None and not self.proxied.totals().calls
+        if ended.code in NOT_STARTED and not ended.timed_out and silent:
             said = output.read_text(errors="replace")[-400:] if output.exists() else ""
             raise InfraError(f"agent {self.agent.name} could not be started in the box: {said}")
         self.worked.append(Worked(_status(ended), ended.code, ended.seconds, ended.peak_memory_mb))
