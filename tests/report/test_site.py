@@ -31,6 +31,17 @@ name = "only"
 """
 
 
+NOT_BEGUN = """
+name = "idle"
+workload = "python"
+seeds = 2
+params.function = "idle_work:play"
+analysis = { metric = "score", tasks = "fixed", seeds = "nested" }
+arms = [{ name = "a" }, { name = "b" }]
+tasks = [{ name = "x" }, { name = "y" }]
+"""
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One experiment with everything in it: failures, retries, ablations, costs, series, files and nasty names."""
@@ -197,3 +208,10 @@ def test_numbers_are_written_for_readers(value: float | None, text: str) -> None
 
 def test_escapes_are_taken_out_and_words_stay() -> None:
     assert printable("\x1b[31mred\x1b[0m\x1b]0;title\x07 ok\x00\n") == "red ok\n"
+
+
+def test_an_experiment_of_which_nothing_has_ended_has_a_report(lab: Lab, tmp_path: Path) -> None:
+    file = lab.experiment(NOT_BEGUN, "idle", idle_work="def play(seed):\n    return {'score': seed}\n")
+    lab.cli("run", file, "--only", "arm=neither", code=1)
+    with closing(lab.edition("idle")) as edition:
+        assert write(edition, tmp_path / "report").runs == 8

@@ -152,11 +152,11 @@ def _pairs(one: Comparison) -> tuple[str, tuple[str, ...], Array]:
     design = describe.without_missing(one.design)
     a, b = arrays.sides(design)
     sign = -1.0 if design.turned else 1.0
-    values = np.concatenate([sign * (y - x).ravel() for x, y in zip(a, b, strict=True)])
-    if values.size == 0:
+    differences = [sign * (y - x).ravel() for x, y in zip(a, b, strict=True)]
+    if not any(each.size for each in differences):
         raise UsageError("no pair has both of its runs")
     unit, names = _names(design)
-    return unit, names, values
+    return unit, names, np.concatenate(differences)
 
 
 def _names(design: Design) -> tuple[str, tuple[str, ...]]:
