@@ -16,6 +16,7 @@ from bakeoff.sandbox import cache
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.sandbox.face import Box, choose
 from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
+from lab import eventually, process_exists
 
 
 def said(box: Box, script: str, **settings: object) -> str:
@@ -168,6 +169,7 @@ def test_a_box_works_on_when_the_process_that_starts_its_commands_was_killed(san
         said(box, "echo kept >/tmp/file")
         (starter,) = Path(f"/proc/{box.keeper_pid}/task/{box.keeper_pid}/children").read_text().split()
         os.kill(int(starter), signal.SIGKILL)
+        eventually(lambda: not process_exists(int(starter)), "it is dead")
         assert said(box, "cat /tmp/file") == "kept"
 
 

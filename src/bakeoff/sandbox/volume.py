@@ -62,21 +62,8 @@ def _format(template: Path, disk_mb: int) -> None:
     try:
         # The file system's own tables need some room too: what is asked for should be there for files.
         os.ftruncate(fd, (disk_mb + disk_mb // 32 + _SMALLEST_EXT4_MB) << 20)
-        flags = [
-            "-q",
-            "-F",
-            "-m",
-            "0",
-            "-b",
-            "4096",
-            "-i",
-            str(BYTES_PER_FILE),
-            "-O",
-            "^has_journal",
-            "-E",
-            "lazy_itable_init=1,nodiscard,root_owner=0:0",
-        ]
-        subprocess.run(["mkfs.ext4", *flags, str(path)], check=True, capture_output=True)
+        flags = f"-q -F -m 0 -b 4096 -i {BYTES_PER_FILE} -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0"
+        subprocess.run(["mkfs.ext4", *flags.split(), str(path)], check=True, capture_output=True)
         os.rename(path, template)
     except BaseException:
         path.unlink()

@@ -97,7 +97,7 @@ def play(
                     broken_anyway = verify(untouched, logs=logs / f"{step.name}-untouched").status != "scored"
                 done = done if broken_anyway else _blamed(step, verify(box, logs=logs / step.name))
             steps.append(done)
-            if steps[-1].status != "scored" or not steps[-1].gate_passed:
+            if done.status != "scored" or not done.gate_passed:
                 break
     return combined(task, steps, time.monotonic() - began)
 

@@ -31,19 +31,11 @@ def main() -> None:
     sys.argv[1:] = []
     sys.dont_write_bytecode = True
     try:
+        load_pytest(tools)
         import pytest
-    except ImportError:
-        sys.path.append(tools)
-        try:
-            import pytest
-        except ImportError as error:
-            print(f"pytest cannot be imported in this box: {error}", file=sys.stderr)
-            end(1, seal, f"{secret} {NO_PYTEST}")
-    for name in (*BEFORE, *(f"_pytest.{part}" for part in PARTS)):
-        try:
-            importlib.import_module(name)
-        except ImportError:  # not in this Python, or not in this pytest
-            pass
+    except ImportError as error:
+        print(f"pytest cannot be imported in this box: {error}", file=sys.stderr)
+        end(1, seal, f"{secret} {NO_PYTEST}")
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
     os.chdir(cwd)
@@ -80,12 +72,12 @@ def main() -> None:
 
     arguments = ["-c", configuration, "--rootdir", os.path.dirname(configuration), "--confcutdir", top]
     arguments += [
-        "-p",
-        "no:cacheprovider",
         "--junitxml",
         junit,
         "-o",
         "junit_family=xunit2",
+        "-p",
+        "no:cacheprovider",
         "--tb=short",
         "-v",
         script,
@@ -100,6 +92,20 @@ def main() -> None:
     if code == 0 and (session.interrupted or len(session.done) < session.collected):
         code = int(pytest.ExitCode.INTERRUPTED)
     end(code, seal, f"{secret} {code}")
+
+
+def load_pytest(tools: str) -> None:
+    """The box's own pytest, else the one in `tools`, with all that either will ever import."""
+    try:
+        importlib.import_module("pytest")
+    except ImportError:
+        sys.path.append(tools)
+        importlib.import_module("pytest")
+    for name in (*BEFORE, *(f"_pytest.{part}" for part in PARTS)):
+        try:
+            importlib.import_module(name)
+        except ImportError:  # not in this Python, or not in this pytest
+            pass
 
 
 def end(code: int, seal: str, word: str) -> None:
