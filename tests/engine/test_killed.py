@@ -7,12 +7,16 @@ import random
 import signal
 import subprocess
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from bakeoff.engine import cgroup
+from bakeoff.sandbox import cgroups, marks
+from bakeoff.sandbox.spec import Limits
 from lab import LONG, Lab, eventually, reported
 
 RUNS, KILLS = 300, 30
@@ -157,10 +161,12 @@ def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
             recorded[run_id] = now[run_id]
         assert len(told) < RUNS, "finished too early for all the kills; let runs take longer"
 
-    done = lab.cli("run", "trial.toml", "-v", code=None)
-    while done.returncode != 0:  # a run whose worker was killed three times waits for the next call
-        assert "missing" in done.stdout
+    for _ in range(5):  # a run whose worker was killed three times waits for the next call
         done = lab.cli("run", "trial.toml", "-v", code=None)
+        if done.returncode == 0:
+            break
+        assert "missing" in done.stdout
+    assert done.returncode == 0, f"still not done\n{done.stdout}\n{done.stderr}"
 
     rows = lab.rows()
     assert len(rows) == RUNS and len({row["run_id"] for row in rows}) == RUNS
@@ -240,3 +246,58 @@ def run(ctx):
     assert (row["status"], row["attempts"], row["value"]) == ("succeeded", 2, 1)
     first = lab.attempts(row["run_id"])[0]
     assert (first["status"], first["error"]) == ("infra_error", f"killed from outside ({number.name})")
+
+
+@contextmanager
+def _short_of_memory(megabytes: int) -> Iterator[list[int]]:
+    """A cgroup with little memory, by its open doors."""
+    groups = cgroups.Groups(
+        {"memory": cgroups.planned(marks.fresh("memory"))["memory"]}, Limits(memory_mb=megabytes, pids=None, cpus=None)
+    )
+    doors = groups.doors()
+    try:
+        yield doors
+    finally:
+        for door in doors:
+            os.close(door)
+        groups.remove()
+
+
+def _enter(doors: list[int]) -> None:
+    for door in doors:
+        os.write(door, b"0")
+
+
+needs_a_cgroup = pytest.mark.skipif("memory" not in cgroups.parents(), reason="no cgroup with memory may be made here")
+GREEDY = "room = bytearray(2_000_000_000)"
+
+
+@needs_a_cgroup
+@pytest.mark.parametrize("workload", ["python", "command"])
+def test_a_run_that_the_kernel_ended_for_want_of_memory_has_failed(lab: Lab, workload: str) -> None:
+    if workload == "python":
+        lab.experiment(
+            'workload = "python"\nseeds = 1\nparams = { function = "greedy:run" }', greedy=f"def run(ctx): {GREEDY}"
+        )
+    else:
+        lab.experiment(f"seeds = 1\nparams = {{ command = 'exec python -c \"{GREEDY}\"' }}")
+    with _short_of_memory(400) as doors:
+        lab.cli("run", "trial.toml", code=1, preexec_fn=lambda: _enter(doors), pass_fds=doors)
+    assert [(row["status"], row["error"]) for row in lab.rows()] == [("failed", "killed by the kernel: out of memory")]
+
+
+@needs_a_cgroup
+def test_somebody_elses_want_of_memory_is_not_the_runs(lab: Lab) -> None:
+    """A run killed by hand while the kernel ends a process of another group is still the machine's failure."""
+    lab.experiment("seeds = 1\nretries = { infra = 0 }\nparams = { command = 'exec sleep 600' }")
+    process = lab.start("run", "trial.toml")
+    (pid,) = eventually(lambda: lab.processes_of("600"), "the run")
+    of_all = cgroup.field(Path("/proc"), "vmstat", "oom_kill")
+    with _short_of_memory(50) as doors:
+        other = subprocess.run(["python", "-c", GREEDY], preexec_fn=lambda: _enter(doors), pass_fds=doors, check=False)
+    assert other.returncode == -signal.SIGKILL
+    assert cgroup.field(Path("/proc"), "vmstat", "oom_kill") > of_all
+    os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=LONG)
+    (row,) = lab.rows()
+    assert (row["status"], row["error"]) == ("infra_error", "killed from outside (SIGKILL)")

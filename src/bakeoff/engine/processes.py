@@ -178,15 +178,3 @@ def resident(pids: Iterable[int]) -> int:
         except (OSError, IndexError):
             continue
     return total
-
-
-def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started."""
-    try:
-        with open("/proc/vmstat", "rb") as file:
-            for line in file:
-                if line.startswith(b"oom_kill "):
-                    return int(line.split()[1])
-    except OSError:
-        pass
-    return 0

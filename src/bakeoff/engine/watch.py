@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from bakeoff.engine import processes
+from bakeoff.engine import cgroup, processes
 from bakeoff.engine.executors.base import Reason
 from bakeoff.spec.experiment import Limits
 
@@ -88,7 +88,7 @@ def death(code: int, oom_before: int) -> tuple[str, str]:
     if code >= 0:
         return "failed", f"ended its process (exit code {code})"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-    if -code == signal.SIGKILL and processes.oom_kills() > oom_before:
+    if -code == signal.SIGKILL and cgroup.oom_kills() > oom_before:
         return "failed", "killed by the kernel: out of memory"
     if -code in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
         return "infra_error", f"killed from outside ({name})"

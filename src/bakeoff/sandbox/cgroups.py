@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bakeoff.engine import processes
+from bakeoff.engine import cgroup, processes
 from bakeoff.sandbox import marks
 from bakeoff.sandbox.spec import Limits
 
@@ -23,7 +23,6 @@ _PERIOD_US = 100_000
 _PATIENCE = 5.0
 OWN_PIDS = 3
 """Processes of ours beside those of a command: its starter, bwrap's monitor and the first process of the box."""
-_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +96,14 @@ def usage(groups: dict[str, Path]) -> Usage:
     if any(_is_second(group) for group in groups.values()):
         cpu = groups.get("cpu")
         peak = _number(memory, "memory.peak")
-        kills = _field(memory, "memory.events", "oom_kill")
-        seconds = _field(cpu, "cpu.stat", "usage_usec") / 1e6 if cpu else None
+        kills = cgroup.field(memory, "memory.events", "oom_kill")
+        seconds = cgroup.field(cpu, "cpu.stat", "usage_usec") / 1e6 if cpu else None
     else:
         peak = _number(memory, "memory.max_usage_in_bytes")
-        kills = _field(memory, "memory.oom_control", "oom_kill")
+        kills = cgroup.field(memory, "memory.oom_control", "oom_kill")
         spent = _number(groups.get("cpuacct"), "cpuacct.usage")
         seconds = spent / 1e9 if spent is not None else None
-    return Usage(peak, seconds, kills, _field(pids, "pids.events", "max"))
-
-
-def of(pid: int) -> dict[str, Path]:
-    """Controller to the group that a process is in, as far as we see it."""
-    hierarchies, unified = _mounted()
-    own = _own(str(pid))
-    found = {name: path / own[name].lstrip("/") for name, path in hierarchies.items() if name in own}
-    if not found and unified is not None and "" in own:
-        found = dict.fromkeys(("memory", "pids", "cpu"), unified / own[""].lstrip("/"))
-    return {name: path for name, path in found.items() if path.is_dir()}
+    return Usage(peak, seconds, kills, cgroup.field(pids, "pids.events", "max"))
 
 
 def planned(mark: str) -> dict[str, Path]:
@@ -148,10 +137,10 @@ def members(group: Path) -> list[int]:
 @cache
 def parents() -> dict[str, Path]:
     """Controller to the directory below which we may make groups with it. Empty when we may not at all."""
-    hierarchies, unified = _mounted()
-    own = _own()
+    hierarchies, unified = cgroup.mounted()
+    own = cgroup.paths()
     found: dict[str, Path] = {}
-    for controller in _CONTROLLERS:
+    for controller in cgroup.CONTROLLERS:
         if controller in hierarchies and controller in own:
             path = hierarchies[controller] / own[controller].lstrip("/")
             if os.access(path, os.W_OK) and _can_make(path):
@@ -176,7 +165,7 @@ def _second(mount: Path, own: str) -> dict[str, Path]:
                 (parent / "cgroup.subtree_control").write_text(f"+{controller}")
             except OSError:
                 pass  # it may be on already
-        given = _text(parent / "cgroup.subtree_control").split()
+        given = cgroup.text(parent / "cgroup.subtree_control").split()
         found: dict[str, Path] = {name: parent for name in ("memory", "pids", "cpu") if name in given}
         if found and _can_make(parent):
             return found
@@ -197,43 +186,6 @@ def _can_make(parent: Path) -> bool:
     return True
 
 
-def _mounted() -> tuple[dict[str, Path], Path | None]:
-    """Where each version 1 controller is mounted, and where version 2 is."""
-    first: dict[str, Path] = {}
-    second = None
-    for line in _text(Path("/proc/self/mounts")).splitlines():
-        _, where, kind, options, *_ = line.split()
-        if kind == "cgroup":
-            first |= {option: Path(where) for option in options.split(",") if option in _CONTROLLERS}
-        elif kind == "cgroup2":
-            second = Path(where)
-    return first, second
-
-
-def _own(pid: str = "self") -> dict[str, str]:
-    """Controller to the path of a process's group; version 2 under the empty name."""
-    found: dict[str, str] = {}
-    for line in _text(Path("/proc", pid, "cgroup")).splitlines():
-        _, controllers, path = line.split(":", 2)
-        found |= dict.fromkeys(controllers.split(","), path)
-    return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
-
 def _number(group: Path | None, file: str) -> int | None:
-    text = _text(group / file).strip() if group else ""
+    text = cgroup.text(group / file).strip() if group else ""
     return int(text) if text.isdigit() else None
-
-
-def _field(group: Path | None, file: str, name: str) -> int:
-    """A counter in a file of `name value` lines; 0 when there is none."""
-    for line in _text(group / file).splitlines() if group else ():
-        if line.startswith(f"{name} "):
-            return int(line.split()[1])
-    return 0

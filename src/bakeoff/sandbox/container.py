@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
+from bakeoff.engine import cgroup
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, bridge, cache, cgroups, host, marks
 from bakeoff.sandbox.accounts import Accounts
@@ -172,7 +173,7 @@ class DockerBox:
             return self._follow(made["Id"], given, streams, timeout)
 
     def _follow(self, command: str, stdin: bytes | None, streams: Streams, timeout: float | None) -> Ended:
-        groups = cgroups.of(self._pid())  # the service's own figures take a second
+        groups = cgroup.of(self._pid())  # the service's own figures take a second
         before, began = cgroups.usage(groups), time.monotonic()
         watch = _Watch(self._kill, timeout, self._disk_excess)
         try:
@@ -221,7 +222,7 @@ class DockerBox:
         """Whatever the command left behind ends: the container is stopped and started, its files stay."""
         if not why:
             # Counted outside: what `ps` inside says is up to whoever was there.
-            groups = cgroups.of(self._pid())
+            groups = cgroup.of(self._pid())
             if groups and all(len(cgroups.members(group)) <= 1 for group in groups.values()):
                 return
             self._kill()

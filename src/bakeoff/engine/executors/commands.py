@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bakeoff.engine import processes
+from bakeoff.engine import cgroup, processes
 from bakeoff.engine.capture import Capture
 from bakeoff.engine.context import Facts
 from bakeoff.engine.executors.base import Start
@@ -109,7 +109,7 @@ class CommandLane:
         self._poll.register(pidfd, select.EPOLLIN)
         watch = Watch(pid, self._run_mark(run), self._limits)
         self._running[pidfd] = _Running(
-            run, facts, params, command, pid, pidfd, capture, watch, time.monotonic(), now, processes.oom_kills()
+            run, facts, params, command, pid, pidfd, capture, watch, time.monotonic(), now, cgroup.oom_kills()
         )
         if self._settle_after == 0:
             self._settle(self._running[pidfd])

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from bakeoff.engine import processes
+from bakeoff.engine import cgroup, processes
 from bakeoff.engine.context import Facts
 from bakeoff.engine.executors.base import Start
 from bakeoff.engine.executors.finish import Finisher
@@ -181,7 +181,7 @@ class WorkerPool:
         reporting.close()
         results.setblocking(False)
         watch = Watch(process.pid, f"{self._mark}:{name}:", self._limits)
-        member = _Member(name, process, ours, theirs, results, watch, processes.oom_kills())
+        member = _Member(name, process, ours, theirs, results, watch, cgroup.oom_kills())
         self._selector.register(results, selectors.EVENT_READ, member)
         self._members.append(member)
         return member
