@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,10 +101,9 @@ def test_stages_and_users(sandbox: Bubblewrap, context: Path) -> None:
 def test_the_same_dockerfile_is_built_once_and_shares_its_beginning(sandbox: Bubblewrap, context: Path) -> None:
     text = "FROM tiny:1\nRUN cat /proc/uptime >/when\nCOPY a.txt /a\nRUN echo x >/last\n"
     first = build(sandbox, context, text)
-    began = time.perf_counter()
-    assert build(sandbox, context, text) == first
-    assert time.perf_counter() - began < 1
     when = said(sandbox, first, "cat /when")
+    assert build(sandbox, context, text) == first
+    assert said(sandbox, first, "cat /when") == when
     changed = build(sandbox, context, text + "RUN echo more >/more\n")
     assert changed != first
     assert said(sandbox, changed, "cat /when") == when

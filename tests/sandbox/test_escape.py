@@ -151,7 +151,7 @@ def test_a_command_that_ignores_signals_ends_at_its_timeout(told: Told) -> None:
     ended = told["stubborn"]
     assert ended["timed_out"]
     assert ended["code"] == 137
-    assert 0.8 <= ended["seconds"] < 5
+    assert 0.8 <= ended["seconds"] < 15
 
 
 def test_processes_outside_cannot_be_seen_signalled_or_traced(told: Told) -> None:

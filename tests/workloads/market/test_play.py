@@ -135,7 +135,7 @@ def test_an_agent_that_blocks_for_ever_is_left_behind(release: threading.Event) 
             release.wait()
 
     began = time.monotonic()
-    episode = Episode(fresh_world(), [Scripted(act)], record=True, response_timeout=0.1).run()
+    episode = Episode(fresh_world(), [Scripted(act)], record=True, response_timeout=0.7).run()
     assert conducts(episode) == ["acted", "late", "late", "late"] + ["absent"] * (TICKS - 4)
     assert time.monotonic() - began < 20
 
@@ -164,7 +164,7 @@ def test_a_late_agent_changes_nothing_any_more_and_is_asked_again_when_it_is_bac
             closed.set()
 
     world = fresh_world()
-    episode = Episode(world, [Scripted(act)], record=True, response_timeout=0.3).run()
+    episode = Episode(world, [Scripted(act)], record=True, response_timeout=1.0).run()
     assert closed.is_set()
     assert refused == ["turn_over"]
     assert conducts(episode) == ["acted", "late"] + ["acted"] * (TICKS - 2)
@@ -174,7 +174,7 @@ def test_a_late_agent_changes_nothing_any_more_and_is_asked_again_when_it_is_bac
 def test_one_late_agent_does_not_hurt_the_others(release: threading.Event) -> None:
     world = fresh_world(seats=3)
     stuck = Scripted(lambda seat: release.wait())
-    episode = Episode(world, [Scripted(buy), stuck, load("null")], record=True, response_timeout=0.2).run()
+    episode = Episode(world, [Scripted(buy), stuck, load("null")], record=True, response_timeout=0.7).run()
     assert conducts(episode, 0) == conducts(episode, 2) == ["acted"] * TICKS
     assert conducts(episode, 1)[:3] == ["late"] * 3
     assert world.account(0).trades
@@ -182,16 +182,16 @@ def test_one_late_agent_does_not_hurt_the_others(release: threading.Event) -> No
 
 def test_an_agent_that_is_back_has_a_whole_turn_however_long_others_think() -> None:
     def slow(seat: Seat) -> None:
-        time.sleep(0.25)
+        time.sleep(0.6)
 
     def late_once(seat: Seat) -> None:
         if seat.tick == 0:
             while seat.actions_left:
                 time.sleep(0.001)
-        time.sleep(0.1)
+        time.sleep(0.2)
 
     world = fresh_world(seats=2)
-    episode = Episode(world, [Scripted(slow), Scripted(late_once)], record=True, response_timeout=0.8).run()
+    episode = Episode(world, [Scripted(slow), Scripted(late_once)], record=True, response_timeout=1.8).run()
     assert conducts(episode, 1) == ["late"] + ["acted"] * (TICKS - 1)
 
 

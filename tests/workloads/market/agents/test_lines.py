@@ -108,14 +108,14 @@ if tick == 1:
         time.sleep(0.02)
     sys.stderr.write(buy()["error"]["data"]["type"])
 """
-    player = play(program(tmp_path, turn), timeout=0.7)
+    player = play(program(tmp_path, turn), timeout=2.0)
     assert conducts(player) == ["acted", "late"] + ["acted"] * (TICKS - 2)
     assert (tmp_path / "stderr.txt").read_text() == "turn_over"
 
 
 def test_a_program_that_says_nothing_is_left_behind_and_killed(tmp_path: Path) -> None:
     agent = program(tmp_path, "sys.stderr.write(str(os.getpid())); sys.stderr.flush(); time.sleep(1000)")
-    player = play(agent, timeout=0.4)
+    player = play(agent, timeout=1.0)
     assert player.gone
     assert conducts(player)[-1] == "absent"
     assert not process_exists(int((tmp_path / "stderr.txt").read_text()))
@@ -204,9 +204,9 @@ if tick == 1:
         send({"jsonrpc": "2.0", "id": 1, "method": "a2a.observe"})
 """
     began = time.monotonic()
-    player = play(program(tmp_path, turn), timeout=0.4)
+    player = play(program(tmp_path, turn), timeout=1.5)
     assert player.late == 3
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40
 
 
 def test_a_line_without_end_is_a_crash(tmp_path: Path) -> None:

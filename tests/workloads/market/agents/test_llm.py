@@ -182,7 +182,7 @@ def test_a_server_that_cannot_be_reached_is_a_crash() -> None:
 def test_an_answer_that_does_not_come_is_given_up(way: str) -> None:
     with scripted() as model:
         model.answers = [getattr(model, way), says("quick")]
-        player = play(model, timeout=0.3)
+        player = play(model, timeout=1.0)
         assert conducts(player)[0] in ("late", "crashed")
         assert conducts(player)[-1] == "acted"
 

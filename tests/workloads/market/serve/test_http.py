@@ -111,13 +111,13 @@ def test_a_retried_request_acts_once() -> None:
 
 
 def test_an_agent_that_does_not_end_its_turn_is_late_and_then_not_waited_for() -> None:
-    with serving(Game(fresh_world(seats=2), tick_timeout=0.3)) as server:
+    with serving(Game(fresh_world(seats=2), tick_timeout=1.0)) as server:
         one, silent = server.client(0), server.client(1)
         silent.call("a2a.getBalance")
         began = time.monotonic()
         while not one.call("a2a.endTurn")["done"]:
             pass
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 30
         kept = server.table.places[1].attendance
         assert (kept.late, kept.absent) == (3, TICKS - 3)
         assert server.table.places[0].attendance.late == 0
@@ -132,10 +132,10 @@ def test_a_world_that_everybody_left_plays_itself_out() -> None:
 
 
 def test_the_clock_of_a_game_starts_when_all_have_come() -> None:
-    with serving(Game(fresh_world(seats=2), tick_timeout=0.2)) as server:
+    with serving(Game(fresh_world(seats=2), tick_timeout=1.0)) as server:
         one, other = server.client(0), server.client(1)
         one.call("a2a.getBalance")
-        time.sleep(0.5)
+        time.sleep(1.5)
         assert one.call("a2a.createPost", content="still tick 0", tick=0)["postId"]
         other.call("a2a.getBalance")
         assert one.call("a2a.endTurn")["tick"] == 1

@@ -16,7 +16,7 @@ from bakeoff.workloads.tasks.proxy.http import ServerLimits
 from workloads.tasks.proxied import PATHS, WIRES, Lab, headers, lab, request
 from workloads.tasks.scripted import say
 
-STRICT = ServerLimits(header_bytes=8 << 10, body_bytes=1 << 20, header_s=0.3, body_s=0.3, idle_s=0.3, connections=40)
+STRICT = ServerLimits(header_bytes=8 << 10, body_bytes=1 << 20, header_s=1.0, body_s=1.0, idle_s=1.0, connections=40)
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def strict_lab(folder: Path) -> Iterator[Lab]:
 def spoken(here: Lab, data: bytes, then: Callable[[socket.socket], None] | None = None) -> bytes:
     """What comes back for these bytes until the proxy hangs up."""
     assert here.proxy.port is not None
-    with socket.create_connection(("127.0.0.1", here.proxy.port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", here.proxy.port), timeout=20) as client:
         client.sendall(data)
         if then is not None:
             then(client)
@@ -144,8 +144,8 @@ def test_a_client_that_dawdles_is_hung_up_on(begin: str, tmp_path: Path) -> None
 
         def drip(client: socket.socket) -> None:
             try:
-                for _ in range(8):
-                    time.sleep(0.05)
+                for _ in range(100):
+                    time.sleep(0.1)
                     client.sendall(b"a")
             except OSError:
                 pass  # hung up on already
@@ -153,7 +153,7 @@ def test_a_client_that_dawdles_is_hung_up_on(begin: str, tmp_path: Path) -> None
         began = time.monotonic()
         answer = spoken(here, data, drip)
         took = time.monotonic() - began
-    assert took < 2
+    assert took < 8
     assert answer == b"" if begin == "header" else answer.startswith(b"HTTP/1.1 408")
 
 
@@ -162,7 +162,7 @@ def test_a_crowd_of_silent_clients_does_not_keep_others_out_for_long(tmp_path: P
         assert here.proxy.port is not None
         crowd = [socket.create_connection(("127.0.0.1", here.proxy.port)) for _ in range(60)]
         for client in crowd:
-            client.settimeout(5)
+            client.settimeout(20)
             assert client.recv(1) == b""  # those over the limit at once, the others when they have been idle
             client.close()
 

@@ -12,6 +12,7 @@ import pytest
 from bakeoff.errors import StorageError, UsageError
 from bakeoff.workloads.tasks.proxy.budget import Budget
 from bakeoff.workloads.tasks.proxy.usage import Usage
+from lab import eventually
 from workloads.tasks.proxied import MODEL, PATHS, WIRES, events, headers, lab, request
 from workloads.tasks.scripted import Failure, Use, say
 
@@ -78,10 +79,7 @@ def test_a_client_that_hangs_up_ends_its_call(tmp_path: Path) -> None:
     with lab(tmp_path, [say("word " * 400, pause_s=0.01)]) as here:
         with here.client.stream("POST", PATHS["chat"], json=request("chat", "hi", stream=True)) as answer:
             next(answer.iter_raw())
-        began = time.monotonic()
-        here.run.close()
-        [call] = here.calls()
-    assert time.monotonic() - began < 1.9  # it did not have to be ended
+        [call] = eventually(here.calls, "it is recorded while the run goes on")
     assert (call.end, call.error) == ("client", "the client hung up")
 
 
@@ -213,7 +211,7 @@ def test_an_answer_that_is_under_way_at_the_deadline_is_cut(wire: str, tmp_path:
         took = time.monotonic() - began
         here.run.close()
         [call] = here.calls()
-    assert took < 5
+    assert took < 9  # all of it would take ten seconds
     assert "deadline budget" in events(text.decode())[-1]["error"]["message"]
     assert (call.end, call.limit) == ("budget", "deadline")
 
