@@ -34,7 +34,8 @@ def write_runs(directory: Path, count: int) -> Path:
     from bakeoff.engine.executors.base import Start
     from bakeoff.engine.executors.finish import Finisher
     from bakeoff.records import layout
-    from bakeoff.records.edition import Edition, Result
+    from bakeoff.records.edition import Edition
+    from bakeoff.records.results import Result
     from bakeoff.spec import registry
     from bakeoff.spec.load import load_plan
     from bakeoff.workloads.command import read_metrics

@@ -22,7 +22,7 @@ METHOD = (
 
 
 def model(workflows: int) -> Any:
-    from bakeoff.workloads.schedsim.engine import Model
+    from bakeoff.workloads.schedsim.model import Model
     from bakeoff.workloads.schedsim.tiers import load_tables
     from bakeoff.workloads.schedsim.workflow import shape
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.records import layout
-from bakeoff.records.edition import Edition, Result
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import Result
 from bakeoff.records.rundir import write_meta
 from bakeoff.records.series import Series
 from bakeoff.spec import registry

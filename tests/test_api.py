@@ -10,7 +10,7 @@ import pytest
 
 import bakeoff
 from bakeoff.engine.executors.base import Start
-from bakeoff.records.edition import Result
+from bakeoff.records.results import Result
 from lab import Lab
 
 FILE = 'seeds = 3\nparams = { command = "test {seed} != {bad} && echo hi", bad = 1 }'

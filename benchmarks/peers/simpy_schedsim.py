@@ -13,8 +13,8 @@ from typing import Any
 import simpy
 
 from bakeoff.workloads.schedsim.draws import stream, threshold
-from bakeoff.workloads.schedsim.engine import Model
 from bakeoff.workloads.schedsim.hashing import stops
+from bakeoff.workloads.schedsim.model import Model
 from bakeoff.workloads.schedsim.workflow import (
     AGGREGATE,
     CHUNK,

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.edition import Result as RunResult
+from bakeoff.records.results import Result as RunResult
 from factories import START, Outcome, series, succeeds
 from lab import LONG
 
@@ -35,10 +36,11 @@ def mixed(arm: str, seed: int) -> Outcome:
     return {"status": "infra_error", "error": "no such host"} if seed == 2 else None
 
 
-def on_a_terminal(*arguments: str, cwd: Path) -> str:
+def on_a_terminal(*arguments: str, cwd: Path, width: int = 80) -> str:
     """What the command shows to somebody at a terminal."""
     control, terminal = pty.openpty()
-    process = subprocess.Popen([*MODULE, *arguments], cwd=cwd, stdout=terminal, stderr=terminal)
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": str(width)}
+    process = subprocess.Popen([*MODULE, *arguments], cwd=cwd, env=env, stdout=terminal, stderr=terminal)
     os.close(terminal)
     shown = b""
     while True:
@@ -155,6 +157,21 @@ def test_status_draws_a_table_on_a_terminal_without_colours_where_they_are_not_w
     shown = on_a_terminal("status", "--runs", cwd=tmp_path)
     assert "───" in shown
     assert "\x1b[3" not in shown
+
+
+@pytest.mark.parametrize("width", [20, 40])
+def test_a_table_too_wide_for_the_terminal_is_split_and_loses_nothing(
+    make_edition: MakeEdition, tmp_path: Path, width: int
+) -> None:
+    make_edition(outcome=mixed)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal("status", cwd=tmp_path, width=width)).splitlines()
+    table = lines[3 : next(i for i, line in enumerate(lines) if line.startswith("Plain means"))]
+    words = [line.split() for line in table]
+    assert [line for line in table if len(line) > width] == []
+    assert sum("arm" in line for line in words) == sum("small" in line for line in words), "each block names its lines"
+    assert {"arm", "planned", "succeeded", "failed", "missing", "mean", "score"} <= {
+        word for line in words for word in line
+    }
 
 
 def test_a_read_only_edition_can_be_looked_at(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -53,6 +54,13 @@ def test_a_misspelt_verb_gets_a_did_you_mean_and_exit_code_2(bakeoff: Bakeoff) -
     assert "did you mean 'status'?" in result.stderr
 
 
+@pytest.mark.parametrize("words", [["help"], ["help", "run"], ["market", "help", "run"]])
+def test_the_word_help_is_the_option(bakeoff: Bakeoff, words: list[str]) -> None:
+    verbs = [word for word in words if word != "help"]
+    result = bakeoff(*words)
+    assert result.exit_code == 0 and result.stdout == bakeoff(*verbs, "--help").stdout
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_option_and_argument_has_a_help_text(verb: str) -> None:
     context = click.Context(main)
@@ -92,3 +100,11 @@ def test_a_reader_that_leaves_early_causes_no_traceback(make_edition: MakeEditio
     done = subprocess.run([*MODULE, "status"], cwd=tmp_path, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("streams", [">&- 2>&- <&-", "2>/dev/full"])
+def test_an_experiment_runs_when_nobody_can_be_told(bakeoff: Bakeoff, tmp_path: Path, streams: str) -> None:
+    (tmp_path / "trial.toml").write_text('params = { command = "true" }')
+    command = ["sh", "-c", f'exec "$@" {streams}', "sh", *MODULE, "run", "trial.toml"]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert json.loads(bakeoff("status", "--json").stdout)["arms"]["default"]["succeeded"] == 1

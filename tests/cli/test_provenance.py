@@ -119,11 +119,22 @@ def test_reproduce_says_which_code_it_was_and_that_it_is_another_one_now(
     assert "the code here is another one now" in bakeoff("reproduce", "latest").stdout
 
 
-def test_diff_of_an_edition_with_itself_finds_nothing_and_exits_0(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:
-    make_edition()
+def test_diff_of_an_edition_with_itself_finds_nothing_and_exits_0(
+    bakeoff: Bakeoff, make_edition: MakeEdition, tmp_path: Path
+) -> None:
+    make_edition(told={**provenance(tmp_path), "git": {"code": "1234"}})
     result = bakeoff("diff", "latest", "sorting")
     assert result.exit_code == 0
     assert "No difference." in result.stdout
+
+
+def test_diff_does_not_call_code_the_same_that_nobody_recorded(
+    bakeoff: Bakeoff, make_edition: MakeEdition, tmp_path: Path
+) -> None:
+    make_edition(told={**provenance(tmp_path), "git": None})
+    result = bakeoff("diff", "latest", "sorting")
+    assert result.exit_code == 0
+    assert "its code is not recorded" in result.stdout and "No difference in what is recorded." in result.stdout
 
 
 def two_editions(make_edition: MakeEdition, tmp_path: Path, a: dict[str, Any], b: dict[str, Any]) -> tuple[str, str]:

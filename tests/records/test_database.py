@@ -207,7 +207,7 @@ def test_results_that_are_not_yet_in_the_file_itself_are_not_overlooked(sqlite_e
 
 def test_a_full_disk_loses_nothing_that_was_reported(sqlite_edition: Edition) -> None:
     """The largest size that the file may have stands for the disk."""
-    from bakeoff.records.edition import Result
+    from bakeoff.records.results import Result
 
     session = sqlite_edition.begin_session({}, 6)
     (pages,) = sqlite_edition.database.one("PRAGMA page_count") or (0,)

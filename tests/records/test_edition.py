@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
-from bakeoff.records.edition import Edition, Result, decode_metrics, encode_metrics, storable
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import Result, decode_metrics, encode_metrics, storable
 from bakeoff.records.series import Series, read_block
 from bakeoff.records.table import FIXED, read_table
 from bakeoff.records.trajectory import TrajectoryIndex

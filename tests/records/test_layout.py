@@ -42,6 +42,14 @@ def test_an_experiments_name_never_leaves_the_root(tmp_path: Path, name: str) ->
     assert directory.parent == tmp_path and directory.name[0] not in ".-" and len(directory.name) <= 200
 
 
+def test_names_in_other_scripts_are_directories_of_their_own_and_found_again(tmp_path: Path) -> None:
+    names = ["größe", "gröse", "日本", "中国", "日" * 100, "हिन्दी", "two words"]
+    for number, name in enumerate(names):
+        new_edition(experiment_directory(tmp_path, name), now=START + number).lease.touch()
+        assert len(experiment_directory(tmp_path, name).name.encode()) <= 200
+    assert [find_edition(name, tmp_path).name[-1] for name in names] == list("0123456")
+
+
 def test_editions_of_one_second_get_numbers_and_stay_in_order(tmp_path: Path) -> None:
     names = []
     for _ in range(12):

@@ -15,7 +15,6 @@ from bakeoff.stats.choose import (
     crossed_test,
     flips_suffice,
     paired_test,
-    relative_margin_test,
     stratified_paired_test,
     stratified_test,
     unpaired_test,
@@ -218,20 +217,6 @@ def test_simultaneous_intervals_are_at_least_as_wide() -> None:
 def test_a_margin_must_be_positive_and_finite(margin: float) -> None:
     with pytest.raises(ValueError, match="margin"):
         paired_test([1.0, 2.0, 3.0], margin=margin)
-
-
-def test_a_relative_margin_lets_the_controls_noise_count() -> None:
-    rng = np.random.default_rng(3)
-    a = rng.normal(10.0, 0.5, 14)
-    b = a + rng.normal(0.0, 0.1, 14)
-    test = relative_margin_test(a, b, 0.05)
-    lower, upper = SignFlip(b - 0.95 * a).greater(0.0), SignFlip(b - 1.05 * a).less(0.0)
-    assert test.p_eq == pytest.approx(max(lower, upper))
-    assert decide([test])[0].verdict == "equivalent" and test.lies_inside_margin(0.9)
-    # The same margin around a control below zero is the mirrored question.
-    assert relative_margin_test(-a, -b, 0.05).p_eq == pytest.approx(test.p_eq)
-    with pytest.raises(ValueError, match="mean is not 0"):
-        relative_margin_test([-1.0, 1.0], [0.0, 1.0], 0.1)
 
 
 def test_an_arm_that_the_seed_does_not_move_is_noticed() -> None:

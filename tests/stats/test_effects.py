@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from statsmodels.stats.meta_analysis import effectsize_smd
 
 from bakeoff.stats.cuped import cuped, cuped_arms
-from bakeoff.stats.effects import cohens_d, cohens_dz, hedges_g, pairing, relative_lift, small_sample_factor
+from bakeoff.stats.effects import cohens_d, cohens_dz, hedges_g, pairing, small_sample_factor
 from stats.strategies import spread_samples
 
 
@@ -35,12 +35,6 @@ def test_no_spread_gives_an_infinite_effect_or_none() -> None:
     assert cohens_dz([1.0, 1.0]) == math.inf and cohens_dz([0.0, 0.0]) == 0.0
     assert cohens_d([2.0, 2.0], [1.0, 1.0]) == -math.inf
     assert cohens_dz([1.0, 3.0]) == pytest.approx(2 / math.sqrt(2))
-
-
-def test_the_relative_lift_is_a_share_of_the_controls_size() -> None:
-    assert relative_lift([2.0, 2.0], [3.0, 3.0]) == 0.5
-    assert relative_lift([-2.0, -2.0], [-1.0, -1.0]) == 0.5
-    assert relative_lift([-1.0, 1.0], [1.0, 1.0]) is None
 
 
 @given(spread_samples(min_size=3))
@@ -91,7 +85,6 @@ def test_bad_samples_are_refused() -> None:
         lambda: cohens_d([1.0], [1.0, 2.0]),
         lambda: pairing([1.0, 2.0], [1.0, 2.0, 3.0]),
         lambda: cuped([1.0, np.nan, 2.0], [1.0, 2.0, 3.0]),
-        lambda: relative_lift([], [1.0]),
     ):
         with pytest.raises(ValueError):
             call()

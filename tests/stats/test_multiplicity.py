@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from bakeoff.stats.multiplicity import benjamini_hochberg, bonferroni, holm
+from bakeoff.stats.multiplicity import benjamini_hochberg, holm
 
 p_values = st.lists(st.floats(0.0, 1.0) | st.sampled_from([0.01, 0.025, 0.05, 0.05 / 3]), min_size=1, max_size=8)
 
@@ -39,10 +39,6 @@ def test_what_was_not_rejected_carries_the_level_of_the_first_failure() -> None:
 @given(p_values)
 def test_benjamini_hochberg_is_scipys(p: list[float]) -> None:
     assert benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p), rel=1e-9, abs=1e-12)
-
-
-def test_bonferroni_multiplies_and_stops_at_one() -> None:
-    assert bonferroni([0.01, 0.4, 0.02]) == pytest.approx((0.03, 1.0, 0.06))
 
 
 @pytest.mark.parametrize("bad", [[0.5, np.nan], [-0.1], [1.1], [[0.1]]])

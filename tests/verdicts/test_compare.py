@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import factories
 from bakeoff.errors import UsageError
@@ -121,6 +124,18 @@ class TestMissing:
         lows, highs = zip(*((c.interval.low, c.interval.high) for c in corners if c.interval), strict=True)
         assert found.interval is not None
         assert (found.interval.low, found.interval.high) == pytest.approx((min(lows), max(highs)))
+
+    @given(st.integers(0, 10**6), st.sampled_from([5, 9]))
+    @settings(max_examples=12, deadline=None)
+    def test_no_filling_of_the_gaps_gives_a_larger_p_than_the_worst_case(self, seed: int, n: int) -> None:
+        rng = np.random.default_rng(seed)
+        a, b = rng.random(n) * 0.5, rng.random(n) * 0.5 + 0.3
+        worst = verdict(paired([*a[:-1], None], [None, *b[1:]]), bounds=(0.0, 1.0), margin=0.4).decision
+        assert worst.p is not None and worst.p_eq is not None
+        for x, y in itertools.product((0.0, 0.4, 1.0), repeat=2):
+            one = verdict(paired([*a[:-1], x], [y, *b[1:]]), margin=0.4).decision
+            assert one.p is not None and one.p_eq is not None
+            assert one.p <= worst.p + 1e-12 and one.p_eq <= worst.p_eq + 1e-12
 
     def test_t_also_looks_at_both_arms_at_the_same_end(self) -> None:
         a, b = [*BASE[:4], None], [*LIFTED[:3], None, LIFTED[4]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from typing import Any
 
@@ -68,6 +69,11 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args == ["help"]:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
         if args and args[0] not in self.verbs and not args[0].startswith("-"):
             ctx.fail(f"no such command {args[0]!r}; {self._meant(args[0], ctx.command_path)}")
         return super().resolve_command(ctx, args)
@@ -77,6 +83,10 @@ class Verbs(click.Group):
 
         close = get_close_matches(word, self.verbs, n=1)
         return f"did you mean {close[0]!r}?" if close else f"`{path} --help` lists them"
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        _open_streams()
+        return super().main(*args, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -94,6 +104,15 @@ class Verbs(click.Group):
             if not isinstance(error, BakeoffError):
                 raise
             _fail(ctx, str(error), error.exit_code)
+
+
+def _open_streams() -> None:
+    """A stream that the caller closed leads nowhere: else printing fails, and a database would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def _fail(ctx: click.Context, message: str, code: int) -> None:

@@ -54,7 +54,7 @@ def _show(found: Difference, names: list[str]) -> None:
     for note in found.notes:
         click.echo(note)
     if not found:
-        click.echo("No difference.")
+        click.echo("No difference in what is recorded." if found.notes else "No difference.")
     for title, changes in found.sections.items():
         if not changes:
             continue

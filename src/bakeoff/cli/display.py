@@ -28,6 +28,9 @@ __all__ = [
     "standard",
 ]
 
+_FOLDED = 20
+"""A column narrower than this is not folded."""
+_GAP = 2
 _COLOURS = {
     "succeeded": "green",
     "complete": "green",
@@ -78,19 +81,39 @@ def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    if title:
-        table.title, table.title_justify = Text(title, "bold"), "left"
-    for index, header in enumerate(headers):
-        table.add_column(
-            Text(header),
-            justify="right" if header in right else "left",
-            no_wrap=0 < index < len(headers) - 1,
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in row))
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    for columns in _blocks(headers, rows, console.width):
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        if title:
+            table.title, table.title_justify, title = Text(title, "bold"), "left", ""
+        for index in columns:
+            table.add_column(
+                Text(headers[index]),
+                justify="right" if headers[index] in right else "left",
+                no_wrap=0 < index < len(headers) - 1 and len(columns) > 2,
+                overflow="fold",
+            )
+        for row in rows:
+            table.add_row(*(Text(row[index], _COLOURS.get(row[index], "")) for index in columns))
+        console.print(table)
+
+
+def _blocks(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Columns that fit beside each other; the first one, which names the lines, is in every block.
+
+    The first and the last column can be folded, so they need less than what is in them.
+    """
+    from rich.cells import cell_len
+
+    needs = [max(map(cell_len, (header, *(row[index] for row in rows)))) for index, header in enumerate(headers)]
+    needs[0], needs[-1] = min(needs[0], _FOLDED), min(needs[-1], _FOLDED)
+    blocks: list[list[int]] = [[0]]
+    for index in range(1, len(headers)):
+        used = sum(needs[column] + _GAP for column in (*blocks[-1], index))
+        if used > width and len(blocks[-1]) > 1:
+            blocks.append([0])
+        blocks[-1].append(index)
+    return blocks
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from bakeoff.cli.display import duration, number, one_line, printable
 from bakeoff.engine.executors.base import Start
 from bakeoff.engine.scheduler import Observer
 from bakeoff.engine.session import Session
-from bakeoff.records.edition import FAILED, OPEN, Result
+from bakeoff.records.results import FAILED, OPEN, Result
 from bakeoff.records.rundir import STDERR, STDOUT
 from bakeoff.spec.workload import FINISHED
 
@@ -43,6 +44,12 @@ def observers(session: Session, verbosity: int, source: UntilDecided | None = No
     else:
         shown.append(Plain(state))
     return shown
+
+
+def _say(text: str) -> None:
+    """Runs go on when nobody can be told of them any more: the log's disk is full, or its terminal is gone."""
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 class Progress:
@@ -138,7 +145,7 @@ class Looks:
             self._state.total += runs
             self._state.by_arm.setdefault(arm, Counter())["planned"] += runs
         if self._spoken:
-            click.echo(self._state.note, err=True)
+            _say(self._state.note)
 
 
 class Plain:
@@ -147,17 +154,17 @@ class Plain:
     def __init__(self, state: Progress) -> None:
         self._state = state
         self._next = time.monotonic() + _PLAIN_INTERVAL
-        click.echo(f"{state.name}: {state.total} runs, {state.before} done already", err=True)
+        _say(f"{state.name}: {state.total} runs, {state.before} done already")
 
     def finished(self, start: Start, result: Result) -> None:
         if result.status not in ("succeeded", "cancelled"):
-            click.echo(_run_line(self._state, start, result), err=True)
+            _say(_run_line(self._state, start, result))
 
     def tick(self, running: Sequence[tuple[Start, float]]) -> None:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + max(_PLAIN_INTERVAL, 0.05 * (now - self._state.began))
-            click.echo(self._state.line(), err=True)
+            _say(self._state.line())
 
     def close(self) -> None:
         return
@@ -170,7 +177,7 @@ class Lines:
         self._state = state
 
     def finished(self, start: Start, result: Result) -> None:
-        click.echo(_run_line(self._state, start, result), err=True)
+        _say(_run_line(self._state, start, result))
 
     def tick(self, running: Sequence[tuple[Start, float]]) -> None:
         return
@@ -204,10 +211,12 @@ class Live:
         return
 
     def tick(self, running: Sequence[tuple[Start, float]]) -> None:
-        self._live.refresh()
+        with suppress(OSError):
+            self._live.refresh()
 
     def close(self) -> None:
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
 
     def _draw(self) -> Any:
         from rich.console import Group
@@ -281,4 +290,4 @@ class Stream:
     @staticmethod
     def _print(run_id: str, line: bytes) -> None:
         if line:
-            click.echo(f"{run_id} | {printable(line.decode(errors='replace'))}", err=True)
+            _say(f"{run_id} | {printable(line.decode(errors='replace'))}")

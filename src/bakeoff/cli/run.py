@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bakeoff.engine.executors.base import Start
     from bakeoff.engine.scheduler import Observer, Summary
     from bakeoff.engine.session import Options, Session
-    from bakeoff.records.edition import Result
+    from bakeoff.records.results import Result
     from bakeoff.spec.plan import Plan
     from bakeoff.spec.select import Test
     from bakeoff.verdicts.until_decided import UntilDecided

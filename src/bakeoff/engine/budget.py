@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 
-from bakeoff.records.edition import Edition, Result
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import Result
 from bakeoff.spec.experiment import Budget
 from bakeoff.spec.workload import FINISHED
 

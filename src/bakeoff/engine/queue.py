@@ -12,7 +12,8 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 from bakeoff.engine.executors.base import Start
-from bakeoff.records.edition import Edition, Pending
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import Pending
 from bakeoff.spec.experiment import Concurrency, flatten
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.plan import Cell, Plan

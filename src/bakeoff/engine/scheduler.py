@@ -16,7 +16,8 @@ from bakeoff.engine.budget import Account
 from bakeoff.engine.executors.base import Executor, Start
 from bakeoff.engine.queue import Queue
 from bakeoff.errors import BakeoffError, StorageError
-from bakeoff.records.edition import Edition, Result
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import Result
 from bakeoff.spec.experiment import Retries
 from bakeoff.spec.plan import Plan, RunSpec
 

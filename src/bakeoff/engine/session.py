@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,9 +20,10 @@ from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records import layout, provenance
-from bakeoff.records.edition import Edition, Pending
+from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
+from bakeoff.records.results import Pending
 from bakeoff.spec import registry
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
@@ -152,6 +154,8 @@ def open_session(plan: Plan, options: Options) -> Session:
 def _begin(plan: Plan, options: Options, directory: Path) -> Session:
     paths = layout.new_edition(directory)
     with ExitStack() as undo:
+        # Nothing is recorded yet: what stayed behind here would hide the editions before it.
+        undo.callback(shutil.rmtree, paths.directory, ignore_errors=True)
         lease = undo.enter_context(Lease(paths.lease))
         edition = undo.enter_context(closing(Edition.create(plan, paths)))
         edition.lock()

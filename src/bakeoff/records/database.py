@@ -170,7 +170,7 @@ def _sqlite(path: Path, readonly: bool) -> Database:
 def _quoted(path: Path) -> str:
     from urllib.parse import quote
 
-    return quote(str(path.absolute()))
+    return quote(os.fsencode(path.absolute()))
 
 
 def _unfolded(path: Path) -> bool:

@@ -106,7 +106,9 @@ def _notes(edition: Edition, name: str) -> list[str]:
     codes = [(session["provenance"].get("git") or {}).get("code") for session in edition.sessions()]
     if len(set(codes)) > 1:
         return [f"{name} was resumed with other code; its newest session is compared"]
-    return [] if codes else [f"{name} was imported: where it came from is not recorded"]
+    if not codes:
+        return [f"{name} was imported: where it came from is not recorded"]
+    return [] if codes[-1] else [f"{name} was not run in a git repository: its code is not recorded"]
 
 
 def _patch(a: Mapping[str, Any], b: Mapping[str, Any], paths: Sequence[str], stat: bool) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import DATABASE, LATEST, EditionPaths, editions
+from bakeoff.records.layout import DATABASE, LATEST, EditionPaths, editions, experiment_directory
 
 
 def experiments(root: Path) -> list[str]:
@@ -33,7 +33,8 @@ def find_edition(name: str, root: Path) -> EditionPaths:
             raise UsageError(f"no experiment has been run under {root}")
         return newest[0]
     experiment, _, edition = name.rstrip("/").partition("/")
-    known = editions(root / experiment) if experiment not in ("", ".", "..") else []
+    named = experiment not in ("", ".", "..")
+    known = named and (editions(experiment_directory(root, experiment)) or editions(root / experiment))
     if not known:  # a name goes before a directory that happens to be called the same
         return _from_path(Path(name), experiment, root)
     if edition in ("", LATEST):

@@ -20,10 +20,11 @@ from typing import Any, get_args
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records import sweep
-from bakeoff.records.edition import Edition, Result
+from bakeoff.records.edition import Edition
 from bakeoff.records.foreign import number, read_bytes, read_csv, read_json
 from bakeoff.records.layout import EditionPaths, experiment_directory, new_edition, point_latest
 from bakeoff.records.lease import is_held
+from bakeoff.records.results import Result
 from bakeoff.records.rundir import META, SERIES
 from bakeoff.records.series import read_jsonl
 from bakeoff.spec.dialects.sweep import PARAMETERS
@@ -279,7 +280,7 @@ def look_at(findings: Findings, name: str, scratch: Path) -> Edition:
     """An edition in `scratch` for as long as somebody looks at it: files stay where they are, behind links."""
     plan, runs = _plan(findings.runs, name, "")
     started = min((run.started_at for run in findings.runs if run.started_at is not None), default=0.0)
-    paths = new_edition(scratch / slug(name, 200), now=started)
+    paths = new_edition(experiment_directory(scratch, name), now=started)
     paths.runs.mkdir()
     for run in findings.runs:
         if run.directory.is_dir():

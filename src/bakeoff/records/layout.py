@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.errors import StorageError
-from bakeoff.spec.identity import slug
+from bakeoff.spec.identity import directory_name
 
 ROOT_VARIABLE = "BAKEOFF_ROOT"
 DEFAULT_ROOT = "bakeoff-runs"
@@ -74,7 +74,7 @@ def registration_of(source: Path) -> Path:
 
 
 def experiment_directory(root: Path, name: str) -> Path:
-    return root.absolute() / slug(name, limit=200)
+    return root.absolute() / directory_name(name)
 
 
 def editions(directory: Path) -> list[EditionPaths]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bakeoff.records.edition import FAILED, OPEN, Edition, decode_metrics
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import FAILED, OPEN, decode_metrics
 from bakeoff.records.rundir import STDERR, STDOUT
 
 MOST_METRICS = 4

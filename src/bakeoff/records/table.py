@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.records.edition import Edition, decode_metrics
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import decode_metrics
 
 if TYPE_CHECKING:
     import polars as pl

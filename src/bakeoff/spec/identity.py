@@ -17,6 +17,7 @@ NOT_CONTENT = frozenset({".git", "__pycache__"})
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9\-_.+=]")
+_NOT_IN_DIRECTORIES = re.compile(r"[^A-Za-z0-9\-_.+=\u0080-\U0010ffff]")
 
 
 def canonical_json(value: Any) -> str:
@@ -26,8 +27,16 @@ def canonical_json(value: Any) -> str:
 
 def slug(text: str, limit: int = 48) -> str:
     """`text` as part of a file name: anything but letters, digits and `-_.+=` becomes `_`."""
-    clean = _NOT_IN_NAMES.sub("_", text).strip("_.").lstrip("-_.") or "_"
-    return clean[:limit]
+    return _clean(_NOT_IN_NAMES, text)[:limit]
+
+
+def directory_name(text: str) -> str:
+    """`text` as a directory of its own: as `slug`, but letters of every script stay, or many names would be `_`."""
+    return _clean(_NOT_IN_DIRECTORIES, text).encode()[:200].decode(errors="ignore")
+
+
+def _clean(unwanted: re.Pattern[str], text: str) -> str:
+    return unwanted.sub("_", text).strip("_.").lstrip("-_.") or "_"
 
 
 class RunIds:

@@ -6,7 +6,6 @@ loads only what it calls:
 | question | module |
 |---|---|
 | is B better: one `Test` from plain arrays of any design | `choose` |
-| ... when runs are missing | `missing` |
 | ... for a family: `decide(tests)` gives `Decision`s; skew check; reasons | `decision` |
 | what a `Test` and an `Interval` promise | `evidence`, `interval` |
 | the tests themselves | `signflip`, `ttests`, `permutation`, `binary` |
@@ -14,12 +13,12 @@ loads only what it calls:
 | may we look early | `sequential` |
 | how many runs, what effect can be seen, where to spend runs; success rates | `power`, `components`, `rates` |
 | a run's series as one number | `curves` |
-| bootstrap intervals; of tables, clusters and strata; the engine | `bootstrap`, `bootstrap_tables`, `resample` |
+| bootstrap intervals; of clusters and tables; the engine | `bootstrap`, `bootstrap_tables`, `resample` |
 | rank tests; many arms in order | `ranks`, `ranking` |
 | effect sizes, what pairing bought; covariates | `effects`, `cuped` |
-| IQM, optimality gap, profiles, pass@k | `aggregate` |
 | rewards of a group relative to each other | `advantages` |
-| the same for any number of runs on each task | `strata` |
+| one arm on many tasks: IQM, optimality gap, profiles, chance to beat another | `strata` |
+| pass@k and pass^k | `passing` |
 
 Larger is better throughout: values of a metric to be minimised are negated before they come here. Everything random
 takes an integer seed or a numpy Generator and is reproducible by default.

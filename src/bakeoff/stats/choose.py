@@ -16,7 +16,7 @@ from bakeoff.stats.evidence import Bound, Evidence, Test, WorstCase, with_margin
 from bakeoff.stats.permutation import unpaired
 from bakeoff.stats.signflip import SignFlip
 from bakeoff.stats.ttests import crossed_t, one_sample_t, stratified_paired_t, stratified_t
-from bakeoff.stats.vectors import Array, is_constant, matrix, mean, pair, probability, vector
+from bakeoff.stats.vectors import Array, is_constant, matrix, mean, probability, vector
 
 
 def flips_suffice(n: int, alpha: float = 0.05, comparisons: int = 1) -> bool:
@@ -89,24 +89,6 @@ def _equal_weight(strata: Sequence[Array]) -> Array:
     """All pair differences in one vector, scaled so that its mean is the mean of the tasks' means."""
     total = sum(d.size for d in strata)
     return np.concatenate([d * (total / (len(strata) * d.size)) for d in strata])
-
-
-def relative_margin_test(
-    a: ArrayLike, b: ArrayLike, relative: float, alpha: float = 0.05, comparisons: int = 1, seed: int = 0
-) -> Test:
-    """Paired design with a margin that is a share of A: tests B - (1 -+ r) A, so that A's own noise counts.
-
-    `relative` lies in (0, 1). The share is taken of |A|, read from the sign of A's mean, which must not be 0.
-    """
-    x, y = pair(a, b, at_least=2)
-    probability(relative, "relative margin")
-    centre = mean(x)
-    if centre == 0.0:
-        raise ValueError("a relative margin needs a control whose mean is not 0; give an absolute margin")
-    share = relative * np.sign(centre) * x
-    lower = paired_evidence(y - x + share, alpha, comparisons, seed)
-    upper = paired_evidence(y - x - share, alpha, comparisons, seed)
-    return Test(paired_evidence(y - x, alpha, comparisons, seed), Bound(lower, 0.0), Bound(upper, 0.0))
 
 
 def worst_case(tests: Sequence[Test]) -> Test:

@@ -43,13 +43,6 @@ def _standardised(distance: float, spread: float, constant: bool) -> float:
     return distance / spread
 
 
-def relative_lift(a: ArrayLike, b: ArrayLike) -> float | None:
-    """(mean b - mean a) / |mean a|; None when the control's mean is 0, where a share means nothing."""
-    x, y = vector(a, "a"), vector(b, "b")
-    base = mean(x)
-    return (mean(y) - base) / abs(base) if base != 0.0 else None
-
-
 @dataclass(frozen=True, slots=True)
 class Pairing:
     """What sharing seeds or tasks bought: correlation of the arms and 1 - var(d) / (var a + var b).

@@ -131,16 +131,6 @@ class Test:
         ends = () if margin is None else (-margin, margin)
         return agreeing_interval(self.evidence, level, (0.0, *ends, *at))
 
-    def lies_inside_margin(self, level: float) -> bool:
-        """Whether the interval of this level lies inside the margin, absolute or relative."""
-        if self.lower is None or self.upper is None:
-            return False
-        low = agreeing_interval(self.lower.evidence, level, (0.0, self.lower.at))
-        high = agreeing_interval(self.upper.evidence, level, (0.0, self.upper.at))
-        above = low.low > self.lower.at or (low.low == self.lower.at and low.low_open)
-        below = high.high < self.upper.at or (high.high == self.upper.at and high.high_open)
-        return above and below
-
     def p_noninferior(self, margin: float) -> float:
         """One-sided p of 'B is worse than A by `margin` or more': the gate's question."""
         return greater_at(self.evidence, -margin)

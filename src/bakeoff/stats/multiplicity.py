@@ -1,4 +1,4 @@
-"""Several hypotheses at once: Holm (with the level at which each was tested), Bonferroni, Benjamini-Hochberg."""
+"""Several hypotheses at once: Holm (with the level at which each was tested) and Benjamini-Hochberg."""
 
 from __future__ import annotations
 
@@ -43,12 +43,6 @@ def holm(p: ArrayLike, alpha: float = 0.05) -> Holm:
         # (m - k) p and alpha / (m - k) round differently: the rejection rules, and the adjusted p follows it.
         adjusted[i] = min(running, alpha) if rejected[i] else max(running, math.nextafter(alpha, 1.0))
     return Holm(_floats(adjusted), _floats(levels), tuple(bool(r) for r in rejected), alpha)
-
-
-def bonferroni(p: ArrayLike) -> tuple[float, ...]:
-    """Adjusted p: m times p, at most 1."""
-    values = _p_values(p)
-    return _floats(np.minimum(1.0, values * values.size))
 
 
 def benjamini_hochberg(p: ArrayLike) -> tuple[float, ...]:

@@ -12,9 +12,6 @@ from bakeoff.stats.ranks import average_ranks
 from bakeoff.stats.special import TINY, chi2_sf, normal_quantile, studentized_range_sf
 from bakeoff.stats.vectors import Array, matrix, probability
 
-ELO = 400.0 / math.log(10.0)
-"""Elo points for one unit of log strength."""
-
 
 @dataclass(frozen=True, slots=True)
 class AverageRanks:
@@ -63,11 +60,6 @@ class BradleyTerry:
     low: tuple[float, ...]
     high: tuple[float, ...]
     level: float
-
-    @property
-    def elo(self) -> tuple[float, ...]:
-        """Strengths in Elo points around 0."""
-        return tuple(ELO * s for s in self.strength)
 
     def chance(self, i: int, j: int) -> float:
         """Probability that i beats j."""

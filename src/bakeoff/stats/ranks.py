@@ -1,4 +1,4 @@
-"""Rank tests of two arms: Wilcoxon's signed ranks, Mann-Whitney, and the probability of improvement.
+"""Rank tests of two arms: Wilcoxon's signed ranks and Mann-Whitney.
 
 Beside the decision, for data whose mean is not to be trusted. Two-sided p: twice the smaller tail.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bakeoff.stats.special import TINY, normal_cdf
-from bakeoff.stats.vectors import Array, Seed, generator, matrix, probability, vector
+from bakeoff.stats.vectors import Array, vector
 
 EXACT_SIGNED = 50
 """Non-zero differences up to which Wilcoxon's null distribution is counted (without ties)."""
@@ -109,33 +109,3 @@ def _mann_whitney_counts(m: int, n: int) -> Array:
         for first in range(i):
             counts[first::i] = np.cumsum(counts[first::i])
     return counts
-
-
-@dataclass(frozen=True, slots=True)
-class Improvement:
-    """Chance that a run of b beats a run of a on the same task, averaged over tasks (ties half), with an interval."""
-
-    probability: float
-    low: float
-    high: float
-    level: float
-
-
-def probability_of_improvement(
-    a: ArrayLike, b: ArrayLike, resamples: int = 2_000, level: float = 0.95, seed: Seed = 0
-) -> Improvement:
-    """a: (runs_a, tasks), b: (runs_b, tasks); larger is better. Runs are resampled inside tasks: these tasks only."""
-    x, y = matrix(a, "a"), matrix(b, "b")
-    if x.shape[1] != y.shape[1]:
-        raise ValueError(f"both arms need the same tasks, got {x.shape[1]} and {y.shape[1]}")
-    rng = generator(seed)
-    share, total = 0.0, np.zeros(resamples)
-    for task in range(x.shape[1]):
-        wins = (np.sign(y[:, task][:, None] - x[:, task][None, :]) + 1.0) / 2.0
-        share += float(wins.mean())
-        counts_b = rng.multinomial(y.shape[0], np.full(y.shape[0], 1.0 / y.shape[0]), size=resamples)
-        counts_a = rng.multinomial(x.shape[0], np.full(x.shape[0], 1.0 / x.shape[0]), size=resamples)
-        total += np.einsum("rj,rj->r", counts_b @ wins, counts_a.astype(np.float64)) / wins.size
-    tail = (1.0 - probability(level, "level")) / 2.0
-    low, high = np.quantile(total / x.shape[1], [tail, 1.0 - tail])
-    return Improvement(share / x.shape[1], float(low), float(high), level)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ TABLE = 2**14
 """Largest table of k-tuples: it must stay in the first-level cache to pay."""
 SORT_UP_TO = 64
 """Rows up to this length are sorted for the IQM; longer ones are counted."""
+FEW = 100
+"""Units up to which `draw_counts` looks counts up."""
 
 Indices = NDArray[np.integer]
 Statistic = Callable[[Array], Array]
@@ -181,16 +184,39 @@ def _cumulative_counts(ranks: Indices, n: int) -> Array:
     return np.cumsum(counts, axis=1, dtype=np.float64)
 
 
-def clip_weights(ascending: Array, low: int, high: int) -> tuple[Array, float]:
+def clip_weights(ascending: Array, low: float, high: float) -> tuple[Array, float]:
     """Weights that turn clipped cumulative counts into a trimmed mean (summation by parts)."""
     gaps = np.append(-np.diff(ascending), ascending[-1]) / (high - low)
     # clip(cumulative[-1]) is always `high`; clip(0) = `low` belongs to the smallest value.
     return gaps, float(-low * ascending[0] / (high - low))
 
 
-def count_chunks(n: int, resamples: int, seed: Seed = 0, indices: Indices | None = None) -> Iterator[Array]:
+def count_chunks(n: int, resamples: int, rng: np.random.Generator) -> Iterator[Array]:
     """How often each of n units occurs in each resample, blocks of shape (rows, n): for `counts @ X`."""
-    for block in _source(n, resamples, seed, indices)[1]:
+    for block in index_chunks(n, resamples, rng):
         rows = block.shape[0]
         flat = block + (np.arange(rows, dtype=np.int64) * n)[:, None]
         yield np.bincount(flat.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+
+
+def draw_counts(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.integer]:
+    """How often each of n units occurs in each resample, in one block of shape (resamples, n).
+
+    Up to `FEW` units a count fits into a byte, and one index draws k of them at once from a table of all n^k.
+    """
+    if n > FEW:
+        return rng.multinomial(n, np.full(n, 1.0 / n), size=resamples)
+    k = tuple_size(n)
+    out = np.zeros((resamples, n), dtype=np.uint8)
+    for size in (*[k] * (n // k), *[n % k] * (n % k > 0)):
+        out += _count_table(n, size).take(uniform_indices(n**size, (resamples,), rng), axis=0)
+    return out
+
+
+@cache
+def _count_table(n: int, k: int) -> NDArray[np.uint8]:
+    """For each of the n^k ordered k-tuples of n units, how often each unit is in it: shape (n^k, n)."""
+    table = np.zeros((1, n), dtype=np.uint8)
+    for _ in range(k):
+        table = (table[:, None, :] + np.eye(n, dtype=np.uint8)[None, :, :]).reshape(-1, n)
+    return table

@@ -45,38 +45,6 @@ def symmetric_log_e(d: ArrayLike, centre: float = 0.0) -> tuple[Array, Array]:
     return logsumexp(up, 0) - math.log(BETS.size), logsumexp(down, 0) - math.log(BETS.size)
 
 
-@dataclass(frozen=True, slots=True)
-class SymmetricE:
-    """The symmetric e-process as running state: `state.after(d)` is the state one pair later. Same as the paths."""
-
-    n: int = 0
-    norm: float = 0.0
-    ups: tuple[float, ...] = (0.0,) * BETS.size
-    downs: tuple[float, ...] = (0.0,) * BETS.size
-
-    def after(self, d: float) -> SymmetricE:
-        """State after one more difference."""
-        if not math.isfinite(d):
-            raise ValueError("a difference must be finite; re-run a lost run or count it at the adverse end")
-        norm = math.hypot(self.norm, d)
-        ratio = d / (norm / math.sqrt(self.n + 1)) if norm > 0.0 else 0.0
-        gain = math.log(2.0) + log_expit(2.0 * BETS * ratio)
-        loss = math.log(2.0) + log_expit(-2.0 * BETS * ratio)
-        ups = tuple(float(u) for u in np.array(self.ups) + gain)
-        downs = tuple(float(u) for u in np.array(self.downs) + loss)
-        return SymmetricE(self.n + 1, norm, ups, downs)
-
-    @property
-    def log_e_plus(self) -> float:
-        """log e+: evidence for a positive centre."""
-        return float(logsumexp(np.array(self.ups), 0)) - math.log(BETS.size)
-
-    @property
-    def log_e_minus(self) -> float:
-        """log e-: evidence for a negative centre."""
-        return float(logsumexp(np.array(self.downs), 0)) - math.log(BETS.size)
-
-
 def betting_log_e(low: float, high: float, cap: float = 0.5) -> LogE:
     """The betting test for values known to lie in [low, high] (binary differences: -1 to 1); no symmetry needed.
 
@@ -181,16 +149,13 @@ class SequentialRule:
         if self.margin is not None and not self.margin > 0.0:
             raise ValueError(f"margin must be positive, got {self.margin}")
 
-    def look(self, d: ArrayLike) -> SequentialLook:
+    def look(self, d: ArrayLike) -> Stop:
         """What the pairs so far, in plan order, say."""
         x = vector(d, "d")
         stops, words = self.stops(x[None, :])
-        up, down = self.log_e(x, 0.0)
-        decided = bool(stops[0] <= min(x.size, self.planned))
-        word: Stop = _WORDS[int(words[0])] if decided else "continue"
-        if not decided and (x.size >= self.planned or self._hopeless(x)):
-            word = "undecided"
-        return SequentialLook(word, x.size, float(up[-1]), float(down[-1]), float(up.max()), float(down.max()))
+        if stops[0] <= min(x.size, self.planned):
+            return _WORDS[int(words[0])]
+        return "undecided" if x.size >= self.planned or self._hopeless(x) else "continue"
 
     def stops(self, d: ArrayLike) -> tuple[Integers, Integers]:
         """For replicates d of shape (R, n): pairs at the stop (n + 1 if none) and word (0 none, 1 better, 2 worse, 3 equivalent)."""
@@ -242,15 +207,3 @@ def _first(log_e: Array, bar: float) -> Integers:
     """1-based index of the first value at or above the bar along the last axis; n + 1 where there is none."""
     hit = log_e >= bar
     return np.asarray(np.where(hit.any(axis=-1), hit.argmax(axis=-1) + 1, log_e.shape[-1] + 1), dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class SequentialLook:
-    """One look: the word, the pairs seen, both scores now and at their highest (natural logs)."""
-
-    word: Stop
-    n: int
-    log_e_plus: float
-    log_e_minus: float
-    highest_plus: float
-    highest_minus: float

@@ -130,12 +130,6 @@ class ExactTails:
         tail = min(self.below, self.above) + 0.5 * self.ties
         return min(1.0, 2.0 * (1.0 + tail) / 2.0**self.n)
 
-    @property
-    def p_whole_ties(self) -> float:
-        """Two-sided p, twice the smaller tail with ties counted whole: the textbook permutation p."""
-        tail = min(self.below, self.above) + self.ties
-        return min(1.0, 2.0 * (1.0 + tail) / 2.0**self.n)
-
 
 def exact_tails(d: ArrayLike, x: float = 0.0) -> ExactTails:
     """Exact sign-flip counts at x for up to 40 pairs, by meeting in the middle: 2^(n/2) work in place of 2^n."""

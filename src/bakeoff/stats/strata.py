@@ -1,44 +1,65 @@
 """Scores of one arm on many tasks, any number of runs on each: aggregates in which every task weighs the same.
 
-Runs are resampled inside their task, so intervals speak of these tasks only. A resample is a vector of weights over
+Runs are resampled inside their task, so intervals speak of these tasks only. A resample is a vector of counts over
 fixed, sorted values: no resample is ever sorted, and IQM, gap and profile come from the same draws. With equal numbers
-of runs the IQM is that of `aggregate.iqm`.
+of runs the IQM is the trimmed mean of all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from bakeoff.stats.aggregate import Profile
 from bakeoff.stats.bootstrap import BootstrapInterval
-from bakeoff.stats.ranks import Improvement
-from bakeoff.stats.resample import CHUNK
+from bakeoff.stats.resample import clip_weights, draw_counts, trimmed_range
 from bakeoff.stats.vectors import Array, Seed, generator, probability, vector
 
 Strata = Sequence[ArrayLike]
 """For each task the values of its runs, larger is better."""
+Counts = NDArray[np.integer]
+"""How often each run was drawn, shape (resamples, runs of all tasks)."""
+COUNT_CHUNK = 2**17
+"""Counts worked on at once: mostly bytes, so more of them fit into the cache than doubles would."""
 
 
-def weighted_middle(weights: Array, cut: float) -> Array:
-    """What is left of weights (rows x values in ascending order, each row adding up to 1) between `cut` and 1 - cut."""
-    upper = np.clip(np.cumsum(weights, axis=1), cut, 1.0 - cut)
-    inside = np.diff(upper, axis=1, prepend=cut)
-    return np.asarray(inside / (1.0 - 2.0 * cut), dtype=np.float64)
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Share of runs above each threshold, with a pointwise band. Arrays of one length as tuples."""
+
+    thresholds: tuple[float, ...]
+    share: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """Chance that a run of b beats a run of a on the same task, averaged over tasks (ties half), with an interval."""
+
+    probability: float
+    low: float
+    high: float
+    level: float
 
 
 def iqm(strata: Strata, resamples: int = 2_000, level: float = 0.95, seed: Seed = 0) -> BootstrapInterval:
     """Mean of the middle half of the scores. Below 10 runs a task the interval under-covers."""
     groups = _groups(strata)
-    sizes = [g.size for g in groups]
-    cut = int(sum(sizes) / 4) / sum(sizes) if len(set(sizes)) == 1 else 0.25  # whole ranks where ranks weigh the same
-    values = np.concatenate(groups)
+    values, weights = np.concatenate(groups), _weights(groups)
     order = np.argsort(values, kind="stable")
+    equal = len({g.size for g in groups}) == 1  # ranks weigh the same, so whole ones are cut and counts suffice
+    low, high = trimmed_range(values.size) if equal else (0.25, 0.75)
+    gaps, first = clip_weights(values[order], low, high)
 
-    def statistic(weights: Array) -> Array:
-        return weighted_middle(weights[:, order], cut) @ values[order]
+    def statistic(counts: Counts) -> Array:
+        ranked = counts.take(order, axis=1)
+        upper = np.cumsum(ranked, axis=1, dtype=np.int32) if equal else np.cumsum(ranked * weights[order], axis=1)
+        return np.clip(upper, low, high).astype(np.float64) @ gaps + first
 
     return _bootstrap(groups, statistic, resamples, level, seed)
 
@@ -46,8 +67,7 @@ def iqm(strata: Strata, resamples: int = 2_000, level: float = 0.95, seed: Seed 
 def average(strata: Strata, resamples: int = 2_000, level: float = 0.95, seed: Seed = 0) -> BootstrapInterval:
     """Mean over tasks of the mean over runs."""
     groups = _groups(strata)
-    values = np.concatenate(groups)
-    return _bootstrap(groups, lambda weights: weights @ values, resamples, level, seed)
+    return _linear(groups, np.concatenate(groups), resamples, level, seed)
 
 
 def optimality_gap(
@@ -55,8 +75,7 @@ def optimality_gap(
 ) -> BootstrapInterval:
     """How far scores fall short of `target` on average; what lies above it earns nothing. Smaller is better."""
     groups = _groups(strata)
-    short = target - np.minimum(np.concatenate(groups), target)
-    return _bootstrap(groups, lambda weights: weights @ short, resamples, level, seed)
+    return _linear(groups, target - np.minimum(np.concatenate(groups), target), resamples, level, seed)
 
 
 def profile(
@@ -65,11 +84,10 @@ def profile(
     """Share of scores strictly above each threshold, with a pointwise band."""
     groups = _groups(strata)
     taus = vector(thresholds, "thresholds")
-    above = (np.concatenate(groups)[:, None] > taus[None, :]).astype(np.float64)
-    shares = np.concatenate([weights @ above for weights in _weights([g.size for g in groups], resamples, seed)])
-    tail = (1.0 - probability(level, "level")) / 2.0
-    low, high = np.quantile(shares, [tail, 1.0 - tail], axis=0)
-    columns = [tuple(map(float, column)) for column in (taus, _plain(groups) @ above, low, high)]
+    above = (np.concatenate(groups)[:, None] > taus[None, :]) * _weights(groups)[:, None]
+    shares = np.concatenate([counts @ above for counts in _counts([g.size for g in groups], resamples, seed)])
+    low, high = _ends(shares, level)
+    columns = [tuple(map(float, column)) for column in (taus, above.sum(axis=0), low, high)]
     return Profile(columns[0], columns[1], columns[2], columns[3], level)
 
 
@@ -81,13 +99,11 @@ def improvement(a: Strata, b: Strata, resamples: int = 2_000, level: float = 0.9
     rng = generator(seed)
     total, share = np.zeros(resamples), 0.0
     for x, y in zip(xs, ys, strict=True):
-        wins = (np.sign(y[:, None] - x[None, :]) + 1.0) / 2.0
-        share += float(wins.mean()) / len(xs)
-        of_b = np.concatenate(list(_weights([y.size], resamples, rng)))
-        of_a = np.concatenate(list(_weights([x.size], resamples, rng)))
-        total += np.einsum("rj,rj->r", of_b @ wins, of_a) / len(xs)
-    tail = (1.0 - probability(level, "level")) / 2.0
-    low, high = np.quantile(total, [tail, 1.0 - tail])
+        wins = (np.sign(y[:, None] - x[None, :]) + 1.0) / (2.0 * x.size * y.size * len(xs))
+        share += float(wins.sum())
+        of_b, of_a = draw_counts(y.size, resamples, rng), draw_counts(x.size, resamples, rng)
+        total += np.einsum("rj,rj->r", of_b @ wins, of_a)
+    low, high = _ends(total, level)
     return Improvement(share, float(low), float(high), level)
 
 
@@ -97,26 +113,37 @@ def _groups(strata: Strata) -> list[Array]:
     return [vector(values, f"task {i}") for i, values in enumerate(strata)]
 
 
-def _plain(groups: Sequence[Array]) -> Array:
-    """Weights of the data as they are, shape (values,)."""
+def _weights(groups: Sequence[Array]) -> Array:
+    """What one run weighs, shape (values,): every task adds up to 1 / tasks."""
     return np.concatenate([np.full(g.size, 1.0 / (g.size * len(groups))) for g in groups])
 
 
-def _weights(sizes: Sequence[int], resamples: int, seed: Seed) -> Iterator[Array]:
-    """Blocks of rows; each row is a resample as weights, every task adding up to 1 / tasks."""
+def _counts(sizes: Sequence[int], resamples: int, seed: Seed) -> Iterator[Counts]:
+    """Blocks of rows; each row is a resample: how often each run was drawn inside its task."""
     rng = generator(seed)
-    rows = max(1, CHUNK // sum(sizes))
+    rows = max(1, COUNT_CHUNK // sum(sizes))
+    alike = [(n, len(list(tasks))) for n, tasks in groupby(sizes)]
     for start in range(0, resamples, rows):
         count = min(rows, resamples - start)
-        parts = [rng.multinomial(n, np.full(n, 1.0 / n), size=count) / (n * len(sizes)) for n in sizes]
-        yield np.concatenate(parts, axis=1)
+        yield np.concatenate([draw_counts(n, count * m, rng).reshape(count, -1) for n, m in alike], axis=1)
+
+
+def _linear(groups: Sequence[Array], values: Array, resamples: int, level: float, seed: Seed) -> BootstrapInterval:
+    """Of a weighted mean of `values`, one for each run."""
+    weighted = values * _weights(groups)
+    return _bootstrap(groups, lambda counts: counts @ weighted, resamples, level, seed)
 
 
 def _bootstrap(
-    groups: Sequence[Array], statistic: Callable[[Array], Array], resamples: int, level: float, seed: Seed
+    groups: Sequence[Array], statistic: Callable[[Counts], Array], resamples: int, level: float, seed: Seed
 ) -> BootstrapInterval:
-    drawn = np.concatenate([statistic(weights) for weights in _weights([g.size for g in groups], resamples, seed)])
-    estimate = float(statistic(_plain(groups)[None, :])[0])
-    tail = (1.0 - probability(level, "level")) / 2.0
-    low, high = (float(q) for q in np.quantile(drawn, [tail, 1.0 - tail]))
+    sizes = [g.size for g in groups]
+    drawn = np.concatenate([statistic(counts) for counts in _counts(sizes, resamples, seed)])
+    estimate = float(statistic(np.ones((1, sum(sizes)), dtype=np.uint8))[0])
+    low, high = (float(end) for end in _ends(drawn, level))
     return BootstrapInterval(estimate, low, high, level, "percentile", resamples, float(drawn.std(ddof=1)))
+
+
+def _ends(drawn: Array, level: float) -> Array:
+    tail = (1.0 - probability(level, "level")) / 2.0
+    return np.quantile(drawn, [tail, 1.0 - tail], axis=0)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from bakeoff.stats.interval import Interval
 from bakeoff.stats.special import TINY, f_sf, t_cdf, t_quantile
-from bakeoff.stats.vectors import Array, exponent, is_constant, matrix, mean, pair, probability, sd, vector
+from bakeoff.stats.vectors import Array, exponent, is_constant, matrix, mean, probability, sd, vector
 
 NORMAL = "assumes roughly normal differences"
 
@@ -83,12 +83,6 @@ def one_sample_t(d: ArrayLike, method: str = "paired t") -> TStatistic:
     if is_constant(x):
         raise ValueError(f"{method}: zero spread, every value is {x[0]}; use SignFlip")
     return TStatistic(mean(x), sd(x) / math.sqrt(x.size), x.size - 1.0, x.size, method)
-
-
-def paired_t(a: ArrayLike, b: ArrayLike) -> TStatistic:
-    """t of b - a, entry by entry."""
-    x, y = pair(a, b, at_least=2)
-    return one_sample_t(y - x)
 
 
 def welch_t(a: ArrayLike, b: ArrayLike) -> TStatistic:

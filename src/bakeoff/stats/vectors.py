@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Seed = int | np.random.Generator
-Vectors = Sequence[ArrayLike]
 
 
 def vector(values: ArrayLike, name: str, at_least: int = 1) -> Array:

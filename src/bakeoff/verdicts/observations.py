@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition, decode_metrics
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import decode_metrics
 from bakeoff.records.series import read_block
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.spec.identity import canonical_json

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bakeoff.stats.aggregate import pass_at_k, pass_hat_k
+from bakeoff.stats.passing import pass_at_k, pass_hat_k
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.stats.vectors import is_constant
 from bakeoff.verdicts.observations import Observations

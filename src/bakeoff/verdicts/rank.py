@@ -14,10 +14,9 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.stats import strata
-from bakeoff.stats.aggregate import Profile
 from bakeoff.stats.bootstrap import BootstrapInterval
 from bakeoff.stats.ranking import AverageRanks, BradleyTerry, bradley_terry, friedman
-from bakeoff.stats.ranks import Improvement
+from bakeoff.stats.strata import Improvement, Profile
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.units import Array, failure_score
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition, decode_metrics
+from bakeoff.records.edition import Edition
 from bakeoff.records.find import find_edition, find_run
+from bakeoff.records.results import decode_metrics
 from bakeoff.records.series import read_block, read_jsonl
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.verdicts.observations import Observation, Observations, state_of

@@ -271,9 +271,8 @@ def _verdict(
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return "undecided", "missing" if n >= rule.planned else "continue", None
     copies = _seeds_are_copies(design)
-    looks = [rule.look(d) for d in ((low, high) if design.missing else (low,))]
-    words = {look.word for look in looks}
-    if not copies and len(words) == 1 and (word := looks[0].word) in ("better", "worse", "equivalent"):
+    words = {rule.look(d) for d in ((low, high) if design.missing else (low,))}
+    if not copies and len(words) == 1 and (word := min(words)) in ("better", "worse", "equivalent"):
         stops = [int(rule.stops(d[None, :])[0][0]) for d in (low, high)]
         return word, "", max(stops)
     if copies and n >= LEAST_PLANNED and not _are_outcomes(design):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bakeoff.records.edition import Edition, decode_metrics
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import decode_metrics
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.stats.vectors import is_constant
 from bakeoff.verdicts.observations import Observation, Observations, from_edition

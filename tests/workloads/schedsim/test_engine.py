@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakeoff.workloads.schedsim.buckets import TOKEN, Bucket
-from bakeoff.workloads.schedsim.engine import Engine, Model, TraceEvent
+from bakeoff.workloads.schedsim.engine import Engine, TraceEvent
+from bakeoff.workloads.schedsim.model import Model
 from bakeoff.workloads.schedsim.policies import POLICIES
 from bakeoff.workloads.schedsim.policies.fifo import FifoCheapest
 from bakeoff.workloads.schedsim.policies.interface import Options

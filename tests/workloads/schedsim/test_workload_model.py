@@ -15,7 +15,7 @@ from bakeoff.errors import SpecError, UsageError
 from bakeoff.workloads.schedsim import hashing
 from bakeoff.workloads.schedsim.buckets import TOKEN, Bucket
 from bakeoff.workloads.schedsim.draws import steps, stream, word, words
-from bakeoff.workloads.schedsim.engine import Model
+from bakeoff.workloads.schedsim.model import Model
 from bakeoff.workloads.schedsim.rolling import LENGTH, Rolling
 from bakeoff.workloads.schedsim.service import Service, mean_ms
 from bakeoff.workloads.schedsim.tiers import DEFAULT, Tables, load_tables

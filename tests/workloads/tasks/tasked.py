@@ -6,8 +6,11 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from bakeoff.workloads.tasks.model import Environment, Repository, Step, Task
 
 WHO = {"GIT_AUTHOR_NAME": "n", "GIT_AUTHOR_EMAIL": "n@x", "GIT_COMMITTER_NAME": "n", "GIT_COMMITTER_EMAIL": "n@x"}
 
@@ -37,6 +40,11 @@ def commit(repo: Path, files: Mapping[str, str], message: str = "change") -> str
     run_git(repo, "add", "-A")
     run_git(repo, "commit", "-q", "--allow-empty", "-m", message)
     return run_git(repo, "rev-parse", "HEAD")
+
+
+def task_on(repository: Repository, **changes: object) -> Task:
+    task = Task("x", "prepared", Path("/"), "d", "t", Environment(), (Step("main", "do it"),), repository=repository)
+    return replace(task, **changes)  # type: ignore[arg-type]
 
 
 BROKEN = "def double(x):\n    return x + 1\n"

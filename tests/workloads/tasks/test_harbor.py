@@ -118,6 +118,7 @@ timeout_sec = 9
 [verifier]
 timeout_sec = 8
 env = { A = "task" }
+collect = [{ command = "first" }]
 [[steps]]
 name = "one"
 min_reward = 0.5
@@ -128,6 +129,7 @@ min_reward = { quality = 0.2 }
 timeout_sec = 4
 [steps.verifier]
 env = { B = "step" }
+collect = [{ command = "second" }]
 """
     files = {
         "steps/one/instruction.md": "first",
@@ -143,7 +145,9 @@ env = { B = "step" }
     assert two.verifier.env == {"A": "task", "B": "step"}
     assert [folder.name for folder in one.verifier.tests] == ["tests", "tests"]
     assert [folder.parent.name for folder in one.verifier.tests] == ["t", "one"]
-    assert one.workdir is not None and one.solution is None and two.solution is not None
+    assert [[hook.command for hook in step.verifier.collect] for step in task.steps] == [["first"], ["first", "second"]]
+    assert one.workdir is not None and one.solution is not None and two.solution is not None
+    assert (one.solution.source, two.solution.source) == (tmp_path / "t/solution", tmp_path / "t/steps/two/solution")
     assert task.multi_step_reward == "final"
 
 
@@ -196,6 +200,27 @@ def test_a_box_has_a_network_only_where_everybody_in_it_asks_for_one(
     assert box_spec(task.with_network(), Image.host()).network is network
     assert not box_spec(task, Image.host()).network
     assert bool(task.notes) is not network
+
+
+def test_a_separate_verifier_has_a_network_of_its_own(tmp_path: Path) -> None:
+    toml = '[agent]\nnetwork_mode = "no-network"\n[environment]\nnetwork_mode = "no-network"\n[verifier.environment]\nnetwork_mode = "public"\n'
+    task = load_task(harbor_task(tmp_path / "t", toml=toml)).with_network()
+    assert not box_spec(task, Image.host()).network and not task.notes
+    assert box_spec(task, Image.host(), environment=task.verifier.environment).network
+
+
+def test_what_is_not_used_is_told(tmp_path: Path) -> None:
+    toml = '[environment]\ngpus = 1\n[verifier.environment]\nskills_dir = "/s"\n[verifier.environment.healthcheck]\ncommand = "true"\n'
+    files = {"trajectory.json": "{}", "tests/.harborignore": "*.md\n"}
+    names = (
+        "environment.gpus",
+        "verifier.environment.healthcheck",
+        "verifier.environment.skills_dir",
+        "trajectory.json",
+        "tests/.harborignore",
+    )
+    notes = load_task(harbor_task(tmp_path / "t", files, toml)).notes
+    assert len(notes) == len(names) and all(name in note for name, note in zip(names, notes, strict=True)), notes
 
 
 def test_scripts_with_windows_line_ends_are_told(tmp_path: Path) -> None:

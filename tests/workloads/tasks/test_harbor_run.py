@@ -138,9 +138,66 @@ def test_a_separate_verifier_gets_the_artifacts_and_nothing_else(tmp_path: Path,
     test = '#!/bin/sh\n[ "$(cat /app/out/answer)$(cat /logs/artifacts/c)" = donec ] && [ ! -e /app/secret ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n'
     files = {"tests/test.sh": test, "tests/Dockerfile": "FROM host\nCOPY test.sh /tests/test.sh\n"}
     folder = harbor_task(tmp_path / "t", files, toml)
+    (folder / "tests/test.sh").chmod(0o644)  # as most authors leave it: whoever runs it makes it a program
     command = "mkdir -p out; echo done > out/answer; echo x > secret; mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.json"
     assert played(folder, command, bubblewrap).score == 1.0
     assert played(folder, "true", bubblewrap).score == 0.0
+
+
+def test_artifacts_are_kept_and_a_hook_that_an_agent_broke_stops_nothing(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
+    artifacts = 'artifacts = ["out", "/app/none", { source = "/app/out/a", destination = "x/y", exclude = ["*.tmp"] }]\n'
+    toml = artifacts + HARBOR + '[[verifier.collect]]\ncommand = "test -e /app/hook"\n'
+    folder = harbor_task(tmp_path / "t", toml=toml)
+    found = played(folder, "mkdir -p out/a; echo 1 > out/a/b; echo 2 > out/a/c.tmp; echo done > answer", bubblewrap)
+    kept = tmp_path / "logs" / "main" / "artifacts"
+    assert sorted(str(file.relative_to(kept)) for file in kept.rglob("*") if file.is_file()) == [
+        "app/out/a/b",
+        "app/out/a/c.tmp",
+        "x/y/b",
+    ]
+    assert (found.score, found.error) == (1.0, "verifier.collect: 'test -e /app/hook' ended with code 1")
+
+
+def test_a_separate_verifier_on_a_named_image_has_the_tasks_files_too(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    toml = '[environment]\ndocker_image = "host"\nworkdir = "/app"\n[verifier]\nenvironment_mode = "separate"\n'
+    files = {
+        "environment/data.txt": "given",
+        "tests/test.sh": "#!/bin/sh\ngrep -c given data.txt > /logs/verifier/reward.txt\n",
+    }
+    folder = harbor_task(tmp_path / "t", files, toml)
+    (folder / "environment/Dockerfile").unlink()
+    assert played(folder, "rm data.txt", bubblewrap).score == 1.0
+
+
+def test_a_step_is_set_up_by_bash_as_the_agents_user(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    toml = HARBOR + '[agent]\nuser = "nobody"\n[[steps]]\nname = "one"\n'
+    files = {
+        "environment/Dockerfile": "FROM debian:stable-slim\nWORKDIR /app\nRUN chmod 777 /app\n",
+        "steps/one/instruction.md": "first",
+        "steps/one/workdir/setup.sh": 'who=($(id -un))\necho "${who[0]}" > who\nrm -- "$0"\n',
+        "steps/one/tests/test.sh": "#!/bin/sh\ngrep -c nobody who > /logs/verifier/reward.txt\n",
+    }
+    assert played(harbor_task(tmp_path / "t", files, toml), "test ! -e setup.sh", bubblewrap).score == 1.0
+
+
+def test_what_an_agent_does_to_the_next_steps_start_does_not_pay(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    files = {**STEP_FILES, "steps/two/workdir/setup.sh": "test ! -e /app/trap\n"}
+    folder = harbor_task(tmp_path / "t", files, STEPS)
+    found = played(folder, "echo 1 > n; touch trap", bubblewrap)
+    assert (found.status, found.score, [dict(step.rewards) for step in found.steps]) == ("scored", 0.5, [{"reward": 1.0}, {"reward": 0.0}])  # fmt: skip
+    assert "broke what this step starts from" in found.error
+    (folder / "steps/two/workdir/setup.sh").write_text("false\n")
+    with pytest.raises(InfraError, match=r"steps/two/workdir/setup.sh: bash ended with 1"):
+        played(folder, "echo 1 > n", bubblewrap)
+
+
+def test_a_reward_that_a_gate_asks_for_and_nobody_gave_is_below_every_gate(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
+    toml = STEPS.replace("min_reward = 0.5", "min_reward = { style = 0.0 }")
+    assert len(played(harbor_task(tmp_path / "t", STEP_FILES, toml), "echo 1 > n", bubblewrap).steps) == 1
 
 
 def test_tests_may_write_where_they_lie_and_a_script_without_a_first_line_is_bashs(

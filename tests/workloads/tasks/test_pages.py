@@ -20,11 +20,21 @@ HcmV?d00001
 
 
 def test_a_diff_has_colours_and_of_a_binary_file_only_its_size() -> None:
-    html = diff_html(BINARY + DIFF.replace("return a + b", "return a + b  # <script>"))
-    assert '<span class="same">binary, 2,000 bytes</span>' in html and "zcmV" not in html and "literal" not in html
+    html = diff_html((BINARY + DIFF.replace("return a + b", "return a + b  # <script>")).encode())
+    assert '<span class="head">binary, 2,000 bytes</span>' in html and "zcmV" not in html and "literal" not in html
     assert '<span class="del">-    return a - b</span>' in html
     assert '<span class="add">+    return a + b  # &lt;script&gt;</span>' in html
 
 
 def test_no_diff_is_said_to_be_none() -> None:
-    assert diff_html("\n") == "<p>Nothing was changed.</p>"
+    assert diff_html(b"\n") == "<p>Nothing was changed.</p>"
+
+
+def test_a_binary_file_takes_no_room_from_what_comes_after_it() -> None:
+    long = BINARY.replace("\n\nliteral 0", f"\n{('z' + 'A' * 65 + chr(10)) * 4000}\nliteral 0")
+    assert '<span class="add">+    return a + b</span>' in diff_html((long + DIFF).encode())
+
+
+def test_content_that_looks_like_a_header_or_a_new_line_is_content() -> None:
+    html = diff_html(DIFF.replace("    return a + b", "++ a\x0c\u2028b").encode())
+    assert html.count('class="add"') == 1 and '<span class="add">+++ a' in html

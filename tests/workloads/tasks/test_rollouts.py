@@ -255,9 +255,7 @@ def test_a_judge_votes_on_rubrics_and_one_that_fails_is_missing_and_not_zero(lab
 def test_metrics_of_ones_own_come_from_scripts_in_the_task_and_from_a_function(lab: Lab) -> None:
     task = write_task(lab.place / "tasks" / "sums")
     (task / "metrics").mkdir()
-    script = (
-        "import json, sys\nrun = json.load(sys.stdin)\nprint(json.dumps({'letters': len(open('sums.py').read())}))\n"
-    )
+    script = "import json, sys\nrun = json.load(sys.stdin)\nprint(json.dumps({'letters': len(open('sums.py').read()), 'tokens': 5}))\n"
     (task / "metrics" / "size.py").write_text(script)
     (task / "metrics" / "words.py").write_text("raise SystemExit(3)")
     lab.write("mine.py", "def added(run):\n    return {'plus_lines': run['diff'].count('\\n+') - 1}\n")
@@ -269,4 +267,5 @@ def test_metrics_of_ones_own_come_from_scripts_in_the_task_and_from_a_function(l
     row = only(lab)
     assert (row["plus_lines"], row["letters"]) == (1.0, len(RIGHT))
     missing = results(lab)["custom_metrics"]["missing"]  # type: ignore[index]
-    assert list(missing) == ["words.py"] and "ended with 3" in missing["words.py"]
+    assert list(missing) == ["size.py: tokens", "words.py"] and "ended with 3" in missing["words.py"]
+    assert "every run has" in missing["size.py: tokens"] and "tokens" not in row

@@ -5,25 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.spec.identity import directory_digest
-from bakeoff.workloads.tasks.model import Environment, File, Repository, Step, Task
+from bakeoff.workloads.tasks.changes import changes_of
+from bakeoff.workloads.tasks.model import File, Repository
 from bakeoff.workloads.tasks.start import (
     PatchFailed,
     StartState,
     apply_diff,
-    diff_of,
     lfs_pointers,
     place_file,
     start_state,
     submodules,
 )
-from workloads.tasks.tasked import DIFF, added, commit, linked, run_git, write_files
+from workloads.tasks.tasked import DIFF, added, commit, linked, run_git, task_on, write_files
 
 SECRET = "the-solution-nobody-may-see"
 
@@ -41,11 +40,6 @@ def history(tmp_path: Path) -> tuple[Path, str]:
     write_files(repo, {"src/a.py": SECRET})
     run_git(repo, "stash")
     return repo, start
-
-
-def task_on(repository: Repository, **changes: object) -> Task:
-    task = Task("x", "prepared", Path("/"), "d", "t", Environment(), (Step("main", "do it"),), repository=repository)
-    return replace(task, **changes)  # type: ignore[arg-type]
 
 
 def sources(repo: Path, tmp_path: Path) -> dict[str, str]:
@@ -209,7 +203,7 @@ def test_what_an_agent_did_comes_back_as_a_diff_whatever_became_of_its_git(start
     (tree / ".git").mkdir()
     (tree / ".git/config").write_text("[core]\n\tfsmonitor = touch /tmp/owned\n")
     before = directory_digest(start.tree)
-    diff = diff_of(start, tree)
+    diff = changes_of(start, tree).diff
     again = tmp_path / "again"
     start.copy(again)
     apply_diff(again, diff)
@@ -219,9 +213,9 @@ def test_what_an_agent_did_comes_back_as_a_diff_whatever_became_of_its_git(start
     assert not (again / "tests/t.py").exists()
     assert (again / "inner/file").read_text() == "kept\n"
     assert (again / "run.sh").stat().st_mode & 0o111 == 0
-    assert diff_of(start, again) == diff
+    assert changes_of(start, again).diff == diff
     assert directory_digest(start.tree) == before
-    assert diff_of(start, _untouched(start, tmp_path)) == b""
+    assert changes_of(start, _untouched(start, tmp_path)).diff == b""
 
 
 @pytest.mark.parametrize(
@@ -236,7 +230,7 @@ def test_what_git_refuses_does_not_cost_the_rest_of_the_work(
     start: StartState, tmp_path: Path, files: dict[str, str], kept: set[str]
 ) -> None:
     work = write_files(_untouched(start, tmp_path), files)
-    diff = diff_of(start, work)
+    diff = changes_of(start, work).diff
     again = tmp_path / "again"
     start.copy(again)
     apply_diff(again, diff)
@@ -253,7 +247,7 @@ def test_files_in_a_submodules_place_are_part_of_the_diff(history: tuple[Path, s
     assert (submodules(start), lfs_pointers(start)) == (["vendored"], ["big.dat"])
     assert not any((start.tree / "vendored").iterdir())
     work = write_files(_untouched(start, tmp_path), {"vendored/lib.py": "x = 1\n"})
-    diff = diff_of(start, work)
+    diff = changes_of(start, work).diff
     start.copy(tmp_path / "again")
     apply_diff(tmp_path / "again", diff)
     assert (tmp_path / "again/vendored/lib.py").read_text() == "x = 1\n"

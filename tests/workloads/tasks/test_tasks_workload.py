@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from bakeoff.engine.context import Context, Facts
 from bakeoff.errors import InfraError, UsageError
+from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.params import TasksParams
 from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.workload import TasksWorkload
 from workloads.tasks.small import write_task
+from workloads.tasks.tasked import HARBOR, harbor_task
 
 HERE = Provider(base_url="http://127.0.0.1:9/v1")
 
@@ -44,3 +47,35 @@ def test_a_task_whose_overrides_name_an_endpoint_needs_no_other_key(
         '{"openai": {"base_url": "http://127.0.0.1:9/v1", "api_key": "k"}}'
     )
     TasksWorkload().check(params, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ('[verifier]\nenv = { KEY = "${JUDGE_KEY}" }\n', "verifier.env: JUDGE_KEY is set nowhere"),
+        ('[verifier.environment]\nos = "windows"\n', "windows boxes cannot be had"),
+        ('[[steps]]\nname = "one"\n', "no reference for oracle to apply\n  fix: add steps/one/solution/solve.sh"),
+    ],
+)
+def test_what_would_break_after_the_agent_was_paid_is_told_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml: str, words: str
+) -> None:
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    folder = harbor_task(tmp_path / "t", {"steps/one/instruction.md": "Do it."}, HARBOR + toml)
+    if "steps" in toml:
+        (folder / "solution/solve.sh").unlink()
+    with pytest.raises(UsageError, match=words):
+        TasksWorkload().check(TasksParams(path="t", agent="oracle"), tmp_path)
+
+
+def test_an_agent_has_its_files_as_the_tasks_user_and_each_steps_own_time(tmp_path: Path) -> None:
+    toml = '[agent]\nuser = "nobody"\ntimeout_sec = 60\n[[steps]]\nname = "one"\n[steps.agent]\ntimeout_sec = 0.3\n[[steps]]\nname = "two"\n'
+    test = "#!/bin/sh\n[ $(cat /home/agent/said) = told ] && [ -e /home/agent/end ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n"
+    files = {"steps/one/instruction.md": "a", "steps/two/instruction.md": "b", "tests/test.sh": test}
+    harbor_task(tmp_path / "t", files, HARBOR + toml)
+    command = "cat {home}/my.cfg > {home}/said; sleep 0.8; touch {home}/end"
+    mine = AgentEntry(command=command, wire="none", files={"{home}/my.cfg": "told"})
+    facts = Facts("r", "a", "t", 0, 0, 0, (), tmp_path, tmp_path / "run")
+    TasksWorkload().run(TasksParams(path="t", agent="mine", agents={"mine": mine}), Context(facts))
+    steps = json.loads((tmp_path / "run" / "evaluation_results.json").read_text())["steps"]
+    assert [step["rewards"] for step in steps] == [{"reward": 0.0}, {"reward": 1.0}]

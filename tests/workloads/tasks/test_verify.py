@@ -246,7 +246,8 @@ def test_stale_bytecode_is_not_run(tmp_path: Path, bubblewrap: Bubblewrap) -> No
     helper = "def same(a, b):\n    assert a == b\n"
     compiled = compile("def same(a, b):\n    pass\n", "same.py", "exec")
     data = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + marshal.dumps(compiled)
-    from bakeoff.workloads.tasks.start import diff_of, start_state
+    from bakeoff.workloads.tasks.changes import changes_of
+    from bakeoff.workloads.tasks.start import start_state
 
     scripts = (script("from same import same\nfrom calc import double\n\ndef test_it():\n    same(double(4), 8)\n", "test_hidden.py"), script(helper, "same.py", None))  # fmt: skip
     folder = prepared_task(tmp_path / "t", evaluation=evaluation(*scripts))
@@ -256,7 +257,7 @@ def test_stale_bytecode_is_not_run(tmp_path: Path, bubblewrap: Bubblewrap) -> No
     for name in ("same.cpython-311.pyc", "same.cpython-312.pyc"):
         (tree / "__pycache__").mkdir(exist_ok=True)
         (tree / "__pycache__" / name).write_bytes(data)
-    diff = diff_of(start, tree)
+    diff = changes_of(start, tree).diff
     assert b"GIT binary patch" in diff
     assert verify_diff(load_task(folder), diff, bubblewrap, logs=tmp_path / "logs").score == 0.0
 

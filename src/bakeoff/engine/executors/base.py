@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from bakeoff.records.edition import Result
+from bakeoff.records.results import Result
 from bakeoff.spec.plan import Cell
 
 Reason = Literal["timeout", "cancelled", "memory"]

@@ -21,7 +21,7 @@ from bakeoff.engine.executors.base import Start
 from bakeoff.engine.executors.finish import Finisher
 from bakeoff.engine.orphans import Orphans
 from bakeoff.engine.watch import Watch, death, verdict
-from bakeoff.records.edition import Result
+from bakeoff.records.results import Result
 from bakeoff.records.rundir import STDOUT, set_aside
 from bakeoff.spec.experiment import Limits
 from bakeoff.spec.workload import Command, CommandWorkload, Exit, Outcome

@@ -10,8 +10,8 @@ from typing import Any
 from bakeoff.engine.context import Facts
 from bakeoff.engine.executors.base import Start
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Result
 from bakeoff.records.layout import EditionPaths
+from bakeoff.records.results import Result
 from bakeoff.records.rundir import SERIES, write_meta
 from bakeoff.records.series import read_jsonl
 from bakeoff.spec import registry

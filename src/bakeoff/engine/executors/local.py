@@ -13,8 +13,8 @@ from bakeoff.engine.executors.finish import Finisher
 from bakeoff.engine.executors.pool import WorkerPool
 from bakeoff.engine.warden import Warden
 from bakeoff.errors import Problem, SpecError
-from bakeoff.records.edition import Result
 from bakeoff.records.layout import EditionPaths
+from bakeoff.records.results import Result
 from bakeoff.spec import registry, variables
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.workload import CommandWorkload

@@ -28,7 +28,7 @@ from bakeoff.engine.orphans import Orphans
 from bakeoff.engine.watch import Watch, death, verdict
 from bakeoff.engine.wire import Frames, Job, Report, Setup
 from bakeoff.errors import BakeoffError
-from bakeoff.records.edition import Result
+from bakeoff.records.results import Result
 from bakeoff.records.rundir import STDERR, STDOUT
 from bakeoff.records.trajectory import TrajectoryIndex
 from bakeoff.spec.experiment import Limits

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.interop.export.dialogue import Unspeakable, opening
-from bakeoff.records.edition import FAILED, Edition, decode_metrics
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import FAILED, decode_metrics
 from bakeoff.records.trajectory import TrajectoryIndex, read_trajectory
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.trajectory import Step

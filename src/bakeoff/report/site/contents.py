@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from bakeoff.records.edition import Edition, decode_metrics
+from bakeoff.records.edition import Edition
 from bakeoff.records.overview import Tally
+from bakeoff.records.results import decode_metrics
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.spec.workload import Scalar
 from bakeoff.verdicts.observations import Observations, from_edition

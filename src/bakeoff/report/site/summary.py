@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bakeoff.records.edition import FAILED
 from bakeoff.records.overview import by_arm
+from bakeoff.records.results import FAILED
 from bakeoff.report.site.contents import Contents, Run
 from bakeoff.report.text import duration, figure, one_line, utc
 from bakeoff.version import __version__

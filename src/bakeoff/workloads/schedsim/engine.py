@@ -7,98 +7,24 @@ attempt that simply succeeds (`_start`, `_finish`, `_serve`) with few calls; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
 from bakeoff.spec.garbage import uncollected
+from bakeoff.workloads.schedsim.attempt import ENDED, FAILED, OK, RUNNING, TIMEOUT, UNWANTED, Attempt, Facts
 from bakeoff.workloads.schedsim.draws import stream
 from bakeoff.workloads.schedsim.hashing import GOLDEN, MASK, mix, stops
+from bakeoff.workloads.schedsim.model import Model
 from bakeoff.workloads.schedsim.policies.interface import Hedge, Policy, Restart, Wait
 from bakeoff.workloads.schedsim.resources import Entry, Queue, Slots, build
-from bakeoff.workloads.schedsim.service import Service
-from bakeoff.workloads.schedsim.tiers import Tables
-from bakeoff.workloads.schedsim.workflow import CLASS, DECIDE, NODES, PLAN, Shape, Workflow
+from bakeoff.workloads.schedsim.workflow import CLASS, DECIDE, NODES, PLAN, Workflow
 
-OK, FAILED, TIMEOUT = range(3)
-RUNNING, UNWANTED, ENDED = range(3)
 LOOKAHEAD = 64
 """How many ready calls are asked whether they may go to a dearer tier before its slot stays free."""
 _LOW = 0xFFFFFFFF
 _TIES = 2 * NODES
 """Bits below a priority: workflow number, then node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What is simulated; all but the policy."""
-
-    shape: Shape
-    tables: Tables
-    workflows: int = 100
-    iterations: int = 3
-    seed: int = 1
-    heavy_tail_prob: float = 0.02
-    heavy_tail_mult: float = 50.0
-    legacy_timeout: bool = False
-    budget: int = 10_000_000
-    """Of each workflow, in millionths."""
-    max_in_flight: int = 200
-    mixed_evidence: bool = False
-    arrivals: Sequence[int] = ()
-    """When workflows arrive; all at 0 when left out."""
-
-    def service(self) -> Service:
-        return Service(self.shape, self.tables, self.heavy_tail_prob, self.heavy_tail_mult)
-
-
-Facts = tuple[Workflow, int, int, int, Slots, int, int, int]
-"""(workflow, node, kind, number, where, began, ends, outcome)"""
-
-
-class Attempt:
-    """One try of a node that somebody watches or cancels. To the others the tuple of facts is enough."""
-
-    __slots__ = ("event", "facts", "siblings", "state")
-
-    def __init__(self, facts: Facts, event: int) -> None:
-        self.facts = facts
-        self.event = event
-        """The sequence number of its end."""
-        self.state = RUNNING
-        self.siblings: list[Attempt] | None = None
-        """All attempts that race for the same result, when there are several."""
-
-    @property
-    def workflow(self) -> Workflow:
-        return self.facts[0]
-
-    @property
-    def node(self) -> int:
-        return self.facts[1]
-
-    @property
-    def kind(self) -> int:
-        return self.facts[2]
-
-    @property
-    def number(self) -> int:
-        """Counted from 1."""
-        return self.facts[3]
-
-    @property
-    def where(self) -> Slots:
-        return self.facts[4]
-
-    @property
-    def began(self) -> int:
-        return self.facts[5]
-
-    def rivals(self) -> list[Attempt]:
-        """Other attempts at the same node that still run."""
-        return [other for other in self.siblings or () if other is not self and other.state == RUNNING]
-
 
 Event = tuple[int, int, Callable[[Any], None], Any]
 TraceEvent = tuple[str, int, int, int, int, int, str, int, str]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.schedsim.engine import Model
+from bakeoff.workloads.schedsim.model import Model
 from bakeoff.workloads.schedsim.outputs import TraceFormat
 from bakeoff.workloads.schedsim.policies import check_name
 from bakeoff.workloads.schedsim.policies.interface import Options

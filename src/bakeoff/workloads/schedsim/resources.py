@@ -16,7 +16,7 @@ from bakeoff.workloads.schedsim.tiers import Tables, TierTable
 from bakeoff.workloads.schedsim.workflow import KINDS, POOLS, PROVIDERS, Workflow
 
 if TYPE_CHECKING:
-    from bakeoff.workloads.schedsim.engine import Attempt
+    from bakeoff.workloads.schedsim.attempt import Attempt
 
 MILLION = 1_000_000
 Entry = tuple[int, int, Workflow]

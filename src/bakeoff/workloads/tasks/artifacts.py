@@ -1,13 +1,15 @@
-"""Artifacts: what leaves the agent's box, and what a separate verifier finds at the same places."""
+"""Artifacts: what leaves the agent's box and is kept, and what a separate verifier finds at the same places."""
 
 from __future__ import annotations
 
 import fnmatch
 import os
+import posixpath
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakeoff.errors import InfraError, UsageError
+from bakeoff.errors import UsageError
 from bakeoff.sandbox.face import Box
 from bakeoff.workloads.tasks.model import Artifact, Step, Task
 from bakeoff.workloads.tasks.start import remove
@@ -17,34 +19,51 @@ ALWAYS = Artifact("/logs/artifacts")
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    artifact: Artifact
-    place: Path | None
-    """Where it lies now; None where the box had no such thing."""
+    source: str
+    """Where it lay in the box."""
+    place: Path
+    """Where it lies now."""
 
 
-def collect(box: Box, task: Task, step: Step, target: Path) -> list[Taken]:
-    """Run the collect hooks, then copy every artifact of the task and the step below `target`."""
+def run_hooks(box: Box, step: Step) -> Iterator[str]:
+    """Run the collect hooks; what became of those that failed, in words.
+
+    None of them stops anything: the agent had this box for itself, and must not get out of its verification.
+    """
     for hook in step.verifier.collect:
         ended = box.run(["bash", "-c", hook.command], timeout=hook.timeout, user=hook.user)
         if not ended.ok:
-            raise InfraError(f"verifier.collect: {hook.command!r} ended with {ended.code}")
-    target.mkdir(parents=True, exist_ok=True)
+            why = f"took longer than {hook.timeout:g} s" if ended.timed_out else f"ended with code {ended.code}"
+            yield f"verifier.collect: {hook.command!r} {why}"
+
+
+def collect(box: Box, task: Task, step: Step, target: Path) -> list[Taken]:
+    """Copy every artifact of the task and the step below `target`, by its destination or else its path in the box.
+
+    What the agent did not make is left out; its tests will see.
+    """
+    remove(target)  # of a try before this one
     wanted = (ALWAYS, *task.artifacts, *step.artifacts)
-    return [_take(box, artifact, target / str(number)) for number, artifact in enumerate(wanted)]
+    return [taken for artifact in wanted if (taken := _take(box, artifact, target)) is not None]
 
 
 def hand_over(box: Box, taken: list[Taken]) -> None:
     """Put artifacts where they were."""
     for one in taken:
-        if one.place is not None:
-            box.put(one.place, one.artifact.source)
+        box.put(one.place, one.source)
 
 
-def _take(box: Box, artifact: Artifact, place: Path) -> Taken:
+def _take(box: Box, artifact: Artifact, target: Path) -> Taken | None:
+    source = posixpath.normpath(posixpath.join("/", box.spec.workdir, artifact.source))
+    place = target / (artifact.destination or source.lstrip("/"))
+    remove(place)  # where one artifact lies in another, each is taken as it says
     try:
-        box.get(artifact.source, place)
-    except UsageError:  # the agent did not make it; its tests will see
-        return Taken(artifact, None)
+        box.get(source, place)
+    except UsageError:
+        return None
+    if artifact is ALWAYS and place.is_dir() and not any(place.iterdir()):  # nobody asked for it and it is empty
+        remove(target)
+        return None
     for folder, folders, files in os.walk(place):
         for name in (*folders, *files):
             relative = Path(folder, name).relative_to(place).as_posix()
@@ -52,4 +71,4 @@ def _take(box: Box, artifact: Artifact, place: Path) -> Taken:
                 fnmatch.fnmatch(relative, pattern) or fnmatch.fnmatch(name, pattern) for pattern in artifact.exclude
             ):
                 remove(Path(folder, name))
-    return Taken(artifact, place)
+    return Taken(source, place)

@@ -17,14 +17,15 @@ from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec, Ended
 from bakeoff.workloads.tasks.agents.face import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
-from bakeoff.workloads.tasks.boxes import box_spec, filled_in, inner, seen
+from bakeoff.workloads.tasks.boxes import box_spec, filled_in, give, inner, seen
 from bakeoff.workloads.tasks.built import built_for
+from bakeoff.workloads.tasks.changes import Changes, changes_of
 from bakeoff.workloads.tasks.harbor_run import hide, play, show
-from bakeoff.workloads.tasks.hidden_tests import lay_out
+from bakeoff.workloads.tasks.hidden_tests import lay_out, tail
 from bakeoff.workloads.tasks.model import REPOSITORY, Step, Task
 from bakeoff.workloads.tasks.proxy.server import ProxiedRun
 from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.start import diff_of, remove, start_state
+from bakeoff.workloads.tasks.start import remove, start_state
 from bakeoff.workloads.tasks.verify import verify_diff
 
 PORT = 4000
@@ -55,6 +56,8 @@ class Attempt:
     """One for each step that was reached."""
     diff: bytes | None
     """None where the start state is too large to compare with."""
+    left_out: tuple[str, ...] = ()
+    """Changed files that the diff had no room for."""
 
 
 @dataclass
@@ -93,6 +96,8 @@ class Crew:
         call = self.agent.invocation(assignment)
         for target, data in call.files.items():
             box.write(inner(box, target), data, 0o600)
+        if step.agent.user is not None:
+            give(box, step.agent.user, (assignment.home, *call.files))
         self.logs.mkdir(parents=True, exist_ok=True)
         output = self.logs / ("agent.txt" if not self.worked else f"agent-{len(self.worked) + 1}.txt")
         ended = box.run(
@@ -108,8 +113,7 @@ class Crew:
         box.end_processes()
         silent = self.proxied is not None and not self.proxied.totals().calls
         if ended.code in NOT_STARTED and not ended.timed_out and silent:
-            said = output.read_text(errors="replace")[-400:] if output.exists() else ""
-            raise InfraError(f"agent {self.agent.name} could not be started in the box: {said}")
+            raise InfraError(f"agent {self.agent.name} could not be started in the box: {tail(output, 400)}")
         self.worked.append(Worked(_status(ended), ended.code, ended.seconds, ended.peak_memory_mb))
 
 
@@ -130,12 +134,12 @@ def attempt(task: Task, crew: Crew, sandbox: Sandbox, *, variables: Mapping[str,
 
 
 def _on_repository(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, str]) -> Attempt:
-    diff = _worked_diff(task, crew, sandbox, variables)
-    verification = verify_diff(task, diff, sandbox, logs=crew.logs / "tests", variables=variables)
-    return Attempt(verification, tuple(crew.worked), diff)
+    changes = _worked(task, crew, sandbox, variables)
+    verification = verify_diff(task, changes.diff, sandbox, logs=crew.logs / "tests", variables=variables)
+    return Attempt(verification, tuple(crew.worked), changes.diff, changes.left_out)
 
 
-def _worked_diff(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, str]) -> bytes:
+def _worked(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, str]) -> Changes:
     start = start_state(task)
     spec = box_spec(task, built_for(task.environment, sandbox).image, variables=variables)
     with scratch() as here:
@@ -146,7 +150,7 @@ def _worked_diff(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[st
             crew.work(box, task.steps[0])
             tree = here / "tree"
             _take_repository(box, tree)
-        return diff_of(start, tree)
+        return changes_of(start, tree)
 
 
 def _take_repository(box: Box, tree: Path) -> None:
@@ -183,7 +187,7 @@ def _on_image(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, 
 def _solution_env(task: Task, crew: Crew, step: Step, variables: Mapping[str, str]) -> dict[str, str]:
     if not crew.agent.needs_solution or step.solution is None:
         return {}
-    return filled_in(task, step.solution.env, variables)
+    return filled_in(task, "solution", step.solution.env, variables)
 
 
 def _copied(box: Box, target: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bakeoff.errors import UsageError
@@ -45,10 +45,11 @@ def box_spec(
 ) -> BoxSpec:
     """A box for `task`: its variables (`${VAR}` from `variables`), limits and workdir; a network only where granted."""
     where = environment or task.environment
+    table = "environment" if environment is None else "verifier.environment"
     return BoxSpec(
         image=image,
         mounts=mounts,
-        env={**filled_in(task, where.env, variables or {}), **(env or {})},
+        env={**filled_in(task, table, where.env, variables or {}), **(env or {})},
         workdir=workdir or task.workdir or "/",
         limits=limits(where),
         network=_networked(task, where),
@@ -69,11 +70,21 @@ def _networked(task: Task, environment: Environment) -> bool:
     return task.network_granted and all(one.mode == "public" for one in asked)
 
 
-def filled_in(task: Task, env: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+def filled_in(task: Task, table: str, env: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of one of the task's tables, which is named where one of them is set nowhere."""
     try:
         return resolved_env(env, variables)
     except MissingVariable as error:
-        raise UsageError(f"{task.directory}: env: {error.args[0]} is set nowhere\n  fix: set it, or give a default: ${{{error.args[0]}:-...}}") from error  # fmt: skip
+        raise UsageError(f"{task.directory}: {table}.env: {error.args[0]} is set nowhere\n  fix: set it, or give a default: ${{{error.args[0]}:-...}}") from error  # fmt: skip
+
+
+def check_variables(task: Task, variables: Mapping[str, str]) -> None:
+    """Whether boxes and tests can have their variables: to be known before an agent spends anything."""
+    filled_in(task, "environment", task.environment.env, variables)
+    for step in task.steps:
+        filled_in(task, "verifier", step.verifier.env, variables)
+        if step.verifier.environment is not None:
+            filled_in(task, "verifier.environment", step.verifier.environment.env, variables)
 
 
 def seen(box: Box, path: str) -> str:
@@ -86,6 +97,11 @@ def inner(box: Box, path: str) -> str:
     """And back: the path in the box that commands know as `path`."""
     root = getattr(box, "root", None)
     return path if root is None else path.removeprefix(str(root))
+
+
+def give(box: Box, user: str, paths: Sequence[str]) -> None:
+    """Make `user` the owner of `paths` in the box; the first is a directory that need not be there."""
+    box.run(["sh", "-c", 'mkdir -p "$1" && chown -hR "$0" "$@"', user, *paths], user="root")
 
 
 def tree_copy(source: Path, target: Path) -> None:

@@ -30,8 +30,17 @@ class Built:
     """The image's own; empty where nobody asked."""
 
 
+def refused(environment: Environment) -> str:
+    """Why no box can be what the environment says; empty where one can."""
+    if environment.os != "linux":
+        return f"environment.os: {environment.os} boxes cannot be had here, so the task cannot be run"
+    return refusal(environment) if environment.services else ""
+
+
 def built_for(environment: Environment, sandbox: Sandbox) -> Built:
     """By name, from a Dockerfile, or this machine's own programs where a task asks for neither."""
+    if why := refused(environment):
+        raise InfraError(why)
     try:
         image = _image(environment, sandbox)
         return Built(image, environment.workdir or _workdir(sandbox, image))
@@ -46,10 +55,6 @@ def _image_error(why: str) -> str:
 
 
 def _image(environment: Environment, sandbox: Sandbox) -> Image:
-    if environment.os != "linux":
-        raise UsageError(f"environment.os: {environment.os} boxes cannot be had here")
-    if environment.services:
-        raise UsageError(refusal(environment))
     if environment.docker_image is not None:
         return Image.named(environment.docker_image)
     if environment.dockerfile is None:

@@ -12,7 +12,7 @@ from bakeoff.sandbox.face import Sandbox
 from bakeoff.workloads.tasks.authoring import is_draft
 from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proof import has_reference, nothing, reference
+from bakeoff.workloads.tasks.proof import missing_reference, nothing, reference
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.start import lfs_pointers, start_state, submodules
 
@@ -61,8 +61,8 @@ def _complete(task: Task) -> Iterator[Finding]:
         if task.untested:
             listed = ", ".join(rubric.id for rubric in task.untested)
             yield Finding("note", None, f"no test speaks for {listed}: only a judge can score that")
-    missing = "" if has_reference(task) else "add diff.patch" if task.format == "prepared" else "add solution/solve.sh"
-    yield Finding("has a reference", not missing, missing)
+    missing = missing_reference(task)
+    yield Finding("has a reference", not missing, missing and f"add {missing}")
     if is_draft(task):
         yield Finding("note", None, "the instruction is still a draft from commit messages")
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proof import has_reference
+from bakeoff.workloads.tasks.proof import missing_reference
 from bakeoff.workloads.tasks.repository import public_url
 
 
@@ -36,7 +36,7 @@ def described(task: Task) -> dict[str, Any]:
         "removed": list(task.removals),
         "overlays": [file.target for file in task.overlays],
         "hidden": [script.path for script in task.scripts],
-        "reference": has_reference(task),
+        "reference": not missing_reference(task),
         "rubrics": [asdict(rubric) for rubric in task.rubrics],
         "untested": [rubric.id for rubric in task.untested],
         "steps": [

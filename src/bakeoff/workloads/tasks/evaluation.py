@@ -10,6 +10,7 @@ from typing import Any
 
 from bakeoff.records import whole
 from bakeoff.workloads.tasks.attempt import Attempt
+from bakeoff.workloads.tasks.changes import lines_changed, touched
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.totals import Totals
 from bakeoff.workloads.tasks.results import Verification
@@ -46,16 +47,14 @@ class Evaluation:
     @property
     def diff_lines(self) -> int | None:
         diff = self.attempt.diff
-        if diff is None:
-            return None
-        return sum(line[:1] in (b"+", b"-") and line[:3] not in (b"+++", b"---") for line in diff.splitlines())
+        return None if diff is None else lines_changed(diff)
 
     @property
     def seconds(self) -> float:
         return sum(worked.seconds for worked in self.attempt.worked)
 
-    def metrics(self) -> dict[str, float | int | str | None]:
-        """The run's row in the table."""
+    def standard(self) -> dict[str, float | int | str | None]:
+        """Metrics that every run has, None where this one has no value."""
         found = self.verification
         used = self.totals
         cases = found.cases
@@ -80,9 +79,11 @@ class Evaluation:
             "judge_score": judge,
             "judge_agreement": sum(agreed) / len(agreed) if agreed else None,
         }
-        rewards = {f"reward_{name}": value for name, value in found.rewards.items() if name != "reward"}
-        own = {name: value for name, value in self.measured.values.items() if name not in metrics}
-        return {name: value for name, value in (metrics | rewards | own).items() if value is not None}
+        return metrics | {f"reward_{name}": value for name, value in found.rewards.items() if name != "reward"}
+
+    def metrics(self) -> dict[str, float | int | str | None]:
+        """The run's row in the table."""
+        return {name: value for name, value in (self.standard() | self.measured.values).items() if value is not None}
 
     def facts(self) -> dict[str, Any]:
         """evaluation_results.json."""
@@ -106,6 +107,7 @@ class Evaluation:
             "rewards": dict(found.rewards),
             "steps": [asdict(step) for step in found.steps],
             "discounted": list(found.discounted),
+            "left_out": list(self.attempt.left_out),
             "diff_lines": self.diff_lines,
             "agent_metrics": {
                 "status": [worked.status for worked in self.attempt.worked],
@@ -172,12 +174,6 @@ def write(evaluation: Evaluation, directory: Path) -> None:
 def _put(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     whole.write_bytes(path, data)
-
-
-def touched(diff: bytes | None) -> list[str]:
-    """Files that a diff names."""
-    lines = (diff or b"").decode(errors="replace").splitlines()
-    return [line.rpartition(" b/")[2] for line in lines if line.startswith("diff --git ")]
 
 
 def repo_info(evaluation: Evaluation) -> dict[str, Any]:
@@ -247,6 +243,8 @@ def log(evaluation: Evaluation) -> str:
     """logs/eval.log: what the verifier did, in order."""
     found = evaluation.verification
     lines = [f"verification {found.status} in {found.seconds:.2f} s" + (f": {found.error}" if found.error else "")]
+    for name in evaluation.attempt.left_out:
+        lines.append(f"too large for the diff, so left out of it: {name}")
     for name in found.discounted:
         lines.append(f"put back to the start state: {name}")
     for script in found.scripts:

@@ -16,6 +16,7 @@ from bakeoff.workloads.tasks.schema import StepTable, TaskTable, artifacts, chec
 
 FILE = "task.toml"
 MAIN_SERVICE = "main"
+TRAJECTORY, IGNORE = "trajectory.json", ".harborignore"
 SCHEMA = (1, 4)
 """The newest schema that this reader was written for."""
 _ENTRY = re.compile(r"^[ \t]*ENTRYPOINT[ \t]+(?!\[[ \t]*\])", re.MULTILINE | re.IGNORECASE)
@@ -29,6 +30,7 @@ def read(directory: Path) -> Task:
     if missing:
         raise SpecError(missing, directory)
     environment, told = _composed(table, table.environment.environment(directory / "environment"))
+    steps = tuple(_steps(directory, table))
     name = table.task.name if table.task else directory.name
     return Task(
         id=name,
@@ -37,13 +39,13 @@ def read(directory: Path) -> Task:
         digest=directory_digest(directory),
         title=str(table.metadata.get("title") or name.rpartition("/")[2]),
         environment=environment,
-        steps=tuple(_steps(directory, table)),
+        steps=steps,
         artifacts=artifacts(table.artifacts),
         multi_step_reward=table.multi_step_reward_strategy,
         tags=tuple(table.task.keywords if table.task else _words(table.metadata.get("tags"))),
         description=table.task.description if table.task else "",
         metadata=table.metadata,
-        notes=(*notes, *told, *_notes(table), *_line_endings(directory, table)),
+        notes=(*notes, *told, *_notes(table), *_network_notes(environment, steps), *_file_notes(directory, table)),
     )
 
 
@@ -84,7 +86,7 @@ def _steps(directory: Path, table: TaskTable) -> Iterator[Step]:
             instruction=without_canary(text_of(directory / "instruction.md")),
             agent=agent,
             verifier=_placed(verifier, directory, table),
-            solution=_solution(directory, table),
+            solution=_solution(table, directory),
         )
         return
     for step in table.steps:
@@ -98,7 +100,7 @@ def _step(folder: Path, step: StepTable, table: TaskTable, agent: AgentSettings,
         instruction=without_canary(text_of(folder / "instruction.md")),
         agent=step.agent.settings(agent),
         verifier=_placed(own, folder.parent.parent, table, step),
-        solution=_solution(folder, table),
+        solution=_solution(table, folder, folder.parent.parent),
         workdir=folder / "workdir" if (folder / "workdir").is_dir() else None,
         min_reward=step.gate(),
         healthcheck=step.healthcheck.healthcheck() if step.healthcheck else None,
@@ -136,10 +138,10 @@ def _folders(folder: Path) -> tuple[Path, ...]:
     return (folder,) if folder.is_dir() else ()
 
 
-def _solution(folder: Path, table: TaskTable) -> Solution | None:
-    if not (folder / "solution" / "solve.sh").is_file():
-        return None
-    return Solution(source=folder / "solution", env=table.solution.env)
+def _solution(table: TaskTable, *folders: Path) -> Solution | None:
+    """The first that has a script: a step's own, or else the one that all steps share."""
+    found = next((folder / "solution" for folder in folders if (folder / "solution" / "solve.sh").is_file()), None)
+    return Solution(source=found, env=table.solution.env) if found is not None else None
 
 
 def _missing(directory: Path, table: TaskTable) -> Iterator[Problem]:
@@ -171,12 +173,13 @@ def _notes(table: TaskTable) -> Iterator[str]:
     environment = table.environment
     if environment.os == "windows":
         yield f"{FILE}: environment.os: windows boxes cannot be had here"
-    if environment.gpus or environment.tpu:
-        yield f"{FILE}: environment: gpus and tpus are not given to a box"
+    for name in ("gpus", "tpu"):
+        if getattr(environment, name):
+            yield f"{FILE}: environment.{name}: is not given to a box"
     for name in ("mcp_servers", "skills_dir"):
         if getattr(environment, name):
             yield f"{FILE}: environment.{name}: is not handed to agents"
-    yield from _network_notes(table)
+    yield from _verifier_notes(table)
     hooks = [hook for one in (table.verifier, *(step.verifier for step in table.steps)) for hook in one.collect]
     listed = [*table.artifacts, *(one for step in table.steps for one in step.artifacts)]
     services = {hook.service for hook in hooks} | {one.service for one in listed if not isinstance(one, str)}
@@ -185,20 +188,40 @@ def _notes(table: TaskTable) -> Iterator[str]:
         yield f"{FILE}: verifier.collect, artifacts: only the service {MAIN_SERVICE} is run, not {', '.join(others)}"
 
 
-def _network_notes(table: TaskTable) -> Iterator[str]:
+def _verifier_notes(table: TaskTable) -> Iterator[str]:
+    """What a separate verifier's box has not: it runs the tests, and nothing waits for it or works in it before."""
+    named = [("verifier", table.verifier), *((f"steps.{step.name}.verifier", step.verifier) for step in table.steps)]
+    for place, verifier in named:
+        for name in ("healthcheck", "gpus", "tpu", "mcp_servers", "skills_dir"):
+            if verifier.environment is not None and getattr(verifier.environment, name):
+                yield f"{FILE}: {place}.environment.{name}: is not used"
+
+
+def _network_notes(environment: Environment, steps: tuple[Step, ...]) -> Iterator[str]:
     """A box has one network for all its life, or none; it knows no list of hosts."""
-    tables = [table.environment, table.agent, table.verifier]
-    tables += [part for step in table.steps for part in (step.agent, step.verifier)]
-    modes = {network.mode for one in tables if (network := one.network()) is not None}
-    if "allowlist" in modes:
+    shared = [environment.network]
+    boxes = [shared]
+    for step in steps:
+        own = step.verifier.environment
+        boxes += [[own.network]] if own is not None else []
+        shared += [step.agent.network] if step.agent.network else []
+        (boxes[-1] if own is not None else shared).extend([step.verifier.network] if step.verifier.network else [])
+    modes = [{one.mode for one in box} for box in boxes]
+    if any("allowlist" in found for found in modes):
         yield f"{FILE}: network_mode: a list of hosts cannot be held here, so there is no network at all"
-    elif "public" in modes and len(modes) > 1:
-        yield f"{FILE}: network_mode: agent and tests share a box, which has a network only where all of them ask for one"
+    elif any(len(found) > 1 for found in modes):
+        yield f"{FILE}: network_mode: a box has a network only where all that work in it ask for one"
 
 
-def _line_endings(directory: Path, table: TaskTable) -> Iterator[str]:
-    """Scripts with Windows' line ends, which no shell runs."""
+def _file_notes(directory: Path, table: TaskTable) -> Iterator[str]:
+    """Files that are not used, and scripts with Windows' line ends, which no shell runs."""
     folders = [directory, *(directory / "steps" / step.name for step in table.steps)]
+    for folder in folders:
+        if (folder / TRAJECTORY).is_file():
+            where = (folder / TRAJECTORY).relative_to(directory)
+            yield f"{where}: agents are not given this earlier conversation"
+        for ignoring in sorted((*(folder / "tests").rglob(IGNORE), *(folder / "solution").rglob(IGNORE))):
+            yield f"{ignoring.relative_to(directory)}: is not read, so what it names goes into the box too"
     for script in (folder / name for folder in folders for name in ("tests/test.sh", "solution/solve.sh")):
         if script.is_file() and script.read_bytes().partition(b"\n")[0].endswith(b"\r"):
             yield f"{script.relative_to(directory)}: its lines end with CR LF, and no shell runs it so"

@@ -6,6 +6,7 @@ before the next agent works. `/tests` and `/logs/verifier` are emptied before th
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import time
@@ -18,7 +19,7 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec
-from bakeoff.workloads.tasks.artifacts import collect, hand_over
+from bakeoff.workloads.tasks.artifacts import Taken, collect, hand_over, run_hooks
 from bakeoff.workloads.tasks.boxes import box_spec, filled_in, tree_copy
 from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.hidden_tests import tail
@@ -86,9 +87,14 @@ def play(
         begin(task, box)
         steps: list[StepResult] = []
         for step in task.steps:
-            set_up(step, box)
+            if told := _unready(task, step, box, partial(sandbox.open, spec)):
+                steps.append(StepResult(step.name, "scored", {"reward": 0.0}, gate_passed=False, error=told))
+                break
             act(box, step)
-            verify = partial(verify_step, task, step, sandbox=sandbox, variables=variables)
+            box.end_processes()
+            told = "; ".join(run_hooks(box, step))
+            taken = collect(box, task, step, logs / step.name / "artifacts")
+            verify = partial(verify_step, task, step, taken=taken, sandbox=sandbox, variables=variables)
             done = verify(box, logs=logs / step.name)
             if done.status == "error" and step.verifier.mode == "shared":
                 with sandbox.open(spec) as untouched:
@@ -96,10 +102,29 @@ def play(
                     set_up(step, untouched)
                     broken_anyway = verify(untouched, logs=logs / f"{step.name}-untouched").status != "scored"
                 done = done if broken_anyway else _blamed(step, verify(box, logs=logs / step.name))
-            steps.append(done)
+            steps.append(replace(done, error="; ".join(filter(None, (told, done.error)))))
             if done.status != "scored" or not done.gate_passed:
                 break
     return combined(task, steps, time.monotonic() - began)
+
+
+def _unready(task: Task, step: Step, box: Box, fresh: Callable[[], Box]) -> str:
+    """Set a step up; what an agent did in a step before it that makes this fail, in words.
+
+    What fails in a box that nobody worked in too is no doing of an agent's, and is raised.
+    """
+    try:
+        set_up(step, box)
+    except InfraError as error:
+        earlier = task.steps[: task.steps.index(step)]
+        if not earlier:
+            raise
+        with fresh() as untouched:
+            begin(task, untouched)
+            for one in (*earlier, step):
+                set_up(one, untouched)
+        return f"the agent's work broke what this step starts from: {error}"
+    return ""
 
 
 def _blamed(step: Step, again: StepResult) -> StepResult:
@@ -117,43 +142,53 @@ def begin(task: Task, box: Box) -> None:
     """What the box has before the first step: places for logs, the task's files, and its health."""
     _must(box, ["mkdir", "-p", *LOGS], "the places for logs")
     _must(box, ["chmod", "0777", *LOGS], "the places for logs")
-    environment = task.environment
-    if environment.uploads and environment.context is not None and environment.context.is_dir():
-        box.put(environment.context, box.spec.workdir)
+    _upload(task.environment, box)
     for file in task.overlays:
         box.write(file.target, file.read(), 0o755 if file.executable else 0o644)
-    if environment.healthcheck is not None:
-        wait_until_healthy(environment.healthcheck, box)
+    if task.environment.healthcheck is not None:
+        wait_until_healthy(task.environment.healthcheck, box)
+
+
+def _upload(environment: Environment, box: Box) -> None:
+    if environment.uploads and environment.context is not None and environment.context.is_dir():
+        box.put(environment.context, box.spec.workdir)
 
 
 def set_up(step: Step, box: Box) -> None:
-    """A step's own files and its `setup.sh`, which is gone before the agent starts."""
+    """A step's own files and its `setup.sh`, which runs as the agent's user and is gone before the agent starts."""
+    user = step.agent.user
     if step.workdir is not None:
         box.put(step.workdir, box.spec.workdir)
         if (step.workdir / SETUP).is_file():
-            _must(box, ["sh", "-c", f"chmod +x {SETUP} && ./{SETUP}"], f"steps/{step.name}/workdir/{SETUP}")
-            box.run(["rm", "-f", SETUP])
+            script = f"{box.spec.workdir}/{SETUP}"
+            _must(box, ["bash", script], f"steps/{step.name}/workdir/{SETUP}", user)
+            box.run(["rm", "-f", script], user="root")
     if step.healthcheck is not None:
-        wait_until_healthy(step.healthcheck, box)
+        wait_until_healthy(step.healthcheck, box, user)
 
 
 def verify_step(
-    task: Task, step: Step, box: Box, *, sandbox: Sandbox, logs: Path, variables: Mapping[str, str]
+    task: Task,
+    step: Step,
+    box: Box,
+    *,
+    taken: list[Taken],
+    sandbox: Sandbox,
+    logs: Path,
+    variables: Mapping[str, str],
 ) -> StepResult:
     """Run the step's tests after the agent stopped: in its box, or in one of their own with its artifacts."""
-    box.end_processes()
     if step.verifier.mode == "shared":
         return _tests(task, step, box, logs=logs, variables=variables)
     environment = step.verifier.environment or Environment()
     built = built_for(environment, sandbox)
-    with scratch() as here:
-        taken = collect(box, task, step, here / "artifacts")
-        workdir = environment.workdir or built.workdir
-        spec = box_spec(task, built.image, environment=environment, workdir=workdir, variables=variables)
-        with sandbox.open(spec) as verifier:
-            _must(verifier, ["mkdir", "-p", *LOGS], "the places for logs")
-            hand_over(verifier, taken)
-            return _tests(task, step, verifier, logs=logs, variables=variables)
+    workdir = environment.workdir or built.workdir
+    spec = box_spec(task, built.image, environment=environment, workdir=workdir, variables=variables)
+    with sandbox.open(spec) as verifier:
+        _must(verifier, ["mkdir", "-p", *LOGS], "the places for logs")
+        _upload(environment, verifier)
+        hand_over(verifier, taken)
+        return _tests(task, step, verifier, logs=logs, variables=variables)
 
 
 def _tests(task: Task, step: Step, box: Box, *, logs: Path, variables: Mapping[str, str]) -> StepResult:
@@ -164,14 +199,16 @@ def _tests(task: Task, step: Step, box: Box, *, logs: Path, variables: Mapping[s
     if not _emptied(box, places):
         told = f"{' and '.join(places)} could not be emptied: the agent saw to that"
         return StepResult(step.name, "scored", {"reward": 0.0}, error=told)
-    if not verifier.tests_in_image:
+    if verifier.tests_in_image:  # as COPY left it, which is often a file that nobody may execute
+        box.run(["chmod", "+x", f"{TESTS}/{verifier.script}"], user="root")
+    else:
         show(box, TESTS, verifier.tests, verifier.script)
     argv = (
         ["bash", f"{TESTS}/{verifier.script}"] if verifier.parser else started(verifier.tests, verifier.script, TESTS)
     )
     ended = box.run(
         argv,
-        env=filled_in(task, verifier.env, variables),
+        env=filled_in(task, "verifier", verifier.env, variables),
         timeout=verifier.timeout,
         stdout=output,
         stderr=output,
@@ -242,7 +279,7 @@ def _rewards(box: Box, logs: Path) -> dict[str, float]:
 
 def _passes(rewards: Mapping[str, float], gate: Mapping[str, float]) -> bool:
     main = {"reward": main_reward(rewards) or 0.0}
-    return all({**main, **rewards}.get(name, 0.0) >= least for name, least in gate.items())
+    return all({**main, **rewards}.get(name, -math.inf) >= least for name, least in gate.items())
 
 
 def combined(task: Task, steps: Sequence[StepResult], seconds: float) -> Verification:
@@ -263,10 +300,10 @@ def combined(task: Task, steps: Sequence[StepResult], seconds: float) -> Verific
     return Verification("scored", score, rewards, steps=tuple(steps), seconds=seconds, error=error)
 
 
-def wait_until_healthy(check: Healthcheck, box: Box) -> None:
+def wait_until_healthy(check: Healthcheck, box: Box, user: str | None = None) -> None:
     began = time.monotonic()
     failures = 0
-    while not box.run(["sh", "-c", check.command], timeout=check.timeout).ok:
+    while not box.run(["bash", "-c", check.command], timeout=check.timeout, user=user).ok:
         starting = time.monotonic() - began < check.start_period
         failures += not starting
         if failures >= check.retries:
@@ -274,7 +311,7 @@ def wait_until_healthy(check: Healthcheck, box: Box) -> None:
         time.sleep(check.start_interval if starting else check.interval)
 
 
-def _must(box: Box, argv: Sequence[str], what: str) -> None:
-    ended = box.run(argv, user="root")
+def _must(box: Box, argv: Sequence[str], what: str, user: str | None = "root") -> None:
+    ended = box.run(argv, user=user)
     if not ended.ok:
         raise InfraError(f"{what}: {argv[0]} ended with {ended.code}: {ended.stderr.decode(errors='replace')[-400:]}")

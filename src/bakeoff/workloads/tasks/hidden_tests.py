@@ -50,7 +50,7 @@ def run_scripts(
         with suppress(GitFailed):  # attributes of the agent's may keep git from reading its files
             git("add", "-A", "--sparse", at=tree)  # scripts may ask git what the agent changed
         guarded = guard(start.tree, tree, task.scripts)
-        env = filled_in(task, task.verifier.env, variables)
+        env = filled_in(task, "verifier", task.verifier.env, variables)
         spec = box_spec(task, image, mounts=tools(), env=env, variables=variables)
         results = [_run_script(task, script, guarded.configurations[script.path], tree, sandbox, spec, logs) for script in scripts]  # fmt: skip
     return results, guarded.discounted

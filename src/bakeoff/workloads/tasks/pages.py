@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -14,6 +13,7 @@ from bakeoff.records.trajectory import FILE, read_trajectory
 from bakeoff.report.site.page import Page
 from bakeoff.report.text import NOTHING, duration, number, printable
 from bakeoff.spec.identity import slug
+from bakeoff.workloads.tasks.changes import marked, readable
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS
 
 MOST_BYTES = 20_000_000
@@ -140,7 +140,7 @@ def _rollout(run: Run, directory: Path, task: str) -> str:
     results = _results(directory)
     parts = [
         _facts(run, results, f'<a href="{task}.html">{_text(run["task"])}</a>'),
-        _section("What was changed", diff_html(_read(directory / DIFF))),
+        _section("What was changed", _diff(directory / DIFF, results)),
         _section("Tests", _tests(results)),
         _section("The judge", _judge(results)),
         _section("Transcript", _transcript(directory / FILE)),
@@ -173,30 +173,12 @@ def _section(title: str, html: str) -> str:
     return f"<section><h2>{title}</h2>{html}</section>" if html else ""
 
 
-def diff_html(diff: str) -> str:
+def diff_html(diff: bytes) -> str:
     """A diff with its lines marked; of binary files only their size."""
     if not diff.strip():
         return "<p>Nothing was changed.</p>"
-    return f'<pre class="diff">{"".join(_line(line) for line in _BINARY.sub(_size, diff).splitlines())}</pre>'
-
-
-_BINARY = re.compile(r"^GIT binary patch\n(?:literal|delta) (\d+)\n(?:(?!diff --git ).*\n?)*", re.MULTILINE)
-
-
-def _size(patch: re.Match[str]) -> str:
-    return f"binary, {int(patch[1]):,} bytes\n"
-
-
-def _line(line: str) -> str:
-    if line.startswith("diff --git"):
-        kind = "file"
-    elif line.startswith(("+++", "---", "index ", "new file", "deleted file")):
-        kind = "head"
-    elif line.startswith("@@"):
-        kind = "at"
-    else:
-        kind = {"+": "add", "-": "del"}.get(line[:1], "same")
-    return f'<span class="{kind}">{_text(line)}</span>'
+    lines = "".join(f'<span class="{kind}">{_text(line)}</span>' for kind, line in marked(_cut(readable(diff))))
+    return f'<pre class="diff">{lines}</pre>'
 
 
 def _tests(results: Mapping[str, Any]) -> str:
@@ -279,20 +261,34 @@ def _joined(content: Any) -> str:
     )
 
 
+def _diff(path: Path, results: Mapping[str, Any]) -> str:
+    left_out = results.get("left_out") or ()
+    note = (
+        f'<p class="note">Too large for the diff, so left out of it: {_text(", ".join(left_out))}</p>'
+        if left_out
+        else ""
+    )
+    return diff_html(path.read_bytes() if path.is_file() else b"") + note
+
+
 def _log(path: Path) -> str:
-    text = _read(path)
-    return (
-        f"<details><summary>{path.stat().st_size:,} bytes</summary><pre>{_text(text)}</pre></details>" if text else ""
-    )
-
-
-def _read(path: Path) -> str:
-    if not path.is_file():
+    """Its beginning; agents may print more than fits into memory."""
+    size = path.stat().st_size if path.is_file() else 0
+    if not size:
         return ""
-    text = path.read_text(errors="replace")
-    return (
-        text if len(text) <= LONGEST else f"{text[:LONGEST]}\n[cut: {len(text) - LONGEST} characters more in the file]"
-    )
+    with path.open("rb") as file:
+        text = file.read(LONGEST).decode(errors="replace")
+    if size > LONGEST:
+        text += _more(f"{size - LONGEST:,} bytes")
+    return f"<details><summary>{size:,} bytes</summary><pre>{_text(text)}</pre></details>"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + _more(f"{len(text) - LONGEST:,} characters")
+
+
+def _more(what: str) -> str:
+    return f"\n[cut: {what} more in the file]"
 
 
 def _results(directory: Path) -> dict[str, Any]:

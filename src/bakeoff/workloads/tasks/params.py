@@ -51,10 +51,10 @@ class TasksParams(BaseModel):
                 raise ValueError(f"the limit {name} must be a number above 0, not {value[name]!r}")
         return value
 
-    def seconds(self, own: float | None) -> float | None:
-        """How long the agent may take; `own` is what the task says."""
+    def seconds(self) -> float | None:
+        """How long the agent may take on each step; None is what the step itself says."""
         told = self.environment_variables.get(TIMEOUT_VARIABLE)
-        return self.timeout or (float(told) if told else own)
+        return self.timeout or (float(told) if told else None)
 
     def tokens(self) -> int | None:
         told = self.environment_variables.get(TOKENS_VARIABLE)

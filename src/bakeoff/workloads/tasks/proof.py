@@ -20,14 +20,19 @@ SOLUTION_SECONDS = 3600.0
 """How long a reference may take where the task gives agents no limit."""
 
 
-def has_reference(task: Task) -> bool:
-    return all(step.solution is not None for step in task.steps)
+def missing_reference(task: Task) -> str:
+    """The file to add; empty where there is a reference for every step."""
+    without = next((step.name for step in task.steps if step.solution is None), None)
+    if without is None:
+        return ""
+    if task.format == "prepared":
+        return "diff.patch"
+    return "solution/solve.sh" if len(task.steps) == 1 else f"steps/{without}/solution/solve.sh"
 
 
 def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     """Verify the reference solution."""
-    if not has_reference(task):
-        missing = "diff.patch" if task.format == "prepared" else "solution/solve.sh"
+    if missing := missing_reference(task):
         raise UsageError(f"{task.directory}: there is no reference\n  fix: add {missing}")
     if task.format == "prepared":
         return verify_diff(task, _diff(task), sandbox, logs=logs)
@@ -66,7 +71,7 @@ def _solve(task: Task, step: Step, box: Box, logs: Path) -> Iterator[str]:
     logs.mkdir(parents=True, exist_ok=True)
     output = logs / "oracle.txt"
     show(box, SOLUTION, [solution.source], solution.script)
-    env = {"DEBIAN_FRONTEND": "noninteractive", **filled_in(task, solution.env, host_variables())}
+    env = {"DEBIAN_FRONTEND": "noninteractive", **filled_in(task, "solution", solution.env, host_variables())}
     ended = box.run(
         started([solution.source], solution.script, SOLUTION),
         env=env,

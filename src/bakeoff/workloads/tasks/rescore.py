@@ -19,9 +19,10 @@ from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.records import provenance
-from bakeoff.records.edition import Edition, Result
+from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
+from bakeoff.records.results import Result
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.spec.variables import variables as host_variables
@@ -120,7 +121,8 @@ def _evaluation(params: TasksParams, run: dict[str, Any], directory: Path, base:
     if not diff_file.is_file():
         raise InfraError(f"{directory}: no diff was kept, so there is nothing to score again")
     diff = diff_file.read_bytes()
-    tried = Attempt(_verified(task, diff, sandbox, directory / "logs" / "tests"), tuple(_worked(earlier)), diff)
+    verified = _verified(task, diff, sandbox, directory / "logs" / "tests")
+    tried = Attempt(verified, tuple(_worked(earlier)), diff, tuple(earlier.get("left_out") or ()))
     kept = ("run_id", "agent", "agent_version", "model", "seed", "rollout")
     facts = {**{name: earlier.get(name) for name in kept}, "sandbox": sandbox.name, "task_digest": task.digest}
     record = directory / CALLS

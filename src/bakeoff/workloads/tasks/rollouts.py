@@ -19,7 +19,7 @@ from bakeoff.engine.executors.base import Start
 from bakeoff.engine.session import Session
 from bakeoff.errors import UsageError
 from bakeoff.records import whole
-from bakeoff.records.edition import Result
+from bakeoff.records.results import Result
 from bakeoff.spec.workload import FINISHED
 
 DATA = Path("data")

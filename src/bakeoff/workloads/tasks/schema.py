@@ -181,7 +181,7 @@ class VerifierTable(NetworkTable):
             env={**fallback.env, **self.env},
             user=self.user if self.user is not None else fallback.user,
             network=self.network() or fallback.network,
-            collect=hooks or fallback.collect,
+            collect=(*fallback.collect, *hooks),
         )
 
 
@@ -194,6 +194,13 @@ class ArtifactTable(Open):
     destination: str | None = None
     exclude: list[str] = []
     service: str | None = None
+
+    @field_validator("destination")
+    @classmethod
+    def stays_among_artifacts(cls, given: str | None) -> str | None:
+        if given and (given.startswith("/") or ".." in given.split("/")):
+            raise ValueError("has to be a path from the artifacts' directory, without ..")
+        return given
 
 
 Artifacts = list[str | ArtifactTable]

@@ -8,18 +8,16 @@ because it would give them back. It is built once, kept by content, and never wr
 from __future__ import annotations
 
 import hashlib
-import os
 import posixpath
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.sandbox import cache
-from bakeoff.sandbox.scratch import scratch
 from bakeoff.spec.identity import NOT_CONTENT, canonical_json, directory_digest
 from bakeoff.workloads.tasks.git import GitFailed, git, git_asks, git_copies_objects
 from bakeoff.workloads.tasks.model import REPOSITORY, File, Repository, Task
@@ -78,54 +76,6 @@ def apply_diff(tree: Path, diff: bytes) -> None:
             raise PatchFailed(f"the diff does not apply to the start state: {first.said}") from first
 
 
-def diff_of(start: StartState, tree: Path) -> bytes:
-    """What `tree`, a copy of the start state that somebody worked in, changed: whatever became of its own `.git`.
-
-    Repositories inside `tree` lose their `.git`, so that their files count. What `.gitignore` names does not.
-    """
-    _forget_repositories(tree)
-    with scratch() as here:
-        index = here / "index"
-        shutil.copyfile(start.tree / ".git" / "index", index)
-        objects = here / "objects"
-        objects.mkdir()
-        env = {
-            "GIT_DIR": str(start.tree / ".git"),
-            "GIT_WORK_TREE": str(tree),
-            "GIT_INDEX_FILE": str(index),
-            "GIT_OBJECT_DIRECTORY": str(objects),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(start.tree / ".git" / "objects"),
-        }
-        filled = [name for name in submodules(start) if (tree / name).is_dir() and any((tree / name).iterdir())]
-        if filled:
-            git(
-                "rm",
-                "-q",
-                "--cached",
-                "--sparse",
-                "--",
-                *(f":(top,literal){name}" for name in filled),
-                at=tree,
-                env=env,
-            )
-        try:
-            git("add", "-A", "--sparse", at=tree, env=env)
-        except GitFailed:  # names or attributes of the worker's that git refuses; the rest counts all the same
-            env["GIT_DIR"] = str(_plain_git(here / "git"))
-            with suppress(GitFailed):
-                git("add", "-A", "--sparse", "--ignore-errors", at=tree, env=env)
-        how = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")  # fmt: skip
-        return git("diff", *how, start.baseline, at=tree, env=env)
-
-
-def _forget_repositories(tree: Path) -> None:
-    """Take away every `.git`, however it is spelled: git keeps no path with such a name."""
-    for folder, folders, files in os.walk(tree):
-        for name in [name for name in (*folders, *files) if name.lower() == ".git"]:
-            remove(Path(folder, name))
-        folders[:] = [name for name in folders if name.lower() != ".git"]
-
-
 def submodules(start: StartState) -> list[str]:
     """Paths of the start state where another repository would lie; nothing is fetched for them."""
     listed = git("ls-files", "-s", "-z", at=start.tree).decode(errors="surrogateescape").split("\0")
@@ -136,14 +86,6 @@ def lfs_pointers(start: StartState) -> list[str]:
     """Files of the start state that stand for others on an LFS server."""
     found = git_asks("grep", "-l", "-F", "-e", "version https://git-lfs.github.com/spec/v1", "HEAD", at=start.tree)
     return [line.partition(":")[2] for line in (found or "").splitlines()]
-
-
-def _plain_git(place: Path) -> Path:
-    """A repository of no commits in which every file is plain bytes, whatever `.gitattributes` says."""
-    git("init", "-q", "--bare", "--template=", str(place))
-    (place / "info").mkdir(exist_ok=True)
-    (place / "info" / "attributes").write_text("* -text -filter -ident -working-tree-encoding\n")
-    return place
 
 
 def place_file(root: Path, relative: str, data: bytes, *, executable: bool = False) -> None:

@@ -21,12 +21,14 @@ from bakeoff.workloads.tasks import evaluation as files
 from bakeoff.workloads.tasks.agents.face import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
 from bakeoff.workloads.tasks.attempt import PORT, Attempt, Crew, attempt
-from bakeoff.workloads.tasks.boxes import filled_in
-from bakeoff.workloads.tasks.compose import refusal
+from bakeoff.workloads.tasks.boxes import check_variables
+from bakeoff.workloads.tasks.built import refused
+from bakeoff.workloads.tasks.changes import readable
 from bakeoff.workloads.tasks.evaluation import Evaluation
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.params import TasksParams
+from bakeoff.workloads.tasks.proof import missing_reference
 from bakeoff.workloads.tasks.proxy.budget import Budget
 from bakeoff.workloads.tasks.proxy.providers import Providers
 from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
@@ -48,10 +50,13 @@ class TasksWorkload:
         """The sandbox, the task, the agent, its model's key and price are there."""
         available(chosen())
         task = task_of(params, base)
-        filled_in(task, task.environment.env, host_variables())
-        if task.environment.services:
-            raise UsageError(refusal(task.environment))
+        check_variables(task, host_variables())
+        for environment in (task.environment, *(step.verifier.environment for step in task.steps)):
+            if environment is not None and (why := refused(environment)):
+                raise UsageError(f"{task.directory}: {why}")
         agent = find_agent(params.agent, params.agents, base)
+        if agent.needs_solution and (missing := missing_reference(task)):
+            raise UsageError(f"{task.directory}: there is no reference for {agent.name} to apply\n  fix: add {missing}")
         assert agent.version
         if agent.wire is not None:
             providers = _providers(params, task)
@@ -79,7 +84,7 @@ class TasksWorkload:
             crew = Crew(
                 agent,
                 logs=ctx.directory / "logs",
-                seconds=params.seconds(task.agent.timeout),
+                seconds=params.seconds(),
                 effort=params.effort,
                 max_turns=params.max_turns,
             )
@@ -164,13 +169,13 @@ def evaluate(
     if params.judge is not None and task.rubrics and verification.status == "scored":
         tests = {case.name: case.outcome == "passed" for case in verification.cases}
         judged = tuple(
-            judge(task.rubrics, instruction=task.instruction, diff=diff.decode(errors="replace"), tests=tests, settings=params.judge)
+            judge(task.rubrics, instruction=task.instruction, diff=readable(diff), tests=tests, settings=params.judge)
         )  # fmt: skip
     found = Evaluation(task, facts, tried, totals, judged)
     if verification.status != "scored":
         return found
     told = {**facts, **found.metrics(), "diff": diff.decode(errors="replace"), "rewards": dict(verification.rewards)}
-    measured = measure(task, params.metrics, told, diff, sandbox, host_variables())
+    measured = measure(task, params.metrics, told, diff, sandbox, host_variables(), found.standard())
     return Evaluation(task, facts, tried, totals, judged, measured)
 
 

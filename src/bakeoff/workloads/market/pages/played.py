@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bakeoff.records.edition import Edition, decode_metrics
+from bakeoff.records.edition import Edition
+from bakeoff.records.results import decode_metrics
 
 HOW_TO_KEEP = (
     "Runs keep what these pages show when the experiment says <code>outputs = true</code> in <code>[params]</code>, "

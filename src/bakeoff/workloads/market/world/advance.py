@@ -72,7 +72,7 @@ from bakeoff.workloads.market.world.layout import (
 )
 from bakeoff.workloads.market.world.numerics import exp
 from bakeoff.workloads.market.world.orders import close_perp, equity_of_player
-from bakeoff.workloads.market.world.perps import guard, mark_price, pay_funding, requirement
+from bakeoff.workloads.market.world.perps import guard, pay_funding, requirement
 from bakeoff.workloads.market.world.playing import PASSIVE, observe, play
 from bakeoff.workloads.market.world.questions import four_digits, turn_over
 from bakeoff.workloads.market.world.rules import (
@@ -225,13 +225,14 @@ def step(
 
 @kernel
 def liquidate(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
-    """Close positions whose margin and profit at the mark no longer cover the requirement.
+    """Close positions whose margin and profit at the index, which nobody can push, no longer cover the requirement.
 
-    Positions are only looked at where one may be in danger: when the mark leaves the safe range, or on the eve of an
+    Positions are only looked at where one may be in danger: when the index leaves the safe range, or on the eve of an
     announcement, which asks for more margin.
     """
-    asset, mark, need = a * ASSET_FLOATS, mark_price(f, a), requirement(i, r, a)
-    if f[asset + SAFE_ABOVE] < mark < f[asset + SAFE_BELOW] and need == r[MAINTENANCE]:
+    asset, need = a * ASSET_FLOATS, requirement(i, r, a)
+    index = f[asset + PRICE]
+    if f[asset + SAFE_ABOVE] < index < f[asset + SAFE_BELOW] and need == r[MAINTENANCE]:
         return
     f[asset + SAFE_ABOVE] = 0.0
     f[asset + SAFE_BELOW] = math.inf
@@ -239,7 +240,7 @@ def liquidate(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
         at = position_of(i, a, h)
         if i[at + UNITS] == 0:
             continue
-        size = i[at + UNITS] * 1e-3 * mark
+        size = i[at + UNITS] * 1e-3 * index
         if i[at + MARGIN] + size - i[at + ENTRY] < need * abs(size):
             close_perp(i, f, r, h, a, abs(i[at + UNITS]), True)
         else:

@@ -40,8 +40,7 @@ LEAST_BET = MICRO
 LEAST_PERP = 10 * MICRO
 
 _buy, _sell, _market_worth, _remembered_worth = lmsr.buy, lmsr.sell, lmsr.worth, lmsr.remembered_worth
-_increase, _reduce, _perp_worth = perps.increase, perps.reduce, perps.worth
-_closable, _closing_value = perps.closable, perps.closing_value
+_increase, _closable, _reduce, _perp_worth = perps.increase, perps.closable, perps.reduce, perps.worth
 
 
 @kernel
@@ -95,8 +94,7 @@ def close_perp(i: IntRow, f: FloatRow, r: FloatRow, h: int, a: int, units: int, 
     if units <= 0:
         return TOO_SMALL
     got = _closable(i, f, r, a, h, units)
-    value = _closing_value(i, f, r, a, got if held > 0 else -got)
-    _reduce(i, f, r, a, h, got, value, forced)
+    value = _reduce(i, f, r, a, h, got, forced)
     count_volume(i, f, a, math.floor(got * 1e-3 * f[a * ASSET_FLOATS + PRICE]))
     print_trade(i, h, LIQUIDATION if forced else CLOSE_PERP, a, 0 if held > 0 else 1, abs(value), got)
     return got

@@ -2,7 +2,8 @@
 
 `push` is net taker notional over depth; mark = index * (1 + g(push)) with g(u) = linear * u + root * sign(u) * sqrt|u|.
 An order pays the integral of that curve, so splitting it changes nothing; each tick the push relaxes. A position has its
-own margin and never loses more: what is missing comes from the insurance fund, then from the venue.
+own margin and never loses more: what is missing comes from the insurance fund, then from the venue. So that nobody can make
+the house pay by pushing a mark, margins are held against the index, and the venue takes positions over without a trade.
 """
 
 from __future__ import annotations
@@ -148,8 +149,7 @@ def increase(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, sign: int, siz
     if total > depth or units >= MOST_UNITS:
         return TOO_LARGE
     entry = math.ceil(traded_value(notional, push, depth, r) * 1e6 + SLACK)
-    push += notional / depth
-    gain = (i[at + UNITS] + sign * units) * 1e-3 * price * (1.0 + premium(push, r)) - (i[at + ENTRY] + entry)
+    gain = (i[at + UNITS] + sign * units) * 1e-3 * price - (i[at + ENTRY] + entry)
     if i[at + MARGIN] + margin + min(gain, 0.0) < requirement(i, r, a) * total * 1e6:
         return BAD_LEVERAGE
     i[cash_of(i, h)] -= margin + fee
@@ -157,7 +157,7 @@ def increase(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, sign: int, siz
     i[at + UNITS] += sign * units
     i[at + MARGIN] += margin
     i[at + ENTRY] += entry
-    push_to(f, r, a, push)
+    push_to(f, r, a, push + notional / depth)
     i[asset + (LONG_UNITS if sign > 0 else SHORT_UNITS)] += units
     i[book + FEES_PAID] += fee
     i[book + TRADES] += 1
@@ -187,8 +187,12 @@ def closable(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int) ->
 
 
 @kernel
-def reduce(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, value: int, forced: bool) -> None:
-    """Close `closable` units of a position for `value`, their closing value."""
+def reduce(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, forced: bool) -> int:
+    """Close `closable` units of a position. Returns what they were worth.
+
+    They are traded, unless the venue takes the position over: at the index when it must be closed, and for its whole margin
+    when trading it would cost more than that.
+    """
     at, book = position_of(i, a, h), book_of(i, h)
     held, entry, margin = i[at + UNITS], i[at + ENTRY], i[at + MARGIN]
     whole = units == abs(held)
@@ -196,8 +200,15 @@ def reduce(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, valu
         share = units / abs(held)
         entry, margin = math.ceil(entry * share), math.floor(margin * share)
     notional = units * 1e-9 * f[a * ASSET_FLOATS + PRICE]
+    if forced:
+        value = math.floor(math.copysign(notional * 1e6, held) - SLACK)
+    else:
+        value = closing_value(i, f, r, a, units if held > 0 else -units)
+        if whole and value < entry - margin:
+            value = entry - margin
+        else:
+            push_to(f, r, a, f[a * ASSET_FLOATS + PUSH] - math.copysign(notional / depth_of(i, r, a), held))
     gain = value - entry
-    push_to(f, r, a, f[a * ASSET_FLOATS + PUSH] - math.copysign(notional / depth_of(i, r, a), held))
     i[at + UNITS] -= units if held > 0 else -units
     i[at + MARGIN] -= margin
     i[at + ENTRY] -= entry
@@ -223,11 +234,12 @@ def reduce(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, valu
     i[book + TRADES] += 1
     i[book + VOLUME] += math.floor(notional * 1e6)
     guard(i, f, r, a, h)
+    return value
 
 
 @kernel
 def guard(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int) -> None:
-    """Narrow the marks between which nobody is liquidated to those at which this position stands."""
+    """Narrow the prices between which nobody is liquidated to those at which this position stands."""
     at, asset = position_of(i, a, h), a * ASSET_FLOATS
     units, lost = i[at + UNITS], i[at + ENTRY] - i[at + MARGIN]
     if units > 0:

@@ -53,6 +53,7 @@ from bakeoff.workloads.market.world.rules import (
     FALL,
     JUMP,
     KINDS_DRAWN,
+    LIQUIDITY,
     LONGEST,
     PRECISION,
     PRIOR,
@@ -84,6 +85,8 @@ def begin_story(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     which, length, direction, _ = draw(i, i[TICK], STORY_START, a)
     kind = int(r[DRAWN + below(which, int(r[KINDS_DRAWN]))])
     u, law = uniform(direction), regime_row(kind)
+    was = r[regime_row(i[asset + REGIME]) + LIQUIDITY]
+    push_to(f, r, a, f[a * ASSET_FLOATS + PUSH] * min(1.0, was / r[law + LIQUIDITY]))  # weighs less where there is more
     i[asset + THETA] = -1 if u < r[law + PRIOR] else (0 if u < r[law + PRIOR] + r[law + PRIOR + 1] else 1)
     i[asset + REGIME] = kind
     i[asset + START] = i[TICK]

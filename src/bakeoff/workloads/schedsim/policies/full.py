@@ -15,7 +15,7 @@ from bakeoff.workloads.schedsim.resources import Slots
 from bakeoff.workloads.schedsim.workflow import CLASS, EMBED
 
 if TYPE_CHECKING:
-    from bakeoff.workloads.schedsim.engine import Attempt
+    from bakeoff.workloads.schedsim.attempt import Attempt
 
 _ENOUGH = 20
 """Observations before a 95th percentile means anything."""

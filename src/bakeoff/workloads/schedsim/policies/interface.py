@@ -16,7 +16,8 @@ from bakeoff.workloads.schedsim.resources import Slots
 from bakeoff.workloads.schedsim.workflow import Workflow
 
 if TYPE_CHECKING:
-    from bakeoff.workloads.schedsim.engine import Attempt, Engine
+    from bakeoff.workloads.schedsim.attempt import Attempt
+    from bakeoff.workloads.schedsim.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from bakeoff.workloads.schedsim.resources import Slots
 from bakeoff.workloads.schedsim.workflow import CLASS, EMBED
 
 if TYPE_CHECKING:
-    from bakeoff.workloads.schedsim.engine import Attempt
+    from bakeoff.workloads.schedsim.attempt import Attempt
 
 CHEAPEST, DEARER, EMBEDDING = 3.0, 8.0, 5.0
 """Given up after this many times the median of its kind on that tier. The median does not move when the longest are

@@ -10,7 +10,11 @@ from bakeoff.workloads.tasks.proxy.wire.face import WireName
 SOLVE = """
 solution=$1
 for script in solve.sh solution.sh; do
-    if [ -f "$solution/$script" ]; then exec bash "$solution/$script"; fi
+    [ -f "$solution/$script" ] || continue
+    case "$(head -n 1 "$solution/$script")" in
+        "#!"*) exec "$solution/$script" ;;
+    esac
+    exec bash "$solution/$script"
 done
 if [ -f "$solution/diff.patch" ]; then
     [ -s "$solution/diff.patch" ] || exit 0

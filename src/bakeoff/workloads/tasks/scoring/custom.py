@@ -11,8 +11,9 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ _RUNNERS = {".py": ("python3",), ".sh": ("sh",)}
 
 @dataclass
 class Measured:
+    taken: frozenset[str] = frozenset()
+    """Names of metrics that every run has."""
     values: dict[str, float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     """Why a script or function has no value."""
@@ -45,6 +48,8 @@ class Measured:
             number = _number(value)
             if not math.isfinite(number):
                 self.problems[f"{name}: {key}"] = f"{value!r} is no number"
+            elif key in self.taken:
+                self.problems[f"{name}: {key}"] = "is a metric that every run has; give it another name"
             elif key in self.values:
                 self.problems[f"{name}: {key}"] = "is given twice"
             else:
@@ -53,7 +58,7 @@ class Measured:
 
 def _number(value: Any) -> float:
     try:
-        return float(value) if isinstance(value, int | float) else math.nan
+        return float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
         return math.inf
 
@@ -70,8 +75,10 @@ def measure(
     diff: bytes,
     sandbox: Sandbox,
     variables: Mapping[str, str],
+    taken: Iterable[str] = (),
 ) -> Measured:
-    found = Measured()
+    """`taken` are names of metrics that every run has."""
+    found = Measured(frozenset(taken))
     scripts = scripts_of(task)
     if scripts:
         _run_scripts(found, task, scripts, run, diff, sandbox, variables)
@@ -127,4 +134,6 @@ def _run_scripts(
             try:
                 found.take(script.name, json.loads(ended.stdout))
             except (ValueError, RecursionError) as error:
-                found.problems[script.name] = f"printed no JSON: {error}"
+                found.problems[script.name] = (
+                    f"printed no JSON: {error}: {ended.stdout[:200].decode(errors='replace')!r}"
+                )
