@@ -26,6 +26,16 @@ def test_the_package_and_pyproject_agree_on_the_version() -> None:
     assert tomllib.loads(read("pyproject.toml"))["project"]["version"] == bakeoff.__version__
 
 
+@pytest.mark.parametrize("door", sorted(ROOT.glob("src/bakeoff/*/**/__init__.py")), ids=lambda door: door.parent.name)
+def test_the_door_of_a_room_names_all_that_is_in_it(door: Path) -> None:
+    inside = {
+        part.stem for part in (*door.parent.glob("*.py"), *(sub.parent for sub in door.parent.glob("*/__init__.py")))
+    }
+    text = door.read_text(encoding="utf-8")
+    unnamed = [name for name in sorted(inside) if not re.search(rf"[`.]{name}[`\": ]", text)]
+    assert unnamed == ["__init__"]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_file_that_a_page_links_to_exists(page: str) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", read(page))

@@ -10,7 +10,7 @@ BakeoffError            1   something asked for could not be done
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,3 +63,11 @@ class StorageError(BakeoffError):
 
 class InfraError(BakeoffError):
     """A run could not be tried for reasons that are not the arm's: it is retried and never scored."""
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The end of an error about a name that nobody knows: the one that was probably meant, or `otherwise`."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else otherwise

@@ -77,6 +77,16 @@ def test_errors_go_to_standard_error_and_leave_standard_output_empty(bakeoff: Ba
     assert "error: no experiment called 'nowhere'" in result.stderr
 
 
+def test_a_package_that_only_some_verbs_need_is_told_with_the_way_to_get_it(
+    bakeoff: Bakeoff, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp_types", None)
+    monkeypatch.delitem(sys.modules, "bakeoff.workloads.market.serve.mcp", raising=False)
+    result = bakeoff("market", "mcp")
+    assert result.exit_code == 2
+    assert "error: this needs the package mcp_types: pip install 'bakeoff[agents]'" in result.stderr
+
+
 def test_an_interrupt_ends_with_130(make_edition: MakeEdition, tmp_path: Path) -> None:
     edition = make_edition(outcome=lambda arm, seed: None)
     run = edition.run(0)["run_id"]

@@ -45,6 +45,26 @@ def test_every_format_gives_the_same_runs(tmp_path: Path, suffix: str) -> None:
     assert len(found) == 12
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Model,Task,Seed,Score\r\nold,t1,1,0.5\r\n",
+        "\ufeffmodel;task;seed;score\nold;t1;1;0,5\n",
+        "model;task;seed;score\nold;t1;1;0.5\n",
+    ],
+)
+def test_what_spreadsheets_write_is_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "table.csv").write_text(text, encoding="utf-8")
+    table = read_table([tmp_path / "table.csv"], Columns())
+    assert rows(table, table.declared()[0]) == [Observation("old", "t1", 1, 0, "scored", 0.5)]
+
+
+def test_utf_16_is_named(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("model,score\nold,1\n", encoding="utf-16")
+    with pytest.raises(UsageError, match="is UTF-16; save it as UTF-8"):
+        read_table([tmp_path / "table.csv"], Columns())
+
+
 def test_several_files_are_one_table(tmp_path: Path) -> None:
     for arm in ("old", "newer"):
         pl.DataFrame([row for row in ROWS if row["arm"] == arm]).write_csv(tmp_path / f"{arm}.csv")

@@ -101,6 +101,8 @@ def test_files_go_in_and_out_and_links_are_not_followed(box: DockerBox, tmp_path
     found = sorted(path.name for path in (tmp_path / "back").rglob("*"))
     assert found == ["after", "deep", *["down"] * 200, "file", "good", "twin"]
     assert (tmp_path / "back/twin").read_text() == (tmp_path / "back/after").read_text() == "x"
+    box.get("/app/tree", tmp_path / "all", all_links=True)
+    assert os.readlink(tmp_path / "all/bad") == f"{tmp_path}/secret"
     with pytest.raises(UsageError):
         box.read("/app/way/secret")
     with pytest.raises(UsageError):

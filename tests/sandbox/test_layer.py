@@ -147,6 +147,8 @@ def test_links_that_lead_out_of_a_tree_stay_in_the_box(box: BubblewrapBox, outsi
     box.get("/app/t", tmp_path / "got")
     links = {path.name for path in (tmp_path / "got").rglob("*") if path.is_symlink()}
     assert links == {"good", "also", "root"}
+    box.get("/app/t", tmp_path / "all", all_links=True)
+    assert os.readlink(tmp_path / "all/bad") == f"{outside}/secret" and os.readlink(tmp_path / "all/up") == "../../etc"
     assert not (tmp_path / "got/pipe").exists()
 
 

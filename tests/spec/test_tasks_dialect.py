@@ -164,6 +164,12 @@ def entry(directory: str, **more: str) -> str:
     return f'[[tasks]]\nprepared_dir = "{directory}"\nmodel = "m"\n' + "".join(f"{k} = {v}\n" for k, v in more.items())
 
 
+def test_a_network_for_all_entries_is_another_run() -> None:
+    with_it, without = load("network = true\n" + entry("t")), load(entry("t"))
+    assert with_it.cells[0].params["network"] is True and "network" not in without.cells[0].params
+    assert with_it.cells[0].run_id(0, 0) != without.cells[0].run_id(0, 0)
+
+
 def ids_by_settings(plan: Plan) -> dict[str, str]:
     return {str(sorted(cell.params.items(), key=str)): cell.run_id(0, 0) for cell in plan.cells}
 

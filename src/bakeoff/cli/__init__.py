@@ -1,4 +1,9 @@
-"""The command line: one module for each verb, imported when that verb is called and not before."""
+"""The command line: one module for each verb, imported when that verb is called and not before.
+
+Verbs share `options` and `display`; those that judge share `inputs`, `answers` and `sequential`. `run` shows its runs by
+`progress` and its plan by `dry_run`. The verbs of `market` are in `market_generate`, `market_run`, `market_serve`,
+`market_mcp` and `market_train`, and share `market_options`.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +50,9 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 """Each verb's module, which has a click command called `command`, and its line in `bakeoff --help`."""
 
+EXTRAS = dict.fromkeys(("a2a", "httptools", "mcp", "mcp_types", "starlette", "uvicorn"), "agents")
+"""Packages that only some verbs need, and the extra that brings each."""
+
 
 class Verbs(click.Group):
     """Knows its verbs by name; help is written from their table, so that it costs no import."""
@@ -79,10 +87,9 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def _meant(self, word: str, path: str) -> str:
-        from difflib import get_close_matches
+        from bakeoff.errors import did_you_mean
 
-        close = get_close_matches(word, self.verbs, n=1)
-        return f"did you mean {close[0]!r}?" if close else f"`{path} --help` lists them"
+        return did_you_mean(word, self.verbs, f"`{path} --help` lists them")
 
     def main(self, *args: Any, **settings: Any) -> Any:
         _open_streams()
@@ -98,6 +105,11 @@ class Verbs(click.Group):
             if error.errno == errno.EPIPE:
                 raise  # the reader of our output left; click ends quietly
             _fail(ctx, f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+        except ModuleNotFoundError as error:
+            extra = EXTRAS.get(error.name or "")
+            if extra is None:
+                raise
+            _fail(ctx, f"this needs the package {error.name}: pip install 'bakeoff[{extra}]'", 2)
         except Exception as error:
             from bakeoff.errors import BakeoffError
 

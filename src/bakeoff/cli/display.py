@@ -128,8 +128,8 @@ def moment(stamp: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stamp)) if stamp is not None else NOTHING
 
 
-def ago(stamp: float, now: float | None = None) -> str:
-    seconds = (time.time() if now is None else now) - stamp
+def ago(stamp: float) -> str:
+    seconds = time.time() - stamp
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit} ago"

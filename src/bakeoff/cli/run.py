@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bakeoff.verdicts.until_decided import UntilDecided
 
 _MANY = 10_000
+MOST_NOTES = 10
 
 
 @click.command(name="run")
@@ -211,6 +212,7 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
 
     session = open_session(plan, options)
     try:
+        _note(session.notes)
         if session.grown:
             click.echo(f"the plan grew by {session.grown} runs since this edition began", err=True)
         source = _source(session)
@@ -221,6 +223,13 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
         return report if source is None else {**report, **_decision(source, summary)}
     finally:
         session.close()
+
+
+def _note(notes: Sequence[str]) -> None:
+    for note in notes[:MOST_NOTES]:
+        click.echo(f"note: {note}", err=True)
+    if len(notes) > MOST_NOTES:
+        click.echo(f"note: and {len(notes) - MOST_NOTES} more", err=True)
 
 
 def _rollout_files(session: Session) -> list[Observer]:

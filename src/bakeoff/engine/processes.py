@@ -155,10 +155,10 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             continue
 
 
-def end_marked(prefix: str, patience: float = 5.0) -> int:
+def end_marked(prefix: str) -> int:
     """Kill every process with this mark, also those that are born meanwhile. Returns how many there were."""
     ended: set[int] = set()
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + 5.0
     while pids := [pid for pid in marked(prefix) if alive(pid)]:
         ended.update(pids)
         send(pids, signal.SIGKILL)

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from math import inf
@@ -63,6 +63,8 @@ class Session:
     new: bool
     grown: int = 0
     """How many runs the plan gained since the edition was begun."""
+    notes: tuple[str, ...] = ()
+    """What the workload says about these runs before they start."""
     switch: Switch = field(default_factory=Switch)
 
     @property
@@ -132,23 +134,32 @@ class Session:
 
 def open_session(plan: Plan, options: Options) -> Session:
     """Resume the newest unfinished edition, or begin a new one. What can be refused is refused before anything is made."""
-    workload = registry.workload(plan.experiment.workload)
     environment(plan)
     if not plan.cells or len(plan) == 0:
         raise UsageError("the plan is empty: no run is left after include and exclude")
-    if isinstance(workload, Checked):
-        for cell in plan.cells:
-            try:
-                workload.check(workload.Params.model_validate(cell.params), plan.base)
-            except UsageError as error:
-                raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
+    notes = tuple(dict.fromkeys(_checked(plan, options)))
     directory = layout.experiment_directory(options.root, plan.experiment.name)
     known = layout.editions(directory)
     if known and not options.fresh:
         session = _resume(plan, options, known[-1])
         if session is not None:
+            session.notes = notes
             return session
-    return _begin(plan, options, directory)
+    session = _begin(plan, options, directory)
+    session.notes = notes
+    return session
+
+
+def _checked(plan: Plan, options: Options) -> Iterator[str]:
+    """What the workload has to say about its runs before they start."""
+    workload = registry.workload(plan.experiment.workload)
+    if not isinstance(workload, Checked):
+        return
+    for cell in plan.cells:
+        try:
+            yield from workload.check(workload.Params.model_validate(cell.params), plan.base) or ()
+        except UsageError as error:
+            raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
 
 
 def _begin(plan: Plan, options: Options, directory: Path) -> Session:

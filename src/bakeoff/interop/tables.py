@@ -5,6 +5,7 @@ Columns are found by their usual names unless flags name them. An empty value is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -67,7 +68,7 @@ class Table:
             given = getattr(self.columns, role, None)
             if given is not None and given not in self.frame.columns:
                 raise UsageError(f"{self.label}: no column {given!r}; there are {', '.join(self.frame.columns)}")
-            name = given or next((name for name in usual if name in self.frame.columns), None)
+            name = given or next(iter(_called(usual, self.frame.columns)), None)
             if name is not None:
                 found[role] = name
         if "arm" not in found:
@@ -103,7 +104,7 @@ class Table:
         if not self._is_long and self.columns.value is not None:
             return [self.columns.value]
         known = self.metrics()
-        usual = [name for name in VALUES if name in known]
+        usual = _called(VALUES, known)
         if len(known) == 1 or usual:
             return [usual[0] if usual else known[0]]
         raise UsageError(
@@ -162,6 +163,12 @@ class Table:
                 )
                 found[role] = {label: int(label) if whole else number for number, label in enumerate(labels)}
         return found
+
+
+def _called(usual: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Columns with one of these names, in this order; `Model` is `model`."""
+    plain = {name.strip().lower(): name for name in reversed(columns)}
+    return [plain[name] for name in usual if name in plain]
 
 
 def _is_number(kind: pl.DataType) -> bool:
@@ -235,9 +242,24 @@ def _read(path: Path) -> pl.DataFrame:
             return pl.read_parquet(path)
         case ".jsonl" | ".ndjson":
             return pl.read_ndjson(path, infer_schema_length=None)
+        case ".tsv":
+            return pl.read_csv(path, separator="\t", infer_schema_length=None)
         case _:
-            separator = "\t" if path.suffix == ".tsv" else ","
-            return pl.read_csv(path, separator=separator, infer_schema_length=None)
+            return _read_csv(path)
+
+
+def _read_csv(path: Path) -> pl.DataFrame:
+    """With commas; or with semicolons, as spreadsheets write where a comma is the decimal point."""
+    import polars as pl
+
+    with path.open("rb") as file:
+        header, rest = file.readline(), file.read(1 << 16)
+    if header.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UsageError(f"{path}: is UTF-16; save it as UTF-8")
+    if header.count(b";") <= header.count(b","):
+        return pl.read_csv(path, infer_schema_length=None)
+    decimal_comma = re.search(rb"(^|;)-?\d+,\d+(;|\r?$)", rest, re.MULTILINE) is not None
+    return pl.read_csv(path, separator=";", decimal_comma=decimal_comma, infer_schema_length=None)
 
 
 def of_frame(data: Any, columns: Columns | None = None) -> Table:

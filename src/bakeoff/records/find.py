@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.errors import BakeoffError, UsageError, did_you_mean
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import DATABASE, LATEST, EditionPaths, editions, experiment_directory
 
@@ -49,8 +48,9 @@ def find_edition(name: str, root: Path) -> EditionPaths:
 def _from_path(path: Path, experiment: str, root: Path) -> EditionPaths:
     if path.is_dir() or path.name == DATABASE:
         return _from_directory(path.parent if path.name == DATABASE else path)
-    close = difflib.get_close_matches(experiment, experiments(root), n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "`bakeoff ls` lists what is there"
+    if path.is_file():
+        raise UsageError(f"{path}: is a file, not an experiment; compare, gate, rank, variance and power read tables")
+    hint = did_you_mean(experiment, experiments(root), "`bakeoff ls` lists what is there")
     raise UsageError(f"no experiment called {experiment!r} under {root}; {hint}")
 
 

@@ -6,12 +6,13 @@ The database is the truth; `meta.json` is for people, for other tools and for `b
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from bakeoff.records import whole
 
 META = "meta.json"
 STDOUT = "stdout.txt"
@@ -21,11 +22,8 @@ ATTEMPTS = "attempts"
 
 
 def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
-    """Whole or not at all: written beside and renamed."""
     directory.mkdir(parents=True, exist_ok=True)
-    fresh = directory / f".{META}"
-    fresh.write_text(json.dumps(meta, indent=2, sort_keys=True) + "\n")
-    os.replace(fresh, directory / META)
+    whole.write_text(directory / META, json.dumps(meta, indent=2, sort_keys=True) + "\n")
 
 
 def read_meta(directory: Path) -> dict[str, Any] | None:

@@ -2,12 +2,11 @@
 
 | module | what it does |
 |---|---|
-| figure | the description: panels, and what is drawn in them |
-| plots | each kind of plot, from plain arrays |
-| from_edition | each kind of plot, from an edition's results |
-| style | colours, fonts and sizes, the same everywhere |
-| static, interactive | drawing: PNG and SVG; HTML that needs no network |
-| write | a figure becomes a file, by its ending |
-| text | numbers, durations and words from outside, as people read them |
-| site | the static report: a folder of pages |
+| `figure`, `style` | the description: panels, and what is drawn in them; one look for all |
+| `learning`, `differences`, `spread`, `forest`, `tradeoff`, `ranking`, `planning`, `evidence` | the kinds of plots, each from plain values |
+| `from_edition`, `plots` | each kind from an edition's results, and from a verb's answer |
+| `static`, `interactive` | drawing: PNG and SVG; HTML that needs no network |
+| `write` | a figure becomes a file, by its ending |
+| `text` | numbers, durations and words from outside, as people read them |
+| `site` | the static report: a folder of pages |
 """

@@ -35,11 +35,11 @@ class Lane:
         return short(self.arm) + (f" ({', '.join(lost)})" if lost else "")
 
 
-def t_interval(values: Array, level: float = 0.95) -> tuple[float, float]:
-    """Of the mean; NaN at both ends for fewer than three values, which decide nothing."""
+def t_interval(values: Array) -> tuple[float, float]:
+    """Of the mean, 95 %; NaN at both ends for fewer than three values, which decide nothing."""
     if values.size < 3:
         return math.nan, math.nan
-    half = t_quantile(values.size - 1, 0.5 + level / 2) * float(values.std(ddof=1)) / math.sqrt(values.size)
+    half = t_quantile(values.size - 1, 0.975) * float(values.std(ddof=1)) / math.sqrt(values.size)
     return float(values.mean()) - half, float(values.mean()) + half
 
 

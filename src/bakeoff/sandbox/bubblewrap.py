@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache as once
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import cache, cgroups, host, images, leftovers, marks, overlay, volume
 from bakeoff.sandbox.accounts import Account, Accounts
+from bakeoff.sandbox.face import Box
 from bakeoff.sandbox.launcher import Keeper
 from bakeoff.sandbox.layer import Layer
 from bakeoff.sandbox.spec import DEFAULT_PATH, BoxSpec, Ended, Image, Mount, inside
@@ -88,7 +88,7 @@ def _missing(_user: int) -> str | None:
     return None if ended.code == 7 else f"a box starts but does not work: {ended.stderr.decode(errors='replace')}"
 
 
-class BubblewrapBox:
+class BubblewrapBox(Box):
     def __init__(self, spec: BoxSpec) -> None:
         self.spec = spec
         self.layer: Path | None = None
@@ -281,9 +281,10 @@ class BubblewrapBox:
     def put(self, source: Path, target: str) -> None:
         self._unmounted(target).put(source, target)
 
-    def get(self, source: str, target: Path) -> None:
+    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
         disk = self.spec.limits.disk_mb
-        self._unmounted(source).get(source, target, most=disk << 20 if disk is not None else _MOST_OUT)
+        most = disk << 20 if disk is not None else _MOST_OUT
+        self._unmounted(source).get(source, target, most, all_links=all_links)
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
         self._unmounted(target).write(target, data, mode)
@@ -345,14 +346,6 @@ class BubblewrapBox:
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("this box is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _sealed(words: list[str]) -> IO[bytes]:

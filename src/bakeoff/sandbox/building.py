@@ -267,8 +267,9 @@ class _Builder:
             if not images.has_layer(digest):
                 below = replace(stage.base, digest=_told("below", digest))
                 images.save(below)
-                user = stage.base.user or "0"
-                box = self._open(BoxSpec(image=_image(below), network=True, user=user, keep_layer=True, name="build"))
+                user, workdir = stage.base.user or "0", stage.base.workdir
+                spec = BoxSpec(image=_image(below), workdir=workdir, network=True, user=user, keep_layer=True, name="build")  # fmt: skip
+                box = self._open(spec)
                 try:
                     make(box)
                 except BaseException:

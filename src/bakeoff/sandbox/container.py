@@ -14,8 +14,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from bakeoff.engine import cgroup
 from bakeoff.errors import BakeoffError, InfraError, UsageError
@@ -36,7 +35,7 @@ _MOST_OUT = 16 << 30
 _LOOK_AT_DISK = 1.0
 
 
-class DockerBox:
+class DockerBox(archives.ArchiveBox):
     def __init__(self, service: Docker, spec: BoxSpec) -> None:
         if spec.keep_layer:
             raise UsageError(f"keep_layer: {service.name} keeps no layer as a directory; use bubblewrap")
@@ -243,38 +242,17 @@ class DockerBox:
         with archives.packed(source, path, self._owner) as file, infra(f"cannot put {source} into the container"):
             self._api.put_archive(self._id, "/", file)
 
-    def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
-        self._check_open()
-        with infra(f"cannot write {target} in the container"):
-            self._write(str(inside(target)), data, mode)
-
-    def _write(self, target: str, data: bytes, mode: int) -> None:
-        with scratch() as here:
-            file = here / "file"
-            file.write_bytes(data)
-            file.chmod(mode)
-            self.put(file, target)
-
-    def get(self, source: str, target: Path) -> None:
+    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
         self._check_open()
         disk = self.spec.limits.disk_mb
+        most = disk << 20 if disk is not None else _MOST_OUT
         try:
             stream, _ = self._api.get_archive(self._id, str(inside(source)))
         except import_module("docker.errors").NotFound:
             raise UsageError(f"{source}: no such file or directory in the box") from None
-        archives.unpack(cast(IO[bytes], _Pieces(stream)), target, most=disk << 20 if disk is not None else _MOST_OUT)
+        archives.unpack(cast(IO[bytes], _Pieces(stream)), target, most, all_links=all_links)
         if not target.exists():
             raise UsageError(f"{source} in the box is neither a file nor a directory; a link is not followed")
-
-    def read(self, source: str, most: int = 1 << 24) -> bytes:
-        with scratch() as here:
-            file = here / "file"
-            self.get(source, file)
-            if not file.is_file():
-                raise UsageError(f"{source} in the box is a directory")
-            if file.stat().st_size > most:
-                raise UsageError(f"{source} in the box has more than {most} bytes")
-            return file.read_bytes()
 
     @cached_property
     def _owner(self) -> tuple[int, int]:
@@ -306,14 +284,6 @@ class DockerBox:
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("this box is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Watch:

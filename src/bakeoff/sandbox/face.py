@@ -10,7 +10,6 @@ exception but told by its `Ended`.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -18,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.sandbox.spec import BoxSpec, Ended, Image
 
 VARIABLE = "SANDBOX_BACKEND"
@@ -57,12 +56,13 @@ class Box(Protocol):
     def put(self, source: Path, target: str) -> None:
         """Copy a file or directory in, to exactly `target`; a directory is merged into one that is there."""
 
-    def get(self, source: str, target: Path) -> None:
+    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
         """Copy a file or directory out, to exactly `target`.
 
         Links that lead out of the copied tree, devices, pipes and sockets are left out: whoever wrote them may want
         us to follow them. So is, of a directory, what we cannot hold: files beyond the box's disk limit (they may be
         sparse), paths beyond 200 directories or 4096 bytes, and for an ordinary user what its owner shut.
+        `all_links` keeps every link, for a copy in which nobody follows any.
         """
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None: ...
@@ -75,11 +75,13 @@ class Box(Protocol):
 
     def close(self) -> None: ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.close()
 
 
 class Sandbox(Protocol):
@@ -113,8 +115,7 @@ def choose(name: str | None = None, *, accepted: bool = False) -> Sandbox:
     """
     wanted = name or os.environ.get(VARIABLE) or DEFAULT
     if wanted not in BACKENDS:
-        close = difflib.get_close_matches(wanted, BACKENDS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(BACKENDS)}"
+        hint = did_you_mean(wanted, BACKENDS, f"there are {', '.join(BACKENDS)}")
         raise UsageError(f"no sandbox called {wanted!r} ({'--sandbox' if name else VARIABLE}); {hint}")
     module, _, cls = BACKENDS[wanted].partition(":")
     made: Sandbox = getattr(import_module(module), cls)(**({"accepted": accepted} if wanted == "none" else {}))

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, cache, images, marks
@@ -129,7 +128,7 @@ def execution(
     return words, {"env": dict(env), "workdir": cwd, "timeout": seconds, "text": False}
 
 
-class ModalBox:
+class ModalBox(archives.ArchiveBox):
     def __init__(self, spec: BoxSpec, sandbox: Any) -> None:
         self.spec = spec
         self.layer: Path | None = None
@@ -191,14 +190,7 @@ class ModalBox:
         if not ended.ok:
             raise InfraError(f"cannot put {source} into the box: {ended.stderr.decode(errors='replace')}")
 
-    def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch, "file")
-            file.write_bytes(data)
-            file.chmod(mode)
-            self.put(file, target)
-
-    def get(self, source: str, target: Path) -> None:
+    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
         path = inside(source)
         with tempfile.NamedTemporaryFile(dir=cache.directory()) as archive:
             words = ["tar", "-c", "-C", str(path.parent), "--", path.name or "."]
@@ -206,15 +198,7 @@ class ModalBox:
             if not ended.ok:
                 raise UsageError(f"{source}: no such file or directory in the box")
             with open(archive.name, "rb") as file:
-                archives.unpack(file, target, _MOST_OUT)
-
-    def read(self, source: str, most: int = 1 << 24) -> bytes:
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch, "file")
-            self.get(source, file)
-            if not file.is_file() or file.stat().st_size > most:
-                raise UsageError(f"{source} in the box is no plain file of at most {most} bytes")
-            return file.read_bytes()
+                archives.unpack(file, target, _MOST_OUT, all_links=all_links)
 
     def end_processes(self) -> None:
         self._end_rest()
@@ -228,14 +212,6 @@ class ModalBox:
                 raise
             except Exception as error:
                 raise InfraError(f"modal cannot end a box: {error}") from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _drain(process: Any, streams: Streams) -> None:

@@ -13,12 +13,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from bakeoff.engine import processes
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import bridge, cache, leftovers, marks
+from bakeoff.sandbox.face import Box
 from bakeoff.sandbox.layer import Layer
 from bakeoff.sandbox.spec import DEFAULT_PATH, BoxSpec, Ended, Image, inside
 from bakeoff.sandbox.streams import Streams
@@ -51,7 +50,7 @@ class NoSandbox:
         raise UsageError(f"sandbox 'none' builds no images; {context} needs bubblewrap, docker or podman")
 
 
-class HostBox:
+class HostBox(Box):
     def __init__(self, spec: BoxSpec) -> None:
         self.spec = spec
         self.layer: Path | None = None
@@ -145,8 +144,8 @@ class HostBox:
     def put(self, source: Path, target: str) -> None:
         self._files.put(source, target)
 
-    def get(self, source: str, target: Path) -> None:
-        self._files.get(source, target)
+    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
+        self._files.get(source, target, all_links=all_links)
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
         self._files.write(target, data, mode)
@@ -167,11 +166,3 @@ class HostBox:
             listener.close()
         os.close(self._fd)
         cache.remove(self._directory)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -72,9 +72,9 @@ def freeze(target: str) -> None:
     mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | kept)
 
 
-def openat2(directory: int, path: str, flags: int, mode: int = 0, *, resolve: int = 0) -> int:
+def openat2(directory: int, path: str, flags: int) -> int:
     """Open `path` as if `directory` were the root: no link in it, whoever made it, leads outside."""
-    how = _How(flags | os.O_CLOEXEC, mode, resolve | RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+    how = _How(flags | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
     name = os.fsencode(path)
     while True:
         opened = _libc.syscall(_OPENAT2, directory, name, ctypes.byref(how), ctypes.sizeof(how))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bakeoff.errors import Problem, SpecError, UsageError
+from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import AblationEntry, ArmEntry, Experiment, TaskEntry, flatten
 from bakeoff.spec.garbage import uncollected
@@ -344,6 +343,4 @@ def _check_control(plan: Plan) -> None:
 
 def _one_of(name: str, known: Iterable[str]) -> str:
     listed = sorted(known)
-    if close := difflib.get_close_matches(name, listed, n=1):
-        return f"did you mean {close[0]!r}?"
-    return f"one of {', '.join(listed[:20])}" + (" ..." if len(listed) > 20 else "")
+    return did_you_mean(name, listed, f"one of {', '.join(listed[:20])}" + (" ..." if len(listed) > 20 else ""))

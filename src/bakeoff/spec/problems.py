@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from bakeoff.errors import Problem
+from bakeoff.errors import Problem, did_you_mean
 from bakeoff.spec.locate import KeyPath
 
 _FIXES = {
@@ -39,10 +38,8 @@ def _problem(item: Any, key: str, model: type[BaseModel]) -> Problem:
     if item["type"] == "extra_forbidden":
         owner = _model_at(model, item["loc"][:-1])
         names = list(owner.model_fields) if owner else []
-        close = difflib.get_close_matches(str(item["loc"][-1]), names, n=1)
-        return Problem(
-            key, "unknown key", f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(names)}"
-        )
+        fix = did_you_mean(str(item["loc"][-1]), names, f"known keys: {', '.join(names)}")
+        return Problem(key, "unknown key", fix)
     if item["type"] == "missing":
         return Problem(key, "is needed", f"add {item['loc'][-1]} = ...")
     message = item["msg"].removeprefix("Value error, ")

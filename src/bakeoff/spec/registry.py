@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.spec.workload import CommandWorkload, Workload
 
 GROUP = "bakeoff.workloads"
@@ -26,8 +25,7 @@ def workload(kind: str) -> Workload | CommandWorkload:
     """The workload of this kind; one instance for the process."""
     entry = _entries().get(kind)
     if entry is None:
-        close = difflib.get_close_matches(kind, kinds(), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known workloads: {', '.join(kinds())}"
+        hint = did_you_mean(kind, kinds(), f"known workloads: {', '.join(kinds())}")
         raise UsageError(f"no workload called {kind!r}; {hint}")
     try:
         found = entry.load()()

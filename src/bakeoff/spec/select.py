@@ -7,7 +7,6 @@ Expressions are parsed with `ast` and evaluated by the few lines below; nothing 
 from __future__ import annotations
 
 import ast
-import difflib
 import fnmatch
 import operator
 import re
@@ -15,7 +14,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.spec.experiment import flatten
 
 Facts = Mapping[str, Any]
@@ -91,8 +90,7 @@ def _telling(test: Test, asked: list[str], known: Collection[str] | None) -> Tes
 def _check_known(asked: Iterable[str], known: Collection[str]) -> None:
     for name in asked:
         if name not in known:
-            close = difflib.get_close_matches(name, list(known), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known, f"known: {', '.join(sorted(known))}")
             raise UsageError(f"no run has {name!r}; {hint}")
 
 

@@ -6,7 +6,7 @@ without Python between (`command`), and afterwards says what came of it (`outcom
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -136,5 +136,5 @@ class Equivalent(Protocol):
 class Checked(Protocol):
     """A workload that can tell, before anything starts, that a run could not be tried here."""
 
-    def check(self, params: Any, base: Path) -> None:
-        """UsageError that names the fix: a program that is not installed, a key that is not set."""
+    def check(self, params: Any, base: Path) -> Iterable[str] | None:
+        """UsageError that names the fix: a program that is not installed, a key that is not set. Else notes, if any."""

@@ -19,6 +19,7 @@ loads only what it calls:
 | rewards of a group relative to each other | `advantages` |
 | one arm on many tasks: IQM, optimality gap, profiles, chance to beat another | `strata` |
 | pass@k and pass^k | `passing` |
+| what all of them stand on: checked vectors, special functions, random subsets | `vectors`, `special`, `subsets` |
 
 Larger is better throughout: values of a metric to be minimised are negated before they come here. Everything random
 takes an integer seed or a numpy Generator and is reproducible by default.

@@ -146,9 +146,9 @@ def _tuple_sums(columns: list[Array], resamples: int, rng: np.random.Generator) 
     return out
 
 
-def trimmed_range(n: int, cut: float = 0.25) -> tuple[int, int]:
-    """Ranks that a mean trimmed by `cut` on each side keeps: [low, high)."""
-    low = int(cut * n)
+def trimmed_range(n: int) -> tuple[int, int]:
+    """Ranks that the mean of the middle half keeps, a quarter cut on each side: [low, high)."""
+    low = int(0.25 * n)
     return low, n - low
 
 

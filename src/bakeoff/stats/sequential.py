@@ -42,7 +42,7 @@ def symmetric_log_e(d: ArrayLike, centre: float = 0.0) -> tuple[Array, Array]:
     # 1 + tanh(y) = 2 / (1 + exp(-2y)): in this form the log of a losing bet keeps its digits.
     up = np.cumsum(math.log(2.0) + log_expit(2.0 * bets * scaled), axis=-1)
     down = np.cumsum(math.log(2.0) + log_expit(-2.0 * bets * scaled), axis=-1)
-    return logsumexp(up, 0) - math.log(BETS.size), logsumexp(down, 0) - math.log(BETS.size)
+    return logsumexp(up) - math.log(BETS.size), logsumexp(down) - math.log(BETS.size)
 
 
 def betting_log_e(low: float, high: float, cap: float = 0.5) -> LogE:

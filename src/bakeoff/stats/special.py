@@ -93,10 +93,8 @@ def log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1.0) - math.lgamma(k + 1.0) - math.lgamma(n - k + 1.0)
 
 
-def studentized_range_sf(q: float, groups: int, df: float = math.inf) -> float:
-    """P(range of `groups` standard normals > q), infinite degrees of freedom only (Nemenyi's case)."""
-    if not math.isinf(df):
-        raise ValueError("only the infinite-df studentized range is implemented; Nemenyi's test needs no other")
+def studentized_range_sf(q: float, groups: int) -> float:
+    """P(range of `groups` standard normals > q): infinite degrees of freedom, which is Nemenyi's case."""
     z, weight = _grid()
     inner = _sp.ndtr(z) - _sp.ndtr(z - q)
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
@@ -115,10 +113,10 @@ def log_expit(y: Array) -> Array:
     return np.asarray(_sp.log_expit(y), dtype=np.float64)
 
 
-def logsumexp(y: Array, axis: int) -> Array:
-    """log of the sum of exp(y) along one axis, without overflow."""
-    peak = y.max(axis=axis, keepdims=True)
-    return np.asarray(np.log(np.exp(y - peak).sum(axis=axis)) + peak.squeeze(axis), dtype=np.float64)
+def logsumexp(y: Array) -> Array:
+    """log of the sum of exp(y) along the first axis, without overflow."""
+    peak = y.max(axis=0)
+    return np.asarray(np.log(np.exp(y - peak).sum(axis=0)) + peak, dtype=np.float64)
 
 
 def log_gamma_ratio(x: float) -> float:

@@ -77,12 +77,12 @@ class TStatistic:
         return self.interval(level)
 
 
-def one_sample_t(d: ArrayLike, method: str = "paired t") -> TStatistic:
+def one_sample_t(d: ArrayLike) -> TStatistic:
     """t of N >= 2 unit differences; also the t of one sample. Population: units like these."""
     x = vector(d, "d", at_least=2)
     if is_constant(x):
-        raise ValueError(f"{method}: zero spread, every value is {x[0]}; use SignFlip")
-    return TStatistic(mean(x), sd(x) / math.sqrt(x.size), x.size - 1.0, x.size, method)
+        raise ValueError(f"paired t: zero spread, every value is {x[0]}; use SignFlip")
+    return TStatistic(mean(x), sd(x) / math.sqrt(x.size), x.size - 1.0, x.size, "paired t")
 
 
 def welch_t(a: ArrayLike, b: ArrayLike) -> TStatistic:

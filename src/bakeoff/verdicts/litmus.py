@@ -6,14 +6,13 @@ runs would bring it, so the rule stops the check or is left out aloud, as the fi
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.spec.experiment import Analysis, Summary
 from bakeoff.verdicts import compare, runlogs, sample
 from bakeoff.verdicts.litmus_rules import Evidence, Rule, Rules
@@ -143,8 +142,7 @@ def _count(number: int, noun: str) -> str:
 
 def _never_logged(rule: Rule, runs: Sequence[RunLog]) -> str:
     names = runlogs.known_metrics(runs)
-    close = difflib.get_close_matches(rule.metric, names, n=1)
-    known = f"did you mean {close[0]!r}?" if close else f"they log {', '.join(names[:15]) or 'nothing'}"
+    known = did_you_mean(rule.metric, names, f"they log {', '.join(names[:15]) or 'nothing'}")
     sentence = f"{rule.title}: no run of either arm logs {rule.metric!r}"
     if rule.when_absent == "error":
         raise UsageError(

@@ -76,7 +76,6 @@ class Ranking:
     strengths: BradleyTerry | None
     blocks: str
     """What ranks and strengths are taken over: `12 tasks`."""
-    least_runs: int
     warnings: tuple[str, ...]
 
 
@@ -103,7 +102,6 @@ def rank(seen: Observations, references: References | None = None, options: Opti
         groups=_groups(order, ranks),
         strengths=strengths,
         blocks=f"{blocks.shape[0]} {unit}",
-        least_runs=least,
         warnings=tuple(_warnings(seen, arms, least, ranks, prior)),
     )
 

@@ -55,6 +55,10 @@ def test_every_parameter_that_agents_of_the_protocol_send_is_taken(method: str, 
     assert requests.read(METHODS[f"a2a.{method}"].params, params)
 
 
+def test_a_whole_number_may_be_written_with_a_point_as_in_json_schema() -> None:
+    assert requests.read(requests.GetFeed, {"limit": 2.0, "offset": 0.0}).limit == 2
+
+
 def test_shares_are_sold_by_position_or_by_market_and_outcome() -> None:
     assert requests.read(requests.SellShares, {"positionId": "p", "shares": 1}).position_id == "p"
     assert requests.read(requests.SellShares, {"marketId": "m", "outcome": "no", "shares": 1}).outcome == "NO"
@@ -89,7 +93,8 @@ def test_shares_are_sold_by_position_or_by_market_and_outcome() -> None:
         ("a2a.getFeed", {"limit": 0}, "limit"),
         ("a2a.getFeed", {"limit": 501}, "limit"),
         ("a2a.getFeed", {"offset": -1}, "offset"),
-        ("a2a.getFeed", {"limit": 2.0}, "limit"),
+        ("a2a.getFeed", {"limit": 2.5}, "limit"),
+        ("a2a.getFeed", {"limit": True}, "limit"),
         ("a2a.discover", {"filters": {"strategies": ["x", 5]}}, "filters.strategies.1"),
         ("a2a.observe", {"surplus": 1}, "surplus"),
     ],

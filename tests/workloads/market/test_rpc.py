@@ -63,7 +63,11 @@ def test_what_is_no_request_is_refused(message: Any) -> None:
     assert refused(message) == "invalid_request"
 
 
-@pytest.mark.parametrize("params", [None, [], [1, 2], "x", 5])
+def test_no_parameters_may_be_an_empty_list() -> None:
+    assert rpc.read_request({"jsonrpc": "2.0", "method": "m", "id": 1, "params": []}).params == {}
+
+
+@pytest.mark.parametrize("params", [None, [1, 2], "x", 5])
 def test_parameters_must_be_named(params: Any) -> None:
     assert refused({"jsonrpc": "2.0", "method": "m", "id": 1, "params": params}) == "invalid_params"
 

@@ -226,7 +226,7 @@ def test_mean_waits_are_those_of_queueing_theory(servers: int, load: float) -> N
     import numpy as np
 
     jobs, mean = 25_000, 100_000
-    alone = Shape(1, 1, (DECIDE,), ((),), (0,), (-1,), (-1,))
+    alone = Shape(1, 1, (DECIDE,), ((),), (0,))
     base = load_tables()
     tiers = [
         t.model_copy(update={"concurrency": servers, "rate": 1e6, "burst": 10**6, "p_fail": 0.0, "timeout_ms": 1e9})

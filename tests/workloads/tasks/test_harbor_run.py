@@ -147,7 +147,9 @@ def test_a_separate_verifier_gets_the_artifacts_and_nothing_else(tmp_path: Path,
 def test_artifacts_are_kept_and_a_hook_that_an_agent_broke_stops_nothing(
     tmp_path: Path, bubblewrap: Bubblewrap
 ) -> None:
-    artifacts = 'artifacts = ["out", "/app/none", { source = "/app/out/a", destination = "x/y", exclude = ["*.tmp"] }]\n'
+    artifacts = (
+        'artifacts = ["out", "/app/none", { source = "/app/out/a", destination = "x/y", exclude = ["*.tmp"] }]\n'
+    )
     toml = artifacts + HARBOR + '[[verifier.collect]]\ncommand = "test -e /app/hook"\n'
     folder = harbor_task(tmp_path / "t", toml=toml)
     found = played(folder, "mkdir -p out/a; echo 1 > out/a/b; echo 2 > out/a/c.tmp; echo done > answer", bubblewrap)

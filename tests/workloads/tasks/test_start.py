@@ -163,6 +163,16 @@ def test_a_sparse_checkout_has_only_its_paths(
     assert run_git(made.tree, "status", "--porcelain") == ""
 
 
+def test_a_diff_may_change_what_a_sparse_checkout_left_out(history: tuple[Path, str], tmp_path: Path) -> None:
+    repo, _ = history
+    start = commit(repo, {"src/b.py": "one\n", "docs/z.md": "one\n"})
+    end = commit(repo, {"src/b.py": "two\n", "docs/z.md": "two\n"})
+    diff = run_git(repo, "diff", start, end) + "\n"
+    start_state(task_on(Repository(str(repo), start, sparse=("src",)))).copy(tmp_path / "tree")
+    apply_diff(tmp_path / "tree", diff.encode())
+    assert (tmp_path / "tree/src/b.py").read_text() == (tmp_path / "tree/docs/z.md").read_text() == "two\n"
+
+
 def test_a_sparse_checkout_of_nothing_and_a_subdir_that_is_not_there_are_refused(history: tuple[Path, str]) -> None:
     repo, start = history
     with pytest.raises(UsageError, match=r"repo.sparse_checkout"):

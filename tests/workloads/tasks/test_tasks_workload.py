@@ -10,6 +10,8 @@ import pytest
 from bakeoff.engine.context import Context, Facts
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.workloads.tasks.agents.command import AgentEntry
+from bakeoff.workloads.tasks.agents.face import Assignment, Invocation
+from bakeoff.workloads.tasks.agents.nop import Nop
 from bakeoff.workloads.tasks.params import TasksParams
 from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.workload import TasksWorkload
@@ -26,6 +28,21 @@ def test_results_that_cannot_be_written_are_no_failure_of_the_agent(tmp_path: Pa
     facts = Facts("r", "a", "t", 0, 0, 0, (), tmp_path, tmp_path / "run")
     with pytest.raises(InfraError, match="logs"):
         TasksWorkload().run(TasksParams(path="sums", agent="nop"), Context(facts))
+
+
+class Mistaken(Nop):
+    def invocation(self, assignment: Assignment) -> Invocation:
+        raise TypeError("a mistake")
+
+
+def test_a_mistake_in_a_program_outside_the_box_is_no_failure_of_the_agent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_task(tmp_path / "sums")
+    facts = Facts("r", "a", "t", 0, 0, 0, (), tmp_path, tmp_path / "run")
+    with pytest.raises(InfraError, match="TypeError: a mistake"):
+        TasksWorkload().run(TasksParams(path="sums", agent=f"{__name__}:Mistaken"), Context(facts))
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_a_cost_budget_without_a_price_is_told_before_anything_starts(tmp_path: Path) -> None:
@@ -69,11 +86,11 @@ def test_what_would_break_after_the_agent_was_paid_is_told_before(
 
 
 def test_an_agent_has_its_files_as_the_tasks_user_and_each_steps_own_time(tmp_path: Path) -> None:
-    toml = '[agent]\nuser = "nobody"\ntimeout_sec = 60\n[[steps]]\nname = "one"\n[steps.agent]\ntimeout_sec = 0.3\n[[steps]]\nname = "two"\n'
+    toml = '[agent]\nuser = "nobody"\ntimeout_sec = 60\n[[steps]]\nname = "one"\n[steps.agent]\ntimeout_sec = 0.1\n[[steps]]\nname = "two"\n'
     test = "#!/bin/sh\n[ $(cat /home/agent/said) = told ] && [ -e /home/agent/end ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n"
     files = {"steps/one/instruction.md": "a", "steps/two/instruction.md": "b", "tests/test.sh": test}
     harbor_task(tmp_path / "t", files, HARBOR + toml)
-    command = "cat {home}/my.cfg > {home}/said; sleep 0.8; touch {home}/end"
+    command = "cat {home}/my.cfg > {home}/said; sleep 0.4; touch {home}/end"
     mine = AgentEntry(command=command, wire="none", files={"{home}/my.cfg": "told"})
     facts = Facts("r", "a", "t", 0, 0, 0, (), tmp_path, tmp_path / "run")
     TasksWorkload().run(TasksParams(path="t", agent="mine", agents={"mine": mine}), Context(facts))

@@ -1,0 +1,7 @@
+"""Experiment files of other tools, read as ours.
+
+| module | what it does |
+|---|---|
+| `sweep` | the sweep runner's JSON |
+| `tasks` | the task benchmark's TOML |
+"""

@@ -6,7 +6,6 @@ Run ids and flags come out as that tool makes them, so that existing results and
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import re
@@ -18,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bakeoff.errors import Problem, SpecError
+from bakeoff.errors import Problem, SpecError, did_you_mean
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import Analysis, Experiment, Name, parse_seeds
 from bakeoff.spec.identity import DIGEST_LENGTH, canonical_json
@@ -162,8 +161,8 @@ def _check_parameters(common: Mapping[str, Any], axes: Mapping[str, Any]) -> Non
 
 
 def _fix(name: str) -> str:
-    close = difflib.get_close_matches(name, (*PARAMETERS, SWITCH), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"the simulator takes {', '.join((*PARAMETERS, SWITCH))}"
+    known = (*PARAMETERS, SWITCH)
+    return did_you_mean(name, known, f"the simulator takes {', '.join(known)}")
 
 
 def _check_file_name(place: str, text: str) -> None:

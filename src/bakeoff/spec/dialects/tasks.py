@@ -41,7 +41,7 @@ class Entry(BaseModel):
 
 
 class Benchmark(BaseModel):
-    """The file's own keys, and for all entries: the agent, agents and providers of one's own, a judge, metrics."""
+    """The file's own keys, and for all entries: the agent, agents and providers of one's own, a judge, metrics, a network."""
 
     model_config = ConfigDict(extra="forbid")
     name: Name
@@ -52,6 +52,7 @@ class Benchmark(BaseModel):
     providers: dict[str, dict[str, Any]] = {}
     judge: dict[str, Any] | None = None
     metrics: list[str] = []
+    network: bool = False
 
 
 def recognises(tree: Mapping[str, Any]) -> bool:
@@ -71,7 +72,7 @@ def plan(tree: dict[str, Any], path: Path) -> Plan:
     base = Path.cwd()
     for entry in benchmark.tasks:
         entry.agent = entry.agent or benchmark.agent
-    shared = benchmark.model_dump(include={"agents", "providers", "judge", "metrics"}, exclude_defaults=True)
+    shared = benchmark.model_dump(include={"agents", "providers", "judge", "metrics", "network"}, exclude_defaults=True)
     arms, tasks = _arm_names(benchmark.tasks), _task_names(benchmark.tasks)
     pairs: dict[tuple[str, str], Entry] = {}
     rollouts: dict[tuple[str, str], int] = {}
@@ -181,7 +182,7 @@ def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: P
         identity["agent"] = entry.agent
     if entry.agent in shared.get("agents", {}):
         identity["agents"] = {entry.agent: shared["agents"][entry.agent]}
-    identity |= {name: value for name, value in shared.items() if name in ("judge", "metrics")}
+    identity |= {name: value for name, value in shared.items() if name in ("judge", "metrics", "network")}
     if entry.environment_variables:
         identity["environment_variables"] = entry.environment_variables
     if not entry.apply_overrides:

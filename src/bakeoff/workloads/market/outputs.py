@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bakeoff.records import whole
 from bakeoff.workloads.market import scores
 from bakeoff.workloads.market.journal import Turn, action_json
 from bakeoff.workloads.market.rollout import Rollout, truth
@@ -156,9 +156,6 @@ def write_json(path: Path, value: Any) -> Path:
 
 
 def _write(path: Path, text: str) -> Path:
-    """Written beside and renamed, so that a process that is killed leaves no half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-    os.replace(fresh, path)
+    whole.write_bytes(path, text.encode("utf-8", errors="replace"))
     return path

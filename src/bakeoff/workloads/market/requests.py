@@ -22,14 +22,20 @@ def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 5.0 is the whole number 5."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Dollars = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
 Shares = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Reputation = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
-Limit = Annotated[int, Field(ge=1, le=500)]
-Tick = Annotated[int, Field(ge=0, le=2**53)]
-Offset = Annotated[int, Field(ge=0, le=1_000_000)]
+Limit = Annotated[int, Field(ge=1, le=500), BeforeValidator(_whole)]
+Number = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(_whole)]
+Tick = Annotated[int, Field(ge=0, le=2**53), BeforeValidator(_whole)]
+Offset = Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(_whole)]
 Outcome = Annotated[Literal["YES", "NO"], BeforeValidator(_upper)]
 Side = Annotated[Literal["LONG", "SHORT"], BeforeValidator(_upper)]
 
@@ -197,8 +203,8 @@ class LeaveChat(Mutation):
 
 
 class GetLeaderboard(Params):
-    page: int = Field(1, ge=1, le=1_000_000)
-    page_size: int = Field(100, ge=1, le=500)
+    page: Number = 1
+    page_size: Limit = 100
     points_type: Name | None = Field(None, description="There is one kind of points here: reputation.")
     min_points: Reputation | None = Field(None, description="Only traders with at least this reputation.")
 

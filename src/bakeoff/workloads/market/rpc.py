@@ -96,7 +96,7 @@ def read_request(message: Any) -> Request:
         raise refusal("invalid_request", '"method" must be a string')
     if unknown := message.keys() - {"jsonrpc", "method", "params", "id"}:
         raise refusal("invalid_request", f"a request has no member {sorted(unknown)[0][:50]!r}")
-    if params is None and "params" not in message:
+    if params == [] or "params" not in message:  # a list of no values is legal, and means the same
         params = {}
     if not isinstance(params, dict):
         raise refusal("invalid_params", f'"params" must be an object with named values, not {_kind(params)}', path="")

@@ -21,6 +21,7 @@ from typing import IO, Any
 import msgspec
 
 from bakeoff.errors import UsageError
+from bakeoff.records import whole
 from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.market import render
 from bakeoff.workloads.market import scenario as scenarios
@@ -96,7 +97,7 @@ def generate(
             raise UsageError(f"{path}: something else is there; give another --output, or --force to replace it")
         spool.flush()
         os.replace(spool.name, private)
-    _replace(path, text)
+    whole.write_bytes(path, text)
     return Written(public["id"], path, private, scenario, fresh=True)
 
 
@@ -230,15 +231,6 @@ def _spooled(directory: Path) -> Iterator[Any]:
         finally:
             if os.path.exists(file.name):
                 os.unlink(file.name)
-
-
-def _replace(path: Path, text: bytes) -> None:
-    """All of the file or nothing."""
-    with _spooled(path.parent) as file:
-        file.write(text)
-        file.flush()
-        os.chmod(file.name, 0o644)  # the private file stays its owner's
-        os.replace(file.name, path)
 
 
 def _read_public(path: Path) -> dict[str, Any]:

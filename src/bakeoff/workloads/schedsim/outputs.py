@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from bakeoff.records import whole
 from bakeoff.workloads.schedsim import perfetto, summary
 from bakeoff.workloads.schedsim.engine import Engine, TraceEvent
 from bakeoff.workloads.schedsim.workflow import KINDS
@@ -30,11 +30,11 @@ def write(sim: Engine, directory: Path, trace: TraceFormat) -> dict[str, Path]:
 
 
 def _write(path: Path, parts: Iterable[str]) -> Path:
-    """Written beside and renamed, so that a process that is killed leaves no half of it."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with fresh.open("w", encoding="ascii", newline="\n") as file:
-        file.writelines(parts)
-    os.replace(fresh, path)
+    def write_to(fresh: Path) -> None:
+        with fresh.open("w", encoding="ascii", newline="\n") as file:
+            file.writelines(parts)
+
+    whole.replace(path, write_to)
     return path
 
 

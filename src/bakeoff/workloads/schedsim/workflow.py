@@ -28,15 +28,13 @@ PROVIDERS = ("embed_provider", "llm_provider")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One iteration: for each place its kind, what waits for it, how many it waits for, its PDF and subquery."""
+    """One iteration: for each place its kind, what waits for it, and how many it waits for."""
 
     pdfs: int
     subqueries: int
     kinds: tuple[int, ...]
     children: tuple[tuple[int, ...], ...]
     waits: tuple[int, ...]
-    pdf: tuple[int, ...]
-    subquery: tuple[int, ...]
 
     @property
     def size(self) -> int:
@@ -56,21 +54,18 @@ class Shape:
 
 @cache
 def shape(pdfs: int, subqueries: int) -> Shape:
-    kinds, pdf, subquery = [PLAN], [-1], [-1]
+    kinds = [PLAN]
     edges: list[tuple[int, int]] = []
 
-    def add(kind: int, after: int, of_pdf: int = -1, of_subquery: int = -1) -> int:
+    def add(kind: int, after: int) -> int:
         kinds.append(kind)
-        pdf.append(of_pdf)
-        subquery.append(of_subquery)
         edges.append((after, len(kinds) - 1))
         return len(kinds) - 1
 
     extracts = []
-    for p in range(pdfs):
-        embed = add(EMBED, add(CHUNK, add(LOAD, 0, p), p), p)
-        for q in range(subqueries):
-            extracts.append(add(EXTRACT, add(SEARCH, embed, p, q), p, q))
+    for _ in range(pdfs):
+        embed = add(EMBED, add(CHUNK, add(LOAD, 0)))
+        extracts += [add(EXTRACT, add(SEARCH, embed)) for _ in range(subqueries)]
     first, *others = extracts or [0]
     aggregate = add(AGGREGATE, first)
     edges += [(extract, aggregate) for extract in others]
@@ -81,7 +76,7 @@ def shape(pdfs: int, subqueries: int) -> Shape:
     for before, after in sorted(edges):
         children[before].append(after)
         waits[after] += 1
-    return Shape(pdfs, subqueries, tuple(kinds), tuple(map(tuple, children)), tuple(waits), tuple(pdf), tuple(subquery))
+    return Shape(pdfs, subqueries, tuple(kinds), tuple(map(tuple, children)), tuple(waits))
 
 
 class Workflow:

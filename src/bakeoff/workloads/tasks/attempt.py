@@ -156,7 +156,7 @@ def _worked(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, st
 def _take_repository(box: Box, tree: Path) -> None:
     """As the agent left it. One that it removed, or put something else in the place of, is empty."""
     try:
-        box.get(REPOSITORY, tree)
+        box.get(REPOSITORY, tree, all_links=True)
     except UsageError:
         pass
     if not tree.is_dir():
@@ -199,7 +199,7 @@ def _copied(box: Box, target: Path) -> bool:
     words = size.stdout.split()
     if not words or not words[0].isdigit() or int(words[0]) > LARGEST_WORKDIR_MB:
         return False
-    box.get(workdir, target)
+    box.get(workdir, target, all_links=True)
     return True
 
 

@@ -70,6 +70,14 @@ def _networked(task: Task, environment: Environment) -> bool:
     return task.network_granted and all(one.mode == "public" for one in asked)
 
 
+def network_withheld(task: Task) -> bool:
+    """Whether the task says that it wants a network, and would have one if it were granted."""
+    boxes = (task.environment, *(step.verifier.environment for step in task.steps))
+    return not task.network_granted and any(
+        box is not None and box.network.said and _networked(task.with_network(), box) for box in boxes
+    )
+
+
 def filled_in(task: Task, table: str, env: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """The variables of one of the task's tables, which is named where one of them is set nowhere."""
     try:

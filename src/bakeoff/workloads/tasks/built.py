@@ -37,6 +37,19 @@ def refused(environment: Environment) -> str:
     return refusal(environment) if environment.services else ""
 
 
+def stand_in(environment: Environment, sandbox: Sandbox) -> str:
+    """A sentence where the Dockerfile is built in place of the image that is named, which is not in our store."""
+    if environment.docker_image is None or environment.dockerfile is None or sandbox.name not in _ON_THIS_MACHINE:
+        return ""
+    from bakeoff.sandbox import images
+
+    try:
+        images.find(environment.docker_image)
+    except UsageError:
+        return f"image {environment.docker_image!r} is not in the store: {environment.dockerfile.name} is built instead"
+    return ""
+
+
 def built_for(environment: Environment, sandbox: Sandbox) -> Built:
     """By name, from a Dockerfile, or this machine's own programs where a task asks for neither."""
     if why := refused(environment):
@@ -55,7 +68,7 @@ def _image_error(why: str) -> str:
 
 
 def _image(environment: Environment, sandbox: Sandbox) -> Image:
-    if environment.docker_image is not None:
+    if environment.docker_image is not None and not stand_in(environment, sandbox):
         return Image.named(environment.docker_image)
     if environment.dockerfile is None:
         return Image.host()

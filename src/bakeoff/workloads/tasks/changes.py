@@ -28,7 +28,7 @@ class Changes:
 
 
 def changes_of(start: StartState, tree: Path, most: int = LARGEST_DIFF) -> Changes:
-    """What `git add -A` would take in; `tree` is used up.
+    """What `git add -A` would take in; `tree` is used up, and no link in it is followed.
 
     Repositories inside `tree` lose their `.git`, so that their files count. What `.gitignore` names does not.
     """
@@ -46,11 +46,11 @@ def changes_of(start: StartState, tree: Path, most: int = LARGEST_DIFF) -> Chang
             "GIT_OBJECT_DIRECTORY": str(objects),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(start.tree / ".git" / "objects"),
         }
-        filled = [name for name in submodules(start) if (tree / name).is_dir() and any((tree / name).iterdir())]
+        filled = [name for name in submodules(start) if _is_filled(tree / name)]
         if filled:
             names = (f":(top,literal){name}" for name in filled)
             git("rm", "-q", "--cached", "--sparse", "--", *names, at=tree, env=env)
-        left_out = tuple(_leave_out_large(start, tree, most, env))
+        left_out = tuple(_leave_out_large(start.tree.resolve(), tree, most, env))
         try:
             git("add", "-A", "--sparse", at=tree, env=env)
         except GitFailed:  # names or attributes of the worker's that git refuses; the rest counts all the same
@@ -113,21 +113,22 @@ def _forget_repositories(tree: Path) -> None:
         folders[:] = [name for name in folders if name.lower() != ".git"]
 
 
-def _leave_out_large(start: StartState, tree: Path, most: int, env: dict[str, str]) -> Iterator[str]:
+def _leave_out_large(start: Path, tree: Path, most: int, env: dict[str, str]) -> Iterator[str]:
     """Put the largest changed files back to the start state until the others fit; the names of those."""
     if sum(_size(Path(folder, name)) for folder, _, files in os.walk(tree) for name in files) <= most:
         return
     listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", at=tree, env=env).split(b"\0")
     names = {os.fsdecode(name) for name in listed if name}
-    sizes = {name: _size(tree / name) for name in names if _changed(start.tree / name, tree / name)}
+    sizes = {name: _size(tree / name) for name in names if _changed(start / name, tree / name)}
     total = sum(sizes.values())
     for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
         if total <= most:
             return
         total -= sizes[name]
         (tree / name).unlink()
-        if os.path.lexists(start.tree / name) and not (start.tree / name).is_dir():
-            shutil.copy2(start.tree / name, tree / name, follow_symlinks=False)
+        before = start / name
+        if _is_real(before) and (before.is_symlink() or before.is_file()):
+            shutil.copy2(before, tree / name, follow_symlinks=False)
         yield os.fsencode(name).decode(errors="replace")
 
 
@@ -136,10 +137,23 @@ def _size(file: Path) -> int:
 
 
 def _changed(before: Path, after: Path) -> bool:
-    """Whether `after` is a plain file, itself and not through a link above it, with other content than `before`."""
-    if not after.is_file() or after.is_symlink() or after.parent.resolve() != after.parent:
+    """Whether `after` is a plain file with other content than `before`."""
+    if not _is_plain(after):
         return False
-    return before.is_symlink() or not before.is_file() or not filecmp.cmp(before, after, shallow=False)
+    return not _is_plain(before) or not filecmp.cmp(before, after, shallow=False)
+
+
+def _is_plain(file: Path) -> bool:
+    return _is_real(file) and not file.is_symlink() and file.is_file()
+
+
+def _is_real(place: Path) -> bool:
+    """Whether it is where its path says: a link above it, the worker's own, may lead anywhere on this machine."""
+    return place.parent.resolve() == place.parent
+
+
+def _is_filled(folder: Path) -> bool:
+    return _is_real(folder) and not folder.is_symlink() and folder.is_dir() and any(folder.iterdir())
 
 
 def _plain_git(place: Path) -> Path:

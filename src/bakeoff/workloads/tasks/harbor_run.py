@@ -247,7 +247,8 @@ def unreached_network(output: str) -> str:
     if found is None:
         return ""
     looked = f"the tests looked for a network ({found[0].strip()[:120]!r}) and the box has none"
-    return f"{looked}: --network of `bakeoff task`, or `network = true` in an experiment, grants it"
+    grants = "`params.network = true` in an experiment, `network = true` in a benchmark file"
+    return f"{looked}: --network of `bakeoff task`, {grants} grants it"
 
 
 def _emptied(box: Box, places: Sequence[str]) -> bool:

@@ -60,6 +60,8 @@ class Network:
 
     mode: NetworkMode = "public"
     allowed_hosts: tuple[str, ...] = ()
+    said: bool = field(default=False, compare=False)
+    """Whether the task says so itself; where nothing is said, `public` is Harbor's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,6 @@ class Environment:
     storage_mb: int | None = None
     gpus: int = 0
     network: Network = Network()
-    build_timeout: float = 600.0
     healthcheck: Healthcheck | None = None
     os: Literal["linux", "windows"] = "linux"
     skills_dir: str | None = None

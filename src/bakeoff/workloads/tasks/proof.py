@@ -27,7 +27,8 @@ def missing_reference(task: Task) -> str:
         return ""
     if task.format == "prepared":
         return "diff.patch"
-    return "solution/solve.sh" if len(task.steps) == 1 else f"steps/{without}/solution/solve.sh"
+    step = f"steps/{without}/" if (task.directory / "steps" / without).is_dir() else ""
+    return f"{step}solution/solve.sh"
 
 
 def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:

@@ -167,7 +167,7 @@ def _redo(box: Box, diff: bytes) -> None:
     workdir = box.spec.workdir
     with scratch() as here:
         tree = here / "tree"
-        box.get(workdir, tree)
+        box.get(workdir, tree, all_links=True)
         apply_diff(tree, diff)
         box.run(["find", workdir, "-mindepth", "1", "-delete"], user="root")
         box.put(tree, workdir)

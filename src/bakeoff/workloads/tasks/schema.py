@@ -53,7 +53,7 @@ class NetworkTable(Open):
     def network(self) -> Network | None:
         if self.network_mode is None and not self.allowed_hosts:
             return None
-        return Network(self.network_mode or "allowlist", tuple(self.allowed_hosts))
+        return Network(self.network_mode or "allowlist", tuple(self.allowed_hosts), said=True)
 
 
 class HealthcheckTable(Open):
@@ -118,7 +118,7 @@ class EnvironmentTable(NetworkTable):
 
     def environment(self, context: Path | None = None) -> Environment:
         """With `context`, the directory that an image is built from."""
-        default = Network("no-network") if self.allow_internet is False else Network()
+        default = Network("no-network" if self.allow_internet is False else "public", said=self.allow_internet is True)
         return Environment(
             docker_image=self.docker_image,
             context=context,
@@ -130,7 +130,6 @@ class EnvironmentTable(NetworkTable):
             storage_mb=self.storage_mb or self.storage,
             gpus=self.gpus,
             network=self.network() or default,
-            build_timeout=self.build_timeout_sec,
             healthcheck=self.healthcheck.healthcheck() if self.healthcheck else None,
             os=self.os,
             skills_dir=self.skills_dir,

@@ -43,12 +43,12 @@ class StartState:
         shutil.copytree(self.tree, target, symlinks=True)
 
 
-def start_state(task: Task, home: Path | None = None) -> StartState:
-    """Of a prepared task. `home` is the cache; BAKEOFF_CACHE or the user's when left out."""
+def start_state(task: Task) -> StartState:
+    """Of a prepared task."""
     repository = task.repository
     if repository is None:
         raise UsageError(f"{task.directory}: a {task.format} task starts from its image and has no repository")
-    home = home or cache.directory()
+    home = cache.directory()
     commits = find_commits(repository, home)
     overlays = tuple(file for file in task.overlays if file.target.startswith(f"{REPOSITORY}/"))
     place = home / "starts" / _key(repository, commits, task.removals, overlays)
@@ -70,6 +70,7 @@ def apply_diff(tree: Path, diff: bytes) -> None:
     try:
         git("apply", "--whitespace=nowarn", "-", at=tree, stdin=diff)
     except GitFailed as first:
+        git_asks("update-index", "-q", "--refresh", at=tree)  # a copy's files are newer than its index thinks
         try:
             git("apply", "--whitespace=nowarn", "--3way", "-", at=tree, stdin=diff)
         except GitFailed:

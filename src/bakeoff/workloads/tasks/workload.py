@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,8 +22,8 @@ from bakeoff.workloads.tasks import evaluation as files
 from bakeoff.workloads.tasks.agents.face import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
 from bakeoff.workloads.tasks.attempt import PORT, Attempt, Crew, attempt
-from bakeoff.workloads.tasks.boxes import check_variables
-from bakeoff.workloads.tasks.built import refused
+from bakeoff.workloads.tasks.boxes import check_variables, network_withheld
+from bakeoff.workloads.tasks.built import refused, stand_in
 from bakeoff.workloads.tasks.changes import readable
 from bakeoff.workloads.tasks.evaluation import Evaluation
 from bakeoff.workloads.tasks.loading import load_task
@@ -39,6 +40,10 @@ from bakeoff.workloads.tasks.scoring.judge import Judgement, judge, judge_key
 UNSANDBOXED = "BAKEOFF_UNSANDBOXED"
 """Set by `bakeoff run` after the user agreed to run agents without a sandbox."""
 CALLS = "calls.jsonl"
+NO_NETWORK = (
+    "tasks here ask for a network and their boxes have none: "
+    "`params.network = true` grants it (`network = true` in a benchmark file)"
+)
 
 
 class TasksWorkload:
@@ -46,9 +51,9 @@ class TasksWorkload:
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = TasksParams
 
-    def check(self, params: TasksParams, base: Path) -> None:
-        """The sandbox, the task, the agent, its model's key and price are there."""
-        available(chosen())
+    def check(self, params: TasksParams, base: Path) -> list[str]:
+        """The sandbox, the task, the agent, its model's key and price are there. What the task will miss, in words."""
+        sandbox = available(chosen())
         task = task_of(params, base)
         check_variables(task, host_variables())
         for environment in (task.environment, *(step.verifier.environment for step in task.steps)):
@@ -66,6 +71,8 @@ class TasksWorkload:
             Budget(cost=params.cost_budget).check(route)
         if params.judge is not None:
             judge_key(params.judge)
+        notes = [f"{task.id}: {note}" for note in (*task.notes, stand_in(task.environment, sandbox)) if note]
+        return notes + [NO_NETWORK] * network_withheld(task)
 
     def run(self, params: TasksParams, ctx: RunContext) -> Outcome:
         try:
@@ -74,6 +81,9 @@ class TasksWorkload:
             raise
         except (BakeoffError, OSError) as error:  # a full disk, say: nothing that an agent did, so nothing to be scored
             raise InfraError(str(error)) from error
+        except Exception as error:  # a mistake of ours: no agent's code runs in this process
+            traceback.print_exc()
+            raise InfraError(f"{type(error).__name__}: {error}") from error
 
     def _run(self, params: TasksParams, ctx: RunContext) -> Outcome:
         task = task_of(params, ctx.base)

@@ -141,7 +141,8 @@ def test_a_vector_is_made_by_name_and_masks_all_worlds_at_once() -> None:
     assert isinstance(envs.unwrapped, MarketVectorEnv)
     _, info = envs.reset(seed=0)
     assert info["action_mask"].shape == (4, 5, 3)
-    seen, rewards, ended, cut, _ = envs.step(envs.action_space.sample())
+    seen, rewards, ended, cut, after = envs.step(envs.action_space.sample())
+    assert (info["tick"].tolist(), after["tick"].tolist()) == ([0] * 4, [1] * 4)
     assert seen in envs.observation_space
     assert rewards.shape == ended.shape == cut.shape == (4,)
     with pytest.raises(ValueError, match="3 seeds for 4"):

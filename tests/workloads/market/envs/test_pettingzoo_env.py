@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from bakeoff.workloads.market.envs.gymnasium_env import MarketEnv
@@ -92,3 +93,8 @@ def test_what_is_no_action_is_refused_here_and_in_the_single_environment(actions
             step()
     with pytest.raises(ValueError, match="there is no agent 'nobody'"):
         shared.step({"nobody": shared.action_space("seat-0").sample()})
+
+
+def test_a_world_comes_with_the_first_reset() -> None:
+    with pytest.raises(ResetNeeded):
+        MarketParallelEnv(scenario="quick").step({})

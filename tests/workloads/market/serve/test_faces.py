@@ -16,9 +16,10 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from starlette.testclient import TestClient
 
 from bakeoff.workloads.market.rpc import RpcError
-from bakeoff.workloads.market.serve.run import listen, serve
+from bakeoff.workloads.market.serve.run import _OtherFaces, listen, serve
 from bakeoff.workloads.market.serve.table import Table
 from market_faces import assert_same_state, moves, play_there, table
 
@@ -106,3 +107,9 @@ def play_all_here(seats: Table) -> None:
                 except RpcError:
                     pass
             place.session.end_turn()
+
+
+def test_a_path_that_nobody_serves_is_told_at_once_without_loading_the_other_faces() -> None:
+    nothing_to_build_from: Any = None
+    client = TestClient(_OtherFaces(nothing_to_build_from))
+    assert client.get("/favicon.ico").status_code == client.post("/api/a2").status_code == 404

@@ -136,13 +136,14 @@ def test_the_oracle_applies_a_patch_or_runs_a_script(tmp_path: Path) -> None:
     solution.mkdir()
     told = bench.assignment("Do it.", solution=str(solution))
     none = bench.call(agent("oracle").invocation(told))
-    subprocess.run(["git", "init", "-q"], cwd=bench.workdir, check=True)
-    (solution / "diff.patch").write_text("--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+made\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)  # it works in a directory of the repository
+    made = "--- /dev/null\n+++ b/{}\n@@ -0,0 +1 @@\n+made\n"
+    (solution / "diff.patch").write_text(made.format("work/new.txt") + made.format("beside/new.txt"))
     patched = bench.call(agent("oracle").invocation(told))
     (solution / "solve.sh").write_text("echo $DEBIAN_FRONTEND > solved.txt\n")
     solved = bench.call(agent("oracle").invocation(told))
     assert (none.returncode, patched.returncode, solved.returncode) == (2, 0, 0)
-    assert (bench.workdir / "new.txt").read_text() == "made\n"
+    assert (bench.workdir / "new.txt").read_text() == (tmp_path / "beside/new.txt").read_text() == "made\n"
     assert (bench.workdir / "solved.txt").read_text() == "noninteractive\n"
 
 

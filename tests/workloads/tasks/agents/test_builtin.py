@@ -80,6 +80,8 @@ MISTAKES = [
     (use("edit", {"path": "a.txt", "old": "", "new": "x"}), "`old` is empty"),
     (use("bash", {"command": "sleep 60", "timeout": 1}), "stopped after 1 s"),
     (use("bash", {"command": "echo \x00"}), "Error"),
+    (use("write", {"path": "a.txt", "content": "half a pair: \ud800"}), "surrogates not allowed"),
+    (use("edit", {"path": "a.txt", "old": "f", "new": "\ud800"}), "surrogates not allowed"),
 ]
 
 
@@ -87,8 +89,9 @@ def test_a_mistake_of_the_model_is_answered_and_it_goes_on(tmp_path: Path) -> No
     """Every mistake is followed by something right: nothing but mistakes would end it."""
     right = use("bash", {"command": "true"})
     turns = [turn for call, _ in MISTAKES for turn in (call, right)]
-    ended, heard, _ = work(tmp_path, [*turns, say("I see.")], {"a.txt": "foo\n"})
+    ended, heard, workdir = work(tmp_path, [*turns, say("I see \ud800.")], {"a.txt": "foo\n"})
     assert ended.returncode == 0, ended.stderr
+    assert (workdir / "a.txt").read_text() == "foo\n"
     for (_, answer), said in zip(MISTAKES, heard[::2], strict=True):
         assert answer in said
 

@@ -272,3 +272,33 @@ def test_usage_of_a_call_that_broke_off_is_still_paid(tmp_path: Path) -> None:
         [call] = here.calls()
     assert call.usage == Usage(input=100, output=1)  # what its first event said
     assert totals.tokens == 101
+
+
+def test_arguments_that_a_server_writes_as_an_object_are_kept_as_text_and_as_steps(tmp_path: Path) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": {"command": "ls"}}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    given = Failure(200, {"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+    with lab(tmp_path, [say("hi")], failures=[given]) as here:
+        here.ask()
+        [recorded] = here.calls()
+        [step] = here.run.steps()
+    assert recorded.reply is not None and recorded.reply["tool_calls"][0]["function"]["arguments"] == '{"command":"ls"}'
+    assert step.tool_calls == [{"id": "c", "name": "bash", "arguments": {"command": "ls"}}]
+
+
+def test_an_error_in_an_answer_of_200_is_told(tmp_path: Path) -> None:
+    with lab(
+        tmp_path, [say("hi")], failures=[Failure(200, {"error": {"message": "the upstream is overloaded"}})]
+    ) as here:
+        assert here.ask().status_code == 200
+        broken = here.run.close().broken
+    assert broken is not None and "the upstream is overloaded" in broken
+
+
+def test_a_count_that_cannot_be_one_is_estimated(tmp_path: Path) -> None:
+    counted = {"prompt_tokens": -5, "completion_tokens": "ten"}
+    wrong = Failure(200, {"choices": [{"message": {"role": "assistant", "content": "x" * 400}}], "usage": counted})
+    with lab(tmp_path, [say("hi")], failures=[wrong]) as here:
+        here.ask(text="word " * 100)
+        totals = here.run.close()
+    assert totals.estimated and totals.input_tokens >= 100 and totals.output_tokens >= 100

@@ -11,7 +11,6 @@ policy:FILE                 a policy that `bakeoff market train` wrote
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -21,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.workloads.market.agents.face import Agent
 
 _HERE = "bakeoff.workloads.market.agents."
@@ -115,9 +114,8 @@ def _shipped_classes() -> frozenset[str]:
 
 
 def _hint(spec: str) -> str:
-    close = difflib.get_close_matches(spec, BASELINES, n=1)
     known = f"one of {', '.join(BASELINES)}; or module:Class, file.py:Class, process:..., cmd:PROGRAM, llm:MODEL, policy:FILE"
-    return f"did you mean {close[0]!r}?" if close else known
+    return did_you_mean(spec, BASELINES, known)
 
 
 def _imported(module: str, spec: str, base: Path) -> Any:

@@ -1,8 +1,11 @@
 """The market world as reinforcement-learning environments. Importing this registers `bakeoff/Market-v0` with Gymnasium.
 
-gymnasium_env    MarketEnv: one seat in one world
-vector           MarketVectorEnv: the same, many worlds at once
-pettingzoo_env   MarketParallelEnv: several seats in one world, with sealed orders
+| module | what it does |
+|---|---|
+| `gymnasium_env` | `MarketEnv`: one seat in one world |
+| `vector` | `MarketVectorEnv`: the same, many worlds at once |
+| `pettingzoo_env` | `MarketParallelEnv`: several seats in one world, with sealed orders |
+| `shape`, `render` | what they share: spaces, actions, options; a seat's view as text |
 """
 
 import gymnasium

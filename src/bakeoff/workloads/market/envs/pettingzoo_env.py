@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
@@ -55,6 +56,13 @@ class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: i
         self._action_spaces = {agent: self.shape.action_space() for agent in self.possible_agents}
         self._secret = secret
         self._rng: np.random.Generator | None = None
+        self._world: World | None = None
+
+    @property
+    def world(self) -> World:
+        if self._world is None:
+            raise ResetNeeded("call reset() first")
+        return self._world
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         return self._observation_spaces[agent]
@@ -70,7 +78,7 @@ class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: i
             self._rng = np_random(seed)[0]
         drawn = int(self._rng.integers(LARGEST_SEED)) if seed is None else seed
         scenario = self.shape.fits(read_scenario((options or {}).get("scenario"), self.scenario))
-        self.world = World.create(scenario, drawn, len(self.possible_agents), self._secret)
+        self._world = World.create(scenario, drawn, len(self.possible_agents), self._secret)
         self.agents = list(self.possible_agents)
         self._equity = [self.world.equity(seat) for seat in range(self.world.seats)]
         return self._seen()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bakeoff.workloads.market.batch import MarketBatch
 from bakeoff.workloads.market.envs.shape import LARGEST_SEED, Actions, Observation, Shape, look, read_scenario
 from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.workloads.market.world.layout import TICK
 
 Step = tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 
@@ -92,7 +93,7 @@ class MarketVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     def _info(self) -> dict[str, Any]:
         everywhere = np.ones(self.num_envs, np.bool_)
-        found: dict[str, Any] = {"equity": self.batch.equity, "_equity": everywhere}
+        found: dict[str, Any] = {"tick": self.batch.state.ints[:, TICK].copy(), "equity": self.batch.equity}
         if self.shape.actions == "targets":
-            found |= {"action_mask": self.shape.mask(self.batch.state), "_action_mask": everywhere.copy()}
-        return found
+            found["action_mask"] = self.shape.mask(self.batch.state)
+        return {**found, **{f"_{name}": everywhere.copy() for name in found}}

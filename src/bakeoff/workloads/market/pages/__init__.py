@@ -1,6 +1,8 @@
 """Report pages of the market: summary, equity, prices, timeline, action log and the feed.
 
 What runs reported is always there; actions, prices and posts need the files of `outputs = true`.
+One module makes each page; `played` is a run as they read it, `parts` and `tables` are what they share, and `alone`
+makes the pages of a game without an experiment.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvicorn
+from starlette.responses import PlainTextResponse
 from starlette.routing import Router
 
 from bakeoff.errors import UsageError
@@ -37,8 +38,11 @@ class Served:
     interrupted: signal.Signals | None
 
 
+_OTHER_PATHS = ("/a2a/", "/mcp", "/.well-known/")
+
+
 class _OtherFaces:
-    """A2A and MCP, wherever JSON-RPC has no route. Their libraries take seconds to import: they come when first asked for."""
+    """A2A and MCP, below their own paths. Their libraries take seconds to import: they come when first asked for."""
 
     def __init__(self, http: HttpTable) -> None:
         self._http = http
@@ -46,6 +50,9 @@ class _OtherFaces:
         self._building = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["path"].startswith(_OTHER_PATHS):
+            await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
+            return
         async with self._building:
             if self._router is None:
                 self._router = await asyncio.to_thread(self._build)

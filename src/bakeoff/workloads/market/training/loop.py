@@ -6,8 +6,8 @@ if it had not been. The training worlds lie far from the seeds that experiments 
 
 from __future__ import annotations
 
+import io
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bakeoff.errors import UsageError
+from bakeoff.records import whole
 from bakeoff.stats.advantages import group_relative, varies
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.training.features import FEATURES
@@ -158,10 +159,9 @@ class Training:
                 arrays |= {f"{owner}/{kind}/{at}": array for at, array in enumerate(network.arrays)}
         with (self.directory / LOG).open("a", encoding="utf-8") as log:
             log.write(json.dumps({"step": self.done, **facts}) + "\n")
-        fresh = self.directory / f".{CHECKPOINT}"
-        with fresh.open("wb") as file:
-            np.savez(file, **arrays)
-        os.replace(fresh, self.directory / CHECKPOINT)
+        saved = io.BytesIO()
+        np.savez(saved, **arrays)
+        whole.write_bytes(self.directory / CHECKPOINT, saved.getvalue())
 
     def _resume(self) -> None:
         path = self.directory / CHECKPOINT

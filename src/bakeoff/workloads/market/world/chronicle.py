@@ -75,14 +75,14 @@ def newborn(scenario: Scenario, keys: list[bytes], seats: int) -> State:
     return state
 
 
-def chronicle(scenario: Scenario, key: bytes, chunk: int = CHUNK) -> Iterator[Chapter]:
+def chronicle(scenario: Scenario, key: bytes) -> Iterator[Chapter]:
     """All ticks of a world, from 0 to the last."""
     state, r = newborn(scenario, [key], 0), packed_rules(scenario)
     header, indices, assets = state.header[0], state.indices[0, :, PRICE], state.assets[0]
     starts = assets[:, START]
     yield Chapter(0, indices[None].copy(), tuple(_story(a, row) for a, row in enumerate(assets)), ())
-    for done in range(0, scenario.ticks, chunk):
-        prices = np.zeros((min(chunk, scenario.ticks - done), scenario.assets))
+    for done in range(0, scenario.ticks, CHUNK):
+        prices = np.zeros((min(CHUNK, scenario.ticks - done), scenario.assets))
         stories: list[Story] = []
         questions: list[Question] = []
         for line in prices:

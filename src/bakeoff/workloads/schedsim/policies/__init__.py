@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from functools import cache
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.workloads.schedsim.policies.interface import Policy
 
 POLICIES = {
@@ -24,8 +23,7 @@ def check_name(name: str) -> str:
     module, colon, cls = name.partition(":")
     if name in POLICIES or (colon and all(part.isidentifier() for part in (*module.split("."), *cls.split(".")))):
         return name
-    close = difflib.get_close_matches(name, POLICIES, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(POLICIES)}, or module:Class"
+    hint = did_you_mean(name, POLICIES, f"one of {', '.join(POLICIES)}, or module:Class")
     raise ValueError(f"unknown policy {name!r}; {hint}")
 
 

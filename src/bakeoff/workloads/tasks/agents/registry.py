@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.workloads.tasks.agents.builtin import Builtin
 from bakeoff.workloads.tasks.agents.claude import Claude
 from bakeoff.workloads.tasks.agents.codex import Codex
@@ -42,8 +41,7 @@ def agent(name: str, tables: Mapping[str, Any] | None = None, base: Path | None 
     if ":" in name:
         return _class(name)
     known = [*tables, *SHIPPED]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known agents: {', '.join(known)}"
+    hint = did_you_mean(name, known, f"known agents: {', '.join(known)}")
     raise UsageError(
         f"no agent called {name!r}; {hint}\n  fix: add [agents.{name}] command = ..., or give module:Class"
     )

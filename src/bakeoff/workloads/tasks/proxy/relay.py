@@ -188,6 +188,9 @@ class Relay:
             return
         self.ending.first_token = time.monotonic()
         self._read(answer)
+        if self.ending.reply.message is None:  # some gateways put an error into an answer of 200
+            said = text[:400].decode(errors="replace")
+            self.ending.end, self.ending.error = "upstream", f"the provider's answer has no message: {said}"
         self._answer(response.status_code, text, headers)
 
     async def _pass_stream(
@@ -239,9 +242,9 @@ class Relay:
             self._last = lambda: self.exchange.send(b"event: error\ndata: " + event + b"\n\n")
 
     def _usage(self, letters: int) -> Usage | None:
-        """As the provider counted, or a guess: uncounted calls must not be free."""
+        """As the provider counted, or a guess: uncounted calls must not be free, and no question has no tokens."""
         reply = self.ending.reply
-        if reply.usage is not None or reply.message is None:
+        if reply.message is None or (reply.usage is not None and reply.usage.input):
             return reply.usage
         written = len(msgspec.json.encode(reply.message))
         return Usage(input=letters // LETTERS_PER_TOKEN, output=written // LETTERS_PER_TOKEN, estimated=True)

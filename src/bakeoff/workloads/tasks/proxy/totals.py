@@ -18,7 +18,6 @@ class Totals:
     reasoning_tokens: int = 0
     cost: float | None = 0.0
     """Dollars; None when the price of any call is unknown."""
-    model_s: float = 0.0
     tool_calls: int = 0
     estimated: bool = False
     """A provider did not count tokens; some are guessed."""
@@ -45,7 +44,6 @@ def add_up(records: Iterable[Call | ToolSet]) -> Totals:
         output_tokens=sum(usage.output for usage in usages),
         reasoning_tokens=sum(usage.reasoning for usage in usages),
         cost=None if None in costs else sum((cost for cost in costs if cost is not None), 0.0),
-        model_s=sum(call.total_s for call in calls),
         tool_calls=sum(len(call.reply.get("tool_calls", ())) for call in answered if call.reply),
         estimated=any(usage.estimated for usage in usages),
         limit=next((call.limit for call in calls if call.limit), None),

@@ -1,1 +1,1 @@
-"""Scores beyond tests: metrics of one's own (`custom.py`) and a model that judges rubrics (`judge.py`)."""
+"""Scores beyond tests: metrics of one's own (`custom`) and a model that judges rubrics (`judge`)."""

@@ -9,6 +9,7 @@ Whatever a model does wrong (no JSON, no such tool, no such file) becomes a mess
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -128,9 +129,10 @@ def read(arguments: Json) -> str:
 
 def write(arguments: Json) -> str:
     path, content = text(arguments, "path"), text(arguments, "content")
+    data = content.encode()  # before the file is emptied: half a surrogate pair is no text
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        file.write(content)
+    with open(path, "wb") as file:
+        file.write(data)
     return f"wrote {path} ({len(content)} characters)"
 
 
@@ -143,8 +145,9 @@ def edit(arguments: Json) -> str:
     found = content.count(old)
     if found != 1:
         raise Wrong(f"`old` occurs {found} times in {path}; it must occur exactly once")
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        file.write(content.replace(old, new))
+    data = content.replace(old, new).encode()
+    with open(path, "wb") as file:
+        file.write(data)
     return f"changed {path}"
 
 
@@ -334,6 +337,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=50, help="model calls at most")
     parser.add_argument("--extra", default="{}", help="more parameters of each request, as JSON")
     given = parser.parse_args()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a model may write what no encoding has
+            stream.reconfigure(errors="backslashreplace")
     with open(given.instruction, encoding="utf-8") as file:
         instruction = file.read()
     key = os.environ.pop("MODEL_PROXY_KEY", "none")  # its commands need not see it

@@ -1,4 +1,12 @@
-"""The three wire APIs that agents' clients speak."""
+"""The three APIs that agents' clients speak.
+
+| module | API |
+|---|---|
+| `face` | what the proxy needs to know of one |
+| `chat` | chat completions |
+| `responses` | responses |
+| `messages` | messages |
+"""
 
 from __future__ import annotations
 

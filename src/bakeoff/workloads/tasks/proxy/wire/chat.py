@@ -12,6 +12,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     Json,
     Reply,
     WireName,
+    arguments_text,
     at_most,
     inner,
     integer,
@@ -20,6 +21,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     objects,
     rest_of,
     string,
+    tool_call,
 )
 
 
@@ -102,17 +104,13 @@ def _message(given: Json) -> Json:
     calls = [call for call in objects(given.get("tool_calls")) if isinstance(call.get("function"), dict)]
     if calls:
         kept["tool_calls"] = [
-            {"id": str(call.get("id") or ""), "type": "function", "function": _function(call["function"])}
+            tool_call(call.get("id"), call["function"].get("name"), call["function"].get("arguments") or "")
             for call in calls
         ]
     for key in ("tool_call_id", "name"):
         if given.get(key):
             kept[key] = given[key]
     return kept
-
-
-def _function(given: Json) -> Json:
-    return {"name": given.get("name") or "", "arguments": given.get("arguments") or ""}
 
 
 def _tokens(body: Json, choice: Json) -> Tokens | None:
@@ -178,7 +176,7 @@ class ChatAssembler:
         call["id"] = piece.get("id") or call["id"]
         given = piece.get("function")
         call["function"]["name"] += str(inner(given, "name") or "")
-        call["function"]["arguments"] += str(inner(given, "arguments") or "")
+        call["function"]["arguments"] += arguments_text(inner(given, "arguments") or "")
 
     def body(self) -> Json:
         message: Json = {"role": "assistant", "content": "".join(self._content)}

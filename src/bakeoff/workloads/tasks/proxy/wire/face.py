@@ -122,8 +122,13 @@ def function(name: Any, description: Any, parameters: Any) -> Json:
 
 def tool_call(id: Any, name: Any, arguments: Any) -> Json:
     """A tool call in the chat shape; arguments are JSON text."""
-    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return {"id": str(id or ""), "type": "function", "function": {"name": str(name or ""), "arguments": text}}
+    written = {"name": str(name or ""), "arguments": arguments_text(arguments)}
+    return {"id": str(id or ""), "type": "function", "function": written}
+
+
+def arguments_text(arguments: Any) -> str:
+    """As JSON text; some servers write an object itself."""
+    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
 def assistant(text: str, reasoning: str, calls: list[Json]) -> Json:
