@@ -13,7 +13,7 @@ import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.records.importing import look_at, read_directory
-from bakeoff.records.tabled import read_runs_csv
+from bakeoff.records.sweep_table import read_runs_csv
 from bakeoff.report.figure import Dots, Figure, Panel, Rule
 from bakeoff.report.site import policies
 from bakeoff.report.site.chunks import STATUSES, shown

@@ -20,6 +20,7 @@ from bakeoff.spec.experiment import Analysis, Summary
 from bakeoff.verdicts.compare import Comparison, Options, compare, recommendation
 from bakeoff.verdicts.explore import explore
 from bakeoff.verdicts.observations import from_edition, state_of
+from bakeoff.verdicts.wording import format_interval
 from observed import Row, grid, observations, paired, rollouts, verdict
 
 RNG = np.random.default_rng(11)
@@ -229,6 +230,14 @@ class TestMargins:
         assert found.decision.differs
         assert "the small difference is real" in found.sentence
         assert found.campaign == "insufficient_statistical_evidence"
+
+    @pytest.mark.parametrize("direction", ["maximize", "minimize"])
+    @pytest.mark.parametrize("margin", [3.0, None])
+    def test_the_interval_that_decided_is_the_one_in_the_sentence(self, direction: str, margin: float | None) -> None:
+        found = verdict(paired(BASE, LIFTED), margin=margin, direction=direction)
+        interval = found.deciding_interval
+        assert interval is not None and interval.level == pytest.approx(0.95 if margin is None else 0.90)
+        assert f"({format_interval(interval)})" in found.sentence
 
     def test_a_relative_margin_lets_the_controls_noise_count(self) -> None:
         a = 10 + BASE

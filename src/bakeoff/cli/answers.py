@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -67,13 +68,7 @@ def _registration(answer: Answer) -> dict[str, Any] | None:
     found = answer.registration
     if found is None:
         return None
-    return {
-        "hash": found.hash,
-        "registered_at": found.registered_at,
-        "late": found.late,
-        "kept": found.kept,
-        "deviations": list(found.deviations),
-    }
+    return {**asdict(found), "kept": found.kept}
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:
@@ -82,13 +77,14 @@ def _comparison(one: Comparison) -> dict[str, Any]:
         **{name: getattr(one, name) for name in DESCRIBED},
         "interval": _interval(one.interval),
         "decision_interval": _interval(one.decision_interval),
+        "equivalence_interval": _interval(one.equivalence_interval),
         "p_eq": decision.p_eq,
         "p_eq_adjusted": decision.p_eq_adjusted,
         "differs": decision.differs,
         "floor": decision.floor,
         "method": decision.method,
         "assumes": decision.assumes,
-        "skew": None if one.skew is None else {**_ends(one.skew.interval), "sensitive": one.skew.sensitive},
+        "skew": None if one.skew is None else {**asdict(one.skew.interval), "sensitive": one.skew.sensitive},
         "methods": [
             {"name": line.name, "p": line.p, "interval": _interval(line.interval), "note": line.note}
             for line in one.methods
@@ -98,18 +94,8 @@ def _comparison(one: Comparison) -> dict[str, Any]:
 
 
 def _interval(interval: Interval | None) -> dict[str, Any] | None:
-    return None if interval is None else _ends(interval)
-
-
-def _ends(interval: Interval) -> dict[str, Any]:
     """An end that is infinite is null; an open end does not belong to the interval."""
-    return {
-        "low": interval.low,
-        "high": interval.high,
-        "level": interval.level,
-        "low_open": interval.low_open,
-        "high_open": interval.high_open,
-    }
+    return None if interval is None else asdict(interval)
 
 
 # -- for people
@@ -166,6 +152,7 @@ def table(block: Sequence[Comparison]) -> list[list[str]]:
         ("p adjusted", [format_p(one.p_adjusted) for one in block]),
         ("p exact", [format_p(one.p_exact) for one in block]),
         ("p of equivalence", [format_p(one.decision.p_eq_adjusted) for one in block]),
+        ("interval of equivalence", [_shown(one.equivalence_interval) for one in block]),
         ("bootstrap, skew check", [_shown(one.skew.interval if one.skew else None) for one in block]),
         ("Cohen's d", [number(one.cohens_d) for one in block]),
         ("d of the pairs (dz)", [number(one.cohens_dz) for one in block]),

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 @click.option("--latest", is_flag=True, help="The newest edition. This is what is taken anyway.")
 @click.option("--rollout", metavar="STAMP", help="Another edition, such as 20250824__12-34-56.")
 @click.option(
-    "--judge", "judge_model", metavar="MODEL", help="Let this model judge the rubrics, in place of the file's."
+    "--judge",
+    "judge_model",
+    metavar="MODEL",
+    help="Let this model judge the rubrics; the file's other settings of a judge stay.",
 )
 @click.option("--judge-url", metavar="URL", help="Where the judge's chat completions are.")
 @click.option("--votes", type=click.IntRange(1, 64), help="Votes for each rubric.")
@@ -54,7 +57,6 @@ def command(
     """
     from bakeoff.sandbox.face import choose
     from bakeoff.workloads.tasks.rescore import rescore
-    from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
     from bakeoff.workloads.tasks.workload import available
 
     if latest and rollout:
@@ -62,12 +64,9 @@ def command(
     if judge_model is None and (judge_url or votes):
         raise click.UsageError("--judge-url and --votes go with --judge")
     paths = find_edition(edition_name(name, rollout), root)
-    given = {"base_url": judge_url, "votes": votes}
-    asked = {key: value for key, value in given.items() if value is not None}
-    judge = JudgeSettings(model=judge_model, **asked) if judge_model else None  # type: ignore[arg-type]
-    found = rescore(
-        paths, available(choose(sandbox)), jobs=jobs or os.cpu_count() or 1, judge=judge, told=lambda one: _tell(one)
-    )
+    given = {"model": judge_model, "base_url": judge_url, "votes": votes}
+    judge = {key: value for key, value in given.items() if value is not None} or None
+    found = rescore(paths, available(choose(sandbox)), jobs=jobs or os.cpu_count() or 1, judge=judge, told=_tell)
     _write_manifest(found, paths)
     failed = sum(one.status != "succeeded" for one in found)
     if as_json:

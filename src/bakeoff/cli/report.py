@@ -89,7 +89,7 @@ def _opened(name: str, directory: Path | None, csv: Path | None, root: Path) -> 
 def _findings(home: Path, csv: Path | None) -> Findings:
     """Runs from a table, or from a directory of another tool's."""
     from bakeoff.records.importing import read_directory
-    from bakeoff.records.tabled import read_runs_csv
+    from bakeoff.records.sweep_table import read_runs_csv
 
     if csv is not None:
         return read_runs_csv(csv, home)

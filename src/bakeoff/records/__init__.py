@@ -9,7 +9,7 @@
 | `series`, `trajectory` | per-step numbers and steps, compressed |
 | `provenance`, `difference` | where results came from, and what differs between two editions |
 | `table`, `overview`, `collect` | the table of runs; at a glance; as files |
-| `importing`, `foreign`, `sweep`, `tabled` | results from elsewhere become an edition |
+| `importing`, `foreign`, `sweep`, `sweep_table` | results from elsewhere become an edition |
 | `script` | `bakeoff.log` and `bakeoff.finish` in a user's own script |
 | `remove` | deleting editions |
 """

@@ -120,7 +120,8 @@ class Transaction:
         return int(self._cursor.rowcount)
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        self._cursor.executemany(self._sql(sql), rows)
+        if rows != []:  # nothing to do is no reason to ask a server
+            self._cursor.executemany(self._sql(sql), rows)
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
         self._cursor.execute(self._sql(sql), values)

@@ -204,60 +204,47 @@ class Edition(EditionReader):
     def finish(self, results: Sequence[Result], session: int) -> None:
         """Record results in one transaction. When this returns they are durable."""
         edition = self.edition_id
-        attempts, updates, again, lost = [], [], [], []
-        for r in results:
-            error = storable(r.error)
-            attempts.append(
-                (edition, r.position, r.attempt, session, r.status, r.started_at, r.ended_at, r.exit_code, error)
-            )
-            if r.final:
-                updates.append(
-                    (r.status, r.attempt, r.started_at, r.ended_at, r.exit_code, error, encode_metrics(r.metrics),
-                     storable(r.command), edition, r.position)
-                )  # fmt: skip
-            else:
-                again.append((r.attempt, edition, r.position))
-                if r.metrics:
-                    lost.append((edition, r.position, encode_metrics(r.metrics)))
-        blocks = [(edition, r.position, r.series) for r in results if r.final and r.series is not None]
-        paths = [
-            (edition, r.position, t.path, t.steps, t.reward, t.bytes)
-            for r in results
-            if r.final and (t := r.trajectory) is not None
-        ]
+        final = [r for r in results if r.final]
+        again = [r for r in results if not r.final]
         with self.database.transaction() as transaction:
-            transaction.many("INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", attempts)
-            tried_before = [(edition, r.position) for r in results if r.final and r.attempt > 1]
-            if tried_before:
-                transaction.many(
-                    "INSERT INTO superseded SELECT edition_id, position, metrics FROM runs "
-                    "WHERE edition_id = ? AND position = ? AND metrics IS NOT NULL",
-                    tried_before,
-                )
-                for table in ("series", "trajectories"):  # what an earlier try left is not this one's
-                    transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", tried_before)
+            transaction.many(
+                "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(edition, r.position, r.attempt, session, r.status, r.started_at, r.ended_at, r.exit_code,
+                  storable(r.error)) for r in results],
+            )  # fmt: skip
+            self._set_aside(transaction, [(edition, r.position) for r in final if r.attempt > 1])
             transaction.many(
                 "UPDATE runs SET status = ?, attempts = ?, started_at = ?, ended_at = ?, exit_code = ?, error = ?, "
                 "metrics = ?, command = ? WHERE edition_id = ? AND position = ?",
-                updates,
+                [(r.status, r.attempt, r.started_at, r.ended_at, r.exit_code, storable(r.error),
+                  encode_metrics(r.metrics), storable(r.command), edition, r.position) for r in final],
+            )  # fmt: skip
+            transaction.many(
+                "INSERT INTO series VALUES (?, ?, ?)",
+                [(edition, r.position, r.series) for r in final if r.series is not None],
             )
-            if lost:
-                transaction.many("INSERT INTO superseded VALUES (?, ?, ?)", lost)
-            if again:
-                transaction.many(
-                    "UPDATE runs SET status = 'planned', attempts = ? WHERE edition_id = ? AND position = ?", again
-                )
-            if blocks:
-                transaction.many(
-                    "INSERT INTO series VALUES (?, ?, ?) ON CONFLICT (edition_id, position) DO UPDATE SET block = excluded.block",
-                    blocks,
-                )
-            if paths:
-                transaction.many(
-                    "INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (edition_id, position) DO UPDATE SET "
-                    "path = excluded.path, steps = excluded.steps, reward = excluded.reward, bytes = excluded.bytes",
-                    paths,
-                )
+            transaction.many(
+                "INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?)",
+                [(edition, r.position, t.path, t.steps, t.reward, t.bytes) for r in final if (t := r.trajectory)],
+            )
+            transaction.many(
+                "UPDATE runs SET status = 'planned', attempts = ? WHERE edition_id = ? AND position = ?",
+                [(r.attempt, edition, r.position) for r in again],
+            )
+            transaction.many(
+                "INSERT INTO superseded VALUES (?, ?, ?)",
+                [(edition, r.position, encode_metrics(r.metrics)) for r in again if r.metrics],
+            )
+
+    def _set_aside(self, transaction: Transaction, runs: list[tuple[int, int]]) -> None:
+        """What an earlier try left is not this one's; what it reported is kept, since it was paid for."""
+        transaction.many(
+            "INSERT INTO superseded SELECT edition_id, position, metrics FROM runs "
+            "WHERE edition_id = ? AND position = ? AND metrics IS NOT NULL",
+            runs,
+        )
+        for table in ("series", "trajectories"):
+            transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", runs)
 
 
 def _cell_row(cell: Cell, settings: frozenset[str]) -> tuple[Any, ...]:

@@ -136,7 +136,7 @@ def _sequential(edition: Edition, asked: Request) -> list[Differences]:
 def of_comparison(one: Comparison, seen: Observations) -> Differences:
     """The pairs behind a verdict, and the interval that decided it."""
     unit, names, values = _pairs(one)
-    interval = one.decision_interval or one.interval
+    interval = one.deciding_interval
     kind = f"{100 * interval.level:.4g} % interval, {one.decision.method}" if interval else "no interval"
     return Differences(
         one.metric, one.control, one.candidate, unit, names, values, float(values.mean()), interval, kind,

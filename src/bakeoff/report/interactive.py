@@ -71,13 +71,8 @@ def library() -> str:
 
 def height(figure: Figure) -> int:
     """Of the drawing, in pixels."""
-    rows, _ = _shape(figure)
+    rows, _ = figure.grid
     return round(rows * (_ROW * figure.height if not isinstance(figure.panels[0], Radial) else 520) + 60)
-
-
-def _shape(figure: Figure) -> tuple[int, int]:
-    columns = min(figure.columns, len(figure.panels))
-    return math.ceil(len(figure.panels) / columns), columns
 
 
 def script_json(value: Any) -> str:
@@ -88,7 +83,7 @@ def script_json(value: Any) -> str:
 
 def content(figure: Figure) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What the library draws: traces and layout."""
-    rows, columns = _shape(figure)
+    rows, columns = figure.grid
     layout: dict[str, Any] = {
         "template": {},
         "font": {"family": style.FONTS, "size": 13, "color": style.INK_COLOUR},

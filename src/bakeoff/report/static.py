@@ -56,7 +56,7 @@ _RC: Any = {
 
 def image(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
     """The drawn figure as a file's content; the same figure gives the same bytes."""
-    rows, columns = _shape(figure)
+    rows, columns = figure.grid
     table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
     row = 4.9 if isinstance(figure.panels[0], Radial) else _ROW * figure.height
     size = (_WIDTHS[min(columns, len(_WIDTHS)) - 1], rows * row + 1.0 + table)
@@ -77,7 +77,7 @@ def _saved(figure: Figure, size: tuple[float, float], kind: str, settings: dict[
 
     style_of: Any = {**mpl.rcParamsDefault, **_RC, **settings, "backend": "agg"}
     with mpl.rc_context(style_of):
-        rows, columns = _shape(figure)
+        rows, columns = figure.grid
         table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
         canvas = Canvas(figsize=size, layout="constrained")
         FigureCanvasAgg(canvas)
@@ -87,11 +87,6 @@ def _saved(figure: Figure, size: tuple[float, float], kind: str, settings: dict[
         metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
         canvas.savefig(out, format=kind, dpi=_PNG_DPI, metadata=metadata, transparent=bool(settings))
     return out.getvalue()
-
-
-def _shape(figure: Figure) -> tuple[int, int]:
-    columns = min(figure.columns, len(figure.panels))
-    return math.ceil(len(figure.panels) / columns), columns
 
 
 def _draw(canvas: Canvas, figure: Figure, rows: int, columns: int, table: float) -> None:

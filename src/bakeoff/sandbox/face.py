@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
@@ -117,6 +117,5 @@ def choose(name: str | None = None, *, accepted: bool = False) -> Sandbox:
     if wanted not in BACKENDS:
         hint = did_you_mean(wanted, BACKENDS, f"there are {', '.join(BACKENDS)}")
         raise UsageError(f"no sandbox called {wanted!r} ({'--sandbox' if name else VARIABLE}); {hint}")
-    module, _, cls = BACKENDS[wanted].partition(":")
-    made: Sandbox = getattr(import_module(module), cls)(**({"accepted": accepted} if wanted == "none" else {}))
+    made: Sandbox = resolve_name(BACKENDS[wanted])(**({"accepted": accepted} if wanted == "none" else {}))
     return made

@@ -76,7 +76,7 @@ def _distribution(
     if statistic == "mean":
         return _row_means, mean_distribution(x, resamples, seed, indices)
     if statistic == "iqm":
-        return _row_iqms, iqm_distribution(x, resamples, seed, indices)
+        return row_iqms, iqm_distribution(x, resamples, seed, indices)
     if not callable(statistic):
         raise ValueError(f"statistic must be 'mean', 'iqm' or a function, got {statistic!r}")
     return statistic, statistic_distribution(x, statistic, resamples, seed, indices)
@@ -86,7 +86,7 @@ def _row_means(rows: Array) -> Array:
     return np.asarray(rows.mean(axis=1), dtype=np.float64)
 
 
-def _row_iqms(rows: Array) -> Array:
+def row_iqms(rows: Array) -> Array:
     low, high = trimmed_range(rows.shape[1])
     return np.asarray(np.sort(rows, axis=1)[:, low:high].mean(axis=1), dtype=np.float64)
 

@@ -41,6 +41,7 @@ class Comparison:
     effect: float | None
     interval: Interval | None
     decision_interval: Interval | None
+    equivalence_interval: Interval | None
     lift: float | None
     cohens_d: float | None
     cohens_dz: float | None
@@ -73,6 +74,12 @@ class Comparison:
     @property
     def verdict(self) -> Word:
         return self.decision.verdict
+
+    @property
+    def deciding_interval(self) -> Interval | None:
+        """The one that the verdict was read from."""
+        equivalent = self.equivalence_interval if self.verdict == "equivalent" else None
+        return equivalent or self.decision_interval or self.interval
 
     @property
     def reason(self) -> Reason:
@@ -212,6 +219,7 @@ def _comparison(
         effect=told.effect if decision.effect is None else sign * decision.effect,
         interval=own(decision.interval, seen),
         decision_interval=own(decision.decision_interval, seen),
+        equivalence_interval=own(decision.equivalence_interval, seen),
         lift=told.lift,
         cohens_d=told.cohens_d,
         cohens_dz=told.cohens_dz,

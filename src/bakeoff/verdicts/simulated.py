@@ -13,11 +13,11 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.stats import choose
+from bakeoff.stats.bootstrap import row_iqms
 from bakeoff.stats.evidence import with_margin
 from bakeoff.stats.interval import Interval
 from bakeoff.stats.power import Design, Simulated, from_pilot, simulate
 from bakeoff.stats.ranks import mann_whitney, wilcoxon
-from bakeoff.stats.resample import trimmed_range
 from bakeoff.stats.signflip import SignFlip
 from bakeoff.stats.ttests import one_sample_t, welch_t
 from bakeoff.stats.vectors import Array
@@ -26,15 +26,10 @@ FLIPS = 499
 RowStatistic = Callable[[Array], Array]
 
 
-def _iqm(rows: Array) -> Array:
-    low, high = trimmed_range(rows.shape[1])
-    return np.asarray(np.sort(rows, axis=1)[:, low:high].mean(axis=1), dtype=np.float64)
-
-
 STATISTICS: dict[str, RowStatistic] = {
     "mean": lambda rows: rows.mean(axis=1),
     "median": lambda rows: np.median(rows, axis=1),
-    "iqm": _iqm,
+    "iqm": row_iqms,
 }
 """Statistics without a test of their own, over rows of values."""
 PAIRED_TESTS: dict[str, Callable[[Array, float], float]] = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -52,10 +52,7 @@ class PythonWorkload:
 @cache
 def _function(name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
     """The function, and which of `ctx`, `context` and `seed` it takes."""
-    module, _, path = name.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
+    found: Any = pkgutil.resolve_name(name)
     try:
         parameters = inspect.signature(found).parameters
     except ValueError:  # some functions written in C do not say

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bakeoff.workloads.market import journal, metrics, reference
+from bakeoff.workloads.market import journal, metrics, outputs, reference
 from bakeoff.workloads.market.agents.face import Brief, Seat
 from bakeoff.workloads.market.agents.load import BASELINES, load
 from bakeoff.workloads.market.ledger import MICRO, micro
@@ -196,3 +196,23 @@ def test_tokens_are_priced_by_the_million() -> None:
     rollout = roll_out(short, world_key(short, 1), Talker(0.5), prices=Prices(prompt=2.0, completion=10.0))
     assert rollout.metrics["tokens"] == 5 * 1100
     assert rollout.metrics["cost_usd"] == pytest.approx(5 * (1000 * 2.0 + 100 * 10.0) / MICRO)
+
+
+class Heedless:
+    """Long with all the leverage there is."""
+
+    name = "heedless"
+
+    def reset(self, brief: Brief) -> None: ...
+
+    def act(self, seat: Seat) -> None:
+        perp = seat.perpetuals()[0]
+        if not seat.positions().perps:
+            seat.open(perp.ticker, "LONG", 5000, perp.max_leverage)
+
+
+def test_trades_have_the_positions_that_the_venue_closed() -> None:
+    rollout = roll_out(SCENARIO, world_key(SCENARIO, 5, "metrics"), Heedless())
+    kinds = [row[outputs.TRADES.index("kind")] for row in outputs.trades(rollout)]
+    assert kinds.count("liquidation") == rollout.result.flat["liquidations"] > 0
+    assert kinds[:2] == ["open", "liquidation"]

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from bakeoff.report.figure import Rule
 from bakeoff.report.site.folder import write
 from bakeoff.report.site.page import Page
 from bakeoff.workloads.market import pages as made
-from bakeoff.workloads.market.pages import detailed, prices, tables
+from bakeoff.workloads.market.pages import detailed, prices, tables, timeline
 from bakeoff.workloads.market.pages.played import Played, chosen
 from bakeoff.workloads.market.pages.summary import mean_over_tasks
 
@@ -197,6 +198,26 @@ def test_many_runs_are_shown_by_one_of_each_agent_and_what_does_not_fit_is_count
     short = detailed.detailed_page(runs)
     shown = short.html.count("<details")
     assert 1 <= shown < 4 and f"{4 - shown} more do not fit" in short.html
+
+
+def test_a_refused_action_does_not_cover_one_of_its_kind_that_succeeded_in_the_same_tick(tmp_path: Path) -> None:
+    (run,) = played(tmp_path, arms=1, seeds=1)
+    with (run.files / "actions.csv").open("a") as log:
+        log.write("0,a2a.createPost,{},False,refused,0.1,acted,\n")
+    assert "did not succeed" not in timeline.timeline_page([run]).html
+    with (run.files / "actions.csv").open("a") as log:
+        log.write("1,a2a.createPost,{},False,refused,0.1,acted,\n")
+    assert "did not succeed" in timeline.timeline_page([run]).html
+
+
+def test_dots_of_a_long_world_do_not_lie_on_each_other(tmp_path: Path) -> None:
+    (run,) = played(tmp_path, arms=1, seeds=1)
+    with (run.files / "actions.csv").open("a") as log:
+        log.writelines(f"{tick},a2a.createPost,{{}},True,,0.1,acted,{{}}\n" for tick in range(1, 2000))
+    html = timeline.timeline_page([replace(run, metrics={"ticks": 2000})]).html
+    assert "A dot stands for 34 ticks." in html
+    assert html.count("<use") < 2 * timeline.MOST_DOTS
+    assert "2000</td>" in html
 
 
 def test_tables_stop_between_runs_and_say_how_many_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

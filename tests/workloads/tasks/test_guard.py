@@ -96,9 +96,9 @@ def test_a_configuration_is_one_that_pytest_would_take(name: str, text: str, exp
 def test_a_box_has_the_tasks_limits_and_a_network_only_where_it_was_granted() -> None:
     environment = Environment(memory_mb=100, cpus=0.5, storage_mb=50, env={"A": "${B:-c}"})
     task = Task("org/a task!", "harbor", Path("/"), "d", "t", environment, (Step("main", "do"),))
-    spec = box_spec(task, Image.host(), variables={})
+    spec = box_spec(task, Image.host())
     assert (spec.limits.memory_mb, spec.limits.cpus, spec.limits.disk_mb, spec.env, spec.network) == (100, 0.5, 50, {"A": "c"}, False)  # fmt: skip
     assert spec.limits.pids is not None
-    assert box_spec(task.with_network(), Image.host(), variables={}).network
+    assert box_spec(task.with_network(), Image.host()).network
     closed = Environment(network=Network("no-network"))
-    assert not box_spec(task.with_network(), Image.host(), environment=closed, variables={}).network
+    assert not box_spec(task.with_network(), Image.host(), environment=closed).network

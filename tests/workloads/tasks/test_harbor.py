@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakeoff.errors import SpecError
+from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.sandbox.spec import Image
 from bakeoff.workloads.tasks.boxes import box_spec
+from bakeoff.workloads.tasks.built import refused, stand_in
 from bakeoff.workloads.tasks.harbor import without_canary
 from bakeoff.workloads.tasks.loading import load_task
-from bakeoff.workloads.tasks.model import Artifact, Network
+from bakeoff.workloads.tasks.model import Artifact, Network, resolved_env
 from workloads.tasks.tasked import harbor_task, write_files
 
 WHOLE = """\
@@ -101,6 +104,15 @@ def test_the_older_keys_are_understood(tmp_path: Path) -> None:
     assert (task.environment.memory_mb, task.environment.storage_mb) == (2048, 512)
     assert task.environment.network.mode == "no-network"
     assert (task.id, task.tags, task.notes) == ("t", ("old",), ())
+
+
+def test_only_a_whole_value_is_a_variable_of_this_machine(tmp_path: Path) -> None:
+    texts = "{ A = '${GIVEN}', B = '${NONE:-x}', C = 'Hi ${name}, $$5', D = '$(pwd)' }"
+    toml = f"[environment]\nenv = {texts}\n[verifier]\nenv = {texts}\n[solution]\nenv = {texts}\n"
+    task = load_task(harbor_task(tmp_path / "t", toml=toml))
+    assert task.solution is not None
+    for env in (task.environment.env, task.verifier.env, task.solution.env):
+        assert resolved_env(env, {"GIVEN": "7"}) == {"A": "7", "B": "x", "C": "Hi ${name}, $$5", "D": "$(pwd)"}
 
 
 def test_unknown_keys_and_newer_schemas_are_told(tmp_path: Path) -> None:
@@ -210,10 +222,11 @@ def test_a_separate_verifier_has_a_network_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_is_not_used_is_told(tmp_path: Path) -> None:
-    toml = '[environment]\ngpus = 1\n[verifier.environment]\nskills_dir = "/s"\n[verifier.environment.healthcheck]\ncommand = "true"\n'
+    toml = '[environment]\ngpus = 1\nenv = { KEY = "${MY_KEY}" }\n[verifier.environment]\nskills_dir = "/s"\n[verifier.environment.healthcheck]\ncommand = "true"\n'
     files = {"trajectory.json": "{}", "tests/.harborignore": "*.md\n"}
     names = (
         "environment.gpus",
+        "environment.env.KEY: agents see MY_KEY of this machine",
         "verifier.environment.healthcheck",
         "verifier.environment.skills_dir",
         "trajectory.json",
@@ -322,3 +335,16 @@ def test_the_first_terminal_bench_tasks_had_descriptions(tmp_path: Path) -> None
     task = load_task(write_files(tmp_path / "old", files))
     assert task.instruction == "Do it."
     assert [note.split(":")[1].strip() for note in task.notes] == ["run_tests_in_same_shell"]
+
+
+def test_a_windows_task_is_read_and_refused(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "t", {"tests/test.bat": "exit"}, '[environment]\nos = "Windows"\n')
+    (folder / "tests/test.sh").unlink()
+    assert refused(load_task(folder).environment).startswith("environment.os: windows boxes cannot be had here")
+
+
+def test_a_named_image_that_is_not_at_hand_is_built_from_its_dockerfile(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    environment = load_task(harbor_task(tmp_path / "t", toml='[environment]\ndocker_image = "far/away:1"\n')).environment
+    assert "'far/away:1' is not in the store: Dockerfile is built instead" in stand_in(environment, bubblewrap)
+    assert not stand_in(replace(environment, dockerfile=None), bubblewrap)
+    assert not stand_in(replace(environment, docker_image="host"), bubblewrap)

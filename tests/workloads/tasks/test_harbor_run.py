@@ -23,7 +23,7 @@ def played(folder: Path, command: str, sandbox: Bubblewrap) -> Verification:
     def act(box: Box, step: Step) -> None:
         box.run(["sh", "-c", command], user=step.agent.user)
 
-    return play(load_task(folder), sandbox, act, logs=folder.parent / "logs", variables={"GIVEN": "7"})
+    return play(load_task(folder), sandbox, act, logs=folder.parent / "logs")
 
 
 def test_the_reference_has_the_reward_and_doing_nothing_has_not(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
@@ -97,7 +97,10 @@ def test_an_agent_sees_neither_tests_nor_solution(tmp_path: Path, bubblewrap: Bu
     assert found.score == 1.0, found.steps[0].output
 
 
-def test_tests_run_in_the_workdir_as_their_user_with_their_variables(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+def test_tests_run_in_the_workdir_as_their_user_with_their_variables(
+    tmp_path: Path, bubblewrap: Bubblewrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIVEN", "7")
     toml = HARBOR + '[verifier]\nuser = "nobody"\nenv = { A = "${GIVEN}" }\n'
     files = {"tests/test.sh": '#!/bin/sh\necho "$(pwd) $(id -un) $A"\n[ "$(pwd) $(id -un) $A" = "/app nobody 7" ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n'}  # fmt: skip
     found = played(harbor_task(tmp_path / "t", files, toml), "true", bubblewrap)
@@ -160,6 +163,14 @@ def test_artifacts_are_kept_and_a_hook_that_an_agent_broke_stops_nothing(
         "x/y/b",
     ]
     assert (found.score, found.error) == (1.0, "verifier.collect: 'test -e /app/hook' ended with code 1")
+
+
+def test_a_verifiers_image_that_cannot_be_had_is_told_before_anybody_works(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
+    task = load_task(harbor_task(tmp_path / "t", toml=HARBOR + '[verifier.environment]\ndocker_image = "none:1"\n'))
+    with pytest.raises(InfraError, match="'none:1' is not in the store"):
+        play(task, bubblewrap, lambda box, step: pytest.fail("worked"), logs=tmp_path / "logs")
 
 
 def test_a_separate_verifier_on_a_named_image_has_the_tasks_files_too(tmp_path: Path, bubblewrap: Bubblewrap) -> None:

@@ -249,20 +249,37 @@ def test_summaries_group_by_task_and_arm_and_count_passes(lab: Lab) -> None:
     ]
 
 
-def test_a_judge_votes_on_rubrics_and_one_that_fails_is_missing_and_not_zero(lab: Lab) -> None:
+JUDGED = """
+name = "bench"
+workload = "tasks"
+retries.infra = 0
+params = {{ agent = "oracle", judge = {{ model = "j", base_url = "{url}/v1", env_key = "JUDGE_KEY", votes = 2 }} }}
+tasks = [{{ name = "sums", path = "tasks/sums" }}, {{ name = "prose", path = "tasks/prose" }}]
+"""
+
+
+def test_a_judge_votes_on_rubrics_and_one_that_fails_is_missing_until_it_is_asked_again(lab: Lab) -> None:
     write_task(lab.place / "tasks" / "sums", tests={"adds": TEST, "reads well": ""})
+    write_task(lab.place / "tasks" / "prose", tests={"reads well": ""})
     good = say(json.dumps({"score": 0.75, "reasoning": "plain"}))
+    lab.environment["JUDGE_KEY"] = "k"
     with ScriptedModel([], scripts={"It adds": [good], "It reads well": [say("no idea")]}, side=None) as model:
-        more = f'[judge]\nmodel = "j"\nbase_url = "{model.url}/v1"\nenv_key = "JUDGE_KEY"\nvotes = 2'
-        lab.environment["JUDGE_KEY"] = "k"
-        lab.cli("run", benchmark(lab, more=more), cwd=lab.place)
+        lab.cli("run", lab.write("bench.toml", JUDGED.format(url=model.url)), cwd=lab.place, code=1)
         asked = json.dumps([request.body["messages"] for request in model.requests])
     assert "return a + b" in asked
-    row = only(lab)
+    row, prose = lab.rows("bench")
     assert (row["judge_score"], row["judge_agreement"], row["total_score"]) == (0.75, 1.0, 1.0)
-    by_rubric = {one["rubric_id"]: one for one in results(lab)["lm_evaluation"]["rubric_scores"]}  # type: ignore[index]
+    assert prose["status"] == "infra_error"
+    (file,) = lab.directory("bench").glob("runs/*sums*/evaluation_results.json")
+    found = json.loads(file.read_text())
+    by_rubric = {one["rubric_id"]: one for one in found["lm_evaluation"]["rubric_scores"]}
     assert by_rubric["reads well"]["score"] is None and by_rubric["reads well"]["missing"] == 2
-    assert results(lab)["evaluation"]["untested"] == ["reads well"]  # type: ignore[index]
+    assert found["evaluation"]["untested"] == ["reads well"]
+    with ScriptedModel([say('{"score": 0.5}')], side=None) as model:
+        lab.cli("eval", "bench", "--judge", "better", "--judge-url", f"{model.url}/v1", cwd=lab.place)
+        told = {(request.body["model"], request.headers["authorization"]) for request in model.requests}
+    assert told == {("better", "Bearer k")}
+    assert [(row["status"], row["judge_score"]) for row in lab.rows("bench")] == [("succeeded", 0.5)] * 2
 
 
 def test_metrics_of_ones_own_come_from_scripts_in_the_task_and_from_a_function(lab: Lab) -> None:

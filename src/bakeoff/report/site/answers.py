@@ -127,7 +127,7 @@ def _registration(contents: Contents, options: Options, metrics: Sequence[str]) 
 def _line(one: Comparison) -> VerdictLine:
     return VerdictLine(
         one.metric, one.candidate, one.verdict, one.sentence, one.control_mean, one.candidate_mean, one.effect,
-        one.decision_interval or one.interval, one.p_adjusted, one.units, one.failed, one.missing, one.chosen,
+        one.deciding_interval, one.p_adjusted, one.units, one.failed, one.missing, one.chosen,
         one.population, one.other, one.lift, one.improvement, one.mde,
     )  # fmt: skip
 

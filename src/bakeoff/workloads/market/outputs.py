@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 from bakeoff.records import whole
 from bakeoff.workloads.market import scores
 from bakeoff.workloads.market.journal import Turn, action_json
+from bakeoff.workloads.market.ledger import Trade
 from bakeoff.workloads.market.rollout import Rollout, truth
+from bakeoff.workloads.market.world.views import TradeView
 
 Row = Sequence[Any]
 
@@ -58,9 +61,18 @@ TRADES = ("tick", "kind", "target", "side", "amount", "shares", "price", "fee", 
 
 
 def trades(rollout: Rollout) -> Iterator[Row]:
-    for trade in rollout.result.ledger.trades:
-        facts = (trade.tick, trade.kind, trade.target, trade.side, trade.amount, trade.shares, trade.price, trade.fee)
-        yield *facts, round(trade.before, 6), round(trade.after, 6)
+    """The agent's own, and where the venue closed its positions: at the index, before the turn of that tick."""
+    own = [
+        (*_trade(trade), trade.fee, round(trade.before, 6), round(trade.after, 6))
+        for trade in rollout.result.ledger.trades
+    ]
+    everything = rollout.world.own_trades(rollout.player.session.seat, sys.maxsize)
+    forced = [(*_trade(view), "", view.price, view.price) for view in everything if view.kind == "liquidation"]
+    yield from sorted([*forced[::-1], *own], key=lambda row: row[0])
+
+
+def _trade(trade: Trade | TradeView) -> tuple[Any, ...]:
+    return trade.tick, trade.kind, trade.target, trade.side, trade.amount, trade.shares, trade.price
 
 
 EQUITY = ("tick", "equity", "cash", "drawdown", "reputation")

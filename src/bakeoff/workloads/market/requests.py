@@ -172,10 +172,6 @@ class CreatePost(Mutation):
         return self
 
 
-class OfChat(Params):
-    chat_id: Name
-
-
 class GetChats(Params):
     filter: Literal["all", "dms", "groups"] = Field("all", description="There are only groups here.")
 

@@ -1,6 +1,7 @@
 """A seat's face in JSON: typed errors, an action budget for each tick, idempotency keys, a deadline.
 
-Every agent (a Python class, lines, HTTP, A2A, MCP) goes through `Session.call`, so all of them have the same rules. A call never advances time; only the end of a turn does.
+Every agent (a Python class, lines, HTTP, A2A, MCP) goes through `Session.call`, so all of them have the same rules.
+A call never advances time; only the end of a turn does.
 """
 
 from __future__ import annotations

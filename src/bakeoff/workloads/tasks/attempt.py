@@ -125,23 +125,23 @@ def _status(ended: Ended) -> AgentStatus:
     return "ok" if ended.code == 0 else "error"
 
 
-def attempt(task: Task, crew: Crew, sandbox: Sandbox, *, variables: Mapping[str, str]) -> Attempt:
+def attempt(task: Task, crew: Crew, sandbox: Sandbox) -> Attempt:
     if crew.agent.needs_solution and any(step.solution is None for step in task.steps):
         raise UsageError(f"{task.directory}: there is no reference for {crew.agent.name} to apply")
     if task.format == "prepared":
-        return _on_repository(task, crew, sandbox, variables)
-    return _on_image(task, crew, sandbox, variables)
+        return _on_repository(task, crew, sandbox)
+    return _on_image(task, crew, sandbox)
 
 
-def _on_repository(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, str]) -> Attempt:
-    changes = _worked(task, crew, sandbox, variables)
-    verification = verify_diff(task, changes.diff, sandbox, logs=crew.logs / "tests", variables=variables)
+def _on_repository(task: Task, crew: Crew, sandbox: Sandbox) -> Attempt:
+    changes = _worked(task, crew, sandbox)
+    verification = verify_diff(task, changes.diff, sandbox, logs=crew.logs / "tests")
     return Attempt(verification, tuple(crew.worked), changes.diff, changes.left_out)
 
 
-def _worked(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, str]) -> Changes:
+def _worked(task: Task, crew: Crew, sandbox: Sandbox) -> Changes:
     start = start_state(task)
-    spec = box_spec(task, built_for(task.environment, sandbox).image, variables=variables)
+    spec = box_spec(task, built_for(task.environment, sandbox).image)
     with scratch() as here:
         with sandbox.open(crew.furnish(spec)) as box:
             lay_out(task, start.tree, box, user=task.agent.user)
@@ -164,7 +164,7 @@ def _take_repository(box: Box, tree: Path) -> None:
         tree.mkdir()
 
 
-def _on_image(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, str]) -> Attempt:
+def _on_image(task: Task, crew: Crew, sandbox: Sandbox) -> Attempt:
     changes: list[bytes | None] = []
 
     def act(box: Box, step: Step) -> None:
@@ -173,21 +173,21 @@ def _on_image(task: Task, crew: Crew, sandbox: Sandbox, variables: Mapping[str, 
         with scratch() as here:
             before, after = here / "a", here / "b"
             comparable = _copied(box, before)
-            crew.work(box, step, _solution_env(task, crew, step, variables))
+            crew.work(box, step, _solution_env(task, crew, step))
             if crew.agent.needs_solution:
                 hide(box, SOLUTION)
             changes.append(_changes(before, after) if comparable and _copied(box, after) else None)
 
     logs = crew.logs / "tests"
-    verification = play(task, sandbox, act, logs=logs, variables=variables, furnish=crew.furnish)
+    verification = play(task, sandbox, act, logs=logs, furnish=crew.furnish)
     diff = None if None in changes else b"".join(change for change in changes if change is not None)
     return Attempt(verification, tuple(crew.worked), diff)
 
 
-def _solution_env(task: Task, crew: Crew, step: Step, variables: Mapping[str, str]) -> dict[str, str]:
+def _solution_env(task: Task, crew: Crew, step: Step) -> dict[str, str]:
     if not crew.agent.needs_solution or step.solution is None:
         return {}
-    return filled_in(task, "solution", step.solution.env, variables)
+    return filled_in(task, "solution", step.solution.env)
 
 
 def _copied(box: Box, target: Path) -> bool:

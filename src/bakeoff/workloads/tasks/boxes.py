@@ -12,6 +12,7 @@ from bakeoff.sandbox.face import Box
 from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
 from bakeoff.spec.identity import slug
 from bakeoff.spec.variables import MissingVariable
+from bakeoff.spec.variables import variables as host_variables
 from bakeoff.workloads.tasks.model import Environment, Task, resolved_env
 
 PIDS = 1024
@@ -41,15 +42,14 @@ def box_spec(
     workdir: str | None = None,
     mounts: tuple[Mount, ...] = (),
     env: Mapping[str, str] | None = None,
-    variables: Mapping[str, str] | None = None,
 ) -> BoxSpec:
-    """A box for `task`: its variables (`${VAR}` from `variables`), limits and workdir; a network only where granted."""
+    """A box for `task`: its variables, limits and workdir; a network only where granted."""
     where = environment or task.environment
     table = "environment" if environment is None else "verifier.environment"
     return BoxSpec(
         image=image,
         mounts=mounts,
-        env={**filled_in(task, table, where.env, variables or {}), **(env or {})},
+        env={**filled_in(task, table, where.env), **(env or {})},
         workdir=workdir or task.workdir or "/",
         limits=limits(where),
         network=_networked(task, where),
@@ -78,21 +78,21 @@ def network_withheld(task: Task) -> bool:
     )
 
 
-def filled_in(task: Task, table: str, env: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of one of the task's tables, which is named where one of them is set nowhere."""
+def filled_in(task: Task, table: str, env: Mapping[str, str]) -> dict[str, str]:
+    """One of the task's tables with `${VAR}` of this machine, named where one of them is set nowhere."""
     try:
-        return resolved_env(env, variables)
+        return resolved_env(env, host_variables())
     except MissingVariable as error:
         raise UsageError(f"{task.directory}: {table}.env: {error.args[0]} is set nowhere\n  fix: set it, or give a default: ${{{error.args[0]}:-...}}") from error  # fmt: skip
 
 
-def check_variables(task: Task, variables: Mapping[str, str]) -> None:
+def check_variables(task: Task) -> None:
     """Whether boxes and tests can have their variables: to be known before an agent spends anything."""
-    filled_in(task, "environment", task.environment.env, variables)
+    filled_in(task, "environment", task.environment.env)
     for step in task.steps:
-        filled_in(task, "verifier", step.verifier.env, variables)
+        filled_in(task, "verifier", step.verifier.env)
         if step.verifier.environment is not None:
-            filled_in(task, "verifier.environment", step.verifier.environment.env, variables)
+            filled_in(task, "verifier.environment", step.verifier.environment.env)
 
 
 def seen(box: Box, path: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from bakeoff.errors import InfraError
 from bakeoff.sandbox.face import Sandbox
 from bakeoff.workloads.tasks.authoring import is_draft
-from bakeoff.workloads.tasks.built import built_for, stand_in
+from bakeoff.workloads.tasks.built import built_for, refused, stand_in
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proof import missing_reference, nothing, reference
 from bakeoff.workloads.tasks.results import Verification
@@ -30,6 +30,9 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
     """Findings as they come; what rests on one that failed is not looked at."""
     built_instead = stand_in(task.environment, sandbox)
     yield from (Finding("note", None, note) for note in (*task.notes, *filter(None, [built_instead])))
+    if why := refused(task.environment):
+        yield Finding("can be run", False, why)
+        return
     complete = list(_complete(task))
     yield from complete
     if any(finding.ok is False for finding in complete):

@@ -12,7 +12,16 @@ from bakeoff.spec.identity import directory_digest
 from bakeoff.workloads.tasks.compose import FILES as COMPOSE_FILES
 from bakeoff.workloads.tasks.compose import composed
 from bakeoff.workloads.tasks.model import AgentSettings, Environment, Solution, Step, Task, Verifier
-from bakeoff.workloads.tasks.schema import StepTable, TaskTable, artifacts, checked, first_file, read_tree, text_of
+from bakeoff.workloads.tasks.schema import (
+    VARIABLE,
+    StepTable,
+    TaskTable,
+    artifacts,
+    checked,
+    first_file,
+    read_tree,
+    text_of,
+)
 
 FILE = "task.toml"
 MAIN_SERVICE = "main"
@@ -148,12 +157,14 @@ def _missing(directory: Path, table: TaskTable) -> Iterator[Problem]:
     if not (directory / "environment").is_dir() and table.environment.docker_image is None:
         yield Problem("environment/", "is needed", f"add environment/Dockerfile, or docker_image in {FILE}")
     mode = table.verifier.verifier(()).mode
+    elsewhere = table.environment.os != "linux"  # its scripts have other names, and it is refused where it would be run
     if not table.steps:
-        yield from _missing_files(directory, "", mode == "separate" and _separate(directory, table, None)[1])
+        inside = mode == "separate" and _separate(directory, table, None)[1]
+        yield from _missing_files(directory, "", elsewhere or inside)
     for step in table.steps:
         own = step.verifier.verifier((), Verifier(mode=mode)).mode
         inside = own == "separate" and _separate(directory, table, step)[1]
-        yield from _missing_files(directory, f"steps/{step.name}/", inside)
+        yield from _missing_files(directory, f"steps/{step.name}/", elsewhere or inside)
 
 
 def _missing_files(directory: Path, prefix: str, tests_in_image: bool) -> Iterator[Problem]:
@@ -171,14 +182,15 @@ def _notes(table: TaskTable) -> Iterator[str]:
     if version and (int(version[1]), int(version[2])) > SCHEMA:
         yield f"{FILE}: schema_version {version[0]} is newer than {SCHEMA[0]}.{SCHEMA[1]}: keys of it may not be known"
     environment = table.environment
-    if environment.os == "windows":
-        yield f"{FILE}: environment.os: windows boxes cannot be had here"
     for name in ("gpus", "tpu"):
         if getattr(environment, name):
             yield f"{FILE}: environment.{name}: is not given to a box"
     for name in ("mcp_servers", "skills_dir"):
         if getattr(environment, name):
             yield f"{FILE}: environment.{name}: is not handed to agents"
+    for name, text in environment.env.items():
+        if shown := VARIABLE.fullmatch(text):
+            yield f"{FILE}: environment.env.{name}: agents see {shown[1]} of this machine"
     yield from _verifier_notes(table)
     hooks = [hook for one in (table.verifier, *(step.verifier for step in table.steps)) for hook in one.collect]
     listed = [*table.artifacts, *(one for step in table.steps for one in step.artifacts)]

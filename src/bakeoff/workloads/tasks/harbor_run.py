@@ -72,7 +72,6 @@ def play(
     act: Act,
     *,
     logs: Path,
-    variables: Mapping[str, str],
     furnish: Callable[[BoxSpec], BoxSpec] = lambda spec: spec,
 ) -> Verification:
     """All steps in one box, `act` in each; rewards of all steps together. `furnish` adds what the actor needs there."""
@@ -82,7 +81,10 @@ def play(
             f"{task.directory}: a {task.format} task needs a root of its own, which sandbox 'none' has not"
         )
     built = built_for(task.environment, sandbox)
-    spec = box_spec(task, built.image, workdir=task.workdir or built.workdir, variables=variables)
+    for step in task.steps:  # a verifier's image that cannot be had is told before an agent works in vain
+        if step.verifier.environment is not None:
+            built_for(step.verifier.environment, sandbox)
+    spec = box_spec(task, built.image, workdir=task.workdir or built.workdir)
     with sandbox.open(furnish(spec)) as box:
         begin(task, box)
         steps: list[StepResult] = []
@@ -94,7 +96,7 @@ def play(
             box.end_processes()
             told = "; ".join(run_hooks(box, step))
             taken = collect(box, task, step, logs / step.name / "artifacts")
-            verify = partial(verify_step, task, step, taken=taken, sandbox=sandbox, variables=variables)
+            verify = partial(verify_step, task, step, taken=taken, sandbox=sandbox)
             done = verify(box, logs=logs / step.name)
             if done.status == "error" and step.verifier.mode == "shared":
                 with sandbox.open(spec) as untouched:
@@ -175,23 +177,22 @@ def verify_step(
     taken: list[Taken],
     sandbox: Sandbox,
     logs: Path,
-    variables: Mapping[str, str],
 ) -> StepResult:
     """Run the step's tests after the agent stopped: in its box, or in one of their own with its artifacts."""
     if step.verifier.mode == "shared":
-        return _tests(task, step, box, logs=logs, variables=variables)
+        return _tests(task, step, box, logs=logs)
     environment = step.verifier.environment or Environment()
     built = built_for(environment, sandbox)
     workdir = environment.workdir or built.workdir
-    spec = box_spec(task, built.image, environment=environment, workdir=workdir, variables=variables)
+    spec = box_spec(task, built.image, environment=environment, workdir=workdir)
     with sandbox.open(spec) as verifier:
         _must(verifier, ["mkdir", "-p", *LOGS], "the places for logs")
         _upload(environment, verifier)
         hand_over(verifier, taken)
-        return _tests(task, step, verifier, logs=logs, variables=variables)
+        return _tests(task, step, verifier, logs=logs)
 
 
-def _tests(task: Task, step: Step, box: Box, *, logs: Path, variables: Mapping[str, str]) -> StepResult:
+def _tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
     verifier = step.verifier
     logs.mkdir(parents=True, exist_ok=True)
     output = logs / "test-stdout.txt"
@@ -208,7 +209,7 @@ def _tests(task: Task, step: Step, box: Box, *, logs: Path, variables: Mapping[s
     )
     ended = box.run(
         argv,
-        env=filled_in(task, "verifier", verifier.env, variables),
+        env=filled_in(task, "verifier", verifier.env),
         timeout=verifier.timeout,
         stdout=output,
         stderr=output,

@@ -6,7 +6,7 @@ Python is run by pytest. Anything else is started by its first line, or by bash,
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
@@ -32,14 +32,7 @@ LONGEST_MESSAGE = 4000
 
 
 def run_scripts(
-    task: Task,
-    start: StartState,
-    diff: bytes,
-    sandbox: Sandbox,
-    image: Image,
-    *,
-    logs: Path,
-    variables: Mapping[str, str],
+    task: Task, start: StartState, diff: bytes, sandbox: Sandbox, image: Image, *, logs: Path
 ) -> tuple[list[ScriptResult], tuple[str, ...]]:
     """Every script that speaks for a rubric, and the agent's files that did not count. PatchFailed for a bad diff."""
     scripts = [script for script in task.scripts if script.rubric_id]
@@ -50,8 +43,8 @@ def run_scripts(
         with suppress(GitFailed):  # attributes of the agent's may keep git from reading its files
             git("add", "-A", "--sparse", at=tree)  # scripts may ask git what the agent changed
         guarded = guard(start.tree, tree, task.scripts)
-        env = filled_in(task, "verifier", task.verifier.env, variables)
-        spec = box_spec(task, image, mounts=tools(), env=env, variables=variables)
+        env = filled_in(task, "verifier", task.verifier.env)
+        spec = box_spec(task, image, mounts=tools(), env=env)
         results = [_run_script(task, script, guarded.configurations[script.path], tree, sandbox, spec, logs) for script in scripts]  # fmt: skip
     return results, guarded.discounted
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
-from bakeoff.spec.variables import variables as host_variables
 from bakeoff.workloads.tasks.boxes import filled_in
 from bakeoff.workloads.tasks.harbor_run import SOLUTION, Act, hide, last_line, play, show, started, unreached_network
 from bakeoff.workloads.tasks.hidden_tests import tail
@@ -60,7 +59,7 @@ def _diff(task: Task) -> bytes:
 
 def _played(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
     try:
-        return play(task, sandbox, act, logs=logs, variables=host_variables())
+        return play(task, sandbox, act, logs=logs)
     except InfraError as error:
         return Verification("error", error=str(error))
 
@@ -72,7 +71,7 @@ def _solve(task: Task, step: Step, box: Box, logs: Path) -> Iterator[str]:
     logs.mkdir(parents=True, exist_ok=True)
     output = logs / "oracle.txt"
     show(box, SOLUTION, [solution.source], solution.script)
-    env = {"DEBIAN_FRONTEND": "noninteractive", **filled_in(task, "solution", solution.env, host_variables())}
+    env = {"DEBIAN_FRONTEND": "noninteractive", **filled_in(task, "solution", solution.env)}
     ended = box.run(
         started([solution.source], solution.script, SOLUTION),
         env=env,

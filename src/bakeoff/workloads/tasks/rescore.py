@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -25,7 +25,6 @@ from bakeoff.records.lease import Lease
 from bakeoff.records.results import Result
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
-from bakeoff.spec.variables import variables as host_variables
 from bakeoff.spec.workload import FINISHED, Status
 from bakeoff.workloads.tasks.attempt import Attempt, Worked
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation
@@ -57,17 +56,22 @@ def rescore(
     sandbox: Sandbox,
     *,
     jobs: int,
-    judge: JudgeSettings | None = None,
+    judge: Mapping[str, Any] | None = None,
     told: Callable[[Rescored], None] = lambda one: None,
 ) -> list[Rescored]:
-    """Every finished run of the edition. Each new score is recorded before it is told."""
+    """Every run of the edition whose agent came to its end. Each new score is recorded before it is told.
+
+    `judge` are settings that go before those of the file.
+    """
     with Lease(paths.lease), closing(Edition.open(paths, readonly=False)) as edition:
         if edition.facts()["workload"] != "tasks":
             raise UsageError(f"{paths.experiment}/{paths.name} has no task rollouts; only those can be scored again")
         edition.lock()
         base = Path(edition.sessions()[0]["provenance"]["base"])
         session = edition.begin_session(provenance.collect(base, sys.argv), edition.planned())
-        work = [run for run, status in edition.statuses() if status in FINISHED]
+        work = [
+            run for run, status in edition.statuses() if status in FINISHED or _unscored(status, paths.run(run.run_id))
+        ]
         runs = [edition.run(run.position) for run in work]
         found = []
         try:
@@ -85,13 +89,20 @@ def rescore(
         return found
 
 
+def _unscored(status: str, directory: Path) -> bool:
+    """Whether only scoring broke, a judge's endpoint say: then the work is there, and need not be done again."""
+    worked = status == "infra_error" and (directory / RESULTS).is_file() and (directory / DIFF).is_file()
+    return worked and _totals(directory).broken is None
+
+
 def _again(
-    run: dict[str, Any], paths: EditionPaths, base: Path, sandbox: Sandbox, judge: JudgeSettings | None
+    run: dict[str, Any], paths: EditionPaths, base: Path, sandbox: Sandbox, judge: Mapping[str, Any] | None
 ) -> tuple[Result, Rescored]:
     directory = paths.run(run["run_id"])
     params = TasksParams.model_validate(run["params"])
     if judge is not None:
-        params = params.model_copy(update={"judge": judge})
+        settings = params.judge.model_dump() if params.judge is not None else {}
+        params = params.model_copy(update={"judge": JudgeSettings.model_validate({**settings, **judge})})
     began = time.time()
     status: Status = "succeeded"
     metrics: dict[str, Any] = {}
@@ -125,9 +136,12 @@ def _evaluation(params: TasksParams, run: dict[str, Any], directory: Path, base:
     tried = Attempt(verified, tuple(_worked(earlier)), diff, tuple(earlier.get("left_out") or ()))
     kept = ("run_id", "agent", "agent_version", "model", "seed", "rollout")
     facts = {**{name: earlier.get(name) for name in kept}, "sandbox": sandbox.name, "task_digest": task.digest}
+    return evaluate(task, params, facts, tried, _totals(directory), sandbox)
+
+
+def _totals(directory: Path) -> Totals:
     record = directory / CALLS
-    totals = add_up(read_calls(record)) if record.exists() else Totals()
-    return evaluate(task, params, facts, tried, totals, sandbox)
+    return add_up(read_calls(record)) if record.exists() else Totals()
 
 
 def _earlier(directory: Path) -> dict[str, Any]:
@@ -155,7 +169,7 @@ def _verified(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verifica
         _redo(box, diff)
 
     try:
-        return play(task, sandbox, act, logs=logs, variables=host_variables())
+        return play(task, sandbox, act, logs=logs)
     except PatchFailed as error:
         return Verification("patch_failed", error=str(error))
     except InfraError as error:

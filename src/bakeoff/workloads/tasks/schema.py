@@ -5,6 +5,7 @@ Unknown keys are told and not refused: tasks are written for newer runners than 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -31,6 +32,7 @@ from bakeoff.workloads.tasks.model import (
 Table = TypeVar("Table", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 MemoryMb = Annotated[int, BeforeValidator(lambda value: parse_size(value) // 2**20), Field(ge=1)]
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
 User = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 
 
@@ -254,6 +256,17 @@ class TaskTable(Open):
     environment: EnvironmentTable = EnvironmentTable()
     solution: SolutionTable = SolutionTable()
     steps: list[StepTable] = []
+
+    @model_validator(mode="after")
+    def only_whole_values_are_filled_in(self) -> TaskTable:
+        """In this format `${VAR}` is a variable where it is all of a value; a dollar sign in other text is only that."""
+        verifiers = [self.verifier, *(step.verifier for step in self.steps)]
+        tables = [self.environment, self.solution, *verifiers, *(one.environment for one in verifiers)]
+        for table in tables:
+            if table is not None:
+                texts = {name: text for name, text in table.env.items() if not VARIABLE.fullmatch(text)}
+                table.env = {**table.env, **{name: text.replace("$", "$$") for name, text in texts.items()}}
+        return self
 
     @field_validator("steps")
     @classmethod

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Sandbox
-from bakeoff.spec.variables import variables as host_variables
 from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.hidden_tests import rubric_scores, run_scripts
 from bakeoff.workloads.tasks.model import Task
@@ -16,9 +14,7 @@ from bakeoff.workloads.tasks.results import Verification, weighted
 from bakeoff.workloads.tasks.start import PatchFailed, start_state
 
 
-def verify_diff(
-    task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path, variables: Mapping[str, str] | None = None
-) -> Verification:
+def verify_diff(task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path) -> Verification:
     """Run a prepared task's hidden tests on the start state plus `diff`, in fresh boxes; their output goes to `logs`.
 
     Nothing that code of the agent's does makes this an `error`: only a box, an image or a pytest that cannot be had.
@@ -26,11 +22,10 @@ def verify_diff(
     if task.format != "prepared":
         raise UsageError(f"{task.directory}: a {task.format} task is verified in its box, not from a diff")
     began = time.monotonic()
-    given = host_variables() if variables is None else variables
     try:
         start = start_state(task)
         image = built_for(task.environment, sandbox).image
-        results, discounted = run_scripts(task, start, diff, sandbox, image, logs=logs, variables=given)
+        results, discounted = run_scripts(task, start, diff, sandbox, image, logs=logs)
     except PatchFailed as error:
         return Verification("patch_failed", seconds=time.monotonic() - began, error=str(error))
     except InfraError as error:

@@ -16,7 +16,6 @@ from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import leftovers
 from bakeoff.sandbox.face import Sandbox, choose
 from bakeoff.sandbox.scratch import scratch
-from bakeoff.spec.variables import variables as host_variables
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks import evaluation as files
 from bakeoff.workloads.tasks.agents.face import TaskAgent
@@ -55,7 +54,7 @@ class TasksWorkload:
         """The sandbox, the task, the agent, its model's key and price are there. What the task will miss, in words."""
         sandbox = available(chosen())
         task = task_of(params, base)
-        check_variables(task, host_variables())
+        check_variables(task)
         for environment in (task.environment, *(step.verifier.environment for step in task.steps)):
             if environment is not None and (why := refused(environment)):
                 raise UsageError(f"{task.directory}: {why}")
@@ -102,7 +101,7 @@ class TasksWorkload:
                 crew.socket = stack.enter_context(scratch("proxy")) / "model.sock"
                 crew.port = _free_port() if sandbox.name == "none" else PORT
                 crew.proxied = _proxied(params, task, agent, crew.socket, ctx, stack)
-            tried = attempt(task, crew, sandbox, variables=host_variables())
+            tried = attempt(task, crew, sandbox)
             totals = crew.proxied.close() if crew.proxied is not None else Totals()
             for step in crew.proxied.steps(agent.name) if crew.proxied is not None else ():
                 ctx.trajectory(msgspec.structs.replace(step, info={**step.info, "agent_version": agent.version}))
@@ -185,7 +184,7 @@ def evaluate(
     if verification.status != "scored":
         return found
     told = {**facts, **found.metrics(), "diff": diff.decode(errors="replace"), "rewards": dict(verification.rewards)}
-    measured = measure(task, params.metrics, told, diff, sandbox, host_variables(), found.standard())
+    measured = measure(task, params.metrics, told, diff, sandbox, found.standard())
     return Evaluation(task, facts, tried, totals, judged, measured)
 
 

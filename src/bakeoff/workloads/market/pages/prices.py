@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from bakeoff.report.figure import INK, Dots, Figure, Line, Mark, Panel, Rule
+from bakeoff.report.figure import INK, Dots, Figure, Line, Mark, Panel, Rule, Ticks
 from bakeoff.report.site.page import Page
 from bakeoff.report.text import figure as shown
 from bakeoff.workloads.market.pages.parts import note, picture, section, table, text
@@ -18,8 +20,8 @@ from bakeoff.workloads.market.pages.summary import mean_over_tasks
 MOST_RUNS = 6
 MOST_PANELS = 24
 """On the page: drawing is what takes the time. A run has six at most, half of them perpetuals."""
-UP, DOWN, OUT = 2, 1, 4
-"""Colours of trades that gain when the price rises, when it falls, and of those that end a position."""
+UP, DOWN, OUT, FORCED = 2, 1, 4, 3
+"""Colours of trades that gain when the price rises, when it falls, of those that end a position, and where the venue ended it."""
 SIGNS = {1: "good", 0: "none", -1: "bad"}
 """What was announced. A word at a panel's edge takes room from it, so they are short."""
 MOST_WORDS, MOST_LINES = 4, 24
@@ -92,7 +94,14 @@ def _market(name: str, prices: Rows, trades: Rows, question: Mapping[str, str], 
     marks += _trades(trades, name)
     end = "" if question["resolved"] != "True" else ": YES" if outcome else ": NO"
     title = f"{name}, {question['ticker']} {question['kind']}{end}"
-    return Panel("tick", "price of YES", tuple(marks), title, y_range=(-0.04, 1.04))
+    shape = Panel("tick", "price of YES", tuple(marks), title, y_range=(-0.04, 1.04))
+    return replace(shape, x_ticks=whole_ticks(float(question["created_tick"]), last))
+
+
+def whole_ticks(first: float, last: float) -> Ticks:
+    """Where a question's axis has numbers: a few, and whole ones. No question is open for longer than a story lasts."""
+    step = next(step for step in (1, 2, 5) if (last - first) / step <= 5)
+    return tuple((float(tick), str(tick)) for tick in range(step * math.ceil(first / step), int(last) + 1, step))
 
 
 def _perp(name: str, prices: Rows, trades: Rows, truth: Mapping[str, Any]) -> Panel:
@@ -121,6 +130,8 @@ def _trades(trades: Rows, name: str) -> list[Mark]:
         kind = (UP, "buys YES or goes long") if rising else (DOWN, "buys NO or goes short")
         if row["kind"] in ("sell", "close"):
             kind = (OUT, "sells or closes")
+        elif row["kind"] == "liquidation":
+            kind = (FORCED, "is liquidated")
         groups.setdefault(kind, []).append((float(row["tick"]), float(row["price_after"])))
     return [
         Dots(np.array([tick for tick, _ in places]), np.array([price for _, price in places]), colour, label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 from bakeoff.report.figure import INK, Dots, Figure, Mark, Panel
 from bakeoff.report.from_edition import MOST_PANELS
 from bakeoff.report.site.page import Page
+from bakeoff.report.text import figure as shown
 from bakeoff.workloads.market.pages.parts import count, note, picture, section, table, text
 from bakeoff.workloads.market.pages.played import HOW_TO_KEEP, Played, arms_of, chosen, tasks_of
 
@@ -19,6 +21,9 @@ KINDS: dict[str, tuple[str, frozenset[str]]] = {
     "opens or closes a perpetual": ("perpetual", frozenset({"openPosition", "closePosition"})),
     "posts or writes": ("social", frozenset({"createPost", "sendMessage", "joinGroup"})),
 }
+FAILED = "did not succeed"
+MOST_DOTS = 60
+"""Side by side: as many as there is room for. In longer worlds one stands for several ticks."""
 MOST_ARMS = 20
 """In the picture; later ones are left out, and it says so."""
 
@@ -32,14 +37,16 @@ def timeline_page(played: Sequence[Played]) -> Page:
     logs = {(run.task, run.arm): run.rows("actions.csv") for run in runs}
     if not any(logs.values()):
         return Page("Timeline", "timeline", note("No agent did anything."))
+    span = math.ceil(max(_ticks(runs, task) for task in drawn_tasks) / MOST_DOTS)
     panels = [
-        _panel(task, drawn_arms, {arm: logs.get((task, arm), []) for arm in drawn_arms}, _ticks(runs, task))
+        _panel(task, drawn_arms, {arm: logs.get((task, arm), []) for arm in drawn_arms}, _ticks(runs, task), span)
         for task in drawn_tasks
     ]
     left = len(arms) - len(drawn_arms), len(tasks) - len(drawn_tasks)
     caption = (
-        "Each dot: an action in that tick; actions of several kinds in one tick stand above each other. Dark dots were "
-        f"refused or failed. {count(len(runs), 'run')}: of every agent on every task the first that kept its files."
+        "Each dot: an action in that tick; actions of several kinds in one tick stand above each other. Dark dots: "
+        f"all of that kind were refused, or failed. {count(len(runs), 'run')}: of every agent on every task the first that kept its files."
+        + (f" A dot stands for {span} ticks." if span > 1 else "")
         + (f" {left[0]} agents and {left[1]} tasks are left out." if any(left) else "")
     )
     figure = Figure("Actions by tick", caption, panels, height=max(0.7, 0.13 * len(drawn_arms)))
@@ -56,20 +63,21 @@ def _ticks(runs: Sequence[Played], task: str) -> float:
     return max((run.number("ticks") or 1.0) for run in runs if run.task == task)
 
 
-def _panel(task: str, arms: Sequence[str], logs: dict[str, list[dict[str, str]]], ticks: float) -> Panel:
-    places: dict[str, list[tuple[float, float]]] = {}
+def _panel(task: str, arms: Sequence[str], logs: dict[str, list[dict[str, str]]], ticks: float, span: int) -> Panel:
+    """A dot for every `span` ticks in which an arm did something of a kind."""
     kinds = [*KINDS, "something else"]
+    places: dict[str, set[tuple[float, float]]] = {kind: set() for kind in [*kinds, FAILED]}
     for lane, arm in enumerate(reversed(arms)):
         for row in logs[arm]:
             kind = _kind(row["type"].removeprefix("a2a."))
             height = lane + 0.2 * (kinds.index(kind) - 1)
-            places.setdefault("did not succeed" if row["success"] != "True" else kind, []).append(
-                (float(row["tick"]), height)
-            )
+            tick = int(row["tick"]) // span * span + (span - 1) / 2
+            places[kind if row["success"] == "True" else FAILED].add((tick, height))
+    places[FAILED].difference_update(*(places[kind] for kind in kinds))  # or they would cover what did succeed
     marks: list[Mark] = []
-    for colour, kind in [*enumerate(kinds), (INK, "did not succeed")]:
-        if kind in places:
-            spots = np.array(sorted(set(places[kind])))
+    for colour, kind in [*enumerate(kinds), (INK, FAILED)]:
+        if places[kind]:
+            spots = np.array(sorted(places[kind]))
             marks.append(Dots(spots[:, 0], spots[:, 1], colour, kind))
     names = tuple((float(lane), arm) for lane, arm in enumerate(reversed(arms)))
     shape = Panel("tick", "", tuple(marks), task, y_ticks=names)
@@ -88,7 +96,7 @@ def _counts(played: Sequence[Played]) -> str:
     rows = []
     for arm, each in counts.items():
         runs = sum(run.arm == arm for run in kept)
-        cells = "".join(f'<td class="r">{each[name] / runs:.3g}</td>' for name in names)
+        cells = "".join(f'<td class="r">{shown(each[name] / runs)}</td>' for name in names)
         rows.append(f'<tr><th scope="row">{text(arm)}</th><td class="r">{runs}</td>{cells}</tr>')
     told = "Actions in a run, on average over n runs that kept their files."
     return section("How often", table(told, ["agent", "n", *names], rows, right=1, kind="numbers"))

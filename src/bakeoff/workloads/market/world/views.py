@@ -231,6 +231,7 @@ class PerpPositionView:
     unrealized_pnl: float
     """At the mark."""
     liquidation_price: float
+    """Of the index."""
     value: float
     """What closing it now would bring: margin and profit, never below 0."""
 

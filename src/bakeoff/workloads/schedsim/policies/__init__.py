@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from functools import cache
 
 from bakeoff.errors import UsageError, did_you_mean
@@ -29,11 +29,8 @@ def check_name(name: str) -> str:
 
 @cache
 def policy_class(name: str) -> type[Policy]:
-    module, _, path = POLICIES.get(name, name).partition(":")
     try:
-        found = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        found = pkgutil.resolve_name(POLICIES.get(name, name))
     except (ImportError, AttributeError) as error:
         raise UsageError(f"policy {name!r} cannot be imported: {error}") from error
     if not isinstance(found, type) or not issubclass(found, Policy):

@@ -67,13 +67,17 @@ async def asked(
         await response.aclose()
 
 
-async def _wait(attempt: int, told: str | None, retry: Retry, note: Callable[[Retry], None]) -> None:
-    """As long as the provider says, within reason; else half a second, doubling, with jitter."""
+def pause(attempt: int, told: str | None) -> float:
+    """Seconds, as many as the provider says, within reason; else half a second, doubling, with jitter."""
     try:
         seconds = float(told) if told else 0.5 * 2**attempt * random.uniform(0.75, 1.25)
     except ValueError:  # a date
         seconds = 1.0
-    seconds = min(max(0.0, seconds), LONGEST_WAIT)
+    return min(max(0.0, seconds), LONGEST_WAIT)
+
+
+async def _wait(attempt: int, told: str | None, retry: Retry, note: Callable[[Retry], None]) -> None:
+    seconds = pause(attempt, told)
     await asyncio.sleep(seconds)
     note(msgspec.structs.replace(retry, waited_s=round(seconds, 3)))
 

@@ -8,9 +8,9 @@ missing, and says why; it never makes it 0.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
+import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -74,14 +74,13 @@ def measure(
     run: Mapping[str, Any],
     diff: bytes,
     sandbox: Sandbox,
-    variables: Mapping[str, str],
     taken: Iterable[str] = (),
 ) -> Measured:
     """`taken` are names of metrics that every run has."""
     found = Measured(frozenset(taken))
     scripts = scripts_of(task)
     if scripts:
-        _run_scripts(found, task, scripts, run, diff, sandbox, variables)
+        _run_scripts(found, task, scripts, run, diff, sandbox)
     for name in functions:
         try:
             found.take(name, function(name)(dict(run)))
@@ -92,31 +91,21 @@ def measure(
 
 def function(name: str) -> Any:
     """`module:function`; modules beside the experiment file can be imported."""
-    module, colon, path = name.partition(":")
-    if not colon:
+    if not name.partition(":")[2]:
         raise UsageError(
             f"metrics: {name!r} must be 'module:function'\n  fix: scripts go into the task's {FOLDER}/ directory"
         )
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+        return pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"metrics: {name!r} cannot be found: {error}") from error
-    return found
 
 
 def _run_scripts(
-    found: Measured,
-    task: Task,
-    scripts: Sequence[Path],
-    run: Mapping[str, Any],
-    diff: bytes,
-    sandbox: Sandbox,
-    variables: Mapping[str, str],
+    found: Measured, task: Task, scripts: Sequence[Path], run: Mapping[str, Any], diff: bytes, sandbox: Sandbox
 ) -> None:
     image = built_for(task.environment, sandbox).image
-    with scratch() as here, sandbox.open(box_spec(task, image, variables=variables)) as box:
+    with scratch() as here, sandbox.open(box_spec(task, image)) as box:
         if task.repository is not None:
             tree = here / "tree"
             start_state(task).copy(tree)

@@ -7,7 +7,6 @@ a rubric without a single vote has no score.
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import time
@@ -19,14 +18,16 @@ from http.client import HTTPException
 from itertools import combinations
 from statistics import fmean
 from typing import Any
+from urllib.error import HTTPError
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from bakeoff.errors import UsageError
+from bakeoff.spec.variables import variables
 from bakeoff.workloads.tasks.model import Rubric
+from bakeoff.workloads.tasks.proxy.upstream import TRY_AGAIN, pause, without_secrets
 
-_TRIES = 3
-_WAIT_S = 0.5
+_TRIES = 4
 _AT_ONCE = 4
 
 
@@ -37,7 +38,7 @@ class JudgeSettings(BaseModel):
 
     model: str = Field(min_length=1, description="The judge's model.")
     base_url: str = Field("https://api.openai.com/v1", description="Where its chat completions are.")
-    env_key: str = Field("OPENAI_API_KEY", description="The variable that holds the key.")
+    env_key: str = Field("OPENAI_API_KEY", description="The variable that holds the key; empty for none.")
     votes: int = Field(3, ge=1, le=64, description="Votes for each rubric.")
     temperature: float | None = Field(None, ge=0, description="Left to the endpoint when it is not given.")
     timeout: float = Field(120.0, gt=0, description="Seconds for one vote.")
@@ -100,10 +101,11 @@ def judge(
 
 
 def judge_key(settings: JudgeSettings) -> str:
-    key = os.environ.get(settings.env_key)
+    """From the environment or `.env`; nothing for an endpoint that wants none."""
+    key = variables().get(settings.env_key) if settings.env_key else ""
     if key is None:
         raise UsageError(
-            f"the judge's key is missing\n  fix: set {settings.env_key}, or name another variable by judge.env_key"
+            f"the judge's key is missing\n  fix: set {settings.env_key}, or name another variable by judge.env_key; empty for an endpoint without one"
         )
     return key
 
@@ -143,14 +145,21 @@ def _vote(messages: list[dict[str, str]], settings: JudgeSettings, key: str) -> 
     """One vote, asked for a few times: an endpoint that fails is given time, an answer that is no vote is not."""
     error = ""
     for attempt in range(_TRIES):
+        told = None
         try:
             return _read(_ask(messages, settings, key))
         except (ValueError, RecursionError) as failure:
             error = f"{type(failure).__name__}: {failure}"
+            continue
+        except HTTPError as failure:
+            said = without_secrets(failure.read(2000).decode(errors="replace"), [key] if key else [])
+            error, told = f"the judge's endpoint answered {failure.code}: {said}", failure.headers.get("retry-after")
+            if failure.code not in TRY_AGAIN:
+                break
         except (OSError, HTTPException) as failure:
             error = f"{type(failure).__name__}: {failure}"
-            if attempt + 1 < _TRIES:
-                time.sleep(_WAIT_S * 2**attempt)
+        if attempt + 1 < _TRIES:
+            time.sleep(pause(attempt, told))
     return Vote(None, error=error)
 
 
@@ -161,7 +170,7 @@ def _ask(messages: list[dict[str, str]], settings: JudgeSettings, key: str) -> d
     request = urllib.request.Request(
         f"{settings.base_url.rstrip('/')}/chat/completions",
         data=json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+        headers={"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}),
     )
     with urllib.request.urlopen(request, timeout=settings.timeout) as response:
         answer = json.load(response)
@@ -199,6 +208,7 @@ def _joined(content: Any) -> str:
 
 def _verdict(text: str) -> dict[str, Any]:
     """The JSON object with a score. Models wrap it in prose and fences; two that differ are no verdict."""
+    text = text.rpartition("</think>")[2]  # where the server leaves a model's thoughts in its answer
     found: list[dict[str, Any]] = []
     end = 0
     for brace in re.finditer(r"\{", text):

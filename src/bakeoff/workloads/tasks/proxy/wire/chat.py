@@ -62,7 +62,7 @@ class Chat:
         given = choice.get("message")
         return Reply(
             message=_message(given) if isinstance(given, dict) else None,
-            usage=usage(body),
+            usage=_usage(body.get("usage")),
             tokens=_tokens(body, choice),
             finish=string(choice.get("finish_reason")),
             id=string(body.get("id")),
@@ -75,9 +75,7 @@ class Chat:
         return {"error": {"message": message, "type": code, "param": None, "code": code}}
 
 
-def usage(body: Json) -> Usage | None:
-    """Shared with servers that report chat usage under other APIs."""
-    used = body.get("usage")
+def _usage(used: Any) -> Usage | None:
     if not isinstance(used, dict) or "prompt_tokens" not in used:
         return None
     details, written = used.get("prompt_tokens_details"), used.get("completion_tokens_details")

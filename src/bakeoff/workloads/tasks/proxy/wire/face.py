@@ -131,6 +131,18 @@ def arguments_text(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
+def text_of(content: Any, between: str = "") -> str:
+    """Text of a string, a part or a list of parts; what holds none is told as JSON."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return between.join(text_of(part, between) for part in content)
+    text = inner(content, "text")
+    return text if isinstance(text, str) else msgspec.json.encode(content).decode()
+
+
 def assistant(text: str, reasoning: str, calls: list[Json]) -> Json:
     message: Json = {"role": "assistant", "content": text}
     if reasoning:

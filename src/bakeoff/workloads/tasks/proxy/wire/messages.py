@@ -24,6 +24,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     objects,
     rest_of,
     string,
+    text_of,
     tool_call,
 )
 
@@ -49,7 +50,7 @@ class Messages:
         system = body.get("system")
         if system is not None and not isinstance(system, str | list):
             raise BadRequest("`system` must be text or a list of blocks")
-        first = [{"role": "system", "content": _text(system)}] if system else []
+        first = [{"role": "system", "content": text_of(system, "\n")}] if system else []
         return Asked(
             model=model_of(body),
             stream=body.get("stream") is True,
@@ -98,7 +99,11 @@ def _turns(message: Json) -> list[Json]:
     if message.get("role") == "assistant":
         return [_assistant(blocks)]
     turns: list[Json] = [
-        {"role": "tool", "tool_call_id": str(block.get("tool_use_id") or ""), "content": _text(block.get("content"))}
+        {
+            "role": "tool",
+            "tool_call_id": str(block.get("tool_use_id") or ""),
+            "content": text_of(block.get("content"), "\n"),
+        }
         for block in blocks
         if block.get("type") == "tool_result"
     ]
@@ -106,7 +111,7 @@ def _turns(message: Json) -> list[Json]:
     if others:
         plain = all(block.get("type") == "text" for block in others)
         role = "system" if message.get("role") == "system" else "user"
-        turns.append({"role": role, "content": _text(others) if plain else [_part(block) for block in others]})
+        turns.append({"role": role, "content": text_of(others, "\n") if plain else [_part(block) for block in others]})
     return turns
 
 
@@ -123,18 +128,6 @@ def _assistant(blocks: list[Json]) -> Json:
 
 def _part(block: Json) -> Json:
     return {key: value for key, value in block.items() if key != "cache_control"}
-
-
-def _text(content: Any) -> str:
-    """Text of a string or of blocks, one below the other; a block without text is told as JSON."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(_text(block) for block in content)
-    text = inner(content, "text")
-    return text if isinstance(text, str) else msgspec.json.encode(content).decode()
 
 
 def _tool(tool: Json) -> Json:

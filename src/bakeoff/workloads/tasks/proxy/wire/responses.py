@@ -25,6 +25,7 @@ from bakeoff.workloads.tasks.proxy.wire.face import (
     objects,
     rest_of,
     string,
+    text_of,
     tool_call,
 )
 
@@ -83,7 +84,7 @@ def _messages(body: Json) -> list[Json]:
     instructions = body.get("instructions")
     if instructions is not None and not isinstance(instructions, str | list):
         raise BadRequest("`instructions` must be text")
-    first = [{"role": "system", "content": _text(instructions)}] if instructions else []
+    first = [{"role": "system", "content": text_of(instructions)}] if instructions else []
     return first + _turns(items)
 
 
@@ -103,10 +104,10 @@ def _turns(items: Iterable[Json]) -> list[Json]:
     for item in items:
         kind, role = string(item.get("type", "message")) or "", item.get("role")
         if kind == "reasoning":
-            thought = _text(item.get("summary")) or _text(item.get("content"))
+            thought = text_of(item.get("summary")) or text_of(item.get("content"))
             reasoning += [thought] if thought else []  # an encrypted one has no text
         elif kind == "message" and role == "assistant":
-            text.append(_text(item.get("content")))
+            text.append(text_of(item.get("content")))
         elif kind in CALLS:
             calls.append(_call(item))
         else:
@@ -118,31 +119,19 @@ def _turns(items: Iterable[Json]) -> list[Json]:
 
 def _other(item: Json, kind: str, role: Any) -> Json:
     if kind in OUTPUTS or "output" in item:
-        return {"role": "tool", "tool_call_id": str(item.get("call_id") or ""), "content": _text(item.get("output"))}
+        return {"role": "tool", "tool_call_id": str(item.get("call_id") or ""), "content": text_of(item.get("output"))}
     if kind != "message":
         return {"role": "user", "content": msgspec.json.encode(item).decode()}
     content = item.get("content")
     parts = objects(content)
     plain = isinstance(content, str) or all(part.get("type") in ("input_text", "output_text", "text") for part in parts)
-    return {"role": "user" if role == "user" else "system", "content": _text(content) if plain else parts}
+    return {"role": "user" if role == "user" else "system", "content": text_of(content) if plain else parts}
 
 
 def _call(item: Json) -> Json:
     name = item.get("name") or str(item["type"]).removesuffix("_call")
     arguments: Any = next((item[key] for key in ("arguments", "input", "action") if key in item), {})
     return tool_call(item.get("call_id") or item.get("id"), name, arguments)
-
-
-def _text(content: Any) -> str:
-    """The text in a string, a part or a list of parts; what holds none is told as JSON."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(_text(part) for part in content)
-    text = inner(content, "text")
-    return text if isinstance(text, str) else msgspec.json.encode(content).decode()
 
 
 def _tool(tool: Json) -> Json:
