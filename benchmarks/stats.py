@@ -188,7 +188,7 @@ def rliable_procedure(quick: bool) -> list[Line]:
     scores = {f"arm {i}": rng.lognormal(size=(10, 26)) for i in range(5)}
 
     def ours() -> object:
-        return [strata.iqm(x.T, 2_000) for x in scores.values()]
+        return [strata.iqm(list(x.T), 2_000) for x in scores.values()]
 
     (mine,) = smallest(3 if quick else 7, ours)
     if importlib.util.find_spec("rliable") is not None:

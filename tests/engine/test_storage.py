@@ -89,18 +89,6 @@ def test_a_disk_that_is_full_from_the_start_is_told_and_the_same_command_works_l
     assert len(lab.rows()) == 300
 
 
-def test_an_edition_that_cannot_be_begun_does_not_hide_the_one_before(lab: Lab, disk: Callable[[str], None]) -> None:
-    disk("size=64m")
-    lab.experiment('seeds = 2\nparams = { command = "true" }')
-    lab.cli("run", "trial.toml")
-    before = lab.directory()
-    room = sum(file.stat().st_blocks * 512 for file in lab.root.rglob("*") if file.is_file())
-    disk(f"size={room + 16_384}")
-    assert "Traceback" not in lab.cli("run", "trial.toml", "--fresh", code=1).stderr
-    disk("size=64m")
-    assert lab.directory() == before and len(lab.rows()) == 2
-
-
 def test_a_root_that_became_read_only_is_told_and_nothing_is_lost(lab: Lab, disk: Callable[[str], None]) -> None:
     disk("size=16m")
     lab.experiment('seeds = 6\nparams = { command = "echo {{}}" }')

@@ -128,7 +128,9 @@ def test_what_dockerignore_names_is_not_copied(sandbox: Bubblewrap, context: Pat
 
 def test_from_this_machine_and_from_nothing(sandbox: Bubblewrap, context: Path) -> None:
     image = build(
-        sandbox, context, "FROM host\nWORKDIR /work\nRUN pwd >where\nCOPY a.txt .\nRUN python3 -c 'print(1)' >one\n"
+        sandbox,
+        context,
+        "FROM host\nENV PATH=/own:$PATH\nWORKDIR /work\nRUN pwd >where\nCOPY a.txt .\nRUN python3 -c 'print(1)' >one\n",
     )
     assert said(sandbox, image, "cat a.txt one where") == "A\n1\n/work\n"
     scratch = build(sandbox, context, "FROM scratch\nCOPY a.txt /only\n")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from bakeoff.report.text import NOTHING, duration, number, one_line, printable
+from bakeoff.report.text import NOTHING, duration, number, one_line, printable, standard
 
 __all__ = [
     "NOTHING",
@@ -45,18 +43,6 @@ _COLOURS = {
 def print_json(value: Any) -> None:
     """Standard JSON: what is no number (NaN, infinities) is null."""
     click.echo(json.dumps(standard(value), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def standard(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): standard(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [standard(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    return value
 
 
 def print_table(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 NOTHING = "-"
@@ -67,3 +69,16 @@ def duration(seconds: float | None) -> str:
 def utc(stamp: float | None) -> str:
     """The same on every machine."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(stamp)) if stamp is not None else NOTHING
+
+
+def standard(value: Any) -> Any:
+    """What standard JSON can hold: what is no number (NaN, infinities) is null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): standard(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [standard(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value

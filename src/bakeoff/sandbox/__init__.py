@@ -11,6 +11,6 @@
 | `modal`, `none` | boxes at a hosted service; no sandbox at all |
 | `bridge`, `streams` | the way out of a box without network; standard streams |
 | `images`, `host`, `unpack` | images as directories: this machine, or an unpacked archive |
-| `dockerfile`, `building` | images from Dockerfiles, without a daemon |
+| `dockerfile`, `context`, `building` | images from Dockerfiles, without a daemon |
 | `cache`, `scratch`, `marks`, `leftovers` | where all of it lies, whose it is, and what killed processes left |
 """

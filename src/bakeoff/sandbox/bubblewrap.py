@@ -28,7 +28,6 @@ from bakeoff.sandbox.layer import Layer
 from bakeoff.sandbox.spec import DEFAULT_PATH, BoxSpec, Ended, Image, Mount, inside
 from bakeoff.sandbox.streams import Streams
 
-_MOST_OUT = 16 << 30
 _FULL = 1 << 20
 _SHARED_MEMORY = 256 << 20
 _TELLING = ("/proc/keys", "/proc/timer_list")
@@ -282,9 +281,7 @@ class BubblewrapBox(Box):
         self._unmounted(target).put(source, target)
 
     def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
-        disk = self.spec.limits.disk_mb
-        most = disk << 20 if disk is not None else _MOST_OUT
-        self._unmounted(source).get(source, target, most, all_links=all_links)
+        self._unmounted(source).get(source, target, self.spec.limits.most_out, all_links=all_links)
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
         self._unmounted(target).write(target, data, mode)
@@ -309,10 +306,6 @@ class BubblewrapBox(Box):
         self._unmounted(target)
         layer = Layer(self._keeper.root, (account.uid, account.gid) if os.geteuid() == 0 else None)
         layer.put(source, f"{target}/{source.name}" if source.is_file() and layer.is_directory(target) else target)
-
-    def take(self, source: str, target: Path) -> None:
-        """`get` with every link there is, for a copy that goes into another box and is not looked into before."""
-        self._unmounted(source).get(source, target, all_links=True)
 
     def end_processes(self) -> None:
         """A command's processes end with it; what is left to end is a command that another thread waits for."""

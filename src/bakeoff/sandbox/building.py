@@ -22,10 +22,11 @@ from pathlib import Path, PurePosixPath
 from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.sandbox import cache, dockerfile, images
 from bakeoff.sandbox.bubblewrap import BubblewrapBox
+from bakeoff.sandbox.context import Context, copy_tree
 from bakeoff.sandbox.dockerfile import IGNORED, Instruction
 from bakeoff.sandbox.images import Stored
 from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec, Image
+from bakeoff.sandbox.spec import DEFAULT_PATH, BoxSpec, Image
 
 _SHELL: tuple[str, ...] = ("/bin/sh", "-c")
 _PROGRAM = "/.run"
@@ -77,12 +78,12 @@ class _Stage:
     shell: tuple[str, ...] = _SHELL
 
     def values(self) -> dict[str, str]:
-        return {**self.args, **self.base.env}
+        return {"PATH": DEFAULT_PATH, **self.args, **self.base.env}
 
 
 class _Builder:
     def __init__(self, context: Path, file: Path, args: Mapping[str, str], open_box: Open) -> None:
-        self._context = context
+        self._context = Context(context, file)
         self._file = file
         self._given = dict(args)
         self._open = open_box
@@ -90,7 +91,6 @@ class _Builder:
         """Arguments before the first FROM."""
         self._stages: dict[str, _Stage] = {}
         self._stage: _Stage | None = None
-        self._ignored = _ignore_rules(context, file)
 
     def follow(self, instruction: Instruction) -> None:
         if instruction.word in IGNORED:
@@ -199,8 +199,11 @@ class _Builder:
         if origin is not None:
             self._copy_from(instruction, stage, origin, sources, target)
             return
-        found = [path for source in sources for path in self._matches(instruction, source)]
-        content = [(str(path.relative_to(self._context)), self._content(path)) for path in found]
+        try:
+            found = [path for source in sources for path in self._context.find(source)]
+        except UsageError as error:
+            raise self._wrong(instruction, str(error)) from None
+        content = self._context.content(found)
         chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
         destination = _absolute(target, stage)
         into = target.endswith("/") or len(found) > 1 or target in (".", "./")
@@ -209,7 +212,7 @@ class _Builder:
         def make(box: BubblewrapBox) -> None:
             with scratch("build") as here:
                 for path in found:
-                    copy = self._filtered(path, here, chmod)
+                    copy = self._context.filtered(path, here, chmod)
                     if instruction.word == "ADD" and path.is_file() and tarfile.is_tarfile(path):
                         copy = _extracted(path, here)
                     _put(box, chown, copy, destination, path.name if into else "")
@@ -256,7 +259,7 @@ class _Builder:
                         copy = path
                         if chmod is not None:
                             copy = here / f"{number}-{path.name}"
-                            _copy_tree(path, copy, lambda _: False, int(chmod, 8))
+                            copy_tree(path, copy, int(chmod, 8))
                         _put(box, chown, copy, destination, path.name if into else "")
 
         self._add_layer(stage, digest, make)
@@ -282,48 +285,6 @@ class _Builder:
                 images.keep_layer(digest, box.layer)
         stage.base = stage.base.with_layer(digest)
 
-    def _matches(self, instruction: Instruction, source: str) -> list[Path]:
-        relative = posixpath.normpath(source.lstrip("/"))
-        if relative.startswith(".."):
-            raise self._wrong(instruction, f"{source} lies outside of the context {self._context}")
-        found = [self._context] if relative == "." else sorted(self._context.glob(relative))
-        found = [self._followed(instruction, path) for path in found if path.is_dir() or not self._is_ignored(path)]
-        if not found:
-            raise self._wrong(instruction, f"{source}: no such file in the context {self._context}")
-        return found
-
-    def _followed(self, instruction: Instruction, path: Path) -> Path:
-        """A link that is named itself stands for what it leads to, which lies in the context too."""
-        if not path.is_symlink():
-            return path
-        top, end = self._context.resolve(), path.resolve()
-        if not end.is_relative_to(top) or not end.exists():
-            raise self._wrong(instruction, f"{path.name} is a link to {os.readlink(path)}: no such file in the context")
-        return self._context / end.relative_to(top) if end.is_dir() else path
-
-    def _content(self, path: Path) -> str:
-        if path.is_file():
-            with path.open("rb") as file:
-                return f"{path.stat().st_mode:o} {hashlib.file_digest(file, 'sha256').hexdigest()}"
-        with scratch("build") as here:
-            return images.tree_digest(self._filtered(path, here, None))
-
-    def _filtered(self, path: Path, here: Path, chmod: str | None) -> Path:
-        """A copy without what .dockerignore names, with the modes asked for. A single file may do without."""
-        if path.is_file() and chmod is None:
-            return path
-        target = Path(tempfile.mkdtemp(dir=here), path.name or "context")
-        _copy_tree(path, target, self._is_ignored, int(chmod, 8) if chmod else None)
-        return target
-
-    def _is_ignored(self, path: Path) -> bool:
-        relative = path.relative_to(self._context).as_posix()
-        ignored = False
-        for pattern, keep in self._ignored:
-            if any(pattern.fullmatch(part) for part in (relative, *_above(relative))):
-                ignored = not keep
-        return ignored
-
 
 @contextmanager
 def _written(box: BubblewrapBox, program: str) -> Iterator[list[str]]:
@@ -336,24 +297,6 @@ def _written(box: BubblewrapBox, program: str) -> Iterator[list[str]]:
     box.run(["rm", "-f", _PROGRAM], cwd="/", user="0")
 
 
-def _copy_tree(source: Path, target: Path, ignored: Callable[[Path], bool], mode: int | None) -> None:
-    if source.is_symlink():
-        target.symlink_to(os.readlink(source))
-    elif source.is_dir():
-        target.mkdir()
-        for path in source.iterdir():
-            if not ignored(path):
-                _copy_tree(path, target / path.name, ignored, mode)
-            elif path.is_dir() and not path.is_symlink():  # something in it may be wanted all the same
-                _copy_tree(path, target / path.name, ignored, mode)
-                if not any((target / path.name).iterdir()):
-                    (target / path.name).rmdir()
-        target.chmod(mode if mode is not None else source.stat().st_mode & 0o7777)
-    elif source.is_file():
-        target.write_bytes(source.read_bytes())
-        target.chmod(mode if mode is not None else source.stat().st_mode & 0o7777)
-
-
 def _put(box: BubblewrapBox, owner: str | None, source: Path, target: str, name: str) -> None:
     """A directory's content goes to `target`; a file too, or into it under `name`."""
     box.put_as(owner, source, posixpath.join(target, name) if name and not source.is_dir() else target)
@@ -364,9 +307,9 @@ def _taken(box: BubblewrapBox, source: PurePosixPath, here: Path) -> list[Path]:
     fixed = next((number for number, part in enumerate(source.parts) if _PATTERN & set(part)), None)
     if fixed is None:
         copy = here / (source.name or "root")
-        box.take(str(source), copy)
+        box.get(str(source), copy, all_links=True)
         return [copy]
-    box.take(str(PurePosixPath(*source.parts[:fixed])), here)
+    box.get(str(PurePosixPath(*source.parts[:fixed])), here, all_links=True)
     found = sorted(here.glob(str(PurePosixPath(*source.parts[fixed:]))))
     if not found:
         raise UsageError(f"COPY --from: {source}: no such file")
@@ -379,28 +322,6 @@ def _extracted(path: Path, here: Path) -> Path:
     target = Path(tempfile.mkdtemp(dir=here))
     ArchivedLayer("", path).unpack(target)
     return target
-
-
-def _ignore_rules(context: Path, file: Path) -> list[tuple[re.Pattern[str], bool]]:
-    """Patterns, and whether what they match is kept; the last that matches counts."""
-    own = file.with_name(f"{file.name}.dockerignore")
-    rules = own if own.is_file() else context / ".dockerignore"
-    lines = [line.strip() for line in rules.read_text().splitlines()] if rules.is_file() else []
-    told = [line for line in lines if line and not line.startswith("#")]
-    return [(_pattern(line.lstrip("!").strip()), line.startswith("!")) for line in told]
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """`*` stays within a directory, `**` does not."""
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", posixpath.normpath(text).strip("/"))
-    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return re.compile("".join(known.get(part) or (part if part.startswith("[") else re.escape(part)) for part in parts))
-
-
-def _above(relative: str) -> Iterator[str]:
-    for path in PurePosixPath(relative).parents:
-        if path.name:
-            yield str(path)
 
 
 def _absolute(path: str, stage: _Stage) -> str:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 LABEL = "bakeoff"
 _WAITING = ["sh", "-c", "read -r _"]
 """The first process: it ends when its standard input does."""
-_MOST_OUT = 16 << 30
 _LOOK_AT_DISK = 1.0
 
 
@@ -244,13 +243,11 @@ class DockerBox(archives.ArchiveBox):
 
     def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
         self._check_open()
-        disk = self.spec.limits.disk_mb
-        most = disk << 20 if disk is not None else _MOST_OUT
         try:
             stream, _ = self._api.get_archive(self._id, str(inside(source)))
         except import_module("docker.errors").NotFound:
             raise UsageError(f"{source}: no such file or directory in the box") from None
-        archives.unpack(cast(IO[bytes], _Pieces(stream)), target, most, all_links=all_links)
+        archives.unpack(cast(IO[bytes], _Pieces(stream)), target, self.spec.limits.most_out, all_links=all_links)
         if not target.exists():
             raise UsageError(f"{source} in the box is neither a file nor a directory; a link is not followed")
 

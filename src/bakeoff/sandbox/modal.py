@@ -24,7 +24,6 @@ from bakeoff.sandbox.streams import Streams
 APP = "bakeoff"
 TAG = "bakeoff"
 _LONGEST = 24 * 3600
-_MOST_OUT = 16 << 30
 
 
 class Modal:
@@ -198,7 +197,7 @@ class ModalBox(archives.ArchiveBox):
             if not ended.ok:
                 raise UsageError(f"{source}: no such file or directory in the box")
             with open(archive.name, "rb") as file:
-                archives.unpack(file, target, _MOST_OUT, all_links=all_links)
+                archives.unpack(file, target, self.spec.limits.most_out, all_links=all_links)
 
     def end_processes(self) -> None:
         self._end_rest()

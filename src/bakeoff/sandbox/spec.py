@@ -73,6 +73,11 @@ class Limits:
             if value is not None and not value > 0:
                 raise UsageError(f"sandbox limit {name} = {value}: give a number above 0, or leave it out for no limit")
 
+    @property
+    def most_out(self) -> int:
+        """Bytes that a copy out of the box may have: no more than the box may hold."""
+        return self.disk_mb << 20 if self.disk_mb is not None else 16 << 30
+
 
 @dataclass(frozen=True, slots=True)
 class BoxSpec:

@@ -34,8 +34,8 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     _check_names("arms", arms)
     _check_names("tasks", tasks)
     _check_ablations(experiment, arms)
-    kitchen = _Kitchen(experiment, workload)
-    cells = [kitchen.cell(index, *pair) for index, pair in enumerate(_pairs(experiment, arms, tasks))]
+    maker = _CellMaker(experiment, workload)
+    cells = [maker.cell(index, *pair) for index, pair in enumerate(_pairs(experiment, arms, tasks))]
     plan = Plan(experiment, cells, base=base, **more)
     _check_concurrency(plan)
     plan = _filtered(plan)
@@ -179,7 +179,7 @@ def _pairs(experiment: Experiment, arms: list[Arm], tasks: list[Task]) -> Iterab
     return pairs.values()
 
 
-class _Kitchen:
+class _CellMaker:
     """Makes the parameters of a cell out of what all cells share, its task and its arm."""
 
     def __init__(self, experiment: Experiment, workload: Workload | CommandWorkload) -> None:

@@ -48,11 +48,13 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
 
 def read_text(path: Path) -> str:
     try:
-        if path.suffix.lower() not in formats.SUFFIXES and not path.is_dir():
+        if path.suffix.lower() not in formats.SUFFIXES and path.is_file():
             raise UsageError(f"{path}: an experiment file ends in {', '.join(formats.SUFFIXES)}")
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1)
+        beside = list(path.parent.glob("*"))
+        near = [p.name for p in beside if p.stem == path.name and p.suffix in formats.SUFFIXES]
+        near = near or difflib.get_close_matches(path.name, [p.name for p in beside], n=1)
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""
         raise UsageError(f"{path}: no such file{hint}") from None
     except (OSError, UnicodeDecodeError) as error:

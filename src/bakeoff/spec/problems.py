@@ -38,7 +38,8 @@ def _problem(item: Any, key: str, model: type[BaseModel]) -> Problem:
     if item["type"] == "extra_forbidden":
         owner = _model_at(model, item["loc"][:-1])
         names = list(owner.model_fields) if owner else []
-        fix = did_you_mean(str(item["loc"][-1]), names, f"known keys: {', '.join(names)}")
+        params = "; what a run is given belongs into params" if "params" in names else ""
+        fix = did_you_mean(str(item["loc"][-1]), names, f"known keys: {', '.join(names)}{params}")
         return Problem(key, "unknown key", fix)
     if item["type"] == "missing":
         return Problem(key, "is needed", f"add {item['loc'][-1]} = ...")

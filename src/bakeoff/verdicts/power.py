@@ -186,7 +186,7 @@ def _spread(values: tuple[Array, ...], unit: Unit, confidence: float) -> Spread:
     if min(sizes) < 2:
         raise NotAnswerable(f"the pilot has {min(sizes)} {unit}; a spread needs at least 2")
     if all(is_constant(v) for v in values):
-        raise NotAnswerable("the pilot shows no spread at all, so there is nothing to plan with; are its runs copies?")
+        raise NotAnswerable("the pilot shows no spread at all (are its runs copies?), so there is nothing to plan with")
     if len(values) == 1:
         seen, df = sd(values[0]), sizes[0] - 1
     else:

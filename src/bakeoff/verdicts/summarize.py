@@ -17,6 +17,8 @@ from bakeoff.stats.vectors import is_constant
 from bakeoff.verdicts.observations import Observation, Observations, from_edition
 from bakeoff.verdicts.passing import Passing, passing
 
+LEVEL = 0.95
+"""Of all intervals here."""
 USED = ("tokens", "cost", "seconds")
 """What tries use up, where they say so."""
 
@@ -51,18 +53,18 @@ class Summary:
     passing: Sequence[Passing]
 
 
-def summarize(edition: Edition, *, goal: float | None = None, level: float = 0.95) -> Summary:
+def summarize(edition: Edition, *, goal: float | None = None) -> Summary:
     """A try passes at `goal` or better; where none is given, at the best possible score, or 1."""
     seen = from_edition(edition)
     used = {row[1]: _used(row[11]) for row in edition.rows()}
     wanted = goal if goal is not None else _best(seen)
     pairs = list(dict.fromkeys((row.arm, row.task) for row in seen.rows))
     by_task = [
-        _tally(seen, arm, task, [r for r in seen.rows if (r.arm, r.task) == (arm, task)], used, wanted, level)
+        _tally(seen, arm, task, [r for r in seen.rows if (r.arm, r.task) == (arm, task)], used, wanted)
         for arm, task in sorted(pairs, key=lambda pair: (pair[1], seen.arms.index(pair[0])))
     ]
-    by_arm = [_over_tasks(seen, arm, [one for one in by_task if one.arm == arm], level) for arm in seen.arms]
-    return Summary(seen.metric, seen.source, wanted, by_task, by_arm, passing(seen, success=wanted, level=level))
+    by_arm = [_over_tasks(seen, arm, [one for one in by_task if one.arm == arm]) for arm in seen.arms]
+    return Summary(seen.metric, seen.source, wanted, by_task, by_arm, passing(seen, success=wanted, level=LEVEL))
 
 
 def _best(seen: Observations) -> float:
@@ -83,14 +85,13 @@ def _tally(
     rows: Sequence[Observation],
     used: Mapping[str, Mapping[str, float]],
     goal: float,
-    level: float,
 ) -> Tally:
     failure = seen.analysis.failure_score
     values = [row.value for row in rows if row.state == "scored"]
     failed = sum(row.state == "failed" for row in rows)
     values += [failure] * failed if failure is not None else []
     sign = 1.0 if seen.larger_is_better else -1.0
-    low, high = _interval(values, level, seen.bounds)
+    low, high = _interval(values, seen.bounds)
     return Tally(
         arm=arm,
         task=task,
@@ -106,9 +107,9 @@ def _tally(
     )
 
 
-def _over_tasks(seen: Observations, arm: str, tallies: Sequence[Tally], level: float) -> Tally:
+def _over_tasks(seen: Observations, arm: str, tallies: Sequence[Tally]) -> Tally:
     means = [one.mean for one in tallies if one.mean is not None]
-    low, high = _interval(means, level, seen.bounds)
+    low, high = _interval(means, seen.bounds)
     return Tally(
         arm=arm,
         task=None,
@@ -128,13 +129,11 @@ def _best_of(seen: Observations, values: Sequence[float]) -> float | None:
     return (max if seen.larger_is_better else min)(values, default=None)
 
 
-def _interval(
-    values: Sequence[float], level: float, bounds: tuple[float, float] | None
-) -> tuple[float | None, float | None]:
+def _interval(values: Sequence[float], bounds: tuple[float, float] | None) -> tuple[float | None, float | None]:
     array = np.asarray(values, dtype=np.float64)
     if array.size < 2 or is_constant(array):
         return None, None
-    found = one_sample_t(array).interval(level)
+    found = one_sample_t(array).interval(LEVEL)
     lowest, highest = bounds or (-np.inf, np.inf)
     return max(found.low, lowest), min(found.high, highest)
 

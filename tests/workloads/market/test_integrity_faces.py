@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -32,7 +32,6 @@ from market_faces import served
 SEED = 771_188_204_339
 SCENARIO = Scenario(duration_minutes=16, markets=4, perpetuals=3, agents=6, tier="easy")
 LOOKS = [name for name, method in METHODS.items() if not method.mutates]
-Tell = Callable[[Session], dict[str, Any]]
 
 
 def mid_game() -> Table:
@@ -134,8 +133,8 @@ def told_by_gymnasium(table: Table) -> dict[str, Any]:
     """The single environment over the very world of the table."""
     env = MarketEnv(SCENARIO)
     env.reset(seed=SEED)
-    world = table.games[0].world
-    env.batch.state.overwrite(world.state)
+    state, theirs = env.batch.state, table.games[0].world.state
+    state.ints[...], state.floats[...] = theirs.ints, theirs.floats
     seen, info = env.observe()
     return {"observation": seen.tolist(), "info": _listed(info)}
 

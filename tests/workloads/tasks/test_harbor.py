@@ -344,7 +344,9 @@ def test_a_windows_task_is_read_and_refused(tmp_path: Path) -> None:
 
 
 def test_a_named_image_that_is_not_at_hand_is_built_from_its_dockerfile(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
-    environment = load_task(harbor_task(tmp_path / "t", toml='[environment]\ndocker_image = "far/away:1"\n')).environment
+    environment = load_task(
+        harbor_task(tmp_path / "t", toml='[environment]\ndocker_image = "far/away:1"\n')
+    ).environment
     assert "'far/away:1' is not in the store: Dockerfile is built instead" in stand_in(environment, bubblewrap)
     assert not stand_in(replace(environment, dockerfile=None), bubblewrap)
     assert not stand_in(replace(environment, docker_image="host"), bubblewrap)

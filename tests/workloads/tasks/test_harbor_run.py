@@ -13,6 +13,7 @@ from bakeoff.workloads.tasks.harbor_run import combined, play
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Step
 from bakeoff.workloads.tasks.proof import nothing, reference
+from bakeoff.workloads.tasks.rescore import verify_again
 from bakeoff.workloads.tasks.results import StepResult, Verification
 from workloads.tasks.tasked import HARBOR, harbor_task, write_files
 
@@ -48,7 +49,9 @@ def test_the_reward_file_counts_and_the_exit_code_does_not(
     tmp_path: Path, bubblewrap: Bubblewrap, script: str, status: str, rewards: dict[str, float]
 ) -> None:
     files = {"tests/test.sh": f"#!/bin/sh\n{script}\n"}
-    found = played(harbor_task(tmp_path / "t", files, HARBOR + "[verifier]\ntimeout_sec = 1.5\n"), "true", bubblewrap)
+    seconds = 0.2 if "sleep" in script else 60
+    toml = HARBOR + f"[verifier]\ntimeout_sec = {seconds}\n"
+    found = played(harbor_task(tmp_path / "t", files, toml), "true", bubblewrap)
     assert (found.status, dict(found.rewards)) == (status, rewards)
     assert (found.score is None) == (status != "scored")
 
@@ -173,6 +176,11 @@ def test_a_verifiers_image_that_cannot_be_had_is_told_before_anybody_works(
         play(task, bubblewrap, lambda box, step: pytest.fail("worked"), logs=tmp_path / "logs")
 
 
+def test_a_verifiers_image_without_tests_is_given_the_tasks(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    toml = 'artifacts = ["answer"]\n' + HARBOR + '[verifier.environment]\ndocker_image = "host"\nworkdir = "/app"\n'
+    assert played(harbor_task(tmp_path / "t", toml=toml), "echo done > answer", bubblewrap).score == 1.0
+
+
 def test_a_separate_verifier_on_a_named_image_has_the_tasks_files_too(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     toml = '[environment]\ndocker_image = "host"\nworkdir = "/app"\n[verifier]\nenvironment_mode = "separate"\n'
     files = {
@@ -204,6 +212,13 @@ def test_what_an_agent_does_to_the_next_steps_start_does_not_pay(tmp_path: Path,
     (folder / "steps/two/workdir/setup.sh").write_text("false\n")
     with pytest.raises(InfraError, match=r"steps/two/workdir/setup.sh: bash ended with 1"):
         played(folder, "echo 1 > n", bubblewrap)
+
+
+def test_work_that_is_verified_again_belongs_to_who_did_it(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    files = {"tests/test.sh": "#!/bin/sh\nstat -c %U answer | grep -c nobody > /logs/verifier/reward.txt\n"}
+    task = load_task(harbor_task(tmp_path / "t", files, HARBOR + '[agent]\nuser = "nobody"\n'))
+    diff = b"diff --git a/answer b/answer\nnew file mode 100644\n--- /dev/null\n+++ b/answer\n@@ -0,0 +1 @@\n+done\n"
+    assert verify_again(task, diff, bubblewrap, tmp_path / "logs").score == 1.0
 
 
 def test_a_reward_that_a_gate_asks_for_and_nobody_gave_is_below_every_gate(

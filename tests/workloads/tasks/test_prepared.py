@@ -40,7 +40,7 @@ def test_the_older_names_of_keys_are_read(tmp_path: Path) -> None:
     ("files", "expected"),
     [
         ({}, "Repair double."),
-        ({"LM_INSTRUCTIONS.md": "from the task\n"}, "from the task\n"),
+        ({"LM_INSTRUCTIONS.md": "\ufefffrom the task\n"}, "from the task\n"),
         ({"LM_INSTRUCTIONS.md": "from the task\n", "overlay_files/LM_INSTRUCTIONS.md": "shown\n"}, "shown\n"),
     ],
 )

@@ -70,24 +70,20 @@ def test_a_finished_benchmark_run_again_is_a_new_edition_with_a_new_stamp(lab: L
     assert len(list((lab.place / "data/runs").iterdir())) == 2
 
 
-def test_doing_nothing_scores_nothing_and_nothing_in_the_task_changes(lab: Lab) -> None:
+def test_doing_nothing_scores_nothing_and_what_a_task_will_miss_is_told_and_nothing_in_it_changes(lab: Lab) -> None:
+    write_task(lab.place / "tasks" / "sums", environment={"network_mode": "public"}, odd=1)
     file = benchmark(lab, agent="nop")
     (lab.place / "tasks/sums/repo/host").symlink_to("/etc/hostname")  # which a box has and a copy of it may not follow
     before = {path: path.read_bytes() for path in (lab.place / "tasks").rglob("*") if path.is_file()}
-    lab.cli("run", file, cwd=lab.place)
-    assert only(lab)["total_score"] == 0.0
-    (run,) = lab.directory("bench").glob("runs/*")
-    assert (run / "artifacts/diff.patch").read_bytes() == b""
-    assert {path: path.read_bytes() for path in (lab.place / "tasks").rglob("*") if path.is_file()} == before
-
-
-def test_what_a_task_will_miss_is_told_before_its_runs_start(lab: Lab) -> None:
-    write_task(lab.place / "tasks" / "sums", environment={"network_mode": "public"}, odd=1)
-    said = lab.cli("run", benchmark(lab, agent="nop", rollouts=2), cwd=lab.place).stderr
+    said = lab.cli("run", file, cwd=lab.place).stderr
     assert [line for line in said.splitlines() if line.startswith("note: ")] == [
         "note: sums: tb_meta.json: odd: unknown key, not used",
         f"note: {NO_NETWORK}",
     ]
+    assert only(lab)["total_score"] == 0.0
+    (run,) = lab.directory("bench").glob("runs/*")
+    assert (run / "artifacts/diff.patch").read_bytes() == b""
+    assert {path: path.read_bytes() for path in (lab.place / "tasks").rglob("*") if path.is_file()} == before
 
 
 def test_the_agent_sees_its_variables_and_neither_tests_nor_reference_nor_other_files_of_ours(lab: Lab) -> None:

@@ -52,6 +52,13 @@ def test_a_cost_budget_without_a_price_is_told_before_anything_starts(tmp_path: 
         TasksWorkload().check(params, tmp_path)
 
 
+@pytest.mark.parametrize("tests", [{}, {"reads well": ""}])
+def test_a_task_that_nothing_scores_is_told_before_an_agent_is_paid(tmp_path: Path, tests: dict[str, str]) -> None:
+    write_task(tmp_path / "sums", tests=tests)
+    with pytest.raises(UsageError, match=r"sums: nothing scores this task\n  fix: add test scripts"):
+        TasksWorkload().check(TasksParams(path="sums", agent="nop"), tmp_path)
+
+
 def test_a_task_whose_overrides_name_an_endpoint_needs_no_other_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,8 +94,10 @@ def test_the_start_states_own_configuration_and_fixtures_count(tmp_path: Path, b
 
 
 def test_options_of_plugins_that_the_box_does_not_have_are_left_out(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
-    files = {"repo/setup.cfg": "[tool:pytest]\naddopts = --cov-of-mine=calc -n 4\nrequired_plugins = pytest-mine\n"}
-    found = verified(prepared_task(tmp_path / "t", files), DIFF, bubblewrap)
+    asked = "addopts = --cov-of-mine=calc -n 4\nrequired_plugins = pytest-mine\nfilterwarnings = error\nmode_of_mine = auto\n"
+    test = f"import pytest\n{TEST}\n\n@pytest.mark.mine\ndef test_mark():\n    pass\n"
+    files = {"repo/setup.cfg": f"[tool:pytest]\n{asked}"}
+    found = verified(prepared_task(tmp_path / "t", files, evaluation=evaluation(script(test))), DIFF, bubblewrap)
     assert found.score == 1.0, found.scripts[0].output
     assert "once more without its addopts" in found.scripts[0].output
 
@@ -273,6 +275,23 @@ def test_one_script_cannot_prepare_the_ground_for_the_next(tmp_path: Path, bubbl
     )
     found = verified(folder, hostile, bubblewrap)
     assert [one.passed for one in found.scripts] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("first", "program"), [("#!/usr/bin/env -S no-such-runtime --x", "no-such-runtime"), ("#!/bin/sh\r", r"/bin/sh\r")]
+)
+def test_a_script_whose_program_is_not_in_the_box_is_an_error_of_ours(
+    tmp_path: Path, bubblewrap: Bubblewrap, first: str, program: str
+) -> None:
+    folder = prepared_task(tmp_path / "t", evaluation=evaluation(script(f"{first}\nexit 0\n", "checks/run")))
+    found = verified(folder, DIFF, bubblewrap)
+    assert (found.status, found.score) == ("error", None)
+    assert f"there is no '{program}' in the box" in found.error
+
+
+def test_a_script_that_calls_what_is_not_there_fails_by_its_own_doing(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    folder = prepared_task(tmp_path / "t", evaluation=evaluation(script("#!/bin/sh\nno-such-program\n", "checks/run")))
+    assert verified(folder, DIFF, bubblewrap).score == 0.0
 
 
 def test_no_pytest_in_sight_is_an_error_of_ours(

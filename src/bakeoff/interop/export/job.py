@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import msgspec
 
 from bakeoff.interop.export.dialogue import Dialogue, Unspeakable, dialogue
 from bakeoff.interop.export.rollouts import Rollout
+from bakeoff.report.text import standard
 
 Emit = Callable[[Any], None]
 _JSON = msgspec.json.Encoder()
@@ -67,12 +67,4 @@ def to_json(value: Any) -> str:
     try:
         return _JSON.encode(value).decode()
     except (UnicodeEncodeError, OverflowError):  # half of a surrogate pair, or a number of more than 64 bits
-        return json.dumps(_finite(value), separators=(",", ":"), default=str)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+        return json.dumps(standard(value), separators=(",", ":"), default=str)

@@ -11,6 +11,7 @@ from bakeoff.errors import InfraError
 from bakeoff.sandbox.face import Sandbox
 from bakeoff.workloads.tasks.authoring import is_draft
 from bakeoff.workloads.tasks.built import built_for, refused, stand_in
+from bakeoff.workloads.tasks.harbor_run import last_line
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proof import missing_reference, nothing, reference
 from bakeoff.workloads.tasks.results import Verification
@@ -96,12 +97,17 @@ def _absent(found: Verification) -> list[str]:
 
 def _said(found: Verification) -> str:
     """A verification in one line."""
-    if found.status != "scored" or found.score is None:
+    if found.status != "scored":
         return found.error or f"nothing was scored ({found.status})"
+    if found.score is None:
+        return found.error or "the rubrics that tests speak for have a weight of 0"
     parts = [f"score {found.score:g}"]
     if found.cases:
         parts.append(f"{sum(case.outcome == 'passed' for case in found.cases)} of {len(found.cases)} tests passed")
     stopped = [script.path for script in found.scripts if script.timed_out]
     if stopped:
         parts.append(f"out of time: {', '.join(stopped)}")
+    silent = [one for one in found.scripts if not (one.passed or one.cases or one.timed_out)]
+    if silent:
+        parts.append(f"{silent[0].path} ended with code {silent[0].code}{last_line(silent[0].output)}")
     return ", ".join([*parts, f"{found.seconds:.1f} s", *([found.error] if found.error else [])])

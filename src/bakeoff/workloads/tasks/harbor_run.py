@@ -200,9 +200,8 @@ def _tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
     if not _emptied(box, places):
         told = f"{' and '.join(places)} could not be emptied: the agent saw to that"
         return StepResult(step.name, "scored", {"reward": 0.0}, error=told)
-    if verifier.tests_in_image:  # as COPY left it, which is often a file that nobody may execute
-        box.run(["chmod", "+x", f"{TESTS}/{verifier.script}"], user="root")
-    else:
+    brought = verifier.tests_in_image and _executable(box, f"{TESTS}/{verifier.script}")
+    if not brought and verifier.tests:
         show(box, TESTS, verifier.tests, verifier.script)
     argv = (
         ["bash", f"{TESTS}/{verifier.script}"] if verifier.parser else started(verifier.tests, verifier.script, TESTS)
@@ -234,6 +233,11 @@ def _tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
     passed = _passes(rewards, step.min_reward)
     told = unreached if (main_reward(rewards) or 0.0) < PASS else ""
     return replace(result, status="scored", rewards=rewards, gate_passed=passed, error=told)
+
+
+def _executable(box: Box, script: str) -> bool:
+    """Make a program of the script that an image brings, which COPY often leaves otherwise; False if it brings none."""
+    return box.run(["chmod", "+x", script], user="root").ok
 
 
 def last_line(output: str) -> str:

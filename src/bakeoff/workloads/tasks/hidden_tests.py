@@ -5,6 +5,7 @@ Python is run by pytest. Anything else is started by its first line, or by bash,
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,7 +27,7 @@ from bakeoff.workloads.tasks.start import StartState, apply_diff
 
 REPORT = "/logs/verifier/junit.xml"
 SEAL = "/logs/verifier/sealed"
-NOT_FOUND = 127
+NOT_STARTED = (126, 127)
 LONGEST_REPORT = 1 << 24
 LONGEST_MESSAGE = 4000
 
@@ -54,42 +55,59 @@ def _run_script(
 ) -> ScriptResult:
     output = logs / f"{script.path.replace('/', '__')}.txt"
     output.parent.mkdir(parents=True, exist_ok=True)
-    secret = secrets.token_hex(16)
     with sandbox.open(spec) as box:
         lay_out(task, tree, box, task.verifier.user)
-        if not script.by_pytest:
-            return _by_exit_code(task, script, box, output)
-        given = (LIBRARY, REPOSITORY, spec.workdir, f"{REPOSITORY}/{configuration}", REPORT, SEAL, f"{REPOSITORY}/{script.path}")  # fmt: skip
-        argv = ["python3", "-I", seen(box, RUNNER), *(seen(box, path) for path in given)]
-        ended = box.run(
-            argv,
-            cwd=spec.workdir,
-            timeout=task.verifier.timeout,
-            stdin=f"{secret}\n".encode(),
-            stdout=output,
-            stderr=output,
-            user=task.verifier.user,
-        )
-        sealed = _sealed(box, secret)
-        cases = _report(box) if sealed == str(ended.code) else ()
+        if script.by_pytest:
+            ended, sealed, cases = _by_pytest(task, script, configuration, box, output)
+        else:
+            ended, sealed, cases = _by_exit_code(task, script, box, output), None, ()
     if sealed == NO_PYTEST:
         raise InfraError(f"{script.path} could not be run: {tail(output)}")
-    if sealed is None and ended.code == NOT_FOUND and not _has_python(sandbox, spec):
-        raise InfraError(f"{script.path} could not be run: there is no python3 in the box")
+    program = _program(script)
+    if sealed is None and ended.code in NOT_STARTED and not _has(program, sandbox, spec):
+        raise InfraError(f"{script.path} could not be run: there is no {program!r} in the box")
     return _result(script, ended, cases, tail(output))
 
 
-def _by_exit_code(task: Task, script: Script, box: Box, output: Path) -> ScriptResult:
+def _by_pytest(
+    task: Task, script: Script, configuration: str, box: Box, output: Path
+) -> tuple[Ended, str | None, tuple[Case, ...]]:
+    """How pytest ended, what it sealed, and its cases where the two agree."""
+    secret = secrets.token_hex(16)
+    given = (LIBRARY, REPOSITORY, box.spec.workdir, f"{REPOSITORY}/{configuration}", REPORT, SEAL, f"{REPOSITORY}/{script.path}")  # fmt: skip
+    argv = ["python3", "-I", seen(box, RUNNER), *(seen(box, path) for path in given)]
+    ended = _ended(task, box, argv, output, f"{secret}\n".encode())
+    sealed = _sealed(box, secret)
+    return ended, sealed, _report(box) if sealed == str(ended.code) else ()
+
+
+def _by_exit_code(task: Task, script: Script, box: Box, output: Path) -> Ended:
     path = seen(box, f"{REPOSITORY}/{script.path}")
-    ended = box.run(
-        [path] if script.content.startswith("#!") else ["bash", path],
+    return _ended(task, box, [path] if script.content.startswith("#!") else ["bash", path], output)
+
+
+def _ended(task: Task, box: Box, argv: list[str], output: Path, stdin: bytes | None = None) -> Ended:
+    return box.run(
+        argv,
         cwd=box.spec.workdir,
         timeout=task.verifier.timeout,
+        stdin=stdin,
         stdout=output,
         stderr=output,
         user=task.verifier.user,
     )
-    return _result(script, ended, (), tail(output))
+
+
+def _program(script: Script) -> str:
+    """What starts a script, by its first line."""
+    if script.by_pytest:
+        return "python3"
+    if not script.content.startswith("#!"):
+        return "bash"
+    words = re.split(r"[ \t]+", script.content[2:].partition("\n")[0].strip(" \t"))
+    if words[0].endswith("/env"):
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word] or words
+    return words[0]
 
 
 def _sealed(box: Box, secret: str) -> str | None:
@@ -101,21 +119,21 @@ def _sealed(box: Box, secret: str) -> str | None:
     return outcome if secrets.compare_digest(word.encode(), secret.encode()) else None
 
 
-def _has_python(sandbox: Sandbox, spec: BoxSpec) -> bool:
+def _has(program: str, sandbox: Sandbox, spec: BoxSpec) -> bool:
     """Asked of a box that no agent has touched."""
     with sandbox.open(spec) as box:
-        return box.run(["python3", "-I", "-c", ""]).ok
+        return box.run(["sh", "-c", 'command -v "$1"', "sh", program]).ok
 
 
 def lay_out(task: Task, tree: Path, box: Box, user: str | None) -> None:
-    """The repository and what the task puts beside it, writable for `user`."""
+    """The repository and what the task puts beside it; the repository belongs to `user`."""
     for file in task.overlays:
         if not file.target.startswith(f"{REPOSITORY}/"):
             box.write(file.target, file.read(), 0o755 if file.executable else 0o644)
     box.put(tree, REPOSITORY)
     box.write("/logs/verifier/.keep", b"")
     if user is not None:
-        box.run(["chmod", "-R", "a+rwX", REPOSITORY, "/logs"])
+        give(box, user, (REPOSITORY, "/logs"))  # git trusts nobody else's repository
 
 
 def _result(script: Script, ended: Ended, cases: tuple[Case, ...], said: str) -> ScriptResult:

@@ -281,6 +281,11 @@ class Task:
         tested = {script.rubric_id for script in self.scripts}
         return tuple(rubric for rubric in self.rubrics if rubric.id not in tested)
 
+    @property
+    def scored_by_tests(self) -> bool:
+        """Whether tests alone give a score: a Harbor task's always, a prepared one's where a tested rubric has a weight."""
+        return self.format != "prepared" or any(one.weight for one in self.rubrics if one not in self.untested)
+
     def with_env(self, env: Mapping[str, str]) -> Task:
         """The same task with more variables in its box."""
         return replace(self, environment=replace(self.environment, env={**self.environment.env, **env}))

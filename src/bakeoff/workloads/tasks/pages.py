@@ -141,7 +141,8 @@ def _rollout(run: Run, directory: Path, task: str) -> str:
     parts = [
         _facts(run, results, f'<a href="{task}.html">{_text(run["task"])}</a>'),
         _section("What was changed", _diff(directory / DIFF, results)),
-        _section("Tests", _tests(results)),
+        _section("Scores", scores_html(results)),
+        _section("Tests", verified_html(results)),
         _section("The judge", _judge(results)),
         _section("Transcript", _transcript(directory / FILE)),
         _section("What the agent printed", _log(directory / "logs" / "agent.txt")),
@@ -181,7 +182,25 @@ def diff_html(diff: bytes) -> str:
     return f'<pre class="diff">{lines}</pre>'
 
 
-def _tests(results: Mapping[str, Any]) -> str:
+def scores_html(results: Mapping[str, Any]) -> str:
+    """Rubrics, and metrics of one's own."""
+    rubrics = (results.get("evaluation") or {}).get("rubrics") or {}
+    rows = [
+        f'<tr><th scope="row">{_text(name)}</th><td>{_text(one["criterion"])}</td><td>{number(one["weight"])}</td>'
+        f"<td>{'untested' if one['score'] is None else number(one['score'])}</td></tr>"
+        for name, one in rubrics.items()
+    ]
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("rubric", "criterion", "weight", "score by tests"))
+    own = results.get("custom_metrics") or {}
+    values = {name: number(value) for name, value in (own.get("values") or {}).items()}
+    missing = {name: f"missing: {why}" for name, why in (own.get("missing") or {}).items()}
+    listed = "".join(
+        f"<div><dt>{_text(name)}</dt><dd>{_text(said)}</dd></div>" for name, said in (values | missing).items()
+    )
+    return (_table("", head, rows) if rows else "") + (f'<dl class="facts">{listed}</dl>' if listed else "")
+
+
+def verified_html(results: Mapping[str, Any]) -> str:
     scripts = results.get("test_results") or {}
     steps = results.get("steps") or ()
     html = "".join(_script(path, script) for path, script in scripts.items())
@@ -201,8 +220,13 @@ def _script(path: str, script: Mapping[str, Any]) -> str:
         for name, case in script["cases"].items()
     ]
     head = '<th scope="col">test</th><th scope="col">outcome</th><th scope="col">message</th>'
+    cases = _table("", head, rows) if rows else f"<p>{_ending(script)}</p>"
     output = f"<details><summary>output</summary><pre>{_text(script['output'])}</pre></details>"
-    return f'<h3>{_text(path)} <span class="badge {badge}">{badge}</span></h3>{_table("", head, rows)}{output}'
+    return f'<h3>{_text(path)} <span class="badge {badge}">{badge}</span></h3>{cases}{output}'
+
+
+def _ending(script: Mapping[str, Any]) -> str:
+    return "It ran out of time." if script["timed_out"] else f"It ended with exit code {script['exit_code']}."
 
 
 def _first_line(text: str) -> str:

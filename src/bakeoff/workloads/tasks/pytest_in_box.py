@@ -78,6 +78,10 @@ def main() -> None:
         "junit_family=xunit2",
         "-p",
         "no:cacheprovider",
+        "-W",  # options and marks of plugins that are not in this box, where all warnings are errors
+        "ignore::pytest.PytestConfigWarning",
+        "-W",
+        "ignore::pytest.PytestUnknownMarkWarning",
         "--tb=short",
         "-v",
         script,

@@ -27,6 +27,7 @@ from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.spec.workload import FINISHED, Status
 from bakeoff.workloads.tasks.attempt import Attempt, Worked
+from bakeoff.workloads.tasks.boxes import give
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation
 from bakeoff.workloads.tasks.harbor_run import play
 from bakeoff.workloads.tasks.model import Step, Task
@@ -132,7 +133,7 @@ def _evaluation(params: TasksParams, run: dict[str, Any], directory: Path, base:
     if not diff_file.is_file():
         raise InfraError(f"{directory}: no diff was kept, so there is nothing to score again")
     diff = diff_file.read_bytes()
-    verified = _verified(task, diff, sandbox, directory / "logs" / "tests")
+    verified = verify_again(task, diff, sandbox, directory / "logs" / "tests")
     tried = Attempt(verified, tuple(_worked(earlier)), diff, tuple(earlier.get("left_out") or ()))
     kept = ("run_id", "agent", "agent_version", "model", "seed", "rollout")
     facts = {**{name: earlier.get(name) for name in kept}, "sandbox": sandbox.name, "task_digest": task.digest}
@@ -159,7 +160,8 @@ def _worked(earlier: dict[str, Any]) -> Iterator[Worked]:
         yield Worked(status, code, share)
 
 
-def _verified(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verification:
+def verify_again(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verification:
+    """Verify work of which the diff was kept."""
     if task.format == "prepared":
         return verify_diff(task, diff, sandbox, logs=logs)
     if len(task.steps) > 1:
@@ -167,6 +169,8 @@ def _verified(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verifica
 
     def act(box: Box, step: Step) -> None:
         _redo(box, diff)
+        if step.agent.user is not None:
+            give(box, step.agent.user, (box.spec.workdir,))
 
     try:
         return play(task, sandbox, act, logs=logs)

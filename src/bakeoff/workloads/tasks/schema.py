@@ -281,7 +281,7 @@ class TaskTable(Open):
 def text_of(file: Path) -> str:
     """The content of a file that has to be text."""
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # some editors begin with a mark
     except UnicodeDecodeError as error:
         raise SpecError([Problem("", "not UTF-8 text", "save it as UTF-8")], file) from error
 

@@ -39,6 +39,9 @@ from bakeoff.workloads.tasks.scoring.judge import Judgement, judge, judge_key
 UNSANDBOXED = "BAKEOFF_UNSANDBOXED"
 """Set by `bakeoff run` after the user agreed to run agents without a sandbox."""
 CALLS = "calls.jsonl"
+NOTHING_SCORES = (
+    "nothing scores this task\n  fix: add test scripts for a rubric with a weight, or judge = { model = ... }"
+)
 NO_NETWORK = (
     "tasks here ask for a network and their boxes have none: "
     "`params.network = true` grants it (`network = true` in a benchmark file)"
@@ -70,6 +73,8 @@ class TasksWorkload:
             Budget(cost=params.cost_budget).check(route)
         if params.judge is not None:
             judge_key(params.judge)
+        elif not task.scored_by_tests:
+            raise UsageError(f"{task.directory}: {NOTHING_SCORES}")
         notes = [f"{task.id}: {note}" for note in (*task.notes, stand_in(task.environment, sandbox)) if note]
         return notes + [NO_NETWORK] * network_withheld(task)
 
@@ -203,9 +208,7 @@ def settle(found: Evaluation, directory: Path) -> Outcome:
             f"no judgement could be had: {next((vote.error for one in found.judged for vote in one.votes), '')}"
         )
     if found.total_score is None:
-        raise UsageError(
-            f"{found.task.directory}: nothing scores this task\n  fix: add test scripts, or judge = {{ model = ... }}"
-        )
+        raise UsageError(f"{found.task.directory}: {NOTHING_SCORES}")
     for name, problem in found.measured.problems.items():
         print(f"metric {name} is missing: {problem}", flush=True)
     return Outcome(found.metrics())

@@ -17,7 +17,7 @@ from bakeoff.workloads.market.world import calls, lanes, streams
 from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.layout import allocate
 from bakeoff.workloads.market.world.world import World
-from workloads.market.world.accounts import MOVES, Move
+from workloads.market.world.accounts import Move
 
 SCENARIO = Scenario(duration_minutes=40, markets=4, perpetuals=3, agents=8)
 
@@ -177,26 +177,6 @@ def test_a_view_of_a_batch_is_its_world() -> None:
     assert seen(view) == seen(alone)
     view.buy(0, view.markets()[0].id, "YES", 100.0)
     assert batch.state.cash[1, 0] == 9900 * at.MICRO
-
-
-@settings(max_examples=20, deadline=None)
-@given(moves=st.lists(MOVES, max_size=6), later=st.lists(MOVES, min_size=1, max_size=6))
-def test_restoring_a_world_brings_back_everything(moves: list[Move], later: list[Move]) -> None:
-    world = World.create(SCENARIO, 8)
-    for move in moves:
-        move.make(world)
-    world.advance()
-    saved, shown = world.snapshot(), seen(world)
-    for move in later:
-        move.make(world)
-    world.advance()
-    after = seen(world)
-    world.restore(saved)
-    assert seen(world) == shown
-    for move in later:
-        move.make(world)
-    world.advance()
-    assert seen(world) == after
 
 
 def test_public_floats_are_rounded() -> None:

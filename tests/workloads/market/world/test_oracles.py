@@ -103,9 +103,7 @@ def test_a_seat_finds_all_its_trades_and_liquidations_long_after_the_tape_has_fo
     assert [(t.kind, t.target) for t in reversed(trades) if t.kind != "liquidation"] == made and len(made) > 100
     assert len(liquidated) == world.account(0).liquidations > 0
     assert [trade.tick for trade in trades] == sorted((trade.tick for trade in trades), reverse=True)
-    saved = world.snapshot()
-    world.restore(saved)
-    assert world.own_trades(0, 10_000) == trades and world.own_trades(0, 2) == trades[:2]
+    assert world.own_trades(0, 2) == trades[:2]
 
 
 @settings(max_examples=10, deadline=None)

@@ -276,13 +276,6 @@ class State:
         """One world as a batch of one, over the same memory."""
         return State(self.ints[index : index + 1], self.floats[index : index + 1])
 
-    def copy(self) -> State:
-        return State(self.ints.copy(), self.floats.copy())
-
-    def overwrite(self, saved: State) -> None:
-        self.ints[...] = saved.ints
-        self.floats[...] = saved.floats
-
 
 def allocate(worlds: int, markets: int, perps: int, seats: int, agents: int) -> State:
     """Worlds that are not born yet but know their own shape. The first advance brings them to tick 0."""

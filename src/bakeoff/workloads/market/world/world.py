@@ -56,20 +56,6 @@ class Said:
     probability: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A copy of everything that changes in a world."""
-
-    state: State
-    said: dict[tuple[int, int], Said]
-    sealed: list[list[Callable[[], Fill | None]]]
-    fills: list[list[Fill]]
-    ended: set[int]
-    numbers: list[int]
-    traded: list[list[TradeView]]
-    noted: list[int]
-
-
 class World:
     """The Python face of one world, over the rows of a batch."""
 
@@ -317,27 +303,6 @@ class World:
     def truth(self) -> Truth:
         """What will happen: for the clairvoyant, for metrics and reports."""
         return truth_of(self.scenario, self.key, self.model().reliability, self._tickers)
-
-    def snapshot(self) -> Saved:
-        sealed, fills = [list(each) for each in self._sealed], [list(each) for each in self._fills]
-        traded = [list(each) for each in self._traded]
-        return Saved(
-            self.state.copy(),
-            dict(self.said),
-            sealed,
-            fills,
-            set(self._ended),
-            list(self._numbers),
-            traded,
-            list(self._noted),
-        )
-
-    def restore(self, saved: Saved) -> None:
-        self.state.overwrite(saved.state)
-        self.said = dict(saved.said)
-        self._sealed, self._fills = [list(each) for each in saved.sealed], [list(each) for each in saved.fills]
-        self._ended, self._numbers = set(saved.ended), list(saved.numbers)
-        self._traded, self._noted = [list(each) for each in saved.traded], list(saved.noted)
 
     # -- finding
 
