@@ -184,12 +184,13 @@ def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
 
 
 def test_the_warden_of_a_killed_scheduler_leaves_the_next_ones_runs_alone(lab: Lab) -> None:
-    lab.experiment('jobs = 2\nseeds = 6\nparams = { command = "sleep 0.4" }')
+    lab.experiment('jobs = 2\nseeds = 6\nparams = { command = "test -e flag && sleep 0.4 || sleep 600" }')
     for number in range(3):
         this = Round(lab, number)
         eventually(lambda: len(lab.processes()) >= 4, "scheduler, warden and runs")
         os.kill(this.process.pid, signal.SIGKILL)  # and at once the next one
         this.process.wait(timeout=LONG)
+    lab.write("flag", "")
     lab.cli("run", "trial.toml")
     assert {row["attempts"] for row in lab.rows()} == {1}
     assert all("killed" not in (row["error"] or "") for row in lab.rows())
