@@ -83,7 +83,8 @@ def run(ctx, together):
     return {"began": began, "over": time.time()}
 """
     lab.experiment(
-        f'workload = "python"\nseeds = 9\nparams = {{ function = "spans:run", together = {jobs} }}\njobs = 2', spans=code
+        f'workload = "python"\nseeds = 9\nparams = {{ function = "spans:run", together = {jobs} }}\njobs = 2',
+        spans=code,
     )
     lab.run(jobs=jobs)
     assert _most_at_once([(row["began"], row["over"]) for row in lab.rows()]) == jobs

@@ -55,6 +55,11 @@ class TestWhoARunIs:
         assert (found.arm, found.task, found.seed, found.rollout, found.status) == ("a", "t", 4, 2, "timeout")
         assert found.numbers == {"x": 1.0}
 
+    def test_what_a_script_started_by_hand_finished_with_is_a_number_of_the_run(self, tmp_path: Path) -> None:
+        directory = run(tmp_path / "train_s3")
+        (directory / "metrics.json").write_text(json.dumps({"score": 0.9, "reward": 5, "note": "x"}))
+        assert directories.read(directory).numbers == {"score": 0.9}, "reward is a series already"
+
     def test_a_directory_without_logs_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
         with pytest.raises(UsageError, match=r"empty: no run is in it; a run's directory has metrics\.jsonl"):

@@ -281,10 +281,12 @@ def test_wrong_values_are_told_with_line_and_key(tmp_path: Path, text: str, told
 
 def test_files_that_are_not_there_or_no_files_are_told(tmp_path: Path) -> None:
     write(tmp_path, "sorting.toml", "")
-    with pytest.raises(UsageError, match=r"no such file; did you mean .*sorting\.toml"):
-        load_plan(tmp_path / "sortin.toml")
+    write(tmp_path, "notes.txt", "")
+    for wrong in ("sortin.toml", "sorting"):
+        with pytest.raises(UsageError, match=r"no such file; did you mean .*sorting\.toml"):
+            load_plan(tmp_path / wrong)
     with pytest.raises(UsageError, match=r"ends in \.toml, \.yaml, \.yml, \.json"):
-        load_plan(tmp_path / "sorting.txt")
+        load_plan(tmp_path / "notes.txt")
     with pytest.raises(UsageError, match="Is a directory"):
         load_plan(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"name = '\xff'")

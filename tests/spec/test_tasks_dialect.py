@@ -67,7 +67,7 @@ prepared_dir = "data/tasks/prepared/coding_task"
 model = "gpt-4"
 rollouts = 3
 # Different timeout
-environment_variables = { "TIMEOUT_SEC" = "3600" }
+environment_variables = { "TIMEOUT_SEC" = 3600 }
 """
 MIXED = """
 name = "mixed_workloads"

@@ -1,6 +1,7 @@
 """Run directories with `metrics.jsonl`, and the campaign logs of training runs.
 
 RUN/metrics.jsonl                  one line for each step; `seed` and `condition` in it name the run
+RUN/metrics.json                   the run's metrics as a whole, where they are no series
 RUN/emergence/steps.jsonl          counts for each step, from which the rate of correct answers follows
 RUN/emergence/generations.jsonl    one line for each answer, averaged by step
 RUN/meta.json                      status, arm, task and seed, when somebody wrote them
@@ -25,10 +26,11 @@ from bakeoff.verdicts import runlogs
 from bakeoff.verdicts.runlogs import LOGS, Column, RunLog
 
 GENERATIONS = "emergence/generations.jsonl"
+RESULTS = "metrics.json"
 MANIFEST = "manifest.json"
 CORRECT = 0.99
 """Reward from which on an answer counts as correct where nothing else says so."""
-_MARKS = (*LOGS, GENERATIONS, META, "metrics.json")
+_MARKS = (*LOGS, GENERATIONS, META, RESULTS)
 
 
 def is_run(directory: Path) -> bool:
@@ -76,6 +78,7 @@ def read(directory: Path) -> RunLog:
         meta = read_json(str(directory / META)) or {}
         found = _ours(directory, meta)
         labels = {**_labels(directory), **meta}
+        results = read_json(str(directory / RESULTS)) or {}
         if any((directory / log).is_file() for log in (*LOGS, GENERATIONS)):
             log = _logged(directory)
         elif found is not None:
@@ -85,7 +88,7 @@ def read(directory: Path) -> RunLog:
     except (ValueError, OSError, KeyError, TypeError) as error:
         raise UsageError(f"{directory}: {error}") from error
     if found is not None:
-        numbers = {name: float(value) for name, value in found.metrics.items() if isinstance(value, int | float)}
+        numbers = _numbers(found.metrics)
         log = replace(log, arm=found.arm, task=found.task, seed=found.seed, rollout=found.rollout)
         return replace(log, status=found.status, numbers=numbers)
     seed = labels.get("seed")
@@ -95,7 +98,12 @@ def read(directory: Path) -> RunLog:
         task=str(labels.get("task", log.task)),
         seed=log.seed if seed is None else int(seed),
         status=str(labels.get("status", log.status)),
+        numbers={name: value for name, value in _numbers(results).items() if name not in log.series},
     )
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
 
 
 def _ours(directory: Path, meta: Mapping[str, Any]) -> FoundRun | None:

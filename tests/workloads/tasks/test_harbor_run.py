@@ -9,6 +9,7 @@ import pytest
 from bakeoff.errors import InfraError
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.sandbox.face import Box
+from bakeoff.workloads.tasks.artifacts import keep
 from bakeoff.workloads.tasks.harbor_run import combined, play
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Step
@@ -166,6 +167,15 @@ def test_artifacts_are_kept_and_a_hook_that_an_agent_broke_stops_nothing(
         "x/y/b",
     ]
     assert (found.score, found.error) == (1.0, "verifier.collect: 'test -e /app/hook' ended with code 1")
+
+
+def test_more_artifacts_than_a_disk_can_take_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/large").write_bytes(bytes(2 << 20))
+    assert keep(tmp_path / "kept") == "" and keep(tmp_path / "none") == ""
+    monkeypatch.setattr("bakeoff.workloads.tasks.artifacts.LARGEST_MB", 1)
+    assert keep(tmp_path / "kept") == "2 MB of artifacts are not kept; at most 1 MB are"
+    assert not (tmp_path / "kept").exists()
 
 
 def test_a_verifiers_image_that_cannot_be_had_is_told_before_anybody_works(

@@ -9,11 +9,19 @@ import pytest
 
 from bakeoff.engine.context import Context, Facts
 from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox.bubblewrap import Bubblewrap
+from bakeoff.sandbox.spec import Image
+from bakeoff.workloads.tasks import pytest_tools
 from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.agents.face import Assignment, Invocation
 from bakeoff.workloads.tasks.agents.nop import Nop
+from bakeoff.workloads.tasks.boxes import box_spec
+from bakeoff.workloads.tasks.hidden_tests import lay_out
+from bakeoff.workloads.tasks.loading import load_task
+from bakeoff.workloads.tasks.model import REPOSITORY
 from bakeoff.workloads.tasks.params import TasksParams
 from bakeoff.workloads.tasks.proxy.providers import Provider
+from bakeoff.workloads.tasks.start import start_state
 from bakeoff.workloads.tasks.workload import TasksWorkload
 from workloads.tasks.small import write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
@@ -43,6 +51,15 @@ def test_a_mistake_in_a_program_outside_the_box_is_no_failure_of_the_agent(
     with pytest.raises(InfraError, match="TypeError: a mistake"):
         TasksWorkload().run(TasksParams(path="sums", agent=f"{__name__}:Mistaken"), Context(facts))
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_pytest_that_is_not_installed_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_task(tmp_path / "sums")
+    monkeypatch.setattr(pytest_tools, "NEEDED", ("pytest-that-nobody-has",))
+    with pytest.raises(UsageError, match=r"is not installed\n  fix: pip install 'bakeoff\[tasks\]'"):
+        TasksWorkload().check(TasksParams(path="sums", agent="nop"), tmp_path)
 
 
 def test_a_cost_budget_without_a_price_is_told_before_anything_starts(tmp_path: Path) -> None:
@@ -103,3 +120,10 @@ def test_an_agent_has_its_files_as_the_tasks_user_and_each_steps_own_time(tmp_pa
     TasksWorkload().run(TasksParams(path="t", agent="mine", agents={"mine": mine}), Context(facts))
     steps = json.loads((tmp_path / "run" / "evaluation_results.json").read_text())["steps"]
     assert [step["rewards"] for step in steps] == [{"reward": 0.0}, {"reward": 1.0}]
+
+
+def test_the_repository_is_the_agents_own_for_git(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    task = load_task(write_task(tmp_path / "sums"))
+    with bubblewrap.open(box_spec(task, Image.host())) as box:
+        lay_out(task, start_state(task).tree, box, "1000")
+        assert box.run(["git", "status"], cwd=REPOSITORY, user="1000").ok

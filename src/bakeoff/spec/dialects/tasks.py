@@ -24,6 +24,8 @@ WORKLOAD = "tasks"
 AGENT = "codex"
 """Who works where a file does not say."""
 LIMITS = ("timeout", "token_budget", "cost_budget")
+Variables = dict[str, Annotated[str, Field(coerce_numbers_to_str=True)]]
+"""Of a box; `TIMEOUT_SEC = 900` is as good as `"900"`."""
 
 
 class Entry(BaseModel):
@@ -33,7 +35,7 @@ class Entry(BaseModel):
     rollouts: Annotated[int, Field(ge=1)] = 1
     overrides: str | None = None
     apply_overrides: bool = True
-    environment_variables: dict[str, str] = {}
+    environment_variables: Variables = {}
     agent: Name | None = None
     timeout: Annotated[float, Field(gt=0)] | None = None
     token_budget: Annotated[int, Field(ge=1)] | None = None

@@ -15,6 +15,8 @@ from bakeoff.workloads.tasks.model import Artifact, Step, Task
 from bakeoff.workloads.tasks.start import remove
 
 ALWAYS = Artifact("/logs/artifacts")
+LARGEST_MB = 1024
+"""More than this of a step is not kept: rollout by rollout, an agent could fill the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,15 @@ def hand_over(box: Box, taken: list[Taken]) -> None:
     """Put artifacts where they were."""
     for one in taken:
         box.put(one.place, one.source)
+
+
+def keep(target: Path) -> str:
+    """Leave what was collected where it is, unless it is too large, which is told."""
+    size = sum(file.lstat().st_size for file in target.rglob("*")) >> 20
+    if size <= LARGEST_MB:
+        return ""
+    remove(target)
+    return f"{size} MB of artifacts are not kept; at most {LARGEST_MB} MB are"
 
 
 def _take(box: Box, artifact: Artifact, target: Path) -> Taken | None:

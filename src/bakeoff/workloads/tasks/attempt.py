@@ -205,22 +205,10 @@ def _copied(box: Box, target: Path) -> bool:
 
 def _changes(before: Path, after: Path) -> bytes:
     """`git diff` of two directories that are no repositories; their own `.git` is no part of the work."""
-    how = [
-        "git",
-        "diff",
-        "--no-index",
-        "--binary",
-        "--no-color",
-        "--no-ext-diff",
-        "--no-renames",
-        "--no-prefix",
-        "--",
-        "a",
-        "b",
-    ]
+    how = ("--no-index", "--binary", "--no-color", "--no-ext-diff", "--no-renames", "--no-prefix")
     for tree in (before, after):
         remove(tree / ".git")
-    ended = subprocess.run(how, cwd=before.parent, capture_output=True, check=False)
+    ended = subprocess.run(["git", "diff", *how, "--", "a", "b"], cwd=before.parent, capture_output=True, check=False)
     if ended.returncode not in (0, 1):
         raise InfraError(f"git could not compare two workdirs: {ended.stderr.decode(errors='replace')[-400:]}")
     return ended.stdout

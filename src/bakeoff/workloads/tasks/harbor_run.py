@@ -19,7 +19,7 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec
-from bakeoff.workloads.tasks.artifacts import Taken, collect, hand_over, run_hooks
+from bakeoff.workloads.tasks.artifacts import Taken, collect, hand_over, keep, run_hooks
 from bakeoff.workloads.tasks.boxes import box_spec, filled_in, tree_copy
 from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.hidden_tests import tail
@@ -67,12 +67,7 @@ Act = Callable[[Box, Step], None]
 
 
 def play(
-    task: Task,
-    sandbox: Sandbox,
-    act: Act,
-    *,
-    logs: Path,
-    furnish: Callable[[BoxSpec], BoxSpec] = lambda spec: spec,
+    task: Task, sandbox: Sandbox, act: Act, *, logs: Path, furnish: Callable[[BoxSpec], BoxSpec] = lambda spec: spec
 ) -> Verification:
     """All steps in one box, `act` in each; rewards of all steps together. `furnish` adds what the actor needs there."""
     began = time.monotonic()
@@ -85,26 +80,24 @@ def play(
         if step.verifier.environment is not None:
             built_for(step.verifier.environment, sandbox)
     spec = box_spec(task, built.image, workdir=task.workdir or built.workdir)
+    fresh = partial(sandbox.open, spec)
     with sandbox.open(furnish(spec)) as box:
         begin(task, box)
         steps: list[StepResult] = []
         for step in task.steps:
-            if told := _unready(task, step, box, partial(sandbox.open, spec)):
+            if told := _unready(task, step, box, fresh):
                 steps.append(StepResult(step.name, "scored", {"reward": 0.0}, gate_passed=False, error=told))
                 break
             act(box, step)
             box.end_processes()
             told = "; ".join(run_hooks(box, step))
-            taken = collect(box, task, step, logs / step.name / "artifacts")
+            artifacts = logs / step.name / "artifacts"
+            taken = collect(box, task, step, artifacts)
             verify = partial(verify_step, task, step, taken=taken, sandbox=sandbox)
             done = verify(box, logs=logs / step.name)
             if done.status == "error" and step.verifier.mode == "shared":
-                with sandbox.open(spec) as untouched:
-                    begin(task, untouched)
-                    set_up(step, untouched)
-                    broken_anyway = verify(untouched, logs=logs / f"{step.name}-untouched").status != "scored"
-                done = done if broken_anyway else _blamed(step, verify(box, logs=logs / step.name))
-            steps.append(replace(done, error="; ".join(filter(None, (told, done.error)))))
+                done = _blamed(task, step, done, box, fresh, verify, logs)
+            steps.append(replace(done, error="; ".join(filter(None, (told, done.error, keep(artifacts))))))
             if done.status != "scored" or not done.gate_passed:
                 break
     return combined(task, steps, time.monotonic() - began)
@@ -129,11 +122,26 @@ def _unready(task: Task, step: Step, box: Box, fresh: Callable[[], Box]) -> str:
     return ""
 
 
-def _blamed(step: Step, again: StepResult) -> StepResult:
-    """What becomes of tests that left no reward in the box that an agent had for itself, but do where nobody worked.
+def _blamed(
+    task: Task,
+    step: Step,
+    done: StepResult,
+    box: Box,
+    fresh: Callable[[], Box],
+    verify: Callable[..., StepResult],
+    logs: Path,
+) -> StepResult:
+    """What becomes of tests that left no reward in the box that an agent had for itself.
 
-    They were run again. Leaving none once more is the agent's doing, and must not pay.
+    Where they leave one in a box that nobody worked in, they are run again; leaving none once more is the agent's doing,
+    and must not pay.
     """
+    with fresh() as untouched:
+        begin(task, untouched)
+        set_up(step, untouched)
+        if verify(untouched, logs=logs / f"{step.name}-untouched").status != "scored":
+            return done
+    again = verify(box, logs=logs / step.name)
     if again.status == "scored":
         return again
     rewards, told = {"reward": 0.0}, f"the agent's work broke the tests: {again.error}"
@@ -169,15 +177,7 @@ def set_up(step: Step, box: Box) -> None:
         wait_until_healthy(step.healthcheck, box, user)
 
 
-def verify_step(
-    task: Task,
-    step: Step,
-    box: Box,
-    *,
-    taken: list[Taken],
-    sandbox: Sandbox,
-    logs: Path,
-) -> StepResult:
+def verify_step(task: Task, step: Step, box: Box, *, taken: list[Taken], sandbox: Sandbox, logs: Path) -> StepResult:
     """Run the step's tests after the agent stopped: in its box, or in one of their own with its artifacts."""
     if step.verifier.mode == "shared":
         return _tests(task, step, box, logs=logs)

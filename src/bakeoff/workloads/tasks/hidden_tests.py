@@ -16,7 +16,7 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec, Ended, Image
-from bakeoff.workloads.tasks.boxes import box_spec, filled_in, seen
+from bakeoff.workloads.tasks.boxes import box_spec, filled_in, give, seen
 from bakeoff.workloads.tasks.git import GitFailed, git
 from bakeoff.workloads.tasks.guard import guard
 from bakeoff.workloads.tasks.model import REPOSITORY, Rubric, Script, Task

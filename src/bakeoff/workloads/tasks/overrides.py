@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from bakeoff.errors import Problem, SpecError
+from bakeoff.spec.dialects.tasks import Variables
 from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.tasks import prepared
 from bakeoff.workloads.tasks.model import APP, REPOSITORY, File, ModelOverride, Repository, Task
@@ -61,7 +62,7 @@ class Overrides(BaseModel):
     rubrics: list[prepared.RubricTable] | None = None
     test_scripts: list[prepared.ScriptTable] | None = None
     repo: dict[str, Any] | None = None
-    environment_variables: dict[str, str] = {}
+    environment_variables: Variables = {}
     openai: OpenaiTable | None = None
     model_provider: str | None = None
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
+from bakeoff.spec.dialects.tasks import Variables
 from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
@@ -30,7 +31,7 @@ class TasksParams(BaseModel):
     max_turns: int | None = Field(None, ge=1, description="Model calls at most, for agents that count them.")
     overrides: str | None = Field(None, description="An overrides file in place of the task's own overrides.json.")
     apply_overrides: bool = Field(True, description="False: the task as it stands.")
-    environment_variables: dict[str, str] = Field({}, description="Variables in the box.")
+    environment_variables: Variables = Field({}, description="Variables in the box.")
     network: bool = Field(False, description="Give boxes a network, where the task asks for one.")
     timeout: float | None = Field(
         None, gt=0, description="Seconds for the agent; else TIMEOUT_SEC, else the task's own."

@@ -30,7 +30,7 @@ def tools() -> tuple[Mount, ...]:
 
 def _library() -> Path:
     """All of it is plain Python, so any interpreter of the box's can read it. Made once for each set of versions."""
-    distributions = _distributions()
+    distributions = installed()
     versions = " ".join([REVISION, *(f"{one.name}={one.version}" for one in distributions)])
     home = cache.directory("pytest")
     place = home / hashlib.sha256(versions.encode()).hexdigest()[:16]
@@ -48,7 +48,8 @@ def _library() -> Path:
     return place
 
 
-def _distributions() -> list[Distribution]:
+def installed() -> list[Distribution]:
+    """pytest and what it needs, as they are here; a UsageError says how to get them."""
     found = []
     for name in (*NEEDED, *FOR_OLDER_PYTHONS):
         try:

@@ -18,6 +18,7 @@ from bakeoff.sandbox.face import Sandbox, choose
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks import evaluation as files
+from bakeoff.workloads.tasks import pytest_tools
 from bakeoff.workloads.tasks.agents.face import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
 from bakeoff.workloads.tasks.attempt import PORT, Attempt, Crew, attempt
@@ -61,6 +62,8 @@ class TasksWorkload:
         for environment in (task.environment, *(step.verifier.environment for step in task.steps)):
             if environment is not None and (why := refused(environment)):
                 raise UsageError(f"{task.directory}: {why}")
+        if task.scripts:
+            pytest_tools.installed()
         agent = find_agent(params.agent, params.agents, base)
         if agent.needs_solution and (missing := missing_reference(task)):
             raise UsageError(f"{task.directory}: there is no reference for {agent.name} to apply\n  fix: add {missing}")

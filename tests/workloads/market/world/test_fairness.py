@@ -141,11 +141,11 @@ def test_with_one_seat_an_order_executes_at_once() -> None:
 )
 def test_what_the_world_refuses_has_a_name_and_changes_nothing(order, code: str) -> None:  # type: ignore[no-untyped-def]
     world = World.create(SCENARIO, 1)
-    before = world.state.copy()
+    ints, floats = world.state.ints.copy(), world.state.floats.copy()
     with pytest.raises(Rejected) as caught:
         order(world, world.markets()[0].id)
     assert caught.value.code == code
-    assert (world.state.ints == before.ints).all() and (world.state.floats == before.floats).all()
+    assert (world.state.ints == ints).all() and (world.state.floats == floats).all()
 
 
 def test_nothing_happens_after_the_end() -> None:

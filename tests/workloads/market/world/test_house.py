@@ -66,6 +66,22 @@ def test_a_mark_pushed_in_a_shallow_market_cannot_be_sold_into_a_deeper_one() ->
     assert pushed_into_depth(scenario, seed, "LONG") + pushed_into_depth(scenario, seed, "SHORT") < 0
 
 
+def test_funding_is_what_the_other_side_paid() -> None:
+    """A crowd is short before an accomplice pushes the mark up: it gets the accomplice's funding and not a cent of the house's."""
+    world = World.create(Scenario(regime="calm", markets=0, perpetuals=1, agents=0), seed=1, seats=13)
+    ticker, depth = world.perpetuals()[0].ticker, world.perpetuals()[0].depth
+    for seat in range(1, 13):
+        world.open(seat, ticker, "SHORT", 0.1 * depth, 2.0)
+    while world.perpetuals()[0].next_funding_tick - world.tick > 1:
+        world.advance()
+    world.open(0, ticker, "LONG", 0.5 * depth, 10.0)
+    world.advance()
+    paid = world.account(0).funding
+    got = [-world.account(seat).funding for seat in range(1, 13)]
+    assert paid > 0 and min(got) > 0
+    assert paid - 0.0001 < sum(got) <= paid
+
+
 def pushed_into_depth(scenario: Scenario, seed: int, side: str) -> float:
     """What pushing in the last tick of a first story and letting go in the next brings; 0 where depth does not grow."""
     world = World.create(scenario, seed)
