@@ -79,7 +79,7 @@ def _decode(line: bytes, decoder: msgspec.json.Decoder[Step]) -> Step:
 def read_trajectory(path: Path) -> Iterator[Step]:
     """The steps in order; a torn tail ends the reading."""
     decoder = msgspec.json.Decoder(Step)
-    pending = b""
+    begun: list[bytes] = []  # pieces of a step that is longer than a chunk; joined once
     with path.open("rb") as file:
         reader = zstandard.ZstdDecompressor().stream_reader(file)
         while True:
@@ -89,6 +89,8 @@ def read_trajectory(path: Path) -> Iterator[Step]:
                 return
             if not chunk:
                 return
-            *lines, pending = (pending + chunk).split(b"\n")
+            *lines, rest = chunk.split(b"\n")
             for line in lines:
-                yield _decode(line, decoder)
+                yield _decode(b"".join([*begun, line]), decoder)
+                begun.clear()
+            begun.append(rest)

@@ -156,11 +156,14 @@ def test_a_model_that_cannot_be_reached_is_no_score(lab: Lab) -> None:
         "import json, urllib.request as r; body = json.dumps(dict(model='m', messages=[])).encode(); "
         "r.urlopen(r.Request('{base_url}/chat/completions', body, dict(authorization='Bearer {api_key}')))"
     )
-    more = (
-        '[providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\nmodels = { m = "m" }\nretries = 0\n'
-        f"[agents.asks]\ncommand = {json.dumps(['python3', '-c', ask])}"
+    write_task(lab.place / "tasks" / "sums")
+    file = (
+        'name = "bench"\nworkload = "tasks"\nretries.infra = 0\ntasks = [{ name = "sums", path = "tasks/sums" }]\n'
+        '[params]\nagent = "asks"\nmodel = "gone/m"\n'
+        '[params.providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\nretries = 0\n'
+        f"[params.agents.asks]\ncommand = {json.dumps(['python3', '-c', ask])}"
     )
-    lab.cli("run", benchmark(lab, agent="asks", more=more), cwd=lab.place, code=1)
+    lab.cli("run", lab.write("bench.toml", file), cwd=lab.place, code=1)
     assert only(lab)["status"] == "infra_error" and only(lab).get("total_score") is None
 
 

@@ -44,8 +44,8 @@ def timeline_page(played: Sequence[Played]) -> Page:
     ]
     left = len(arms) - len(drawn_arms), len(tasks) - len(drawn_tasks)
     caption = (
-        "Each dot: an action in that tick; actions of several kinds in one tick stand above each other. Dark dots: "
-        f"all of that kind were refused, or failed. {count(len(runs), 'run')}: of every agent on every task the first that kept its files."
+        "Each dot: an action in that tick; actions of several kinds in one tick stand above each other; one "
+        f"is marked as failed where all of its kind were refused or failed. {count(len(runs), 'run')}: of every agent on every task the first that kept its files."
         + (f" A dot stands for {span} ticks." if span > 1 else "")
         + (f" {left[0]} agents and {left[1]} tasks are left out." if any(left) else "")
     )
