@@ -76,7 +76,7 @@ class MarketBatch:
         """
         if self.done:
             raise ValueError("the worlds have ended; reset() starts them again")
-        mode, given = PASSIVE, np.zeros((len(self), 0), np.int64)
+        mode, given = PASSIVE, np.zeros((len(self), 0))
         if actions is not None:
             given, mode = self._read(actions)
         before = self._equity.copy()
@@ -85,7 +85,7 @@ class MarketBatch:
         rewards = (self._equity - before) / MICRO
         return seen, rewards, np.full(len(self), self.done)
 
-    def _read(self, actions: NDArray[np.generic]) -> tuple[NDArray[np.int64], int]:
+    def _read(self, actions: NDArray[np.generic]) -> tuple[NDArray[np.float64], int]:
         if actions.shape != (len(self), self.actions):
             raise ValueError(f"actions have shape {actions.shape}, not {(len(self), self.actions)}")
         whole = np.issubdtype(actions.dtype, np.integer)
@@ -96,9 +96,7 @@ class MarketBatch:
                 if whole
                 else f"an action in dollars is finite and at most {MICRO}"
             )
-        if whole:
-            return np.ascontiguousarray(actions, np.int64), TARGETS
-        return np.floor(np.multiply(actions, MICRO, dtype=np.float64) + 0.5).astype(np.int64, order="C"), DOLLARS
+        return np.ascontiguousarray(actions, np.float64), TARGETS if whole else DOLLARS
 
 
 def feature_names(scenario: Scenario) -> tuple[str, ...]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from bakeoff.workloads.market.world.belief import claim_weight
-from bakeoff.workloads.market.world.compiled import entry, fixed, kernel, prefetch, rarely, row
+from bakeoff.workloads.market.world.compiled import entry, kernel, prefetch, row
 from bakeoff.workloads.market.world.lanes import LANES, NEWS, TURN_ROWS, foresee
 from bakeoff.workloads.market.world.layout import (
     AGENTS,
@@ -95,8 +94,8 @@ INVITE_EVERY = 4  # a power of two
 INVITE_CHANCE = 0.5
 AHEAD = 2  # worlds
 
-NOBODY: tuple[Ints, int, Seen, Ints, Ints] = (
-    np.zeros((0, 0), np.int64),
+NOBODY: tuple[Floats, int, Seen, Ints, Ints] = (
+    np.zeros((0, 0)),
     PASSIVE,
     np.zeros((0, 0), np.float32),
     np.zeros(0, np.int64),
@@ -133,7 +132,7 @@ def born(i: IntRow, f: FloatRow, r: FloatRow) -> None:
 
 @entry
 def advance(
-    ints: Ints, floats: Floats, r: Floats, actions: Ints, mode: int, seen: Seen, equity: Ints, memory: Ints
+    ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Seen, equity: Ints, memory: Ints
 ) -> None:
     """One tick of every world; one that is not born yet comes to tick 0.
 
@@ -143,20 +142,18 @@ def advance(
     shocks = np.empty((ints[0, ASSETS], LANES))
     words = np.empty((NEWS + ints[0, ASSETS], LANES), np.uint64)
     turns = np.empty((TURN_ROWS, min(LANES, ints.shape[0]) * ints[0, AGENTS] + 1), np.uint64)
-    rules, look = fixed(r), len(equity) > 0
-    often, often_floats = position_of(row(ints, 0), 0, min(1, ints[0, SEATS])), ints[0, AT_TIPS]
+    rules, look = row(r, 0), len(equity) > 0
     for w in range(ints.shape[0]):
         lane = w % LANES
         if lane == 0:
             foresee(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words, turns)
         soon, later = min(w + AHEAD, ints.shape[0] - 1), min(w + 2 * AHEAD, ints.shape[0] - 1)
-        fetch(row(ints, later), often)
-        fetch(row(floats, later), often_floats)
+        fetch(row(ints, later), row(floats, later))
         fetch_due(row(ints, soon))
         if mode != PASSIVE:
             fetch_holdings(row(ints, soon))
         i, f = row(ints, w), row(floats, w)
-        if rarely(i[TICK] < 0):
+        if i[TICK] < 0:
             born(i, f, rules)
         else:
             if mode != PASSIVE:
@@ -168,10 +165,12 @@ def advance(
 
 
 @kernel
-def fetch(words: Any, count: int) -> None:
+def fetch(i: IntRow, f: FloatRow) -> None:
     """Ask for the lines of a later world that every tick touches: a batch does not fit the cache."""
-    for at in range(0, count, 8):
-        prefetch(words, at)
+    for at in range(0, position_of(i, 0, min(1, i[SEATS])), 8):
+        prefetch(i, at)
+    for at in range(0, i[AT_TIPS], 8):
+        prefetch(f, at)
 
 
 @kernel
@@ -187,7 +186,7 @@ def fetch_due(i: IntRow) -> None:
             if i[market_of(i, m) + DUE] == i[TICK] + 1:
                 for at in range(0, i[HOLDERS] * HOLDING, 8):
                     prefetch(i, holding_of(i, m, 0) + at)
-    if rarely(i[TICK] + 1 == i[NEXT_FUNDING]):
+    if i[TICK] + 1 == i[NEXT_FUNDING]:
         for at in range(i[AT_POSITIONS], i[AT_SHARES], 8):
             prefetch(i, at)
 
@@ -213,12 +212,12 @@ def step(
     if i[TICK] >= i[NEXT_DUE]:
         turn_over(i, f, r)
     for a in range(i[PERPS]):
-        if rarely(i[TICK] == i[NEXT_FUNDING]):
+        if i[TICK] == i[NEXT_FUNDING]:
             pay_funding(i, f, r, a)
         liquidate(i, f, r, a)
     if i[TICK] == i[NEXT_FUNDING]:
         i[NEXT_FUNDING] += int(r[FUNDING_EVERY])
-    if rarely(i[TICK] == i[NEXT_HOUR]):
+    if i[TICK] == i[NEXT_HOUR]:
         turn_hour(i, f, r)
     if i[TICK] & (INVITE_EVERY - 1) == 0:
         invite(i, r)
@@ -233,8 +232,7 @@ def liquidate(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     """
     asset, need = a * ASSET_FLOATS, requirement(i, r, a)
     index = f[asset + PRICE]
-    safe = (f[asset + SAFE_ABOVE] < index) & (index < f[asset + SAFE_BELOW]) & (need == r[MAINTENANCE])
-    if not rarely(not safe):
+    if f[asset + SAFE_ABOVE] < index < f[asset + SAFE_BELOW] and need == r[MAINTENANCE]:
         return
     f[asset + SAFE_ABOVE] = 0.0
     f[asset + SAFE_BELOW] = math.inf

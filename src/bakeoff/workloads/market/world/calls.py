@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from bakeoff.workloads.market.world.belief import chance, chance_above, growth_ahead
-from bakeoff.workloads.market.world.compiled import entry, fixed, row
+from bakeoff.workloads.market.world.compiled import entry, row
 from bakeoff.workloads.market.world.feed import publish, whisper
 from bakeoff.workloads.market.world.layout import BUY, OPEN_PERP, SELL, Floats, Ints, Seen, holding_of
 from bakeoff.workloads.market.world.lmsr import proceeds
@@ -22,7 +22,7 @@ def order(
     ints: Ints, floats: Floats, r: Floats, kind: int, h: int, target: int, side: int, amount: int, leverage: float
 ) -> int:
     """One order of holder `h`, by kind; `side` is that of the shares, or 0 for LONG and 1 for SHORT."""
-    i, f, p = row(ints, 0), row(floats, 0), fixed(r)
+    i, f, p = row(ints, 0), row(floats, 0), row(r, 0)
     if kind == BUY:
         return buy_shares(i, f, p, h, target, side, amount)
     if kind == SELL:
@@ -34,15 +34,15 @@ def order(
 
 @entry
 def equity(ints: Ints, floats: Floats, r: Floats, h: int) -> int:
-    return equity_of(row(ints, 0), row(floats, 0), fixed(r), h)
+    return equity_of(row(ints, 0), row(floats, 0), row(r, 0), h)
 
 
 @entry
 def look(ints: Ints, floats: Floats, r: Floats, seat: int, seen: Seen, equity: Ints) -> None:
     """What a seat of each world sees and owns."""
     for w in range(ints.shape[0]):
-        equity[w] = equity_of(row(ints, w), row(floats, w), fixed(r), seat)
-        observe(row(ints, w), row(floats, w), fixed(r), seat, row(seen, w), equity[w])
+        equity[w] = equity_of(row(ints, w), row(floats, w), row(r, 0), seat)
+        observe(row(ints, w), row(floats, w), row(r, 0), seat, row(seen, w), equity[w])
 
 
 @entry
@@ -56,24 +56,24 @@ def shares_worth(ints: Ints, floats: Floats, r: Floats, m: int, h: int, side: in
 
 @entry
 def position_worth(ints: Ints, floats: Floats, r: Floats, a: int, h: int) -> int:
-    return worth(row(ints, 0), row(floats, 0), fixed(r), a, h)
+    return worth(row(ints, 0), row(floats, 0), row(r, 0), a, h)
 
 
 @entry
 def market_chance(ints: Ints, floats: Floats, r: Floats, m: int, down: float, flat: float, up: float) -> float:
-    return chance(row(ints, 0), row(floats, 0), fixed(r), m, (down, flat, up))
+    return chance(row(ints, 0), row(floats, 0), row(r, 0), m, (down, flat, up))
 
 
 @entry
 def index_chance(
     ints: Ints, floats: Floats, r: Floats, a: int, due: int, strike: float, down: float, flat: float, up: float
 ) -> float:
-    return chance_above(row(ints, 0), row(floats, 0), fixed(r), a, due, strike, (down, flat, up))
+    return chance_above(row(ints, 0), row(floats, 0), row(r, 0), a, due, strike, (down, flat, up))
 
 
 @entry
 def index_growth(ints: Ints, floats: Floats, r: Floats, a: int, due: int, down: float, flat: float, up: float) -> float:
-    return growth_ahead(row(ints, 0), fixed(r), a, due, (down, flat, up))
+    return growth_ahead(row(ints, 0), row(r, 0), a, due, (down, flat, up))
 
 
 @entry

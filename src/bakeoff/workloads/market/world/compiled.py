@@ -8,7 +8,6 @@ process on a machine compiles under a lock; others wait for it and load.
 from __future__ import annotations
 
 import hashlib
-import operator
 import os
 import sys
 import tempfile
@@ -33,12 +32,6 @@ _intrinsic: Any = numba.extending.intrinsic
 types: Any = numba_types
 cgutils: Any = numba_cgutils
 ir: Any = llvm_ir
-_lower: Any = numba.extending.lower_builtin
-_register_model: Any = numba.extending.register_model
-_PointerModel: Any = numba.extending.models.PointerModel
-
-SHAPE = range(10, 32)
-"""The places of a world's row of whole numbers that say its shape. No kernel writes to them, so one load of each will do."""
 
 HERE = Path(__file__).parent
 READY = "compiled"
@@ -91,66 +84,16 @@ def entry(function: F) -> F:
     return compiled
 
 
-class Row(types.CPointer):  # type: ignore[misc]
-    """The type of a row of numbers as kernels get it: a bare pointer. Nobody writes to one that is fixed."""
-
-    def __init__(self, dtype: Any, fixed: bool) -> None:
-        super().__init__(dtype)
-        self.name = f"{'fixed ' if fixed else ''}row of {dtype}"
-        self.fixed = fixed
-
-    @property
-    def key(self) -> Any:
-        return self.dtype, self.fixed
-
-
-_register_model(Row)(_PointerModel)
-
-
-@_lower(operator.getitem, Row, types.Integer)  # type: ignore[untyped-decorator]
-def _load(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    of, index = signature.args[0], args[1]
-    value = builder.load(builder.gep(args[0], [index]))
-    shape = of.dtype == types.int64 and isinstance(index, ir.Constant) and index.constant in SHAPE
-    if of.fixed or shape:
-        value.set_metadata("invariant.load", builder.module.add_metadata([]))
-    else:
-        _name_type(builder, value, of.dtype)
-    return value
-
-
-@_lower(operator.setitem, Row, types.Integer, types.Any)  # type: ignore[untyped-decorator]
-def _store(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    _name_type(builder, builder.store(args[2], builder.gep(args[0], [args[1]])), signature.args[0].dtype)
-
-
-def _name_type(builder: Any, access: Any, dtype: Any) -> None:
-    """Tell the compiler that rows of other types lie elsewhere, or it would load everything anew after each store."""
-    module, zero = builder.module, ir.Constant(ir.IntType(64), 0)
-    kind = module.add_metadata(
-        [ir.MetaDataString(module, str(dtype)), module.add_metadata([ir.MetaDataString(module, "rows")]), zero]
-    )
-    access.set_metadata("tbaa", module.add_metadata([kind, kind, zero]))
-
-
 @_intrinsic  # type: ignore[untyped-decorator]
 def row(_context: Any, array: Any, index: Any) -> Any:
     """Row `index` of a contiguous array as a bare pointer: one register, no reference counts, no checks."""
-    return Row(array.dtype, fixed=False)(array, types.int64), _point
 
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = cgutils.create_struct_proxy(signature.args[0])(context, builder, args[0])
+        width = cgutils.unpack_tuple(builder, made.shape)[-1]
+        return builder.gep(made.data, [builder.mul(args[1], width)])
 
-@_intrinsic  # type: ignore[untyped-decorator]
-def fixed(_context: Any, array: Any) -> Any:
-    """The same of an array with one row that no kernel writes to."""
-    return Row(array.dtype, fixed=True)(array), _point
-
-
-def _point(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    made = cgutils.create_struct_proxy(signature.args[0])(context, builder, args[0])
-    if len(args) == 1:
-        return made.data
-    width = cgutils.unpack_tuple(builder, made.shape)[-1]
-    return builder.gep(made.data, [builder.mul(args[1], width)])
+    return types.CPointer(array.dtype)(array, types.int64), codegen
 
 
 @_intrinsic  # type: ignore[untyped-decorator]
@@ -165,18 +108,6 @@ def prefetch(_context: Any, pointer: Any, at: Any) -> Any:
         return None
 
     return types.void(pointer, types.int64), codegen
-
-
-@_intrinsic  # type: ignore[untyped-decorator]
-def rarely(_context: Any, condition: Any) -> Any:
-    """The condition, and word to the compiler that it seldom holds, so that what follows from it is kept out of the way."""
-
-    def codegen(_: Any, builder: Any, signature: Any, args: Any) -> Any:
-        bit = ir.IntType(1)
-        expect = cgutils.get_or_insert_function(builder.module, ir.FunctionType(bit, [bit, bit]), "llvm.expect.i1")
-        return builder.call(expect, [args[0], ir.Constant(bit, 0)])
-
-    return types.boolean(types.boolean), codegen
 
 
 @_intrinsic  # type: ignore[untyped-decorator]

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from bakeoff.workloads.market.world.compiled import kernel, row
+from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import AGENTS, ASSETS, KEY0, TICK, Floats, Ints
 from bakeoff.workloads.market.world.numerics import log
 from bakeoff.workloads.market.world.rules import WAKE, trader_row
@@ -120,16 +120,15 @@ def wake_lanes(rules: Floats, count: int, group: int, agents: int, block: Words,
 def list_turns(count: int, agents: int, awake: Words, words: Words, turns: Words) -> int:
     """List the traders that wake, world by world, each in an order that starts anywhere. Returns how many there are."""
     made = 0
-    firsts, lasts, traders, lanes = row(words, FIRST_TURN), row(words, LAST_TURN), row(turns, TRADER), row(turns, LANE)
     for lane in range(count):
-        start: int = signed(firsts[lane]) if agents > 0 else 0
-        firsts[lane] = np.uint64(made)
+        start: int = signed(words[FIRST_TURN, lane]) if agents > 0 else 0
+        words[FIRST_TURN, lane] = np.uint64(made)
         for turn in range(agents):
             trader = start + turn if start + turn < agents else start + turn - agents
-            traders[made] = np.uint64(trader)
-            lanes[made] = np.uint64(lane)
-            made += signed(row(awake, trader >> 3)[lane]) >> (trader & 7) & 1  # no branch: it would be guessed wrong
-        lasts[lane] = np.uint64(made)
+            turns[TRADER, made] = np.uint64(trader)
+            turns[LANE, made] = np.uint64(lane)
+            made += signed(awake[trader >> 3, lane]) >> (trader & 7) & 1  # no branch: it would be guessed wrong
+        words[LAST_TURN, lane] = np.uint64(made)
     return made
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bakeoff.workloads.market.world.compiled import SHAPE, kernel
+from bakeoff.workloads.market.world.compiled import kernel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -56,9 +56,9 @@ HOURS = 24
 
 # The header: clock, key, how many there have been, how many there are, where sections begin, what all share.
 TICK, KEY0, KEY1, KEY2, KEY3, MARKETS_MADE, POSTS_MADE, MESSAGES_MADE, TRADES_MADE, PAST_MADE = range(10)
-MARKETS, ASSETS, PERPS, SEATS, AGENTS, HOLDERS = SHAPE[:6]
-AT_CASH, AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_NOTES, AT_HEARD = SHAPE[6:14]
-AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST, AT_MARKET_FLOATS, AT_CLAIM_WEIGHTS, AT_TIPS, AT_HOURS = SHAPE[14:]
+MARKETS, ASSETS, PERPS, SEATS, AGENTS, HOLDERS = range(10, 16)
+AT_CASH, AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_NOTES, AT_HEARD = range(16, 24)
+AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST, AT_MARKET_FLOATS, AT_CLAIM_WEIGHTS, AT_TIPS, AT_HOURS = range(24, 32)
 NEXT_DUE, NEXT_FUNDING, NEXT_HOUR, HOUR_NOW, TAPE = range(32, 37)
 RELIABILITY = 37  # of each source, then each chat, in thousandths
 RECORD = RELIABILITY + SOURCES + CHATS  # of each source: right claims, all claims, on stories that are over

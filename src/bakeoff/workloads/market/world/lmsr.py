@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from bakeoff.workloads.market.world.compiled import kernel, rarely
+from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import (
     COST,
     COST_YES,
@@ -70,7 +70,7 @@ def reprice(i: IntRow, f: FloatRow, m: int) -> None:
 def buy(i: IntRow, f: FloatRow, m: int, h: int, side: int, amount: int, fee_rate: float) -> int:
     """Spend `amount`, the fee included, on shares of `side`. Returns the shares, or a negative code."""
     slot, at, book, held = market_of(i, m), prices_of(i, m), book_of(i, h), holding_of(i, m, h)
-    if rarely(amount > i[cash_of(i, h)]):
+    if amount > i[cash_of(i, h)]:
         return POOR
     fee = math.ceil(amount * fee_rate)
     odds, cost = f[at + LOG_ODDS], f[at + COST]
@@ -79,7 +79,7 @@ def buy(i: IntRow, f: FloatRow, m: int, h: int, side: int, amount: int, fee_rate
         odds = -odds
     after = cost + (amount - fee) * 1e-6 / f[at + B]
     got = math.floor((after + log(shrinkage(after)) - odds) * f[at + B] * 1e6 - SLACK)
-    if rarely(got <= 0):
+    if got <= 0:
         return TOO_SMALL
     i[cash_of(i, h)] -= amount
     i[house_of(i, MAKER)] += amount - fee
@@ -101,11 +101,11 @@ def sell(i: IntRow, f: FloatRow, m: int, h: int, side: int, count: int, fee_rate
     """Sell `count` shares of `side`. Returns what they brought after the fee, or a negative code."""
     slot, book, held = market_of(i, m), book_of(i, h), holding_of(i, m, h)
     had = i[held + side]
-    if rarely(count > had):
+    if count > had:
         return TOO_FEW
     gross = proceeds(i, f, m, side, count)
     fee = math.ceil(gross * fee_rate)
-    if rarely(gross - fee <= 0):
+    if gross - fee <= 0:
         return TOO_SMALL
     spent = i[held + COST_YES + side]
     part = spent if count == had else math.floor(spent * (count / had))
@@ -148,7 +148,7 @@ def note(i: IntRow, m: int, h: int) -> None:
 def remembered_worth(i: IntRow, f: FloatRow, memory: IntRow, m: int, fee_rate: float) -> int:
     """The worth of seat 0's holding, computed anew only after someone has traded in the market: every trade adds volume."""
     slot, at = market_of(i, m), m * MEMORY
-    if rarely((memory[at + WORTH_TRADED] != i[slot + TRADED]) | (memory[at + WORTH_ID] != i[slot + ID])):
+    if memory[at + WORTH_TRADED] != i[slot + TRADED] or memory[at + WORTH_ID] != i[slot + ID]:
         memory[at + WORTH] = worth(i, f, m, 0, fee_rate)
         memory[at + WORTH_TRADED] = i[slot + TRADED]
         memory[at + WORTH_ID] = i[slot + ID]
@@ -160,7 +160,7 @@ def worth(i: IntRow, f: FloatRow, m: int, h: int, fee_rate: float) -> int:
     """What holder `h` would get for selling everything in market `m` now, after the fee."""
     held = holding_of(i, m, h)
     yes, no = i[held + YES], i[held + NO]
-    if yes | no == 0:
+    if yes == 0 and no == 0:
         return 0
     at = prices_of(i, m)
     left = f[at + LOG_ODDS] - (yes - no) * 1e-6 / f[at + B]

@@ -6,33 +6,31 @@ They are also inlined into the kernels, which calls into a library are not.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
-
-from bakeoff.workloads.market.world.compiled import as_bits, as_float, kernel, rarely
+from bakeoff.workloads.market.world.compiled import as_bits, as_float, kernel
 
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _bits: Any = as_bits
-_floor: Any = np.floor
 _float: Any = as_float
 
 
 @kernel
 def exp(x: float) -> float:
     """Within one unit in the last place for |x| < 700; 0 below, and for larger x the value at 700."""
-    if rarely(x < -700.0):
+    if x < -700.0:
         return 0.0
     x = min(x, 700.0)
-    n = _floor(x * 1.4426950408889634 + 0.5)
-    scale: float = _float((int(n) + 1023) << 52)
+    n = math.floor(x * 1.4426950408889634 + 0.5)
+    scale: float = _float((n + 1023) << 52)
     return _series(x - n * _LN2_HIGH - n * _LN2_LOW) * scale
 
 
 @kernel
 def exp_near_0(x: float) -> float:
     """The same for |x| < 0.25, quicker."""
-    if rarely(abs(x) >= 0.25):
+    if abs(x) >= 0.25:
         return exp(x)
     return _series(x)
 
@@ -86,7 +84,7 @@ def shrinkage(x: float) -> float:
 def normal_cdf(x: float) -> float:
     """P(standard normal <= x), to about 1e-15 (Hart 1968)."""
     u = abs(x)
-    if rarely(u >= 7.0):
+    if u >= 7.0:
         return 0.0 if x < 0.0 else 1.0
     top = (((((3.52624965998911e-02 * u + 0.700383064443688) * u + 6.37396220353165) * u + 33.912866078383) * u
             + 112.079291497871) * u + 221.213596169931) * u + 220.206867912376  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from bakeoff.workloads.market.world.compiled import kernel, rarely
+from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import (
     ASSET_FLOATS,
     BAD_LEVERAGE,
@@ -96,7 +96,7 @@ def depth_of(i: IntRow, r: FloatRow, a: int) -> float:
 def requirement(i: IntRow, r: FloatRow, a: int) -> float:
     """Least margin for each dollar of position. On the eve of an announcement it covers the largest jump."""
     asset = asset_of(i, a)
-    if rarely(i[TICK] + 1 == i[asset + DUE_TICK]):
+    if i[TICK] + 1 == i[asset + DUE_TICK]:
         return max(r[MAINTENANCE], r[regime_row(i[asset + REGIME]) + GAP])
     return r[MAINTENANCE]
 
@@ -139,18 +139,18 @@ def increase(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, sign: int, siz
     at, book, asset = position_of(i, a, h), book_of(i, h), asset_of(i, a)
     price, push, depth = f[a * ASSET_FLOATS + PRICE], f[a * ASSET_FLOATS + PUSH], depth_of(i, r, a)
     units = math.floor(min(size * 1e3 / price, MOST_UNITS))
-    if rarely(units <= 0):
+    if units <= 0:
         return TOO_SMALL
     margin, fee = math.ceil(size / leverage), math.ceil(size * r[PERP_FEE])
-    if rarely(margin + fee > i[cash_of(i, h)]):
+    if margin + fee > i[cash_of(i, h)]:
         return POOR
     notional = sign * units * 1e-9 * price
     total = abs(i[at + UNITS]) * 1e-9 * price + abs(notional)
-    if rarely(total > depth or units >= MOST_UNITS):
+    if total > depth or units >= MOST_UNITS:
         return TOO_LARGE
     entry = math.ceil(traded_value(notional, push, depth, r) * 1e6 + SLACK)
     gain = (i[at + UNITS] + sign * units) * 1e-3 * price - (i[at + ENTRY] + entry)
-    if rarely(i[at + MARGIN] + margin + min(gain, 0.0) < requirement(i, r, a) * total * 1e6):
+    if i[at + MARGIN] + margin + min(gain, 0.0) < requirement(i, r, a) * total * 1e6:
         return BAD_LEVERAGE
     i[cash_of(i, h)] -= margin + fee
     i[house_of(i, FEES)] += fee
@@ -220,7 +220,7 @@ def reduce(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, forc
     missing = cover(i, -payout) if payout < 0 else 0
     payout = max(payout, 0)
     i[house_of(i, VENUE)] -= gain + missing
-    if rarely(forced):
+    if forced:
         penalty = min(payout, math.ceil(notional * 1e6 * r[PENALTY]))
         i[house_of(i, INSURANCE)] += penalty
         payout -= penalty
@@ -272,7 +272,7 @@ def pay_funding(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     for h in range(i[HOLDERS]):
         at = position_of(i, a, h)
         due = math.ceil(i[at + UNITS] * each)
-        if due < 0:
+        if due <= 0:
             owed -= due
             continue
         from_cash = min(due, i[cash_of(i, h)])
@@ -283,12 +283,13 @@ def pay_funding(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
         paid += from_cash + from_margin
         if from_margin != 0:
             guard(i, f, r, a, h)
-    share = min(1.0, paid / owed) if owed > 0 else 0.0
-    for h in range(i[HOLDERS]):
-        due = math.ceil(i[position_of(i, a, h) + UNITS] * each)
-        if due < 0:
-            gets = min(math.floor(-due * share), paid)
-            i[cash_of(i, h)] += gets
-            i[book_of(i, h) + FUNDING_PAID] -= gets
-            paid -= gets
+    if owed > 0:
+        share = min(1.0, paid / owed)
+        for h in range(i[HOLDERS]):
+            due = math.ceil(i[position_of(i, a, h) + UNITS] * each)
+            if due < 0:
+                gets = min(math.floor(-due * share), paid)
+                i[cash_of(i, h)] += gets
+                i[book_of(i, h) + FUNDING_PAID] -= gets
+                paid -= gets
     i[house_of(i, VENUE)] += paid

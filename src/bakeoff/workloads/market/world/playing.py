@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bakeoff.workloads.market.world.compiled import kernel, rarely
+from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import (
     ASSET,
     ASSET_FLOATS,
@@ -60,20 +60,20 @@ ACCOUNT_FEATURES = ("cash", "equity")
 
 
 @kernel
-def play(i: IntRow, f: FloatRow, r: FloatRow, actions: IntRow, mode: int) -> None:
+def play(i: IntRow, f: FloatRow, r: FloatRow, actions: FloatRow, mode: int) -> None:
     """Carry out one row of actions: a number for each market, then one for each perpetual. What is refused is skipped."""
     markets = i[MARKETS]
     for m in range(markets):
         if i[market_of(i, m) + OPEN]:
             if mode == DOLLARS:
-                bet_on(i, f, r, m, actions[m])
+                bet_on(i, f, r, m, math.floor(actions[m] * MICRO + 0.5))
             else:
-                turn_market(i, f, r, m, actions[m])
+                turn_market(i, f, r, m, int(actions[m]))
     for a in range(i[PERPS]):
         if mode == DOLLARS:
-            trade_perp(i, f, r, a, actions[markets + a])
+            trade_perp(i, f, r, a, math.floor(actions[markets + a] * MICRO + 0.5))
         else:
-            turn_perp(i, f, r, a, actions[markets + a])
+            turn_perp(i, f, r, a, int(actions[markets + a]))
 
 
 @kernel
@@ -86,8 +86,8 @@ def bet_on(i: IntRow, f: FloatRow, r: FloatRow, m: int, dollars: int) -> None:
 @kernel
 def turn_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, want: int) -> None:
     net = i[note_of(i, m, 0) + NET]
-    have = int(net > 0) - int(net < 0)  # no branch: it would be guessed wrong
-    if not rarely(want != have):
+    have = 1 if net > 0 else (-1 if net < 0 else 0)
+    if want == have:
         return
     held = holding_of(i, m, 0)
     if have != 0:
@@ -116,8 +116,8 @@ def trade_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, dollars: int) -> Non
 @kernel
 def turn_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, want: int) -> None:
     held = i[position_of(i, a, 0) + UNITS]
-    have = int(held > 0) - int(held < 0)
-    if not rarely(want != have):
+    have = 1 if held > 0 else (-1 if held < 0 else 0)
+    if want == have:
         return
     if have != 0:
         close_perp(i, f, r, 0, a, abs(held), False)
@@ -142,37 +142,30 @@ def observe(i: IntRow, f: FloatRow, r: FloatRow, seat: int, seen: FloatRow, equi
 @kernel
 def see_market(i: IntRow, f: FloatRow, seat: int, m: int, seen: FloatRow, at: int) -> None:
     slot, prices = market_of(i, m), prices_of(i, m)
-    if rarely(i[slot + OPEN] == 0):
+    if i[slot + OPEN] == 0:
         for feature in range(8):
             seen[at + feature] = 0.0
         return
     asset = i[slot + ASSET] * ASSET_FLOATS
     event = i[slot + KIND] == EVENT
-    index, strike = f[asset + PRICE], f[prices + STRIKE]
-    index, strike = (1.0, 1.0) if event else (index, strike)  # an event has no strike; no branch either
-    price, odds, left = f[prices + PRICE_YES], f[prices + OFFSET], (i[slot + DUE] - i[TICK]) * (1.0 / LONGEST)
-    shares, since, claims = i[note_of(i, m, seat) + NET] * (0.01 / MICRO), f[asset + SINCE] * 100.0, f[asset + SCORE]
-    seen[at] = price
-    seen[at + 1] = odds
-    seen[at + 2] = left
-    seen[at + 3] = (index / strike - 1.0) * 100.0
+    seen[at] = f[prices + PRICE_YES]
+    seen[at + 1] = f[prices + OFFSET]
+    seen[at + 2] = (i[slot + DUE] - i[TICK]) * (1.0 / LONGEST)
+    seen[at + 3] = 0.0 if event else (f[asset + PRICE] / f[prices + STRIKE] - 1.0) * 100.0
     seen[at + 4] = 1.0 if event else 0.0
-    seen[at + 5] = shares
-    seen[at + 6] = since
-    seen[at + 7] = claims
+    seen[at + 5] = i[note_of(i, m, seat) + NET] * (0.01 / MICRO)
+    seen[at + 6] = f[asset + SINCE] * 100.0
+    seen[at + 7] = f[asset + SCORE]
 
 
 @kernel
 def see_asset(i: IntRow, f: FloatRow, r: FloatRow, seat: int, a: int, seen: FloatRow, at: int) -> None:
     asset, floats = asset_of(i, a), a * ASSET_FLOATS
-    moved, since, claims, sentiment = f[floats + RETURN], f[floats + SINCE], f[floats + SCORE], f[floats + SENTIMENT]
-    left, last = i[asset + DUE_TICK] - i[TICK], i[asset + LAST]
-    markup, position = f[floats + MARKUP], i[position_of(i, a, seat) + UNITS] * 1e-12 * f[floats + PRICE]
-    seen[at] = moved * 100.0
-    seen[at + 1] = since * 100.0
-    seen[at + 2] = claims
-    seen[at + 3] = sentiment
-    seen[at + 4] = left * (1.0 / LONGEST)
-    seen[at + 5] = markup * 1000.0
-    seen[at + 6] = position
-    seen[at + 7] = 0.0 if last == NO_NEWS else last * 1.0
+    seen[at] = f[floats + RETURN] * 100.0
+    seen[at + 1] = f[floats + SINCE] * 100.0
+    seen[at + 2] = f[floats + SCORE]
+    seen[at + 3] = f[floats + SENTIMENT]
+    seen[at + 4] = (i[asset + DUE_TICK] - i[TICK]) * (1.0 / LONGEST)
+    seen[at + 5] = f[floats + MARKUP] * 1000.0
+    seen[at + 6] = i[position_of(i, a, seat) + UNITS] * 1e-12 * f[floats + PRICE]
+    seen[at + 7] = 0.0 if i[asset + LAST] == NO_NEWS else i[asset + LAST] * 1.0

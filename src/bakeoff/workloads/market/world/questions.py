@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from bakeoff.workloads.market.world.belief import chance, public_belief
-from bakeoff.workloads.market.world.compiled import kernel, rarely
+from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.layout import (
     ABOVE,
     ASSET,
@@ -156,7 +156,7 @@ def turn_over(i: IntRow, f: FloatRow, r: FloatRow) -> None:
     soonest = NEVER
     for m in range(i[MARKETS]):
         slot = market_of(i, m)
-        if rarely(i[slot + DUE] <= i[TICK]):
+        if i[slot + DUE] <= i[TICK]:
             if i[slot + OPEN]:
                 resolve(i, f, m)
             open_market(i, f, r, m)
@@ -179,7 +179,7 @@ def resolve(i: IntRow, f: FloatRow, m: int) -> None:
     i[slot + OPEN] = 0
     for h in range(i[HOLDERS]):
         held, book = holding_of(i, m, h), book_of(i, h)
-        if i[held + YES] | i[held + NO] == 0:
+        if i[held + YES] == 0 and i[held + NO] == 0:
             continue
         paid = i[held + (YES if won else NO)]
         i[cash_of(i, h)] += paid
@@ -189,7 +189,7 @@ def resolve(i: IntRow, f: FloatRow, m: int) -> None:
             i[held + field] = 0
     for seat in range(i[SEATS]):
         stated = i[note_of(i, m, seat) + STATED]
-        if rarely(stated >= 0):
+        if stated >= 0:
             score(i, seat, stated * 1e-6 - (1.0 if won else 0.0))
     remember(i, f, m, won)
 

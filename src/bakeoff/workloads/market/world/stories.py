@@ -6,7 +6,7 @@ Lengths are drawn from a law that knows nothing of the scenario's end, so a long
 from __future__ import annotations
 
 from bakeoff.workloads.market.world.belief import forget
-from bakeoff.workloads.market.world.compiled import kernel, rarely
+from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.feed import publish, whisper
 from bakeoff.workloads.market.world.lanes import LANES, NEWS, TIP_WORDS
 from bakeoff.workloads.market.world.layout import (
@@ -137,7 +137,7 @@ def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int, shock: float, news: 
     f[at + TREND] = 0.8 * (f[at + TREND] + total)
     f[at + SENTIMENT] *= 0.9
     push_to(f, r, a, f[at + PUSH] * r[RELAX])
-    if rarely(i[TICK] == due):
+    if i[TICK] == due:
         announce(i, f, r, a, low_bits(news))
         return
     for value in range(3):

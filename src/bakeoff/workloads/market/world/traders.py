@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 from bakeoff.workloads.market.world.belief import chance, growth_ahead, public_belief
-from bakeoff.workloads.market.world.compiled import kernel, rarely
+from bakeoff.workloads.market.world.compiled import kernel
 from bakeoff.workloads.market.world.feed import publish
 from bakeoff.workloads.market.world.lanes import DECISION_WORDS, FIRST_TURN, LANES, LAST_TURN, TRADER
 from bakeoff.workloads.market.world.layout import (
@@ -104,7 +104,7 @@ def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: i
     where, luck = turns[DECISION_WORDS * width + turn], turns[(DECISION_WORDS + 1) * width + turn]
     how_much, style = turns[(DECISION_WORDS + 2) * width + turn], turns[(DECISION_WORDS + 3) * width + turn]
     h, row = i[SEATS] + trader, trader_row(trader)
-    if rarely(i[cash_of(i, h)] < POOREST):
+    if i[cash_of(i, h)] < POOREST:
         refill(i, h)
     bet, lean = r[row + CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + NOISE] * rough_normal(luck)
     markets = i[MARKETS]
