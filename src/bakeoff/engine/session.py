@@ -140,12 +140,9 @@ def open_session(plan: Plan, options: Options) -> Session:
     notes = tuple(dict.fromkeys(_checked(plan, options)))
     directory = layout.experiment_directory(options.root, plan.experiment.name)
     known = layout.editions(directory)
-    if known and not options.fresh:
-        session = _resume(plan, options, known[-1])
-        if session is not None:
-            session.notes = notes
-            return session
-    session = _begin(plan, options, directory)
+    session = _resume(plan, options, known[-1]) if known and not options.fresh else None
+    if session is None:
+        session = _begin(plan, options, directory)
     session.notes = notes
     return session
 

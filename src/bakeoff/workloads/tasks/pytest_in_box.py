@@ -9,6 +9,7 @@ Written for any Python from 3.8 on; it knows nothing of the rest of the package.
 import importlib
 import os
 import sys
+from typing import Any
 
 NO_PYTEST = "no-pytest"
 """What the seal says when pytest cannot be had in this box; no code of the agent's ran before."""
@@ -24,6 +25,10 @@ BEFORE = (
 PARTS = ("assertion.rewrite", "assertion.util", "cacheprovider", "capture", "doctest", "faulthandler", "junitxml", "logging",
          "monkeypatch", "python", "recwarn", "runner", "skipping", "terminal", "tmpdir", "unittest", "warnings")  # fmt: skip
 
+# Options and marks of plugins that are not in this box are warnings, and a configuration may make those errors.
+ALWAYS = ("-o", "junit_family=xunit2", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestConfigWarning",
+          "-W", "ignore::pytest.PytestUnknownMarkWarning", "--tb=short", "-v")  # fmt: skip
+
 
 def main() -> None:
     tools, top, cwd, configuration, junit, seal, script = sys.argv[1:8]
@@ -32,7 +37,6 @@ def main() -> None:
     sys.dont_write_bytecode = True
     try:
         load_pytest(tools)
-        import pytest
     except ImportError as error:
         print(f"pytest cannot be imported in this box: {error}", file=sys.stderr)
         end(1, seal, f"{secret} {NO_PYTEST}")
@@ -40,9 +44,33 @@ def main() -> None:
         os.environ.pop(name, None)
     os.chdir(cwd)
     given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    arguments = ["-c", configuration, "--rootdir", os.path.dirname(configuration), "--confcutdir", top]
+    arguments += ["--junitxml", junit, *ALWAYS, script]
+    code = run_pytest(arguments, [cwd, *(part for part in (*given, top) if part != cwd)])
+    end(code, seal, f"{secret} {code}")
+
+
+def run_pytest(arguments: "list[str]", places: "list[str]") -> int:
+    import pytest
+
+    session = new_session(places)
+    code = int(pytest.main([*arguments], plugins=[session]))  # a copy: pytest puts its addopts into the list
+    if code == pytest.ExitCode.USAGE_ERROR and not session.started:
+        # The start state's configuration may ask for plugins (coverage, workers) that are not in this box.
+        print("\npytest cannot start with this configuration; once more without its addopts", flush=True)
+        session = new_session(places)
+        code = int(pytest.main([*arguments, "-o", "addopts=", "-o", "required_plugins="], plugins=[session]))
+    if code == 0 and (session.interrupted or len(session.done) < session.collected):
+        code = int(pytest.ExitCode.INTERRUPTED)
+    return code
+
+
+def new_session(places: "list[str]") -> Any:
+    """A plugin; its class is made here because pytest can be imported only now."""
+    import pytest
 
     class Session:
-        """Puts the repository on sys.path once all plugins are loaded, and sees to it that no test is left out.
+        """Puts `places` on sys.path once all plugins are loaded, and sees to it that no test is left out.
 
         `python -m pytest` has the working directory on sys.path from the beginning, and `pytest.exit(returncode=0)` in
         the code under test would end the session as if all were well.
@@ -59,7 +87,7 @@ def main() -> None:
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_load_initial_conftests(self) -> None:
-            sys.path[0:0] = [cwd, *(part for part in (*given, top) if part != cwd)]
+            sys.path[0:0] = places
 
         def pytest_collection_finish(self, session: "pytest.Session") -> None:
             self.collected = len(session.items)
@@ -70,32 +98,7 @@ def main() -> None:
         def pytest_keyboard_interrupt(self) -> None:
             self.interrupted = True
 
-    arguments = ["-c", configuration, "--rootdir", os.path.dirname(configuration), "--confcutdir", top]
-    arguments += [
-        "--junitxml",
-        junit,
-        "-o",
-        "junit_family=xunit2",
-        "-p",
-        "no:cacheprovider",
-        "-W",  # options and marks of plugins that are not in this box, where all warnings are errors
-        "ignore::pytest.PytestConfigWarning",
-        "-W",
-        "ignore::pytest.PytestUnknownMarkWarning",
-        "--tb=short",
-        "-v",
-        script,
-    ]
-    session = Session()
-    code = int(pytest.main([*arguments], plugins=[session]))  # a copy: pytest puts its addopts into the list
-    if code == pytest.ExitCode.USAGE_ERROR and not session.started:
-        # The start state's configuration may ask for plugins (coverage, workers) that are not in this box.
-        print("\npytest cannot start with this configuration; once more without its addopts", flush=True)
-        session = Session()
-        code = int(pytest.main([*arguments, "-o", "addopts=", "-o", "required_plugins="], plugins=[session]))
-    if code == 0 and (session.interrupted or len(session.done) < session.collected):
-        code = int(pytest.ExitCode.INTERRUPTED)
-    end(code, seal, f"{secret} {code}")
+    return Session()
 
 
 def load_pytest(tools: str) -> None:
