@@ -109,7 +109,7 @@ class Session:
             pass
 
     def _executor(self) -> Executor:
-        settle = 0.0 if self.options.stream or self.plan.dialect == "sweep" else SETTLE_AFTER
+        settle = 0.0 if self.options.stream or registry.dialect(self.plan.dialect).live_files else SETTLE_AFTER
         return local(self.plan, self.paths, jobs=self.jobs, mark=self._mark(), session=self.number, settle_after=settle)
 
     def _mark(self) -> str:
@@ -172,8 +172,7 @@ def _begin(plan: Plan, options: Options, directory: Path) -> Session:
         edition.add_runs(plan)
         number = edition.begin_session(_provenance(plan, options), edition.planned())
         layout.point_latest(paths)
-        if plan.dialect == "sweep":
-            layout.point_through_latest(paths)
+        registry.dialect(plan.dialect).after_begin(paths)
         undo.pop_all()
     return Session(plan, options, edition, lease, number, new=True)
 
