@@ -299,7 +299,7 @@ def _counts(session: Session) -> Counter[str]:
     only = session.selected()
     if only is None:
         return Counter(session.edition.counts())
-    chosen = (status for run, status in session.edition.statuses() if only(run))
+    chosen = (run.status for run in session.edition.runs() if only(run))
     return Counter(chosen)
 
 

@@ -137,7 +137,7 @@ def frame_of_edition(edition: Edition) -> pl.DataFrame:
 
     table = read_table(edition)
     frame = table.frame
-    flags = {cell["arm"]: _ablation(cell["ablation"], cell["flags"]) for cell in edition.cells()}
+    flags = {cell.arm: _ablation(cell.ablation, cell.flags) for cell in edition.cells()}
     ablations = [flags[arm] for arm in frame["arm"]]
     columns = {
         "run_id": frame["run_id"],
