@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bakeoff.cli import display
-from bakeoff.cli.options import json_option, root_option
+from bakeoff.cli.options import edition_options, json_option, root_option
 from bakeoff.records.edition import Edition
 from bakeoff.records.find import find_edition
 from bakeoff.version import __version__
@@ -19,22 +19,18 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("name", metavar="[EXPERIMENT]", default="latest")
-@click.option("--latest", is_flag=True, help="The newest edition. This is what is taken anyway.")
-@click.option("--rollout", metavar="STAMP", help="Another edition, such as 20250824__12-34-56.")
+@edition_options
 @click.option("--goal", type=float, help="A try passes at this score; else at the best possible one.")
 @root_option
 @json_option
-def command(name: str, latest: bool, rollout: str | None, goal: float | None, root: Path, as_json: bool) -> None:
+def command(name: str, goal: float | None, root: Path, as_json: bool) -> None:
     """Show tries, mean scores with intervals, passes, tokens, cost and time, by task and arm.
 
     Says what was seen; `bakeoff compare` says which arm is better.
     """
     from bakeoff.verdicts.summarize import summarize
 
-    if latest and rollout:
-        raise click.UsageError("--latest and --rollout name two editions; give one")
-    edition = Edition.open(find_edition(edition_name(name, rollout), root))
+    edition = Edition.open(find_edition(name, root))
     try:
         summary = summarize(edition, goal=goal)
     finally:
@@ -43,15 +39,6 @@ def command(name: str, latest: bool, rollout: str | None, goal: float | None, ro
         display.print_json({**asdict(summary), "bakeoff": __version__})
     else:
         _show(summary)
-
-
-def edition_name(name: str, rollout: str | None) -> str:
-    """EXPERIMENT and --rollout as one name; stamps may be written as the task benchmark writes them."""
-    if rollout is None:
-        return name
-    from bakeoff.workloads.tasks.rollouts import edition_of
-
-    return f"{name}/{edition_of(rollout)}"
 
 
 def _show(summary: Summary) -> None:

@@ -112,7 +112,7 @@ def test_a_range_that_makes_no_task_is_refused(repo: Path, changes: dict[str, An
 
 def test_what_is_there_is_not_written_over(repo: Path) -> None:
     folder = write_files(repo.parent / "t", {"mine.txt": "x"})
-    with pytest.raises(UsageError, match="something is there already"):
+    with pytest.raises(UsageError, match="exists and is not empty"):
         new_task(folder, repo=str(repo), start="before", end="after", title="x")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bakeoff.errors import InfraError, SpecError
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.workloads.tasks.built import built_for
+from bakeoff.workloads.tasks.environment import built_for
 from bakeoff.workloads.tasks.loading import load_task
 from workloads.tasks.tasked import harbor_task, write_files
 
@@ -51,7 +51,7 @@ def test_a_task_of_several_services_is_refused_and_not_run_without_them(
 ) -> None:
     compose = f"services:{main}\n  db: {{build: nowhere}}\n"
     task = load_task(harbor_task(tmp_path / "t", {"environment/docker-compose.yaml": compose}))
-    assert task.notes == ("docker-compose.yaml: db would run beside the main service, and only one box is run",)
+    assert task.notes == ("docker-compose.yaml: db would run beside the main service, and only one sandbox is run",)
     with pytest.raises(InfraError, match=r"environment/docker-compose.yaml: db would run .* cannot be run"):
         built_for(task.environment, bubblewrap)
 

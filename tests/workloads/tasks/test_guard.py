@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bakeoff.sandbox.spec import Image
-from bakeoff.workloads.tasks.boxes import box_spec
+from bakeoff.workloads.tasks.environment import box_spec
 from bakeoff.workloads.tasks.guard import configures, guard
 from bakeoff.workloads.tasks.guard import test_locations as locations
 from bakeoff.workloads.tasks.model import Environment, Network, Script, Step, Task

@@ -9,11 +9,10 @@ import pytest
 from bakeoff.errors import InfraError
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.sandbox.face import Box
-from bakeoff.workloads.tasks.artifacts import keep
-from bakeoff.workloads.tasks.harbor_run import combined, play
+from bakeoff.workloads.tasks.check import nothing, reference
+from bakeoff.workloads.tasks.harbor_run import combined, limit_artifacts, run_steps
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Step
-from bakeoff.workloads.tasks.proof import nothing, reference
 from bakeoff.workloads.tasks.rescore import verify_again
 from bakeoff.workloads.tasks.results import StepResult, Verification
 from workloads.tasks.tasked import HARBOR, harbor_task, write_files
@@ -25,7 +24,7 @@ def played(folder: Path, command: str, sandbox: Bubblewrap) -> Verification:
     def act(box: Box, step: Step) -> None:
         box.run(["sh", "-c", command], user=step.agent.user)
 
-    return play(load_task(folder), sandbox, act, logs=folder.parent / "logs")
+    return run_steps(load_task(folder), sandbox, act, logs=folder.parent / "logs")
 
 
 def test_the_reference_has_the_reward_and_doing_nothing_has_not(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
@@ -166,15 +165,15 @@ def test_artifacts_are_kept_and_a_hook_that_an_agent_broke_stops_nothing(
         "app/out/a/c.tmp",
         "x/y/b",
     ]
-    assert (found.score, found.error) == (1.0, "verifier.collect: 'test -e /app/hook' ended with code 1")
+    assert (found.score, found.error) == (1.0, "verifier.collect: 'test -e /app/hook' exited with code 1")
 
 
 def test_more_artifacts_than_a_disk_can_take_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/large").write_bytes(bytes(2 << 20))
-    assert keep(tmp_path / "kept") == "" and keep(tmp_path / "none") == ""
-    monkeypatch.setattr("bakeoff.workloads.tasks.artifacts.LARGEST_MB", 1)
-    assert keep(tmp_path / "kept") == "2 MB of artifacts are not kept; at most 1 MB are"
+    assert limit_artifacts(tmp_path / "kept") == "" and limit_artifacts(tmp_path / "none") == ""
+    monkeypatch.setattr("bakeoff.workloads.tasks.harbor_run.LARGEST_ARTIFACTS_MB", 1)
+    assert limit_artifacts(tmp_path / "kept") == "2 MB of artifacts were not kept; the limit is 1 MB"
     assert not (tmp_path / "kept").exists()
 
 
@@ -183,7 +182,7 @@ def test_a_verifiers_image_that_cannot_be_had_is_told_before_anybody_works(
 ) -> None:
     task = load_task(harbor_task(tmp_path / "t", toml=HARBOR + '[verifier.environment]\ndocker_image = "none:1"\n'))
     with pytest.raises(InfraError, match="'none:1' is not in the store"):
-        play(task, bubblewrap, lambda box, step: pytest.fail("worked"), logs=tmp_path / "logs")
+        run_steps(task, bubblewrap, lambda box, step: pytest.fail("worked"), logs=tmp_path / "logs")
 
 
 def test_a_verifiers_image_without_tests_is_given_the_tasks(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
@@ -220,7 +219,7 @@ def test_what_an_agent_does_to_the_next_steps_start_does_not_pay(tmp_path: Path,
     assert (found.status, found.score, [dict(step.rewards) for step in found.steps]) == ("scored", 0.5, [{"reward": 1.0}, {"reward": 0.0}])  # fmt: skip
     assert "broke what this step starts from" in found.error
     (folder / "steps/two/workdir/setup.sh").write_text("false\n")
-    with pytest.raises(InfraError, match=r"steps/two/workdir/setup.sh: bash ended with 1"):
+    with pytest.raises(InfraError, match=r"steps/two/workdir/setup.sh: bash exited with code 1"):
         played(folder, "echo 1 > n", bubblewrap)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bakeoff.workloads.tasks import boxes
+from bakeoff.workloads.tasks import environment
 from bakeoff.workloads.tasks.model import Environment
 from lab import Lab, process_exists
 from workloads.tasks.small import MEND, WRONG, write_task
@@ -223,7 +223,7 @@ BOTH = pytest.mark.parametrize("task", ["sums", "small"])
 
 
 def test_a_task_that_names_no_limits_has_some_all_the_same() -> None:
-    found = boxes.limits(Environment())
+    found = environment.limits(Environment())
     assert found.memory_mb and found.disk_mb and found.pids
 
 

@@ -281,7 +281,7 @@ def test_a_judge_votes_on_rubrics_and_one_that_fails_is_missing_until_it_is_aske
     assert [(row["status"], row["judge_score"]) for row in lab.rows("bench")] == [("succeeded", 0.5)] * 2
 
 
-def test_metrics_of_ones_own_come_from_scripts_in_the_task_and_from_a_function(lab: Lab) -> None:
+def test_custom_metrics_come_from_scripts_in_the_task_and_from_a_function(lab: Lab) -> None:
     task = write_task(lab.place / "tasks" / "sums")
     (task / "metrics").mkdir()
     script = "import json, sys\nrun = json.load(sys.stdin)\nprint(json.dumps({'letters': len(open('sums.py').read()), 'tokens': 5}))\n"

@@ -11,17 +11,9 @@ import pytest
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.spec.identity import directory_digest
-from bakeoff.workloads.tasks.changes import changes_of
+from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff, changes_of
 from bakeoff.workloads.tasks.model import File, Repository
-from bakeoff.workloads.tasks.start import (
-    PatchFailed,
-    StartState,
-    apply_diff,
-    lfs_pointers,
-    place_file,
-    start_state,
-    submodules,
-)
+from bakeoff.workloads.tasks.start import StartState, lfs_pointers, place_file, start_state, submodules
 from workloads.tasks.tasked import DIFF, added, commit, linked, run_git, task_on, write_files
 
 SECRET = "the-solution-nobody-may-see"
@@ -131,7 +123,7 @@ def test_a_star_does_not_remove_the_repository_itself(history: tuple[Path, str])
 
 def test_a_pattern_that_is_none_is_named(history: tuple[Path, str]) -> None:
     repo, start = history
-    with pytest.raises(UsageError, match=r"remove_repo_paths: 'a\*\*b' is no pattern"):
+    with pytest.raises(UsageError, match=r"remove_repo_paths: 'a\*\*b' is not a valid pattern"):
         start_state(task_on(Repository(str(repo), start), removals=("a**b",)))
 
 

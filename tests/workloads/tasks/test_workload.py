@@ -11,18 +11,17 @@ from bakeoff.engine.context import Context, Facts
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.sandbox.spec import Image
-from bakeoff.workloads.tasks import pytest_tools
+from bakeoff.workloads.tasks import verify
 from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.agents.face import Assignment, Invocation
 from bakeoff.workloads.tasks.agents.nop import Nop
-from bakeoff.workloads.tasks.boxes import box_spec
-from bakeoff.workloads.tasks.hidden_tests import lay_out
+from bakeoff.workloads.tasks.environment import box_spec
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import REPOSITORY
-from bakeoff.workloads.tasks.params import TasksParams
 from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.start import start_state
-from bakeoff.workloads.tasks.workload import TasksWorkload
+from bakeoff.workloads.tasks.verify import lay_out
+from bakeoff.workloads.tasks.workload import TasksParams, TasksWorkload
 from workloads.tasks.small import write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
 
@@ -57,7 +56,7 @@ def test_a_pytest_that_is_not_installed_is_told_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_task(tmp_path / "sums")
-    monkeypatch.setattr(pytest_tools, "NEEDED", ("pytest-that-nobody-has",))
+    monkeypatch.setattr(verify, "NEEDED", ("pytest-that-nobody-has",))
     with pytest.raises(UsageError, match=r"is not installed\n  fix: pip install 'bakeoff\[tasks\]'"):
         TasksWorkload().check(TasksParams(path="sums", agent="nop"), tmp_path)
 
@@ -93,8 +92,8 @@ def test_a_task_whose_overrides_name_an_endpoint_needs_no_other_key(
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ('[verifier]\nenv = { KEY = "${JUDGE_KEY}" }\n', "verifier.env: JUDGE_KEY is set nowhere"),
-        ('[verifier.environment]\nos = "windows"\n', "windows boxes cannot be had"),
+        ('[verifier]\nenv = { KEY = "${JUDGE_KEY}" }\n', "verifier.env: JUDGE_KEY is not set"),
+        ('[verifier.environment]\nos = "windows"\n', "windows sandboxes are not available"),
         ('[[steps]]\nname = "one"\n', "no reference for oracle to apply\n  fix: add steps/one/solution/solve.sh"),
     ],
 )

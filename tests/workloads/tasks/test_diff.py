@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.workloads.tasks.changes import changes_of, lines_changed, touched
+from bakeoff.workloads.tasks.diff import apply_diff, changes_of, lines_changed, touched
 from bakeoff.workloads.tasks.model import Repository
-from bakeoff.workloads.tasks.start import StartState, apply_diff, start_state
+from bakeoff.workloads.tasks.start import StartState, start_state
 from workloads.tasks.tasked import task_on, write_files
 
 

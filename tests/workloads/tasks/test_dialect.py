@@ -139,7 +139,7 @@ def test_every_documented_benchmark_is_understood(
     assert len(plan) == runs == len({run.run_id for run in plan})
     assert [arm.name for arm in plan.arms] == arms and [task.name for task in plan.tasks] == tasks
     assert plan.experiment.workload == "tasks" and plan.experiment.seeds == [0]
-    assert all("is not there" in note for note in plan.notes) and plan.notes
+    assert all("does not exist" in note for note in plan.notes) and plan.notes
 
 
 def test_entries_become_cells_with_their_own_rollouts_and_parameters() -> None:

@@ -1,4 +1,4 @@
-"""`bakeoff task`: make tasks, look at them, and prove that they can be solved before anyone spends money on them."""
+"""`bakeoff task`: make tasks, look at them, and prove that they can be solved before they cost money."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -25,25 +25,42 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARKS = {True: "ok", False: "FAILED", None: "note"}
-
-
-def _tasks_argument(function: F) -> F:
-    return click.argument("places", metavar="TASK...", nargs=-1, required=True, type=click.Path(path_type=Path))(
-        function
-    )
+_SHOWN = ("id", "title", "format", "digest", "tags", "repository", "commit", "image", "workdir", "limits", "agent_seconds",
+          "verifier_seconds", "verifier", "variables", "subdir", "sparse", "removed", "overlays", "hidden", "reference")  # fmt: skip
 
 
 def _overrides_options(function: F) -> F:
-    file = click.option("--overrides", "overrides_file", type=click.Path(path_type=Path), metavar="FILE", help="Overrides in place of the task's own overrides.json.")  # fmt: skip
-    without = click.option("--no-overrides", is_flag=True, help="Leave the task's own overrides.json alone.")
+    file = click.option(
+        "--overrides",
+        "overrides_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Overrides instead of the task's own overrides.json.",
+    )
+    without = click.option("--no-overrides", is_flag=True, help="Ignore the task's own overrides.json.")
     return file(without(function))
 
 
-def _sandbox_options(function: F) -> F:
-    which = click.option("--sandbox", "backend", metavar="NAME", help="bubblewrap, docker, podman, modal or none; SANDBOX_BACKEND or bubblewrap when left out.")  # fmt: skip
-    network = click.option("--network", is_flag=True, help="Give boxes a network, unless the task asks for none; they have none when left out.")  # fmt: skip
-    where = click.option("--logs", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep what tests print there.")  # fmt: skip
-    return which(network(where(function)))
+def _proof_options(function: F) -> F:
+    """Arguments and options of the verbs that run a task's tests."""
+    tasks = click.argument("places", metavar="TASK...", nargs=-1, required=True, type=click.Path(path_type=Path))
+    sandbox = click.option(
+        "--sandbox",
+        "backend",
+        metavar="NAME",
+        help="bubblewrap, docker, podman, modal or none (default: SANDBOX_BACKEND, else bubblewrap).",
+    )
+    network = click.option(
+        "--network", is_flag=True, help="Give sandboxes a network, unless the task asks for none (default: no network)."
+    )
+    logs = click.option(
+        "--logs",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Keep what tests print in this directory.",
+    )
+    with_context = cast(F, click.pass_context(function))
+    return tasks(_overrides_options(sandbox(network(logs(json_option(with_context))))))
 
 
 @click.group(name="task")
@@ -57,12 +74,18 @@ def command() -> None:
 
 @command.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--repo", required=True, metavar="PATH|URL", help="The repository; one on this machine goes along as a bundle.")  # fmt: skip
+@click.option("--repo", required=True, metavar="PATH|URL", help="The repository; a local one is copied as a bundle.")
 @click.option("--from", "start", required=True, metavar="COMMIT", help="Where agents start.")
 @click.option("--to", "end", required=True, metavar="COMMIT", help="Where the reference ends.")
 @click.option("--title", required=True, help="A line that says what is wanted.")
-@click.option("--test", "tests", multiple=True, metavar="PATH", help="A file, directory or glob of the range that is a hidden test; by name when left out. Can be repeated.")  # fmt: skip
-@click.option("--tag", "tags", multiple=True, metavar="WORD", help="A word to find the task by; can be repeated.")
+@click.option(
+    "--test",
+    "tests",
+    multiple=True,
+    metavar="PATH",
+    help="A file, directory or glob of the range that is a hidden test (default: by name). Can be repeated.",
+)
+@click.option("--tag", "tags", multiple=True, metavar="WORD", help="A word to find the task by. Can be repeated.")
 @json_option
 def new(
     directory: Path,
@@ -77,7 +100,7 @@ def new(
     """Make a task in DIRECTORY from a range of commits.
 
     The changes of the range are the reference, its tests are hidden, and its commit messages are a first draft of the
-    instruction, which is yours to rewrite. `bakeoff task check` then proves the task.
+    instruction. Rewrite the instruction, then prove the task with `bakeoff task check`.
     """
     from bakeoff.workloads.tasks.authoring import new_task
 
@@ -101,18 +124,22 @@ def new(
 
 @command.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where the task goes; data/tasks/prepared/NAME when left out.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where the task goes (default: data/tasks/prepared/NAME).",
+)
 @json_option
 def prepare(directory: Path, out: Path | None, as_json: bool) -> None:
     """Make a prepared task of a created one.
 
-    DIRECTORY stays as it is. Rubrics and tests are never made up: what is missing is told, and nothing is written.
+    DIRECTORY stays as it is. Rubrics and tests are never made up: if some are missing, this says so and writes nothing.
     """
-    from bakeoff.workloads.tasks.authoring import prepare as make
-    from bakeoff.workloads.tasks.authoring import prepared_name
+    from bakeoff.workloads.tasks import authoring
 
-    target = out or Path("data/tasks/prepared") / prepared_name(directory)
-    task = make(directory, target)
+    target = out or Path("data/tasks/prepared") / authoring.prepared_name(directory)
+    task = authoring.prepare(directory, target)
     if as_json:
         display.print_json({"directory": target, "id": task.id, "digest": task.digest})
     else:
@@ -120,11 +147,7 @@ def prepare(directory: Path, out: Path | None, as_json: bool) -> None:
 
 
 @command.command()
-@_tasks_argument
-@_overrides_options
-@_sandbox_options
-@json_option
-@click.pass_context
+@_proof_options
 def check(
     ctx: click.Context,
     places: tuple[Path, ...],
@@ -140,24 +163,25 @@ def check(
     \b
     Exit code: 0 all hold; 1 one does not; 2 a task cannot be read.
     """
-    from bakeoff.workloads.tasks.check import Finding
-    from bakeoff.workloads.tasks.check import check as look
+    from bakeoff.workloads.tasks import check as checking
 
     sandbox = _sandbox(backend)
     worst, report = 0, []
     with _logs(logs) as folder:
         for place in _each(places):
-            findings: list[Finding] = []
+            findings: list[checking.Finding] = []
             if not as_json:
                 click.echo(display.printable(str(place)))
             try:
                 task = _load(place, overrides_file, no_overrides)
-                for finding in look(task.with_network() if network else task, sandbox, folder / place.absolute().name):
+                task = task.with_network() if network else task
+                for finding in checking.check(task, sandbox, folder / place.absolute().name):
                     findings.append(finding)
-                    _tell(finding, as_json)
+                    _show_finding(finding, as_json)
             except BakeoffError as error:
-                findings.append(Finding("valid" if isinstance(error, SpecError) else "can be run", False, str(error)))
-                _tell(findings[-1], as_json)
+                name = "valid" if isinstance(error, SpecError) else "can be run"
+                findings.append(checking.Finding(name, False, str(error)))
+                _show_finding(findings[-1], as_json)
                 worst = max(worst, error.exit_code)
             good = not any(finding.ok is False for finding in findings)
             worst = max(worst, 0 if good else 1)
@@ -167,12 +191,15 @@ def check(
     ctx.exit(worst)
 
 
+def _show_finding(finding: Any, as_json: bool) -> None:
+    if not as_json:
+        named = finding.ok is not None and finding.message
+        text = f"{finding.name}: {finding.message}" if named else finding.message or finding.name
+        click.echo(f"  {_MARKS[finding.ok]:<7} {display.printable(text)}")
+
+
 @command.command()
-@_tasks_argument
-@_overrides_options
-@_sandbox_options
-@json_option
-@click.pass_context
+@_proof_options
 def oracle(
     ctx: click.Context,
     places: tuple[Path, ...],
@@ -188,21 +215,40 @@ def oracle(
     \b
     Exit code: 0 it passes; 1 it does not; 2 a task cannot be read or has no reference.
     """
-    from bakeoff.workloads.tasks.proof import reference
+    from bakeoff.workloads.tasks.check import reference
 
     sandbox = _sandbox(backend)
     passed, report = True, []
     with _logs(logs) as folder:
         for place in _each(places):
             task = _load(place, overrides_file, no_overrides)
-            found = reference(task.with_network() if network else task, sandbox, folder / place.absolute().name)
-            passed = passed and found.passed
-            report.append({"task": place, "passed": found.passed, **asdict(found)})
+            task = task.with_network() if network else task
+            verification = reference(task, sandbox, folder / place.absolute().name)
+            passed = passed and verification.passed
+            report.append({"task": place, "passed": verification.passed, **asdict(verification)})
             if not as_json:
-                _show_verification(place, found)
+                _show_verification(place, verification)
     if as_json:
         display.print_json(report)
     ctx.exit(0 if passed else 1)
+
+
+def _show_verification(place: Path, verification: Verification) -> None:
+    score = display.NOTHING if verification.score is None else f"{verification.score:g}"
+    passes = "passes" if verification.passed else "does not pass"
+    click.echo(f"{display.printable(str(place))}: {passes}, score {score}, {verification.seconds:.1f} s")
+    if verification.error:
+        click.echo(f"  {display.printable(verification.error)}")
+    for script in verification.scripts:
+        good = sum(case.outcome == "passed" for case in script.cases)
+        outcome = f"{good} of {len(script.cases)} tests passed" if script.cases else f"exit code {script.code}"
+        click.echo(f"  {'ok' if script.passed else 'FAILED':<7} {script.path}: {outcome}")
+        if not script.passed:
+            click.echo("\n".join(f"      {display.printable(line)}" for line in script.output.splitlines()[-30:]))
+    for step in verification.steps:
+        click.echo(f"  {step.name}: {json.dumps(dict(step.rewards)) if step.rewards else step.error}")
+        if not verification.passed:
+            click.echo("\n".join(f"      {display.printable(line)}" for line in step.output.splitlines()[-30:]))
 
 
 @command.command()
@@ -211,7 +257,7 @@ def oracle(
 @json_option
 def show(place: Path, overrides_file: Path | None, no_overrides: bool, as_json: bool) -> None:
     """Show a task: its instruction, where it starts, and how it is verified."""
-    from bakeoff.workloads.tasks.describe import described
+    from bakeoff.workloads.tasks.check import described
 
     task = _load(place, overrides_file, no_overrides)
     facts = described(task)
@@ -224,84 +270,62 @@ def show(place: Path, overrides_file: Path | None, no_overrides: bool, as_json: 
         click.echo("\n".join(f"    {display.printable(line)}".rstrip() for line in step["instruction"].splitlines()))
     if task.rubrics:
         click.echo()
-        rows = [[rubric.id, f"{rubric.weight:g}", str(sum(one.rubric_id == rubric.id for one in task.scripts)), rubric.criterion] for rubric in task.rubrics]  # fmt: skip
+        rows = []
+        for rubric in task.rubrics:
+            tests = sum(script.rubric_id == rubric.id for script in task.scripts)
+            rows.append([rubric.id, f"{rubric.weight:g}", str(tests), rubric.criterion])
         display.print_table(["rubric", "weight", "tests", "criterion"], rows, right=["weight", "tests"])
     for note in task.notes:
         click.echo(f"note: {display.printable(note)}")
-
-
-_SHOWN = ("id", "title", "format", "digest", "tags", "repository", "commit", "image", "workdir", "limits", "agent_seconds",
-          "verifier_seconds", "verifier", "variables", "subdir", "sparse", "removed", "overlays", "hidden", "reference")  # fmt: skip
 
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {one:g}" for name, one in value.items())
-    return ", ".join(str(one) for one in value) if isinstance(value, list) else str(value)
+        return ", ".join(f"{name} {number:g}" for name, number in value.items())
+    return ", ".join(str(entry) for entry in value) if isinstance(value, list) else str(value)
 
 
 def _load(place: Path, overrides_file: Path | None, no_overrides: bool) -> Task:
     from bakeoff.workloads.tasks.loading import load_task
 
     if overrides_file is not None and no_overrides:
-        raise UsageError("--overrides and --no-overrides say opposite things\n  fix: give one of them")
+        raise UsageError("--overrides and --no-overrides exclude each other\n  fix: give one of them")
     return load_task(place, overrides_file=overrides_file, apply_overrides=not no_overrides)
 
 
 def _each(places: tuple[Path, ...]) -> list[Path]:
+    """The task directories that TASK... names. UsageError if there are none."""
     from bakeoff.workloads.tasks.loading import find_tasks
 
-    found = [task for place in places for task in find_tasks(place)]
-    if not found:
+    directories = [task for place in places for task in find_tasks(place)]
+    if not directories:
         raise UsageError(f"{', '.join(map(str, places))}: there are no tasks in it\n  fix: give a task's directory")
-    return found
+    return directories
 
 
 def _sandbox(name: str | None) -> Sandbox:
-    """The sandbox, if it can be had. `none` asks first."""
+    """The sandbox, if it works here. `none` asks first."""
     from bakeoff.sandbox.face import VARIABLE, choose
 
     accepted = False
     if (name or os.environ.get(VARIABLE)) == "none":
-        accepted = click.confirm("none isolates nothing: the tests run as you, on this machine. Go on?", err=True)
+        accepted = click.confirm("none isolates nothing: the tests run as you, on this machine. Continue?", err=True)
     sandbox = choose(name, accepted=accepted)
-    why = sandbox.missing()
-    if why is not None:
-        raise UsageError(why)
+    reason = sandbox.missing()
+    if reason is not None:
+        raise UsageError(reason)
     return sandbox
 
 
 @contextmanager
-def _logs(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        yield given.absolute()
+def _logs(directory: Path | None) -> Iterator[Path]:
+    """The directory for logs; a temporary one if the user gave none."""
+    if directory is not None:
+        yield directory.absolute()
         return
     from bakeoff.sandbox.scratch import scratch
 
     with scratch("logs") as here:
         yield here
-
-
-def _tell(finding: Any, as_json: bool) -> None:
-    if not as_json:
-        told = f"{finding.name}: {finding.message}" if finding.ok is not None and finding.message else finding.message or finding.name  # fmt: skip
-        click.echo(f"  {_MARKS[finding.ok]:<7} {display.printable(told)}")
-
-
-def _show_verification(place: Path, found: Verification) -> None:
-    score = display.NOTHING if found.score is None else f"{found.score:g}"
-    click.echo(f"{display.printable(str(place))}: {'passes' if found.passed else 'does not pass'}, score {score}, {found.seconds:.1f} s")  # fmt: skip
-    if found.error:
-        click.echo(f"  {display.printable(found.error)}")
-    for script in found.scripts:
-        good = sum(case.outcome == "passed" for case in script.cases)
-        told = f"{good} of {len(script.cases)} tests passed" if script.cases else f"exit code {script.code}"
-        click.echo(f"  {'ok' if script.passed else 'FAILED':<7} {script.path}: {told}")
-        if not script.passed:
-            click.echo("\n".join(f"      {display.printable(line)}" for line in script.output.splitlines()[-30:]))
-    for step in found.steps:
-        click.echo(f"  {step.name}: {json.dumps(dict(step.rewards)) if step.rewards else step.error}")
-        if not found.passed:
-            click.echo("\n".join(f"      {display.printable(line)}" for line in step.output.splitlines()[-30:]))
