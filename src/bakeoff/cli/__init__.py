@@ -55,7 +55,7 @@ EXTRAS = dict.fromkeys(("a2a", "httptools", "mcp", "mcp_types", "starlette", "uv
 """Packages that only some verbs need, and the extra that brings each."""
 
 
-def note(message: str) -> None:
+def print_note(message: str) -> None:
     click.echo(f"note: {message}", err=True)
 
 
@@ -76,7 +76,7 @@ class Verbs(click.Group):
             return table
         from bakeoff.plugins import load_all
 
-        for _, added in load_all(self.plugins, report=note):
+        for _, added in load_all(self.plugins, report=print_note):
             table = {**table, **{verb: entry for verb, entry in added.items() if verb not in table}}
         return table
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from bakeoff.cli import note
+from bakeoff.cli import print_note
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option
 
@@ -55,7 +55,7 @@ def workload_options() -> dict[str, tuple[tuple[str, ...], str, str]]:
     from bakeoff.plugins import load_all
 
     options: dict[str, tuple[tuple[str, ...], str, str]] = {}
-    for kind, table in load_all(RUN_OPTIONS, report=note):
+    for kind, table in load_all(RUN_OPTIONS, report=print_note):
         for name, (metavar, text) in table.items():
             kinds = options[name][0] if name in options else ()
             options[name] = ((*kinds, kind), metavar, text)
@@ -144,7 +144,7 @@ def _load(source: Path, overrides: Sequence[str], given: Path | None, default: P
 
     plan = load_plan(source, overrides)
     for note in plan.notes:
-        click.echo(f"note: {note}", err=True)
+        print_note(note)
     return plan, given or plan.root or default
 
 
@@ -262,9 +262,9 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
 
 def _note(notes: Sequence[str]) -> None:
     for note in notes[:MOST_NOTES]:
-        click.echo(f"note: {note}", err=True)
+        print_note(note)
     if len(notes) > MOST_NOTES:
-        click.echo(f"note: and {len(notes) - MOST_NOTES} more", err=True)
+        print_note(f"and {len(notes) - MOST_NOTES} more")
 
 
 def _source(session: Session) -> UntilDecided | None:

@@ -244,7 +244,7 @@ def test_environment_variables_keep_names_and_other_values_are_filled_in(monkeyp
         (entry("t") + "[agents.a]\ncommand = 'x'\nwires = 'chat'\n", "agents.a.wires", "did you mean 'wire'?", 6),
     ],
 )
-def test_what_is_wrong_is_told_with_key_and_line(text: str, key: str, told: str, line: int | None) -> None:
+def test_errors_name_key_and_line(text: str, key: str, told: str, line: int | None) -> None:
     with pytest.raises(SpecError) as caught:
         load(text)
     (problem,) = caught.value.problems

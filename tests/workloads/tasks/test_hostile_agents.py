@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from bakeoff.workloads.tasks import environment
-from bakeoff.workloads.tasks.model import Environment
 from lab import Lab, process_exists
 from workloads.tasks.small import MEND, WRONG, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
@@ -37,6 +35,8 @@ path = "tasks/small"
 
 PRY = r"""
 import glob, os, re, socket, subprocess
+
+pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
 found = set()
 word = re.compile(rb"stolen" + rb"-[a-z]+-[a-z]+")
 places = ["/app", "/home", "/root", "/tmp", "/var", "/srv", "/mnt", "/opt", "/run", "/tests", "/solution", "/logs", "/metrics", "/etc", PLACE]
@@ -222,11 +222,6 @@ def results(lab: Lab, agent: str, task: str) -> dict[str, Any]:
 BOTH = pytest.mark.parametrize("task", ["sums", "small"])
 
 
-def test_a_task_that_names_no_limits_has_some_all_the_same() -> None:
-    found = environment.limits(Environment())
-    assert found.memory_mb and found.disk_mb and found.pids
-
-
 def test_none_of_them_scores_and_none_of_them_breaks_its_run(hostile: Lab) -> None:
     rows = hostile.rows("hostile")
     assert len(rows) == 18
@@ -278,7 +273,7 @@ def test_an_agent_that_ignores_signals_is_ended_when_its_time_is_up(hostile: Lab
         assert "DONE" in said(hostile, "slow", task)
 
 
-def test_what_was_written_to_steer_the_tests_is_told_and_does_not_count(hostile: Lab) -> None:
+def test_files_that_steer_tests_are_listed_and_do_not_count(hostile: Lab) -> None:
     assert "DONE" in said(hostile, "tamper", "sums")
     found = results(hostile, "tamper", "sums")
     assert {"conftest.py", "hidden/conftest.py", "sitecustomize.py", "usercustomize.py"} <= set(found["discounted"])

@@ -129,17 +129,17 @@ def test_syntax_errors_name_the_line(tmp_path: Path) -> None:
         load_task(folder)
 
 
-def test_unknown_keys_are_told_and_not_refused(tmp_path: Path) -> None:
+def test_unknown_keys_are_noted_and_not_refused(tmp_path: Path) -> None:
     task = load_task(prepared_task(tmp_path / "t", difficulty="hard", repo={"git_url": "repo", "depth": 3}))
     assert [note.split(": ")[1] for note in task.notes] == ["difficulty", "repo.depth"]
 
 
-def test_a_commit_that_moves_is_told(tmp_path: Path) -> None:
+def test_a_commit_that_moves_is_noted(tmp_path: Path) -> None:
     task = load_task(prepared_task(tmp_path / "t", repo={"git_url": "https://example.org/x.git"}))
     assert any("'HEAD' moves" in note for note in task.notes)
 
 
-def test_legacy_rubrics_are_told_and_no_rubric_is_made_up(tmp_path: Path) -> None:
+def test_legacy_rubrics_are_noted_and_no_rubric_is_made_up(tmp_path: Path) -> None:
     legacy = {"content_rubric": ["a"], "location_rubric": [], "clarity_rubric": []}
     task = load_task(prepared_task(tmp_path / "t", evaluation=legacy))
     assert (task.rubrics, task.scripts) == ((), ())

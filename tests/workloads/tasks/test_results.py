@@ -112,6 +112,6 @@ def test_all_that_is_listed_has_to_pass(parser: str, output: str, code: int, rew
         ("swebench", "fatal: unable to access the repository\n", 0),
     ],
 )
-def test_tools_that_cannot_be_had_are_no_score(parser: str, output: str, code: int) -> None:
+def test_missing_tools_give_no_score(parser: str, output: str, code: int) -> None:
     with pytest.raises(NoReward, match="no results"):
         printed_reward(parser, output, code)

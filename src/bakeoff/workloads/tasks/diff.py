@@ -69,7 +69,13 @@ def changes_of(start: StartState, tree: Path, most: int = LARGEST_DIFF) -> Chang
             "GIT_OBJECT_DIRECTORY": str(objects),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(start.tree / ".git" / "objects"),
         }
-        filled = [name for name in submodules(start) if _is_filled(tree / name)]
+        # Files in a submodule's place count; its entry in the index would hide them.
+        places = {name: tree / name for name in submodules(start)}
+        filled = [
+            name
+            for name, place in places.items()
+            if _is_real(place) and not place.is_symlink() and place.is_dir() and any(place.iterdir())
+        ]
         if filled:
             names = (f":(top,literal){name}" for name in filled)
             git("rm", "-q", "--cached", "--sparse", "--", *names, at=tree, env=env)
@@ -126,10 +132,6 @@ def _is_real(place: Path) -> bool:
 
 def _is_plain(file: Path) -> bool:
     return _is_real(file) and not file.is_symlink() and file.is_file()
-
-
-def _is_filled(folder: Path) -> bool:
-    return _is_real(folder) and not folder.is_symlink() and folder.is_dir() and any(folder.iterdir())
 
 
 def compare_directories(before: Path, after: Path) -> bytes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bakeoff.workloads.tasks.model import Script
-from bakeoff.workloads.tasks.start import place_file, remove
+from bakeoff.workloads.tasks.start import place_file, real_parent, remove
 
 TEST_FOLDERS = frozenset({"test", "tests", "testing", "spec", "specs"})
 # Loaded by pytest or Python without being named: https://docs.python.org/3/library/site.html for the *customize
@@ -92,13 +92,7 @@ def _reset(start: Path, tree: Path, relative: str) -> list[str]:
     )
     if not changed:
         return []
-    # Make the directories above real ones: a link of the agent's in the way would lead the copy out of the tree.
-    here = tree
-    for part in PurePosixPath(relative).parts[:-1]:
-        here = here / part
-        if here.is_symlink() or not here.is_dir():
-            remove(here)
-        here.mkdir(exist_ok=True)
+    real_parent(tree, relative)  # a link of the agent's in the way would lead the copy out of the tree
     remove(after)
     if before.is_dir() and not before.is_symlink():
         shutil.copytree(before, after, symlinks=True)

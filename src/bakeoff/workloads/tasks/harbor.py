@@ -113,13 +113,19 @@ def _steps(directory: Path, table: TaskTable) -> Iterator[Step]:
     for step in _step_tables(table):
         folder = directory / "steps" / step.name if table.steps else directory
         tests = (*verifier.tests, *_tests_in(folder)) if table.steps else verifier.tests
+        own = Verifier.of(step.verifier, tests, verifier)
+        if own.mode == "separate":
+            environment, tests_in_image = _separate(directory, table, step)
+            own = replace(own, environment=_with_compose(table, environment)[0], tests_in_image=tests_in_image)
+        solutions = [place / "solution" for place in (folder, directory)]  # a step's own, or the one that all share
+        source = next((place for place in solutions if (place / "solve.sh").is_file()), None)
         gate = step.min_reward
         yield Step(
             name=step.name,
             instruction=without_canary(text_of(folder / "instruction.md")),
             agent=AgentSettings.of(step.agent, agent),
-            verifier=_with_environment(Verifier.of(step.verifier, tests, verifier), directory, table, step),
-            solution=_solution(table, folder, directory),
+            verifier=own,
+            solution=Solution(source=source, env=table.solution.env) if source is not None else None,
             workdir=folder / "workdir" if table.steps and (folder / "workdir").is_dir() else None,
             min_reward={} if gate is None else gate if isinstance(gate, dict) else {"reward": gate},
             healthcheck=step.healthcheck,
@@ -129,21 +135,6 @@ def _steps(directory: Path, table: TaskTable) -> Iterator[Step]:
 
 def _tests_in(folder: Path) -> tuple[Path, ...]:
     return (folder / "tests",) if (folder / "tests").is_dir() else ()
-
-
-def _solution(table: TaskTable, *folders: Path) -> Solution | None:
-    """The first solution with a script: a step's own, else the one that all steps share."""
-    sources = (folder / "solution" for folder in folders if (folder / "solution" / "solve.sh").is_file())
-    source = next(sources, None)
-    return Solution(source=source, env=table.solution.env) if source is not None else None
-
-
-def _with_environment(verifier: Verifier, directory: Path, table: TaskTable, step: StepTable) -> Verifier:
-    """`verifier` with the environment that it has if it is a separate one."""
-    if verifier.mode == "shared":
-        return verifier
-    environment, tests_in_image = _separate(directory, table, step)
-    return replace(verifier, environment=_with_compose(table, environment)[0], tests_in_image=tests_in_image)
 
 
 def _separate(directory: Path, table: TaskTable, step: StepTable) -> tuple[Environment, bool]:

@@ -8,6 +8,7 @@ The HTML is in `pages.html.j2`, one macro for each part; this module collects wh
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -36,12 +37,23 @@ def pages(edition: Edition) -> list[Page]:
     by_task: dict[str, list[RunRecord]] = {}
     for run in runs:
         by_task.setdefault(run.task, []).append(run)
-    names = {task: _page_name(f"task-{index}-{task}") for index, task in enumerate(by_task)}
+    names = {
+        task: re.sub(r"[^a-z0-9]+", "-", slug(f"task-{index}-{task}".lower(), 80)).strip("-")
+        for index, task in enumerate(by_task)
+    }
     rollouts = _rollout_pages(edition, runs, names)
     files = {position: page.slug for position, page in rollouts.items()}
     rows, task_pages = [], []
     for task, attempts in by_task.items():
-        cells = {arm: _cell([run for run in attempts if run.arm == arm]) for arm in arms}
+        cells = {}
+        for arm in arms:
+            own = [run.metrics for run in attempts if run.arm == arm]
+            scores = [float(metrics["total_score"] or 0.0) for metrics in own if "total_score" in metrics]
+            cells[arm] = {
+                "mean": sum(scores) / len(scores) if scores else None,
+                "passed": sum(bool(metrics.get("passed")) for metrics in own),
+                "runs": len(own),
+            }
         rows.append({"name": task, "file": names[task], "cells": cells})
         instructions = (_results(edition.paths.run(run.run_id)).get("instruction") for run in attempts)
         html = render("task", runs=attempts, files=files, instruction=next(filter(None, instructions), ""))
@@ -73,18 +85,6 @@ def _template() -> Any:
     environment.filters["number"] = lambda value: number(known(value))
     environment.filters["duration"] = lambda value: duration(known(value))
     return environment.get_template("pages.html.j2").module
-
-
-def _page_name(text: str) -> str:
-    return slug(text.lower(), 80).replace("_", "-").replace(".", "-").replace("+", "-").replace("=", "-").strip("-")
-
-
-def _cell(runs: Sequence[RunRecord]) -> dict[str, Any]:
-    """One arm on one task: its mean score, and how many attempts passed."""
-    values = [run.metrics.get("total_score") for run in runs]
-    scores = [float(value) for value in values if isinstance(value, int | float)]
-    passed = sum(bool(run.metrics.get("passed")) for run in runs)
-    return {"mean": sum(scores) / len(scores) if scores else None, "passed": passed, "runs": len(runs)}
 
 
 def _rollout_pages(edition: Edition, runs: Sequence[RunRecord], names: Mapping[str, str]) -> dict[int, Page]:

@@ -149,25 +149,19 @@ def read_rewards(folder: Path) -> dict[str, float]:
         text = file.read_text(encoding="utf-8", errors="replace").strip()
         if not text:
             raise NoReward(f"{name} is empty")
-        return _reward_table(text) if name == "reward.json" else _reward_number(text)
+        if name == "reward.txt":
+            try:
+                return {"reward": _finite(float(text), name)}
+            except ValueError as error:
+                raise NoReward(f"{name} holds {text[:60]!r}, which is not a number") from error
+        try:
+            tree = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise NoReward(f"{name} is not valid JSON: {error}") from error
+        if not isinstance(tree, dict) or not tree:
+            raise NoReward(f'{name} must be a table of numbers, such as {{"reward": 1.0}}')
+        return {str(key): _finite(value, f"{name}: {key}") for key, value in tree.items()}
     raise NoReward("the tests left neither reward.json nor reward.txt in /logs/verifier")
-
-
-def _reward_table(text: str) -> dict[str, float]:
-    try:
-        tree = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise NoReward(f"reward.json is not valid JSON: {error}") from error
-    if not isinstance(tree, dict) or not tree:
-        raise NoReward('reward.json must be a table of numbers, such as {"reward": 1.0}')
-    return {str(name): _finite(value, f"reward.json: {name}") for name, value in tree.items()}
-
-
-def _reward_number(text: str) -> dict[str, float]:
-    try:
-        return {"reward": _finite(float(text), "reward.txt")}
-    except ValueError as error:
-        raise NoReward(f"reward.txt holds {text[:60]!r}, which is not a number") from error
 
 
 def _finite(value: object, where: str) -> float:

@@ -89,15 +89,23 @@ def lfs_pointers(start: StartState) -> list[str]:
     return [line.partition(":")[2] for line in (listed or "").splitlines()]
 
 
-def place_file(root: Path, relative: str, data: bytes, *, executable: bool = False) -> None:
-    """Write a file below `root` where an untrusted diff was applied: links in the way are replaced, not followed."""
+def real_parent(root: Path, relative: str) -> Path:
+    """The directory of `root / relative`, with every part of the way a real directory.
+
+    A link of the agent's in the way would lead a copy out of `root`, so links and files there are removed.
+    """
     here = root
     for part in Path(relative).parts[:-1]:
         here = here / part
-        if here.is_symlink() or (here.exists() and not here.is_dir()):
-            here.unlink()
+        if here.is_symlink() or not here.is_dir():
+            remove(here)
         here.mkdir(exist_ok=True)
-    target = here / Path(relative).name
+    return here
+
+
+def place_file(root: Path, relative: str, data: bytes, *, executable: bool = False) -> None:
+    """Write a file below `root` where an untrusted diff was applied: links in the way are replaced, not followed."""
+    target = real_parent(root, relative) / Path(relative).name
     remove(target)
     target.write_bytes(data)
     target.chmod(0o755 if executable else 0o644)

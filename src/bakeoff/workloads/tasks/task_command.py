@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,8 +18,6 @@ from bakeoff.cli.options import json_option
 from bakeoff.errors import BakeoffError, SpecError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bakeoff.sandbox.face import Sandbox
     from bakeoff.workloads.tasks.model import Task
     from bakeoff.workloads.tasks.results import Verification
@@ -41,26 +40,64 @@ def _overrides_options(function: F) -> F:
     return file(without(function))
 
 
-def _proof_options(function: F) -> F:
-    """Arguments and options of the verbs that run a task's tests."""
-    tasks = click.argument("places", metavar="TASK...", nargs=-1, required=True, type=click.Path(path_type=Path))
-    sandbox = click.option(
+@dataclass(frozen=True)
+class Proof:
+    """What the verbs that run a task's tests work with."""
+
+    directories: Sequence[Path]
+    sandbox: Sandbox
+    logs: Path
+    load: Callable[[Path], Task]
+
+
+def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Callable[..., None]:
+    """A verb that runs the tests of TASK...: the function gets the context, a `Proof` and whether to print JSON."""
+
+    @click.argument("places", metavar="TASK...", nargs=-1, required=True, type=click.Path(path_type=Path))
+    @_overrides_options
+    @click.option(
         "--sandbox",
         "backend",
         metavar="NAME",
         help="bubblewrap, docker, podman, modal or none (default: SANDBOX_BACKEND, else bubblewrap).",
     )
-    network = click.option(
+    @click.option(
         "--network", is_flag=True, help="Give sandboxes a network, unless the task asks for none (default: no network)."
     )
-    logs = click.option(
+    @click.option(
         "--logs",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="DIR",
         help="Keep what tests print in this directory.",
     )
-    with_context = cast(F, click.pass_context(function))
-    return tasks(_overrides_options(sandbox(network(logs(json_option(with_context))))))
+    @json_option
+    @click.pass_context
+    @wraps(function)
+    def verb(
+        ctx: click.Context,
+        places: tuple[Path, ...],
+        overrides_file: Path | None,
+        no_overrides: bool,
+        backend: str | None,
+        network: bool,
+        logs: Path | None,
+        as_json: bool,
+    ) -> None:
+        from bakeoff.sandbox.scratch import scratch
+        from bakeoff.workloads.tasks.loading import find_tasks
+
+        def load(place: Path) -> Task:
+            task = _load(place, overrides_file, no_overrides)
+            return task.with_network() if network else task
+
+        directories = [task for place in places for task in find_tasks(place)]
+        if not directories:
+            raise UsageError(f"{', '.join(map(str, places))}: there are no tasks in it\n  fix: give a task's directory")
+        sandbox = _sandbox(backend)
+        with scratch("logs") if logs is None else nullcontext(logs.absolute()) as folder:
+            function(ctx, Proof(directories, sandbox, folder, load), as_json)
+
+    return verb
 
 
 @click.group(name="task")
@@ -147,17 +184,8 @@ def prepare(directory: Path, out: Path | None, as_json: bool) -> None:
 
 
 @command.command()
-@_proof_options
-def check(
-    ctx: click.Context,
-    places: tuple[Path, ...],
-    overrides_file: Path | None,
-    no_overrides: bool,
-    backend: str | None,
-    network: bool,
-    logs: Path | None,
-    as_json: bool,
-) -> None:
+@_proof_command
+def check(ctx: click.Context, proof: Proof, as_json: bool) -> None:
     """Check tasks: complete, the reference passes, doing nothing fails.
 
     \b
@@ -165,27 +193,23 @@ def check(
     """
     from bakeoff.workloads.tasks import check as checking
 
-    sandbox = _sandbox(backend)
     worst, report = 0, []
-    with _logs(logs) as folder:
-        for place in _each(places):
-            findings: list[checking.Finding] = []
-            if not as_json:
-                click.echo(display.printable(str(place)))
-            try:
-                task = _load(place, overrides_file, no_overrides)
-                task = task.with_network() if network else task
-                for finding in checking.check(task, sandbox, folder / place.absolute().name):
-                    findings.append(finding)
-                    _show_finding(finding, as_json)
-            except BakeoffError as error:
-                name = "valid" if isinstance(error, SpecError) else "can be run"
-                findings.append(checking.Finding(name, False, str(error)))
-                _show_finding(findings[-1], as_json)
-                worst = max(worst, error.exit_code)
-            good = not any(finding.ok is False for finding in findings)
-            worst = max(worst, 0 if good else 1)
-            report.append({"task": place, "ok": good, "findings": [asdict(finding) for finding in findings]})
+    for place in proof.directories:
+        findings: list[checking.Finding] = []
+        if not as_json:
+            click.echo(display.printable(str(place)))
+        try:
+            for finding in checking.check(proof.load(place), proof.sandbox, proof.logs / place.absolute().name):
+                findings.append(finding)
+                _show_finding(finding, as_json)
+        except BakeoffError as error:
+            name = "valid" if isinstance(error, SpecError) else "can be run"
+            findings.append(checking.Finding(name, False, str(error)))
+            _show_finding(findings[-1], as_json)
+            worst = max(worst, error.exit_code)
+        good = not any(finding.ok is False for finding in findings)
+        worst = max(worst, 0 if good else 1)
+        report.append({"task": place, "ok": good, "findings": [asdict(finding) for finding in findings]})
     if as_json:
         display.print_json(report)
     ctx.exit(worst)
@@ -199,17 +223,8 @@ def _show_finding(finding: Any, as_json: bool) -> None:
 
 
 @command.command()
-@_proof_options
-def oracle(
-    ctx: click.Context,
-    places: tuple[Path, ...],
-    overrides_file: Path | None,
-    no_overrides: bool,
-    backend: str | None,
-    network: bool,
-    logs: Path | None,
-    as_json: bool,
-) -> None:
+@_proof_command
+def oracle(ctx: click.Context, proof: Proof, as_json: bool) -> None:
     """Run the reference solution and its tests.
 
     \b
@@ -217,17 +232,13 @@ def oracle(
     """
     from bakeoff.workloads.tasks.check import reference
 
-    sandbox = _sandbox(backend)
     passed, report = True, []
-    with _logs(logs) as folder:
-        for place in _each(places):
-            task = _load(place, overrides_file, no_overrides)
-            task = task.with_network() if network else task
-            verification = reference(task, sandbox, folder / place.absolute().name)
-            passed = passed and verification.passed
-            report.append({"task": place, "passed": verification.passed, **asdict(verification)})
-            if not as_json:
-                _show_verification(place, verification)
+    for place in proof.directories:
+        verification = reference(proof.load(place), proof.sandbox, proof.logs / place.absolute().name)
+        passed = passed and verification.passed
+        report.append({"task": place, "passed": verification.passed, **asdict(verification)})
+        if not as_json:
+            _show_verification(place, verification)
     if as_json:
         display.print_json(report)
     ctx.exit(0 if passed else 1)
@@ -295,16 +306,6 @@ def _load(place: Path, overrides_file: Path | None, no_overrides: bool) -> Task:
     return load_task(place, overrides_file=overrides_file, apply_overrides=not no_overrides)
 
 
-def _each(places: tuple[Path, ...]) -> list[Path]:
-    """The task directories that TASK... names. UsageError if there are none."""
-    from bakeoff.workloads.tasks.loading import find_tasks
-
-    directories = [task for place in places for task in find_tasks(place)]
-    if not directories:
-        raise UsageError(f"{', '.join(map(str, places))}: there are no tasks in it\n  fix: give a task's directory")
-    return directories
-
-
 def _sandbox(name: str | None) -> Sandbox:
     """The sandbox, if it works here. `none` asks first."""
     from bakeoff.sandbox.face import VARIABLE, choose
@@ -317,15 +318,3 @@ def _sandbox(name: str | None) -> Sandbox:
     if reason is not None:
         raise UsageError(reason)
     return sandbox
-
-
-@contextmanager
-def _logs(directory: Path | None) -> Iterator[Path]:
-    """The directory for logs; a temporary one if the user gave none."""
-    if directory is not None:
-        yield directory.absolute()
-        return
-    from bakeoff.sandbox.scratch import scratch
-
-    with scratch("logs") as here:
-        yield here

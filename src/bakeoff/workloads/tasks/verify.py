@@ -25,7 +25,7 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox import cache
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec, Ended, Image, Mount
+from bakeoff.sandbox.spec import BoxSpec, Image, Mount
 from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff
 from bakeoff.workloads.tasks.environment import box_spec, built_for, chown, command_path, filled_in
 from bakeoff.workloads.tasks.guard import guard
@@ -118,17 +118,26 @@ def _run_script(
     cases: tuple[Case, ...] = ()
     with sandbox.open(spec) as box:
         lay_out(task, tree, box, task.verifier.user)
+        # The secret comes through standard input, so code under test does not find it in a file or in /proc.
+        secret = secrets.token_hex(16)
+        path = command_path(box, f"{REPOSITORY}/{script.path}")
         if script.by_pytest:
-            # The secret comes through standard input, so code under test does not find it in a file or in /proc.
-            secret = secrets.token_hex(16)
-            paths = (RUNNER, LIBRARY, REPOSITORY, box.spec.workdir, f"{REPOSITORY}/{configuration}", REPORT, SEAL, f"{REPOSITORY}/{script.path}")  # fmt: skip
-            argv = ["python3", "-I", *(command_path(box, path) for path in paths)]
-            ended = _run(task, box, argv, output, f"{secret}\n".encode())
+            paths = (RUNNER, LIBRARY, REPOSITORY, box.spec.workdir, f"{REPOSITORY}/{configuration}", REPORT, SEAL)
+            argv = ["python3", "-I", *(command_path(box, place) for place in paths), path]
+        else:
+            argv = [path] if script.content.startswith("#!") else ["bash", path]
+        ended = box.run(
+            argv,
+            cwd=box.spec.workdir,
+            timeout=task.verifier.timeout,
+            stdin=f"{secret}\n".encode() if script.by_pytest else None,
+            stdout=output,
+            stderr=output,
+            user=task.verifier.user,
+        )
+        if script.by_pytest:
             sealed = _sealed(box, secret)
             cases = _report(box) if sealed == str(ended.code) else ()
-        else:
-            path = command_path(box, f"{REPOSITORY}/{script.path}")
-            ended = _run(task, box, [path] if script.content.startswith("#!") else ["bash", path], output)
     if sealed == NO_PYTEST:
         raise InfraError(f"{script.path} could not be run: {tail(output)}")
     if sealed is None and ended.code in NOT_STARTED:
@@ -151,18 +160,6 @@ def _run_script(
         output=tail(output),
         timed_out=ended.timed_out,
         memory_killed=ended.memory_killed,
-    )
-
-
-def _run(task: Task, box: Box, argv: list[str], output: Path, stdin: bytes | None = None) -> Ended:
-    return box.run(
-        argv,
-        cwd=box.spec.workdir,
-        timeout=task.verifier.timeout,
-        stdin=stdin,
-        stdout=output,
-        stderr=output,
-        user=task.verifier.user,
     )
 
 
