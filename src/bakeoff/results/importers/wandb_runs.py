@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.verdicts.runlogs import Column, RunLog
+from bakeoff.results.importers.directories import as_results, name_and_seed
+from bakeoff.results.table import Results, Row
+from bakeoff.results.table import Series as Column
 
 BLOCK = 32_768
 HEADER = struct.Struct("<IHB")
@@ -24,7 +26,7 @@ HEADER = struct.Struct("<IHB")
 FILE_HEADER = 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 STATES = {"finished": "succeeded", "failed": "failed", "crashed": "infra_error", "killed": "cancelled"}
-"""W&B's words as statuses. A crashed run lost touch with the server, which is not the arm's doing."""
+"""W&B's states as our statuses. A crashed run lost its connection to the server, which is not the arm's fault."""
 _STEP = "_step"
 
 
@@ -32,19 +34,31 @@ def _package() -> Any:
     try:
         import wandb
     except ImportError as error:
-        raise UsageError("reading W&B runs needs the wandb package: pip install wandb") from error
+        raise UsageError("reading W&B runs needs the wandb package: pip install 'bakeoff[wandb]'") from error
     return wandb
 
 
 # -- offline
 
 
-def offline(place: Path) -> RunLog:
-    """A `.wandb` file, or the directory that a run left behind."""
+class WandbFiles:
+    """A `.wandb` file, or the directory that an offline run left behind."""
+
+    name = "wandb"
+
+    def recognises(self, place: Path) -> bool:
+        return place.suffix == ".wandb" or (place.is_dir() and any(place.glob("*.wandb")))
+
+    def read(self, place: Path) -> Results:
+        path = place if place.is_file() else min(place.glob("*.wandb"))
+        return as_results([read_file(path)], str(place))
+
+
+def read_file(path: Path) -> Row:
+    """The run in a `.wandb` file. One without an exit record was killed, or is still running."""
     _package()
     from wandb.proto import wandb_internal_pb2 as protocol
 
-    path = place if place.is_file() else next(iter(sorted(place.glob("*.wandb"))))
     series: dict[str, tuple[list[float], list[float]]] = {}
     numbers: dict[str, float] = {}
     config: dict[str, Any] = {}
@@ -159,7 +173,7 @@ def _is_metric(key: str, value: object) -> bool:
     return not key.startswith("_") and (isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity"))
 
 
-def online(name: str) -> list[RunLog]:
+def online(name: str) -> Results:
     """`ENTITY/PROJECT/RUN`, or `ENTITY/PROJECT` for every run of a project."""
     wandb = _package()
     parts = name.split("/")
@@ -170,10 +184,10 @@ def online(name: str) -> list[RunLog]:
         runs = [api.run(name)] if len(parts) == 3 else list(api.runs(name))
     except Exception as error:  # the client raises many kinds, its own and those of the libraries below it
         raise UsageError(f"wandb:{name}: {error}") from error
-    return [of_api(run) for run in runs]
+    return as_results([of_api(run) for run in runs], f"wandb:{name}")
 
 
-def of_api(run: Any) -> RunLog:
+def of_api(run: Any) -> Row:
     """A run as the client gives it: `state`, `config`, `summary` and `scan_history`."""
     status = STATES.get(run.state, "running")
     return _named("/".join(run.path), run.name, status, History(run), {}, dict(run.config))
@@ -184,21 +198,18 @@ def _named(
     name: str,
     status: str,
     series: Mapping[str, Column],
-    numbers: Mapping[str, float],
+    metrics: Mapping[str, float],
     config: Mapping[str, Any],
-) -> RunLog:
+) -> Row:
     """Arm, task and seed from the run's configuration, else from its name."""
-    from bakeoff.records.importing import seed_in_name
-
-    arm, seed = seed_in_name(name) or (name, None)
-    given = config.get("seed")
-    return RunLog(
-        name=label,
+    arm, seed = name_and_seed(name)
+    configured = config.get("seed")
+    return Row(
         arm=str(config.get("condition") or config.get("arm") or arm),
         task=str(config.get("task") or "default"),
-        seed=int(given) if isinstance(given, int | float) and given >= 0 else seed,
-        rollout=0,
+        seed=int(configured) if isinstance(configured, int | float) and configured >= 0 else seed,
         status=status,
+        metrics=metrics,
         series=series,
-        numbers=numbers,
+        run_id=label,
     )
