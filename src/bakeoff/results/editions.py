@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.find import find_edition, find_run
+from bakeoff.records.run import CellRecord
 from bakeoff.records.series import read_block
 from bakeoff.results.table import Results, Row, Series
 from bakeoff.spec.experiment import Experiment
@@ -64,26 +65,28 @@ def edition_results(edition: Edition) -> Results:
     """Every planned run of an edition, whatever became of it. The edition stays open until `Results.close()`."""
     facts = edition.facts()
     experiment = Experiment.model_validate(facts["spec"])
-    cells = {cell["cell"]: cell for cell in edition.cells()}
+    cells = {cell.number: cell for cell in edition.cells()}
     blocks = _Blocks(edition)
     rows = []
     for run in edition.runs():
         cell = cells[run.cell]
         rows.append(
             Row(
-                arm=cell["arm"],
-                task=cell["task"],
+                arm=run.arm,
+                task=run.task,
                 seed=run.seed,
                 rollout=run.rollout,
                 status=run.status,
                 metrics=run.metrics,
                 series=_LazySeries(blocks, run.position),
                 run_id=run.run_id,
-                params=cell["columns"],
-                base=cell["base"],
-                ablation=cell["ablation"],
-                flags=tuple(cell["flags"]),
+                params=cell.columns,
+                base=cell.base,
+                ablation=cell.ablation,
+                flags=tuple(cell.flags),
                 workload=facts["workload"],
+                dialect=facts["dialect"],
+                command=run.command,
                 started_at=run.started_at,
                 ended_at=run.ended_at,
                 exit_code=run.exit_code,
@@ -100,10 +103,10 @@ def edition_results(edition: Edition) -> Results:
     )
 
 
-def _task_contents(experiment: Experiment, cells: Any) -> dict[str, str]:
+def _task_contents(experiment: Experiment, cells: Iterable[CellRecord]) -> dict[str, str]:
     """What each task is: the digest of its files and, where the experiment file gives it any, its parameters."""
     params = {task.name: canonical_json(task.params) for task in experiment.tasks if task.params}
-    contents = {cell["task"]: f"{cell['task_digest'] or ''}{params.get(cell['task'], '')}" for cell in cells}
+    contents = {cell.task: f"{cell.task_digest or ''}{params.get(cell.task, '')}" for cell in cells}
     return {task: content for task, content in contents.items() if content}
 
 

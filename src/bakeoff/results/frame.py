@@ -1,4 +1,4 @@
-"""The table of an edition: one row for each planned run, whatever became of it.
+"""An edition as a Polars frame: one row for each planned run, whatever became of it; and the files of `collect`.
 
 Columns, in this order: FIXED, then parameters, then metrics. A parameter or metric whose name is taken already is
 called `param.<name>` or `metric.<name>`. `wall_s` is seconds from start to end.
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bakeoff.records import whole
 from bakeoff.records.edition import Edition
+from bakeoff.records.layout import EditionPaths
+from bakeoff.spec import registry
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,3 +91,20 @@ def typed(values: list[Any]) -> pl.Series:
         return pl.Series([None if value is None else float(value) for value in values], dtype=pl.Float64)
     texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
     return pl.Series(texts, dtype=pl.String)
+
+
+def collected(edition: Edition) -> pl.DataFrame:
+    """The table that `bakeoff collect` writes: with the columns of the experiment's dialect where it has its own."""
+    table: pl.DataFrame | None = registry.dialect(edition.facts()["dialect"]).table(edition)
+    return read_table(edition).frame if table is None else table
+
+
+def default_csv(directory: Path) -> Path:
+    return EditionPaths(directory).aggregate / "runs.csv"
+
+
+def write(table: pl.DataFrame, csv: Path) -> None:
+    """The CSV file and, beside it, the Parquet file; each is written whole or not at all."""
+    csv.parent.mkdir(parents=True, exist_ok=True)
+    whole.replace(csv, table.write_csv)
+    whole.replace(csv.with_suffix(".parquet"), table.write_parquet)

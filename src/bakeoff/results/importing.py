@@ -22,7 +22,9 @@ from bakeoff.results.importers import read_place
 from bakeoff.results.importers.directories import scalars
 from bakeoff.results.importers.files import read_lines
 from bakeoff.results.table import Results, Row
-from bakeoff.spec.experiment import Analysis, Experiment
+from bakeoff.spec import registry
+from bakeoff.spec.dialect import NATIVE
+from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.identity import slug
 from bakeoff.spec.plan import Arm, Cell, Plan, RunSpec, Task
 
@@ -112,15 +114,16 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
             cells[key] = Cell(len(cells), arm, Task(row.task), row.params, {}, 1, lambda seed, rollout: "")
         assert row.seed is not None  # read_directory leaves out runs without one
         runs.append(RunSpec(position, row.run_id, cells[key], row.seed, row.rollout))
+    names = {row.dialect for row in results.rows}
+    dialect = registry.dialect(names.pop() if len(names) == 1 else NATIVE.name)
     experiment = Experiment(
         name=name,
         description=description,
         workload=results.rows[0].workload,
         seeds=sorted({run.seed for run in runs}),
-        # An analysis that names no metric is only how such files are usually read; nobody declared it.
-        analysis=results.analysis if results.analysis.metric is not None else Analysis(),
+        analysis=dialect.analysis,
     )
-    return Plan(experiment, list(cells.values()), dialect=results.dialect), runs
+    return Plan(experiment, list(cells.values()), dialect=dialect.name), runs
 
 
 def _record(

@@ -46,7 +46,9 @@ def open_results(names: Sequence[str], root: Path, columns: Mapping[str, str | N
         other = next(name for name in places if name not in tables)
         raise UsageError(f"{tables[0]} is a table and {other} is not; name either tables or other sources")
     if any((columns or {}).values()):
-        raise UsageError("--arm-column and the like name columns of a table: give a .csv, .tsv, .parquet or .jsonl file")
+        raise UsageError(
+            "--arm-column and the like name columns of a table: give a .csv, .tsv, .parquet or .jsonl file"
+        )
     if any(_is_foreign(name, root) for name in places):
         parts = [read_runs(name, root) for name in places]
         rows = number_repeats([row for part in parts for row in part.rows])

@@ -56,6 +56,8 @@ class Row:
     ablation: str = ""
     flags: tuple[str, ...] = ()
     workload: str = "command"
+    dialect: str = "native"
+    """The dialect of experiment files that the run belongs to (`spec/dialect.py`)."""
     command: str | None = None
     directory: Path | None = None
     """Where the run's files are, if it has any."""
@@ -96,8 +98,6 @@ class Results:
     """What a reader of a verdict should know about where the values come from."""
     problems: tuple[str, ...] = ()
     """Runs that could not be read, one line each."""
-    dialect: str = "native"
-    """The dialect of experiment files that such results belong to; `bakeoff import` records it."""
     edition: Edition | None = None
     """Set for one edition of ours: its registration and its sequential test are read from it."""
     parts: tuple[Results, ...] = ()
@@ -149,7 +149,9 @@ class Results:
         numbers = [name for name in self.metrics if name not in flags]
         if len(numbers) == 1:
             return numbers
-        raise UsageError(f"{self.label}: which metric? name it with --metric or analysis.metric; {self.known_metrics()}")
+        raise UsageError(
+            f"{self.label}: which metric? name it with --metric or analysis.metric; {self.known_metrics()}"
+        )
 
     def known_metrics(self) -> str:
         """The end of an error about a metric: which ones there are."""

@@ -253,7 +253,11 @@ def _skew(observations: Observations, design: Design, decision: Decision, resamp
         return None
     a, b = sides(known)
     check = skew_check(b[0] - a[0], deciding, resamples, SEED)
-    return None if check is None else replace(check, interval=own_direction(check.interval, observations) or check.interval)
+    return (
+        None
+        if check is None
+        else replace(check, interval=own_direction(check.interval, observations) or check.interval)
+    )
 
 
 def _other_methods(asked: _Asked, question: Compare, covariate: Observations | None) -> list[Line]:
@@ -285,7 +289,9 @@ def _other_population(family: Sequence[_Asked], question: Question) -> list[str]
         who = "for tasks like these" if swapped == "sample" else "on these tasks only"
         return [f"{who}: no verdict is possible"] * len(family)
     lines = []
-    for asked, decision in zip(again, decide([each.test for each in again], again[0].observations.analysis.alpha), strict=True):
+    for asked, decision in zip(
+        again, decide([each.test for each in again], again[0].observations.analysis.alpha), strict=True
+    ):
         final = _final(asked, decision)
         p = f", p = {format_p(final.p_adjusted)}" if final.p_adjusted is not None else ""
         reason = f" ({final.reason.replace('_', ' ')})" if final.reason not in ("", "inconclusive") else ""

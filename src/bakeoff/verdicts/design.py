@@ -329,5 +329,3 @@ def _arm_size(unit: Unit, cells: Cells) -> int:
             return len({seed for _, seed in cells})
         case _:
             return sum(cell.size for cell in cells.values())
-
-

@@ -264,5 +264,3 @@ def parse_window(text: str | None) -> Window:
         except ValueError as error:
             raise UsageError(f"window {text!r}: {error}") from error
     raise UsageError(f"window {text!r}: write 'first 20%', 'last 50%' or steps such as '100..500'")
-
-

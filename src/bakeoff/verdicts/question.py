@@ -9,7 +9,6 @@ field that is not set means "as the results declare it"; pydantic's `model_field
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -40,9 +39,9 @@ class Flag:
 class Question(Analysis):
     """What every question has: the fields of `[analysis]`, and which runs of the results are meant."""
 
-    arms: Annotated[list[str], Flag(("--arms",), "ARM...", several=True)] = []
+    arms: Annotated[tuple[str, ...], Flag(("--arms",), "ARM...", several=True)] = ()
     """Only these arms besides the control (default: all). Several may follow."""
-    directions: dict[str, Direction] = {}
+    directions: dict[str, Direction] = Field(default_factory=dict)
     """Direction of single metrics."""
     unpaired: bool = False
     """Treat the arms as independent samples even where they share seeds."""
@@ -62,13 +61,13 @@ class Question(Analysis):
         """
         fields = declared.model_dump()
         changes = {name: getattr(self, name) for name in self.model_fields_set & set(Analysis.model_fields)}
-        changes = {name: value for name, value in changes.items() if value is not None and value != []}
+        changes = {name: value for name, value in changes.items() if value is not None and value not in ([], ())}
         if isinstance(changes.get("summary"), Summary):
             partial = changes["summary"].model_dump(exclude_unset=True)
             changes["summary"] = {**(fields["summary"] or {"type": "auc"}), **partial}
         if "margin" in changes or "relative_margin" in changes:
             fields |= {"margin": None, "relative_margin": None}  # a margin replaces one of the other kind
-        if metric in self.directions:
+        if metric is not None and metric in self.directions:
             changes["direction"] = self.directions[metric]
         for name in ("metric", "primary"):
             changes.pop(name, None)  # which metrics are judged is not part of how they are judged
@@ -138,7 +137,7 @@ class Compare(Question):
 
     simultaneous: bool = False
     """Decision intervals that hold for all comparisons at once; wider than the verdicts need."""
-    methods: Annotated[list[Literal[METHODS]], Flag(("--method",))] = []  # type: ignore[valid-type]
+    methods: Annotated[tuple[Literal[METHODS], ...], Flag(("--method",))] = ()  # type: ignore[valid-type]
     """One more method beside the verdict's own, which alone decides. Can be repeated."""
     covariate: Annotated[str | None, Flag(("--covariate",), "NAME")] = None
     """Something measured before the arms could act: adds a line with its share removed (CUPED)."""
@@ -155,23 +154,27 @@ class Gate(Question):
 
     policy: Any = None
     """The rules, a `verdicts.gate.Policy`."""
+    policy_name: str = "flags"
+    """The file that the rules come from, for the settings."""
 
 
 class Rank(Question):
     """In which order are many arms on many tasks?"""
 
-    normalize: Annotated[tuple[str, str] | None, Flag(("--normalize",), "LOW HIGH")] = None
+    normalize: Annotated[tuple[str, str] | None, Flag(("--normalize", "--normalise"), "LOW HIGH")] = None
     """Scores that count 0 and 1 on each task: numbers, or names of parameters or metrics that hold them."""
     target: float | None = None
     """Score from which on more earns nothing, for the optimality gap (default: the good end of the range)."""
     success: float | None = None
     """Value from which on a run counts as a success for pass@k."""
-    ks: Annotated[list[Annotated[int, Field(ge=1)]], Flag(("-k", "--k"))] = []
+    ks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Flag(("-k",))] = ()
     """k of pass@k and pass^k; can be repeated (default: 1, 2, 4, ... as far as attempts go)."""
     level: Share = 0.95
     """Level of all intervals."""
     resamples: Resamples = 2_000
     """Bootstrap resamples of runs inside tasks."""
+    seed: int = 0
+    """Of the bootstrap."""
 
 
 class Litmus(Question):
@@ -195,14 +198,42 @@ class Variance(Question):
 class Power(Question):
     """How many runs does an effect need, and what can the runs at hand detect?"""
 
+    names: tuple[str, ...] = ()
+    """Where the pilot comes from, for the settings."""
+    candidate: Annotated[str | None, Flag(("--candidate",), "ARM")] = None
+    """The pilot's other arm (default: the first that is not the control)."""
     effect: float | None = None
     """Difference to detect, in the metric's own unit."""
     n: Annotated[int | None, Field(ge=1), Flag(("-n", "--n"))] = None
     """Units at hand, in each arm when unpaired (default: the pilot's)."""
+    sd: Annotated[float | None, Field(gt=0)] = None
+    """Spread without a pilot: sd of the paired differences, or inside an arm when unpaired."""
+    rate: Annotated[float | None, Field(ge=0, le=1)] = None
+    """Success rate of the control, for outcomes that are 0 or 1."""
+    discordant: Share | None = None
+    """With --rate --paired: share of pairs whose outcomes differ."""
+    paired: Annotated[bool | None, Flag(("--paired/--unpaired",))] = None
+    """Whether units pair up (default: as in the pilot; numbers are paired, rates are unpaired)."""
     power: Share = 0.8
     """Chance that the effect is detected."""
     confidence: Share = 0.8
     """Of the upper limit of the pilot's spread."""
+    budget: Annotated[float | None, Field(gt=0)] = None
+    """Divide this much among tasks, seeds and rollouts of each arm."""
+    cost_task: Annotated[float, Field(ge=0)] = 0.0
+    """Cost of one more task."""
+    cost_seed: Annotated[float, Field(ge=0)] = 0.0
+    """Cost of one more seed on a task."""
+    cost_rollout: Annotated[float, Field(gt=0)] = 1.0
+    """Cost of one more rollout of a seed."""
+    most_tasks: Annotated[int | None, Field(ge=1)] = None
+    """With --budget: the number of tasks, when no more can be had."""
+    simulate: Annotated[str | None, Flag(("--simulate",), "STATISTIC")] = None
+    """Simulate instead of computing: decision, t, sign-flip, wilcoxon, mann-whitney, mean, median or iqm."""
+    replicates: Resamples = 2_000
+    """Experiments to simulate."""
+    seed: int = 0
+    """Of the simulation."""
 
 
 class Summarize(Question):
@@ -211,3 +242,17 @@ class Summarize(Question):
     goal: float | None = None
     """A run passes at this score (default: the best possible one)."""
 
+
+class Plot(Question):
+    """What a picture shows."""
+
+    only_tasks: Annotated[tuple[str, ...], Flag(("--task",), "NAME")] = ()
+    """Only this task; can be repeated."""
+    level: Share = 0.95
+    """Of bands and bootstrap intervals."""
+    resamples: Resamples = 9_999
+    """Of the bootstrap."""
+    method: Literal["studentized", "percentile", "bca"] = "studentized"
+    """Of the bootstrap's interval."""
+    effect: float | None = None
+    """For power: the effect to detect (default: the margin, or what the runs at hand detect)."""

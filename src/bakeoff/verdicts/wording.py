@@ -38,7 +38,9 @@ def sentence(
     measured = f"{design.sign * decision.effect:+.4g} ({format_interval(interval)})"
     if equivalent:
         analysis = observations.analysis
-        size = f"{analysis.margin:g}" if analysis.margin is not None else f"{analysis.relative_margin:.3g} of the control"
+        size = (
+            f"{analysis.margin:g}" if analysis.margin is not None else f"{analysis.relative_margin:.3g} of the control"
+        )
         differs = "; the small difference is real" if decision.differs else ""
         return f"Equivalent: {about}: {measured}, within a margin of {size}{differs}."
     assumes = f" ({decision.assumes})" if decision.method == "paired t" else ""

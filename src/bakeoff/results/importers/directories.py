@@ -26,6 +26,7 @@ from bakeoff.results.editions import as_floats
 from bakeoff.results.importers.files import number, read_csv, read_json, read_lines
 from bakeoff.results.table import Results, Row
 from bakeoff.results.table import Series as Column
+from bakeoff.spec import registry
 from bakeoff.spec.experiment import Analysis, Summary, flatten
 from bakeoff.spec.identity import slug
 from bakeoff.spec.workload import Scalar, Status
@@ -118,13 +119,19 @@ def read_campaign(campaign: Path) -> list[Row]:
 def read_run(directory: Path) -> Row:
     """One run, with everything that its files say. Raises UsageError when they say nothing, ValueError when torn."""
     meta = read_json(str(directory / META)) or {}
+    for dialect in registry.dialects() if meta else ():
+        row: Row | None = dialect.read_run(directory, meta)
+        if row is not None:
+            return row
     columns = read_columns(directory)
     if {"arm", "workload"} <= set(meta):
-        return _own_run(directory, meta, columns)
+        return read_own_run(directory, meta, columns)
     metrics = read_metrics(directory)
     if not columns and metrics is None and "status" not in meta:
         if meta:
-            raise UsageError(f"{directory}: {META} has neither `arm` nor `status`, so it is not a run that bakeoff knows")
+            raise UsageError(
+                f"{directory}: {META} has neither `arm` nor `status`, so it is not a run that bakeoff knows"
+            )
         names = " or ".join((*LOGS, *METRICS))
         raise UsageError(f"{directory}: no run can be read there; a run's directory has {names}")
     first = next((line for log in LOGS for line in read_lines(directory / log)), {})
@@ -142,7 +149,7 @@ def read_run(directory: Path) -> Row:
     )
 
 
-def _own_run(directory: Path, meta: Mapping[str, Any], columns: Mapping[str, Column]) -> Row:
+def read_own_run(directory: Path, meta: Mapping[str, Any], columns: Mapping[str, Column]) -> Row:
     """A run of ours, which says everything about itself."""
     if meta.get("status") not in get_args(Status):
         raise UsageError(f"{directory}: {META} has no status, so the run had not ended")
@@ -239,5 +246,3 @@ def _answers(path: Path) -> dict[str, Column]:
         name: (np.array(steps), np.array([float(np.mean(values[step])) for step in steps]))
         for name, values in (("gen_reward", rewards), ("gen_correct_rate", correct))
     }
-
-

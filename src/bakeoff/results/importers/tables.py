@@ -192,7 +192,11 @@ def _keys(frame: pl.DataFrame, label: str, roles: Mapping[str, str]) -> list[Key
 
 
 def _rows(
-    keys: Sequence[Key], cells: Sequence[Mapping[str, Any]], statuses: Sequence[Any], roles: Mapping[str, str], long: bool
+    keys: Sequence[Key],
+    cells: Sequence[Mapping[str, Any]],
+    statuses: Sequence[Any],
+    roles: Mapping[str, str],
+    long: bool,
 ) -> list[Row]:
     """One run for each row of the file; in a long table, one for each key, with all its metrics.
 

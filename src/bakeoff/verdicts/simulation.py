@@ -65,7 +65,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PowerAt:
     """Simulated power at n units."""
 
     n: int
@@ -73,7 +73,7 @@ class Found:
     interval: Interval
 
 
-def power_at(setting: Setting, n: int) -> Found:
+def power_at(setting: Setting, n: int) -> PowerAt:
     """Share of simulated experiments with n units (an arm) in which the test rejects."""
     known = names(setting.design)
     if setting.statistic not in known:
@@ -84,15 +84,15 @@ def power_at(setting: Setting, n: int) -> Found:
         result = _paired(setting, n)
     else:
         result = _unpaired(setting, n)
-    return Found(n, result.share, result.interval)
+    return PowerAt(n, result.share, result.interval)
 
 
-def units_for(setting: Setting, power: float, most: int = 2_000) -> list[Found]:
+def units_for(setting: Setting, power: float, most: int = 2_000) -> list[PowerAt]:
     """The n that were tried on the way to the smallest one with this power; the last of them is the answer.
 
     Every n is simulated from the same seed. The answer is as sharp as its interval, which comes with it.
     """
-    tried: dict[int, Found] = {}
+    tried: dict[int, PowerAt] = {}
 
     def enough(n: int) -> bool:
         tried[n] = power_at(setting, n)
