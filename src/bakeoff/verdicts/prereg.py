@@ -146,7 +146,7 @@ def _intact(registered: Mapping[str, Any]) -> Iterator[str]:
 def _analysis_deviations(registered: Mapping[str, Any], analysis: Analysis, metrics: Sequence[str]) -> Iterator[str]:
     used = analysis.model_dump(mode="json")
     for key, value in registered.items():
-        if used.get(key) != value:
+        if key != "control" and used.get(key) != value:  # the control has its own line
             yield f"analysis.{key}: registered {_show(value)}, used {_show(used.get(key))}"
     family = {registered["metric"], *registered["primary"]}
     if metrics and set(metrics) != family:
@@ -163,8 +163,6 @@ def _option_deviations(registered: Mapping[str, Any], question: Question) -> Ite
     for name in ("unpaired", "intersect"):
         if getattr(question, name):
             yield f"{name}: not registered"
-    if question.tasks is not None and question.tasks != registered["analysis"].get("tasks"):
-        yield f"tasks: registered {_show(registered['analysis'].get('tasks'))}, used {question.tasks}"
 
 
 def _plan_deviations(registered: Mapping[str, Any], edition: Edition, experiment: Experiment) -> Iterator[str]:

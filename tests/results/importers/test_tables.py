@@ -12,9 +12,10 @@ import polars as pl
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.interop.tables import Columns, Table, of_frame, read_table
+from bakeoff.results.importers.tables import Columns, frame_results, read_tables
+from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis, Summary
-from bakeoff.verdicts.observations import Observation
+from bakeoff.verdicts.observations import Observation, observe
 
 ROWS = [
     {"arm": arm, "task": task, "seed": seed, "score": len(arm) + seed / 10, "note": "x"}
@@ -24,8 +25,12 @@ ROWS = [
 ]
 
 
-def rows(table: Table, metric: str = "score", analysis: Analysis | None = None) -> list[Observation]:
-    return list(table.observe(metric, analysis or table.analysis).rows)
+def of_frame(data: Any, columns: Columns | None = None) -> Results:
+    return frame_results(data, columns=columns)
+
+
+def rows(table: Results, metric: str = "score", analysis: Analysis | None = None) -> list[Observation]:
+    return list(observe(table, metric, analysis).rows)
 
 
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
@@ -40,7 +45,7 @@ WRITERS: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
 def test_every_format_gives_the_same_runs(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"table{suffix}"
     WRITERS[suffix](pl.DataFrame(ROWS), path)
-    found = rows(read_table([path], Columns()))
+    found = rows(read_tables([path], Columns()))
     assert found[0] == Observation("old", "t1", 1, 0, "scored", 3.1)
     assert len(found) == 12
 
@@ -55,20 +60,20 @@ def test_every_format_gives_the_same_runs(tmp_path: Path, suffix: str) -> None:
 )
 def test_what_spreadsheets_write_is_read(tmp_path: Path, text: str) -> None:
     (tmp_path / "table.csv").write_text(text, encoding="utf-8")
-    table = read_table([tmp_path / "table.csv"], Columns())
-    assert rows(table, table.declared()[0]) == [Observation("old", "t1", 1, 0, "scored", 0.5)]
+    table = read_tables([tmp_path / "table.csv"], Columns())
+    assert rows(table, table.primary()[0]) == [Observation("old", "t1", 1, 0, "scored", 0.5)]
 
 
 def test_utf_16_is_named(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("model,score\nold,1\n", encoding="utf-16")
     with pytest.raises(UsageError, match="is UTF-16; save it as UTF-8"):
-        read_table([tmp_path / "table.csv"], Columns())
+        read_tables([tmp_path / "table.csv"], Columns())
 
 
 def test_several_files_are_one_table(tmp_path: Path) -> None:
     for arm in ("old", "newer"):
         pl.DataFrame([row for row in ROWS if row["arm"] == arm]).write_csv(tmp_path / f"{arm}.csv")
-    found = read_table([tmp_path / "old.csv", tmp_path / "newer.csv"], Columns())
+    found = read_tables([tmp_path / "old.csv", tmp_path / "newer.csv"], Columns())
     assert len(rows(found)) == 12
 
 
@@ -88,24 +93,26 @@ def test_arms_are_found_under_their_usual_names(name: str) -> None:
 
 
 def test_the_metric_is_the_only_number_or_has_a_usual_name() -> None:
-    assert of_frame(ROWS).declared() == ["score"]
+    assert of_frame(ROWS).primary() == ["score"]
     two = pl.DataFrame(ROWS).with_columns(cost=1.0)
-    assert of_frame(two).declared() == ["score"]
-    assert of_frame(two).metrics() == ["score", "cost"]
-    with pytest.raises(UsageError, match=r"which metric\? say --metric; numbers are fine, cost"):
-        of_frame(two.rename({"score": "fine"})).declared()
+    assert of_frame(two).primary() == ["score"]
+    assert of_frame(two).metrics == ["score", "cost"]
+    with pytest.raises(
+        UsageError, match=r"which metric\? name it with --metric or analysis.metric; runs report fine, cost"
+    ):
+        of_frame(two.rename({"score": "fine"})).primary()
 
 
 def test_a_long_table_names_its_metrics_in_a_column() -> None:
     long = [{**row, "metric": m, "value": row["score"] * k} for row in ROWS for m, k in (("score", 1), ("twice", 2))]
     table = of_frame(pl.DataFrame(long).drop("score"))
-    assert table.metrics() == ["score", "twice"]
+    assert table.metrics == ["score", "twice"]
     assert rows(table, "twice")[0].value == pytest.approx(6.2)
 
 
 def test_nan_is_a_failure_and_an_empty_cell_is_missing(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("arm,seed,score\nA,1,NaN\nA,2,\nA,3,0.5\n")
-    states = [row.state for row in rows(read_table([tmp_path / "t.csv"], Columns()))]
+    states = [row.state for row in rows(read_tables([tmp_path / "t.csv"], Columns()))]
     assert states == ["failed", "missing", "scored"]
 
 
@@ -119,7 +126,7 @@ def test_a_status_column_says_what_became_of_a_run() -> None:
 
 def test_true_and_false_are_outcomes() -> None:
     frame = [{"arm": "A", "task": f"t{i}", "success": i % 2 == 0} for i in range(4)]
-    assert of_frame(frame).declared() == ["success"]
+    assert of_frame(frame).primary() == ["success"]
     assert [row.value for row in rows(of_frame(frame), "success")] == [1.0, 0.0, 1.0, 0.0]
 
 
@@ -145,10 +152,10 @@ def test_rows_with_steps_are_series_and_are_reduced() -> None:
         for arm in "AB" for seed in (0, 1) for step in range(5)
     ]  # fmt: skip
     table = of_frame(frame)
-    by_default = table.observe("reward", table.analysis)
+    by_default = observe(table, "reward")
     assert by_default.analysis.summary == Summary(type="auc")
     assert [row.value for row in by_default.rows] == [2.0, 4.0, 2.0, 4.0]
-    final = table.observe("reward", Analysis(summary=Summary(type="final", last=1)))
+    final = observe(table, "reward", Analysis(summary=Summary(type="final", last=1)))
     assert [row.value for row in final.rows] == [4.0, 8.0, 4.0, 8.0]
 
 
@@ -157,16 +164,16 @@ def test_a_series_of_a_run_that_failed_is_no_score() -> None:
         {"arm": "A", "seed": seed, "step": step, "reward": 1.0, "status": "failed" if seed else "succeeded"}
         for seed in (0, 1) for step in range(3)
     ]  # fmt: skip
-    assert [row.state for row in of_frame(frame).observe("reward", Analysis()).rows] == ["scored", "failed"]
+    assert [row.state for row in observe(of_frame(frame), "reward").rows] == ["scored", "failed"]
 
 
 def test_a_summary_of_a_table_without_steps_is_an_error() -> None:
-    with pytest.raises(UsageError, match="a summary needs a column `step`"):
+    with pytest.raises(UsageError, match="is one number for each run, so there is no series"):
         rows(of_frame(ROWS), analysis=Analysis(summary=Summary(type="mean")))
 
 
 def test_text_is_no_metric_and_an_empty_arm_no_arm() -> None:
-    with pytest.raises(UsageError, match="column 'note' holds String, not numbers"):
+    with pytest.raises(UsageError, match="no run reports 'note'; runs report score"):
         rows(of_frame(ROWS), "note")
     with pytest.raises(UsageError, match="column 'arm' has empty cells"):
         rows(of_frame([{"arm": None, "seed": 1, "score": 1.0}, {"arm": "A", "seed": 1, "score": 1.0}]))
@@ -181,4 +188,4 @@ def test_a_pandas_frame_is_a_table_too() -> None:
 def test_a_file_that_is_no_table_names_itself(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_text("nonsense")
     with pytest.raises(UsageError, match=r"t\.parquet: cannot be read"):
-        read_table([tmp_path / "t.parquet"], Columns())
+        read_tables([tmp_path / "t.parquet"], Columns())

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from bakeoff.errors import UsageError
-from bakeoff.verdicts.compare import Options
+from bakeoff.verdicts.question import Compare
 from observed import Row, grid, observations, paired, rollouts, verdict
 
 RNG = np.random.default_rng(7)
@@ -149,28 +149,28 @@ class TestUnpaired:
             for s in range(SEEDS)
             for k in range(2)
         ]
-        found = verdict(rows, Options(unpaired=True))
+        found = verdict(rows, Compare(unpaired=True))
         assert found.units == SEEDS
         assert found.p == pytest.approx(verdict(rollouts({"A": A[0], "B": B[0]})).p, rel=1e-9)
 
     def test_tasks_that_both_arms_have_still_pair(self) -> None:
         rows = grid({"A": A, "B": B})
         shifted = [{**row, "seed": row["seed"] + 50} if row["arm"] == "B" else row for row in rows]
-        found = verdict(shifted, Options(unpaired=True), seeds="nested")
+        found = verdict(shifted, Compare(unpaired=True), seeds="nested")
         assert found.p == pytest.approx(verdict(rows, seeds="nested").p, rel=1e-12)
 
     def test_other_tasks_for_each_arm_are_two_samples_of_tasks(self) -> None:
         rows = grid({"A": A, "B": B})
         renamed = [{**row, "task": f"other {row['task']}"} if row["arm"] == "B" else row for row in rows]
-        found = verdict(renamed, Options(unpaired=True), seeds="nested")
+        found = verdict(renamed, Compare(unpaired=True), seeds="nested")
         assert found.population == "for tasks like these 10 (unit: task, N = 5 an arm)"
 
     def test_crossed_seeds_on_sampled_tasks_need_pairs(self) -> None:
         with pytest.raises(UsageError, match="leave --unpaired out, or say --tasks fixed"):
-            verdict(grid({"A": A, "B": B}), Options(unpaired=True), seeds="crossed")
+            verdict(grid({"A": A, "B": B}), Compare(unpaired=True), seeds="crossed")
 
     def test_crossed_seeds_on_fixed_tasks_are_two_samples_of_seeds(self) -> None:
-        found = verdict(grid({"A": A, "B": B}), Options(unpaired=True), seeds="crossed", tasks="fixed")
+        found = verdict(grid({"A": A, "B": B}), Compare(unpaired=True), seeds="crossed", tasks="fixed")
         assert found.p == pytest.approx(verdict(rollouts({"A": A.mean(axis=0), "B": B.mean(axis=0)})).p, rel=1e-9)
 
 
@@ -182,14 +182,14 @@ class TestSetsThatDiffer:
             verdict(self.rows)
 
     def test_intersect_compares_where_both_are(self) -> None:
-        found = verdict(self.rows, Options(intersect=True))
+        found = verdict(self.rows, Compare(intersect=True))
         assert found.units == 6
         assert found.p == pytest.approx(verdict(paired(A[0][:6], B[0][:6])).p, rel=1e-12)
 
     def test_nothing_in_common_is_an_error_even_then(self) -> None:
         rows = [{**row, "seed": row["seed"] + 100} if row["arm"] == "B" else row for row in self.rows]
-        with pytest.raises(UsageError, match="no task and seed in common"):
-            verdict(rows, Options(intersect=True))
+        with pytest.raises(UsageError, match="share no task and seed"):
+            verdict(rows, Compare(intersect=True))
 
 
 def test_crossed_seeds_need_every_combination() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 import factories
 from bakeoff.errors import UsageError
-from bakeoff.interop.editions import Across, OneEdition, open_arms
+from bakeoff.results.editions import open_editions
 from bakeoff.verdicts.compare import compare
+from bakeoff.verdicts.observations import observe
 
 TEXT = """\
 name = "{name}"
@@ -48,42 +49,38 @@ def root(tmp_path: Path) -> Path:
 
 def test_one_name_is_every_arm_of_it(tmp_path: Path, root: Path) -> None:
     make(tmp_path, "one")
-    source = open_arms(["one"], root)
-    assert isinstance(source, OneEdition)
-    assert source.declared() == ["score"]
-    assert source.observe("score", source.analysis).arms == ["base", "extra"]
+    source = open_editions(["one"], root)
+    assert source.primary() == ["score"]
+    assert source.arms == ["base", "extra"]
 
 
 def test_arms_of_two_experiments_meet_on_task_and_seed(tmp_path: Path, root: Path) -> None:
     make(tmp_path, "one")
     make(tmp_path, "two", arm="better", lift=3.0)
-    source = open_arms(["one:base", "two:better"], root)
-    assert isinstance(source, Across)
-    (found,) = compare([source.observe("score", source.analysis)])
+    source = open_editions(["one:base", "two:better"], root)
+    (found,) = compare([observe(source, "score")])
     assert (found.control, found.candidate, found.units, found.verdict) == ("base", "better", 8, "better")
 
 
 def test_arms_of_one_name_keep_the_editions_name(tmp_path: Path, root: Path) -> None:
     make(tmp_path, "one")
     make(tmp_path, "two")
-    source = open_arms(["one:base", "two:base"], root)
-    assert isinstance(source, Across)
-    assert all(name.endswith(":base") and "/" in name for name in source.arms())
+    source = open_editions(["one:base", "two:base"], root)
+    assert all(name.endswith(":base") and "/" in name for name in source.arms)
 
 
 def test_tasks_that_only_share_a_name_are_refused(tmp_path: Path, root: Path) -> None:
     make(tmp_path, "one", size=1)
     make(tmp_path, "two", size=2)
-    source = open_arms(["one:base", "two:base"], root)
     with pytest.raises(UsageError, match="task 'small' is not the same"):
-        source.observe("score", source.analysis)
+        open_editions(["one:base", "two:base"], root)
 
 
 def test_declarations_that_contradict_each_other_are_refused(tmp_path: Path, root: Path) -> None:
     make(tmp_path, "one")
     make(tmp_path, "two", direction="minimize")
     with pytest.raises(UsageError, match="declare another direction"):
-        _ = open_arms(["one:base", "two:base"], root).analysis
+        open_editions(["one:base", "two:base"], root)
 
 
 @pytest.mark.parametrize(("names", "message"), [
@@ -98,11 +95,10 @@ def test_names_that_do_not_make_a_comparison_are_errors(
     make(tmp_path, "one")
     make(tmp_path, "two")
     with pytest.raises(UsageError, match=message):
-        open_arms(names, root)
+        open_editions(names, root)
 
 
 def test_an_arm_that_is_not_there_is_an_error(tmp_path: Path, root: Path) -> None:
     make(tmp_path, "one")
-    source = open_arms(["one:base", "one:nope"], root)
     with pytest.raises(UsageError, match="no arm called 'nope'; there are base, extra"):
-        source.observe("score", source.analysis)
+        open_editions(["one:base", "one:nope"], root)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.interop.wandb_runs import BLOCK, FILE_HEADER, _records, of_api, offline, online
+from bakeoff.results.importers.wandb_runs import BLOCK, FILE_HEADER, WandbFiles, _records, of_api, online, read_file
 
 
 def test_without_the_package_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    for read in (lambda: offline(tmp_path), lambda: online("a/b/c")):
-        with pytest.raises(UsageError, match="pip install wandb"):
+    for read in (lambda: read_file(tmp_path), lambda: online("a/b/c")):
+        with pytest.raises(UsageError, match=r"bakeoff\[wandb\]"):
             read()
 
 
@@ -69,12 +69,12 @@ def test_a_run_that_the_real_client_wrote_offline_is_read_back(tmp_path: Path) -
         run.summary["score"] = 3
     wandb.teardown()  # its own process writes the file, and may still be at it
     (directory,) = (path for path in (tmp_path / "wandb").iterdir() if path.name.startswith("offline-run-"))
-    found = offline(directory)
+    (found,) = WandbFiles().read(directory).rows
     assert (found.arm, found.seed, found.status) == ("ctl", 7, "succeeded")
     steps, values = found.series["overview/reward"]
     assert (list(steps), list(values)) == ([0, 10, 20, 30, 40], [0.5, 1.5, 2.5, 3.5, 4.5])
     assert math.isnan(found.series["loss"][1][3])
-    assert found.numbers == {"score": 3.0}
+    assert found.metrics == {"score": 3.0}
 
 
 class TestApi:
