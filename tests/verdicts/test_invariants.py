@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bakeoff.interop.asking import Answer, Asked, answer
 from bakeoff.interop.tables import of_frame
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts.compare import Comparison, Options
 from bakeoff.verdicts.wording import format_p
 

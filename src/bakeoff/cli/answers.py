@@ -12,7 +12,7 @@ import click
 
 from bakeoff.cli.display import NOTHING, number, print_facts, print_table, printable
 from bakeoff.interop.asking import Answer
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.describe import unit_values
 from bakeoff.verdicts.wording import format_level, format_p

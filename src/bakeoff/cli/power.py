@@ -14,9 +14,7 @@ from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import UsageError
 from bakeoff.interop import sources
 from bakeoff.interop.asking import judged
-from bakeoff.stats import rates
-from bakeoff.stats.components import Costs
-from bakeoff.stats.power import Design
+from bakeoff.stats.power import Costs, Design, detectable_rate_difference, outcomes_needed, rate_power
 from bakeoff.verdicts import power as planning
 from bakeoff.verdicts import simulated
 from bakeoff.verdicts.compare import Options, choose_arms
@@ -149,15 +147,15 @@ def _rates(asked: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     lines = []
     try:
         if effect is not None:
-            facts["needed"] = rates.outcomes_needed(rate, effect, alpha, power, design, discordant)
+            facts["needed"] = outcomes_needed(rate, effect, alpha, power, design, discordant)
             lines.append(
                 f"{effect:+g} on a rate of {rate:g} is found ({power:.0%} power) with {facts['needed']:,} {what}."
             )
         if n is not None and effect is not None:
-            facts["power"] = rates.rate_power(rate, effect, n, alpha, design, discordant)
+            facts["power"] = rate_power(rate, effect, n, alpha, design, discordant)
             lines.append(f"{n} {what} find it with {facts['power']:.1%} power.")
         if n is not None and effect is None:
-            facts["mde"] = rates.detectable_rate_difference(rate, n, alpha, power, design)
+            facts["mde"] = detectable_rate_difference(rate, n, alpha, power, design)
             found = "no rise at all" if facts["mde"] is None else f"rises from {facts['mde']:.4g} on"
             lines.append(f"{n} {what} find {found} ({power:.0%} power).")
     except ValueError as error:

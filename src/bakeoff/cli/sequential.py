@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from bakeoff.cli.display import number, print_table
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts.sequential import SequentialComparison, SequentialReport, show_e
 
 

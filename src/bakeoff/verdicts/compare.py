@@ -9,8 +9,7 @@ from typing import Literal
 from bakeoff.errors import UsageError
 from bakeoff.stats.binary import PairedBinary, UnpairedBinary
 from bakeoff.stats.decision import CAMPAIGN_WORDS, Decision, Reason, SkewCheck, Word, decide, skew_check
-from bakeoff.stats.evidence import Test
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.ttests import seeds_look_crossed
 from bakeoff.verdicts import arrays, describe, methods, units
 from bakeoff.verdicts.methods import Line
@@ -245,7 +244,7 @@ def _comparison(
 
 def _exact(test: Test | None) -> float | None:
     """The largest exact p over what missing runs could have been."""
-    corners = [corner.evidence for corner in test.corners] if test is not None else []
+    corners = [corner.evidence for corner in test.corners or (test,)] if test is not None else []
     found = [one.p_exact for one in corners if isinstance(one, PairedBinary | UnpairedBinary)]
     return max(found) if found else None
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bakeoff.errors import UsageError
-from bakeoff.stats.decision import decide
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.multiplicity import benjamini_hochberg
+from bakeoff.stats.decision import benjamini_hochberg, decide
+from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts import describe
 from bakeoff.verdicts.compare import Options, ask, choose_arms
 from bakeoff.verdicts.observations import Observations

@@ -21,10 +21,8 @@ from bakeoff.spec.experiment import Section, Summary
 from bakeoff.spec.load import parse, read_text
 from bakeoff.spec.locate import find_line
 from bakeoff.spec.problems import problems
-from bakeoff.stats.decision import Decision
-from bakeoff.stats.evidence import Test
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.multiplicity import Holm, holm
+from bakeoff.stats.decision import Decision, Holm, holm
+from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.verdicts import arrays, describe
 from bakeoff.verdicts.compare import Options, build, choose_arms
 from bakeoff.verdicts.observations import Observations
@@ -198,7 +196,7 @@ def _ask(
 
 def _broken(one: _Asked) -> float:
     """p of 'not worse than the rule allows'."""
-    return one.test.p_inferior(-one.above) if isinstance(one.test, Test) and one.seen.final else 1.0
+    return monotone_tails(one.test.evidence, one.above).less if isinstance(one.test, Test) and one.seen.final else 1.0
 
 
 def _check(one: _Asked, control: str, alpha: float, broken: Holm, place: int) -> Check:
@@ -210,7 +208,7 @@ def _check(one: _Asked, control: str, alpha: float, broken: Holm, place: int) ->
             one.seen.metric, control, one.candidate, one.rule, "undecided", why.replace("_", " "), effect, one.above,
             None, None, None, one.design.population, "",
         )  # fmt: skip
-    holds = test.p_noninferior(-one.above)
+    holds = monotone_tails(test.evidence, one.above).greater
     outcome: Outcome = "pass" if holds <= alpha else "fail" if broken.rejected[place] else "undecided"
     low = test.interval(1.0 - 2.0 * alpha, at=(one.above,))
     high = test.interval(1.0 - 2.0 * broken.levels[place], at=(one.above,))
@@ -218,7 +216,7 @@ def _check(one: _Asked, control: str, alpha: float, broken: Holm, place: int) ->
     reason = "" if outcome != "undecided" else "not enough evidence"
     return Check(
         one.seen.metric, control, one.candidate, one.rule, outcome, reason, effect, one.above, interval, holds,
-        broken.adjusted[place], one.design.population, test.method,
+        broken.adjusted[place], one.design.population, test.evidence.method,
     )  # fmt: skip
 
 

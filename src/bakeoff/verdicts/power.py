@@ -14,16 +14,21 @@ from typing import Literal
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.stats import components as parts
+from bakeoff.stats.numerics import is_constant, sd
 from bakeoff.stats.power import (
+    Allocation,
+    Components,
+    Costs,
     Design,
+    allocate,
     minimum_detectable_effect,
+    nested_components,
     spread_bound,
     t_power,
     units_needed,
+    variance_components,
 )
 from bakeoff.stats.ttests import crossed_variance
-from bakeoff.stats.vectors import is_constant, sd
 from bakeoff.verdicts import arrays, units
 from bakeoff.verdicts.compare import Options, population
 from bakeoff.verdicts.observations import Observations
@@ -119,7 +124,7 @@ class Pilot:
     tasks: int
     seeds: int
     rollouts: int
-    components: parts.Components | None
+    components: Components | None
     """Of the difference of one run of each arm; None where the table has holes."""
     sample_of_tasks: bool
     notes: tuple[str, ...]
@@ -205,7 +210,7 @@ def _crossed(spread: Spread, design: units.Design, confidence: float) -> Spread:
     return replace(spread, sd=both, upper=spread_bound(both, int(found.df) + 1, confidence))
 
 
-def _components(design: units.Design, crossed: bool) -> parts.Components | None:
+def _components(design: units.Design, crossed: bool) -> Components | None:
     """Of B - A in a complete (tasks x seeds x rollouts) table."""
     if design.kind == "rollouts":
         return None
@@ -214,7 +219,7 @@ def _components(design: units.Design, crossed: bool) -> parts.Components | None:
     if len(sizes) != 1 or not complete or len(design.control) * min(sizes) < 2:
         return None
     table = np.array([[_difference(design, (t, s)) for s in design.seeds] for t in design.tasks])
-    found = parts.variance_components(table) if crossed else parts.nested_components(table)
+    found = variance_components(table) if crossed else nested_components(table)
     return found if design.kind in ("tasks", "crossed") else replace(found, task=0.0)
 
 
@@ -262,7 +267,7 @@ class Spending:
     mde: float
 
 
-def spend(found: Pilot, goal: Goal, budget: float, costs: parts.Costs, tasks: int | None) -> tuple[Spending, Spending]:
+def spend(found: Pilot, goal: Goal, budget: float, costs: Costs, tasks: int | None) -> tuple[Spending, Spending]:
     """(as it is, the best that the budget buys), both arms' runs of one kind counted once. NotAnswerable without components."""
     if found.components is None:
         raise NotAnswerable(
@@ -270,10 +275,10 @@ def spend(found: Pilot, goal: Goal, budget: float, costs: parts.Costs, tasks: in
         )
     fixed = tasks if tasks is not None else (None if found.sample_of_tasks else found.tasks)
     try:
-        best = parts.allocate(found.components, budget, costs, fixed, least_tasks=3)
+        best = allocate(found.components, budget, costs, fixed, least_tasks=3)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    now = parts.Allocation(
+    now = Allocation(
         found.tasks, found.seeds, found.rollouts,
         math.sqrt(found.components.variance(found.tasks, found.seeds, found.rollouts)),
         costs.total(found.tasks, found.seeds, found.rollouts),
@@ -281,7 +286,7 @@ def spend(found: Pilot, goal: Goal, budget: float, costs: parts.Costs, tasks: in
     return _spending(now, found, goal), _spending(best, found, goal)
 
 
-def _spending(design: parts.Allocation, found: Pilot, goal: Goal) -> Spending:
+def _spending(design: Allocation, found: Pilot, goal: Goal) -> Spending:
     count = {"task": design.tasks, "seed": design.seeds}.get(found.spread.unit, design.rollouts)
     mde = math.inf
     if count >= 2:

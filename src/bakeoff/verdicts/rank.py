@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.stats import strata
+from bakeoff.stats import aggregates
+from bakeoff.stats.aggregates import Improvement, Profile
 from bakeoff.stats.bootstrap import BootstrapInterval
-from bakeoff.stats.ranking import AverageRanks, BradleyTerry, bradley_terry, friedman
-from bakeoff.stats.strata import Improvement, Profile
+from bakeoff.stats.ranks import AverageRanks, BradleyTerry, bradley_terry, friedman
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.units import Array, failure_score
 
@@ -83,7 +83,7 @@ def rank(seen: Observations, references: References | None = None, options: Opti
     """Every arm of the table on every task. At least two arms."""
     options = options or Options()
     table = _Table(seen, references)
-    order = sorted(table.arms, key=lambda arm: -strata.iqm(table.strata(arm), resamples=2).estimate)
+    order = sorted(table.arms, key=lambda arm: -aggregates.iqm(table.strata(arm), resamples=2).estimate)
     scores = [table.strata(arm) for arm in order]
     blocks, unit = table.blocks(order)
     ranks = friedman(blocks, 1.0 - options.level) if blocks.shape[0] >= 2 and len(order) >= 3 else None
@@ -119,15 +119,15 @@ def _score(
     how = (options.resamples, options.level, options.seed)
     target = table.target(options.target)
     sign = -1.0 if table.turned else 1.0
-    shown = strata.profile(scores, taus, *how)
+    shown = aggregates.profile(scores, taus, *how)
     return ArmScore(
         arm=arm,
         runs=sum(part.size for part in scores),
         failed=table.failed[arm],
         missing=tuple(table.missing[arm]),
-        mean=_turned(strata.average(scores, *how), sign),
-        iqm=_turned(strata.iqm(scores, *how), sign),
-        optimality_gap=None if target is None else strata.optimality_gap(scores, target, *how),
+        mean=_turned(aggregates.average(scores, *how), sign),
+        iqm=_turned(aggregates.iqm(scores, *how), sign),
+        optimality_gap=None if target is None else aggregates.optimality_gap(scores, target, *how),
         average_rank=None if ranks is None else ranks.ranks[place],
         strength=None
         if strengths is None
@@ -239,7 +239,7 @@ def _improvement(scores: Sequence[list[Array]], options: Options) -> tuple[tuple
     found: list[list[Improvement | None]] = [[None] * size for _ in range(size)]
     for i in range(size):
         for j in range(i + 1, size):
-            one = strata.improvement(scores[j], scores[i], options.resamples, options.level, options.seed)
+            one = aggregates.improvement(scores[j], scores[i], options.resamples, options.level, options.seed)
             found[i][j] = one
             found[j][i] = Improvement(1.0 - one.probability, 1.0 - one.high, 1.0 - one.low, one.level)
     return tuple(tuple(row) for row in found)

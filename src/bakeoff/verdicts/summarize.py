@@ -12,8 +12,8 @@ import numpy as np
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.results import decode_metrics
+from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
-from bakeoff.stats.vectors import is_constant
 from bakeoff.verdicts.observations import Observation, Observations, from_edition
 from bakeoff.verdicts.passing import Passing, passing
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
+from bakeoff.stats.numerics import chi2_quantile, is_constant, mean, sd
 from bakeoff.stats.power import minimum_detectable_effect, relative_error, units_for_relative_error, units_needed
-from bakeoff.stats.special import chi2_quantile
 from bakeoff.stats.ttests import one_sample_t
-from bakeoff.stats.vectors import is_constant, mean, sd
 from bakeoff.verdicts.sample import Sample
 from bakeoff.verdicts.units import Array
 

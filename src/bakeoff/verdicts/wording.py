@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bakeoff.stats.choose import flips_suffice
-from bakeoff.stats.decision import Decision
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.decision import Decision, flips_suffice
+from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.units import Design
 

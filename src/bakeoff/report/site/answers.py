@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.report.site.contents import Contents
-from bakeoff.stats.decision import decide
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.multiplicity import benjamini_hochberg
+from bakeoff.stats.decision import benjamini_hochberg, decide
+from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts import describe, prereg, sequential
 from bakeoff.verdicts.compare import Comparison, Options, ask, compare
 from bakeoff.verdicts.explore import Exploratory
