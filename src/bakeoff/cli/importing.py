@@ -68,6 +68,6 @@ def _report(edition: Edition, findings: Findings, as_json: bool) -> None:
         f"imported {tally.planned} runs into {paths.experiment}/{paths.name}: "
         f"{tally.succeeded} succeeded, {tally.failed} failed, {tally.missing} missing"
     )
-    if any(run.kind == "plain" for run in findings.runs):
+    if any(run.plain for run in findings.runs):
         click.echo("No exit codes were recorded: runs with metrics count as succeeded.")
     click.echo(f"{paths.directory}")

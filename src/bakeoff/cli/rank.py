@@ -100,9 +100,9 @@ def _column(source: Source, name: str, seen: Observations) -> dict[str, float]:
         pass
     values: dict[str, set[float]] = {task: set() for task in seen.tasks}
     for cell in source.edition.cells() if isinstance(source, OneEdition) else ():
-        value = cell["columns"].get(name)
-        if isinstance(value, int | float) and cell["task"] in values:
-            values[cell["task"]].add(float(value))
+        value = cell.columns.get(name)
+        if isinstance(value, int | float) and cell.task in values:
+            values[cell.task].add(float(value))
     if not any(values.values()):
         for row in source.observe(name, seen.analysis.model_copy(update={"summary": None})).rows:
             if row.state == "scored" and row.task in values:

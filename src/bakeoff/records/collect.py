@@ -9,6 +9,7 @@ from bakeoff.records import whole
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.table import read_table
+from bakeoff.spec import registry
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,12 +18,9 @@ CSV = "runs.csv"
 
 
 def frame(edition: Edition) -> pl.DataFrame:
-    """One row for each planned run; the sweep runner's columns where it is the sweep runner's experiment."""
-    if edition.facts()["dialect"] == "sweep":
-        from bakeoff.records.sweep import frame_of_edition
-
-        return frame_of_edition(edition)
-    return read_table(edition).frame
+    """One row for each planned run, with the columns of the experiment's dialect where it has its own."""
+    table: pl.DataFrame | None = registry.dialect(edition.facts()["dialect"]).table(edition)
+    return read_table(edition).frame if table is None else table
 
 
 def default_csv(directory: Path) -> Path:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
-from bakeoff.records import sweep
 from bakeoff.records.edition import Edition
 from bakeoff.records.foreign import number, read_bytes, read_csv, read_json
 from bakeoff.records.layout import EditionPaths, experiment_directory, new_edition, point_latest
@@ -27,14 +26,13 @@ from bakeoff.records.lease import is_held
 from bakeoff.records.results import Result
 from bakeoff.records.rundir import META, SERIES
 from bakeoff.records.series import read_jsonl
-from bakeoff.spec.dialects.sweep import PARAMETERS
-from bakeoff.spec.experiment import Analysis, Experiment, flatten
+from bakeoff.spec import registry
+from bakeoff.spec.experiment import Experiment, flatten
 from bakeoff.spec.identity import slug
 from bakeoff.spec.plan import Arm, Cell, Plan, RunSpec, Task
 from bakeoff.spec.workload import Scalar, Status
 
 _NAME = re.compile(r"(?P<arm>.+?)[_.\-]+(?:seed|s)[_=\-]?(?P<seed>\d+)", re.IGNORECASE)
-SWEEP_ANALYSIS = Analysis(metric="makespan_p95_ms", direction="minimize", tasks="fixed")
 _STATUSES = get_args(Status)
 _METRIC_FILES = ("metrics.json", "out/metrics.json", "out/summary.csv", "summary.csv")
 
@@ -47,7 +45,7 @@ class FoundRun:
     run_id: str
     arm: str
     seed: int
-    kind: str
+    dialect: str = "native"
     task: str = "default"
     rollout: int = 0
     base: str = ""
@@ -63,6 +61,8 @@ class FoundRun:
     series: bytes | None = None
     command: str | None = None
     workload: str = "command"
+    plain: bool = False
+    """It has metrics and nothing that says how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,31 +114,29 @@ def read_run(directory: Path) -> FoundRun:
     meta = read_json(str(directory / META))
     if meta is None:
         return _plain(directory)
+    for dialect in registry.dialects():
+        run: FoundRun | None = dialect.read_run(directory, meta)
+        if run is not None:
+            return run
     if "arm" in meta and "workload" in meta:
-        return _ours(directory, meta)
-    if "params" in meta and "ablation_name" in meta:
-        return _sweep(directory, meta)
+        return read_ours(directory, meta)
     raise Unreadable("meta.json is of a kind that is not known: neither `arm` nor `ablation_name` is in it")
 
 
-def _ours(directory: Path, meta: Mapping[str, Any]) -> FoundRun:
+def read_ours(directory: Path, meta: Mapping[str, Any]) -> FoundRun:
     if meta.get("status") not in _STATUSES:
         raise Unreadable("meta.json says no status: the run had not ended")
     arm, seed, params = str(meta["arm"]), int(meta["seed"]), dict(meta.get("params") or {})
-    kind = "sweep" if params.get("seed") == seed and set(PARAMETERS) <= set(params) else "ours"
-    if kind == "sweep":
-        del params["seed"]
     ablation = str(meta.get("ablation_name") or "")
     return FoundRun(
         directory,
-        run_id=_run_id(meta, directory),
+        run_id=run_id_of(meta, directory),
         arm=arm,
         seed=seed,
-        kind=kind,
         task=str(meta.get("task", "default")),
         rollout=int(meta.get("rollout", 0)),
         base=arm.removesuffix(f"+{ablation}"),
-        ablation=ablation if kind == "sweep" or ablation != "baseline" else "",
+        ablation=ablation if ablation != "baseline" else "",
         flags=tuple(meta.get("ablation_flags") or ()),
         params=params,
         status=meta["status"],
@@ -147,38 +145,8 @@ def _ours(directory: Path, meta: Mapping[str, Any]) -> FoundRun:
         started_at=meta.get("start_time_unix_s"),
         ended_at=meta.get("end_time_unix_s"),
         metrics=dict(meta.get("metrics") or {}),
-        command=_command(meta),
+        command=command_of(meta),
         workload=str(meta["workload"]),
-    )
-
-
-def _sweep(directory: Path, meta: Mapping[str, Any]) -> FoundRun:
-    params = dict(meta["params"])
-    seed = int(params.pop("seed"))
-    ablation = str(meta["ablation_name"])
-    base = str(params["policy"])
-    status, error = ending(meta.get("exit_code"))
-    metrics = sweep.read_metrics(str(directory))
-    if metrics is None and status == "succeeded":
-        status, error = "failed", "out/summary.csv: the command wrote no such file"
-    return FoundRun(
-        directory,
-        run_id=_run_id(meta, directory),
-        arm=base if ablation == "baseline" else f"{base}+{ablation}",
-        seed=seed,
-        kind="sweep",
-        task=f"workflows={params['workflows']}",
-        base=base,
-        ablation=ablation,
-        flags=tuple(meta.get("ablation_flags") or ()),
-        params=params,
-        status=status,
-        exit_code=meta.get("exit_code"),
-        error=error,
-        started_at=meta.get("start_time_unix_s"),
-        ended_at=meta.get("end_time_unix_s"),
-        metrics=metrics or {},
-        command=_command(meta),
     )
 
 
@@ -203,7 +171,7 @@ def _plain(directory: Path) -> FoundRun:
     else:
         raise Unreadable("its seed is not known: name it NAME_s3, or write `condition` and `seed` into metrics.jsonl")
     found = metrics if metrics is not None else _scalars(lines[-1])
-    return FoundRun(directory, run_id=slug(directory.name, 200), arm=arm, seed=seed, kind="plain", metrics=found)
+    return FoundRun(directory, run_id=slug(directory.name, 200), arm=arm, seed=seed, plain=True, metrics=found)
 
 
 def seed_in_name(name: str) -> tuple[str, int] | None:
@@ -244,14 +212,14 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _run_id(meta: Mapping[str, Any], directory: Path) -> str:
+def run_id_of(meta: Mapping[str, Any], directory: Path) -> str:
     name = str(meta.get("run_id") or directory.name)
     if slug(name, 255) != name:
         raise Unreadable(f"{name!r} cannot be a run id")
     return name
 
 
-def _command(meta: Mapping[str, Any]) -> str | None:
+def command_of(meta: Mapping[str, Any]) -> str | None:
     command = meta.get("cmd")
     return shlex.join(map(str, command)) if isinstance(command, list) else None
 
@@ -349,12 +317,13 @@ def _plan(found: list[FoundRun], name: str, description: str) -> tuple[Plan, lis
             arm = Arm(run.arm, {}, run.flags, base=run.base or run.arm, ablation=run.ablation)
             cells[key] = Cell(len(cells), arm, Task(run.task), run.params, {}, 1, lambda seed, rollout: "")
         runs.append(RunSpec(position, run.run_id, cells[key], run.seed, run.rollout))
-    dialect = "sweep" if all(run.kind == "sweep" for run in found) else "native"
+    names = {run.dialect for run in found}
+    dialect = registry.dialect(names.pop() if len(names) == 1 else "native")
     experiment = Experiment(
         name=name,
         description=description,
         workload=found[0].workload,
         seeds=sorted({run.seed for run in found}),
-        analysis=SWEEP_ANALYSIS if dialect == "sweep" else Analysis(),
+        analysis=dialect.analysis,
     )
-    return Plan(experiment, list(cells.values()), dialect=dialect), runs
+    return Plan(experiment, list(cells.values()), dialect=dialect.name), runs

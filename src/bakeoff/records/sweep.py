@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.foreign import number, read_csv, read_json
+from bakeoff.records.importing import FoundRun, command_of, ending, read_ours, run_id_of
 from bakeoff.records.table import read_table, typed
 from bakeoff.spec.dialects.sweep import PARAMETERS, SWITCH
 from bakeoff.spec.experiment import flatten
@@ -43,6 +45,46 @@ def read_metrics(directory: str) -> dict[str, Scalar] | None:
         prefix = f"{row.get('provider', '')}_tier{row.get('tier_id', '')}"
         metrics |= {f"{prefix}_{name}": number(row[name]) for name in TIER if name in row}
     return metrics
+
+
+def read_run(directory: Path, meta: Mapping[str, Any]) -> FoundRun | None:
+    """A run directory of the sweep runner, or one that we wrote for a sweep; None for anything else."""
+    if {"arm", "workload"} <= set(meta):
+        params = dict(meta.get("params") or {})
+        if "seed" not in meta or params.get("seed") != int(meta["seed"]) or not set(PARAMETERS) <= set(params):
+            return None
+        run = read_ours(directory, meta)
+        del run.params["seed"]
+        return replace(run, dialect="sweep", ablation=str(meta.get("ablation_name") or ""))
+    if not {"params", "ablation_name"} <= set(meta):
+        return None
+    params = dict(meta["params"])
+    seed = int(params.pop("seed"))
+    ablation = str(meta["ablation_name"])
+    base = str(params["policy"])
+    status, error = ending(meta.get("exit_code"))
+    metrics = read_metrics(str(directory))
+    if metrics is None and status == "succeeded":
+        status, error = "failed", "out/summary.csv: the command wrote no such file"
+    return FoundRun(
+        directory,
+        run_id=run_id_of(meta, directory),
+        arm=base if ablation == "baseline" else f"{base}+{ablation}",
+        seed=seed,
+        dialect="sweep",
+        task=f"workflows={params['workflows']}",
+        base=base,
+        ablation=ablation,
+        flags=tuple(meta.get("ablation_flags") or ()),
+        params=params,
+        status=status,
+        exit_code=meta.get("exit_code"),
+        error=error,
+        started_at=meta.get("start_time_unix_s"),
+        ended_at=meta.get("end_time_unix_s"),
+        metrics=metrics or {},
+        command=command_of(meta),
+    )
 
 
 def frame_of_directory(directory: Path) -> tuple[pl.DataFrame, list[str]]:
@@ -95,7 +137,7 @@ def frame_of_edition(edition: Edition) -> pl.DataFrame:
 
     table = read_table(edition)
     frame = table.frame
-    flags = {cell["arm"]: _ablation(cell["ablation"], cell["flags"]) for cell in edition.cells()}
+    flags = {cell.arm: _ablation(cell.ablation, cell.flags) for cell in edition.cells()}
     ablations = [flags[arm] for arm in frame["arm"]]
     columns = {
         "run_id": frame["run_id"],

@@ -39,7 +39,7 @@ def _run(row: Mapping[str, str], directory: Path) -> FoundRun:
         run_id=run_id,
         arm=base if ablation == "baseline" else f"{base}+{ablation}",
         seed=int(values["seed"]),
-        kind="sweep",
+        dialect="sweep",
         task=f"workflows={values['workflows']}",
         base=base,
         ablation=ablation,

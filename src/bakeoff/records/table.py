@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import decode_metrics
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,33 +33,28 @@ class Table:
 def read_table(edition: Edition) -> Table:
     import polars as pl
 
-    cells = {cell["cell"]: cell for cell in edition.cells()}
+    cells = {cell.number: cell for cell in edition.cells()}
     facts = edition.facts()
-    rows = list(edition.rows())
-    of_cell = [cells[row[2]] for row in rows]
-    started, ended = [row[7] for row in rows], [row[8] for row in rows]
+    runs = list(edition.runs())
     columns: dict[str, pl.Series] = {
-        "experiment": pl.Series([facts["experiment"]] * len(rows), dtype=pl.String),
-        "edition": pl.Series([facts["edition"]] * len(rows), dtype=pl.String),
-        "run_id": pl.Series([row[1] for row in rows], dtype=pl.String),
-        "arm": pl.Series([cell["arm"] for cell in of_cell], dtype=pl.String),
-        "task": pl.Series([cell["task"] for cell in of_cell], dtype=pl.String),
-        "seed": pl.Series([row[3] for row in rows], dtype=pl.Int64),
-        "rollout": pl.Series([row[4] for row in rows], dtype=pl.Int64),
-        "ablation": pl.Series([cell["ablation"] for cell in of_cell], dtype=pl.String),
-        "status": pl.Series([row[5] for row in rows], dtype=pl.String),
-        "attempts": pl.Series([row[6] for row in rows], dtype=pl.Int64),
-        "started_at": pl.Series(started, dtype=pl.Float64),
-        "ended_at": pl.Series(ended, dtype=pl.Float64),
-        "wall_s": pl.Series(
-            [e - s if s is not None and e is not None else None for s, e in zip(started, ended, strict=True)],
-            dtype=pl.Float64,
-        ),
-        "exit_code": pl.Series([row[9] for row in rows], dtype=pl.Int64),
-        "error": pl.Series([row[10] for row in rows], dtype=pl.String),
+        "experiment": pl.Series([facts["experiment"]] * len(runs), dtype=pl.String),
+        "edition": pl.Series([facts["edition"]] * len(runs), dtype=pl.String),
+        "run_id": pl.Series([run.run_id for run in runs], dtype=pl.String),
+        "arm": pl.Series([run.arm for run in runs], dtype=pl.String),
+        "task": pl.Series([run.task for run in runs], dtype=pl.String),
+        "seed": pl.Series([run.seed for run in runs], dtype=pl.Int64),
+        "rollout": pl.Series([run.rollout for run in runs], dtype=pl.Int64),
+        "ablation": pl.Series([cells[run.cell].ablation for run in runs], dtype=pl.String),
+        "status": pl.Series([run.status for run in runs], dtype=pl.String),
+        "attempts": pl.Series([run.attempts for run in runs], dtype=pl.Int64),
+        "started_at": pl.Series([run.started_at for run in runs], dtype=pl.Float64),
+        "ended_at": pl.Series([run.ended_at for run in runs], dtype=pl.Float64),
+        "wall_s": pl.Series([run.wall_s for run in runs], dtype=pl.Float64),
+        "exit_code": pl.Series([run.exit_code for run in runs], dtype=pl.Int64),
+        "error": pl.Series([run.error for run in runs], dtype=pl.String),
     }
-    params = _add(columns, "param", [cell["columns"] for cell in of_cell])
-    metrics = _add(columns, "metric", [decode_metrics(row[11]) for row in rows])
+    params = _add(columns, "param", [cells[run.cell].columns for run in runs])
+    metrics = _add(columns, "metric", [run.metrics for run in runs])
     return Table(pl.DataFrame(columns), params, metrics)
 
 

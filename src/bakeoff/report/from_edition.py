@@ -61,11 +61,10 @@ def _curves(edition: Edition, asked: Request) -> Figure:
     if metric not in logged:
         known = f"there are {', '.join(logged[:20])}" if logged else "no run logged anything by step"
         raise UsageError(f"no series called {metric!r}; {known}. Name one with --metric")
-    cells = {cell["cell"]: cell for cell in edition.cells()}
     runs: dict[str, dict[str, dict[int, list[Curve]]]] = {}
-    for run, _ in edition.statuses():
+    for run in edition.runs():
         column = columns.get(run.position, {}).get(metric)
-        arm, task = cells[run.cell]["arm"], cells[run.cell]["task"]
+        arm, task = run.arm, run.task
         if column is None or not _wanted(arm, asked.arms) or not _wanted(task, asked.tasks):
             continue
         steps, values = column

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import decode_metrics
+from bakeoff.records.run import CellRecord, RunRecord
 from bakeoff.records.series import read_block
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.spec.identity import canonical_json
@@ -96,19 +96,19 @@ def from_edition(edition: Edition, metric: str | None = None, analysis: Analysis
     experiment = Experiment.model_validate(facts["spec"])
     judged = analysis or experiment.analysis
     name = metric or judged.metric or _only_metric(edition)
-    cells = {cell["cell"]: cell for cell in edition.cells()}
-    runs = list(edition.rows())
+    cells = {cell.number: cell for cell in edition.cells()}
+    runs = list(edition.runs())
     values: Mapping[int, object]
     if judged.summary is not None:
-        values = _reduced(edition, {run[0] for run in runs if run[5] == "succeeded"}, name, judged)
+        values = _reduced(edition, {run.position for run in runs if run.status == "succeeded"}, name, judged)
     else:
-        values = {run[0]: decode_metrics(run[11]).get(name) for run in runs}
+        values = {run.position: run.metrics.get(name) for run in runs}
     rows, seen = [], False
-    for position, run_id, cell, seed, rollout, status, *_ in runs:
-        value = values.get(position)
+    for run in runs:
+        value = values.get(run.position)
         seen = seen or value is not None
-        state, number = state_of(status, value)
-        rows.append(Observation(cells[cell]["arm"], cells[cell]["task"], seed, rollout, state, number, run_id))
+        state, number = state_of(run.status, value)
+        rows.append(Observation(run.arm, run.task, run.seed, run.rollout, state, number, run.run_id))
     if rows and not seen and any(row.state != "missing" for row in rows):
         raise UsageError(f"no run reports {name!r}{_as_series(judged)}; {_known_metrics(edition)}")
     return Observations(
@@ -116,23 +116,23 @@ def from_edition(edition: Edition, metric: str | None = None, analysis: Analysis
         rows=rows,
         analysis=judged,
         source=f"{facts['experiment']}/{facts['edition']}",
-        final=not any(run[5] in ("planned", "running") for run in runs),
+        final=not any(run.status in ("planned", "running") for run in runs),
         fixed_tasks=bool(experiment.task_keys) and not experiment.tasks,
         digests=_digests(experiment, cells.values()),
-        notes=unmatched(judged.matched, ((cells[r[2]]["arm"], _facts(cells[r[2]], r[11])) for r in runs)),
+        notes=unmatched(judged.matched, ((run.arm, _facts(cells[run.cell], run)) for run in runs)),
     )
 
 
-def _digests(experiment: Experiment, cells: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def _digests(experiment: Experiment, cells: Iterable[CellRecord]) -> dict[str, str]:
     """What each task is: the digest of its files and, where the file gives it any, its parameters."""
     params = {task.name: canonical_json(task.params) for task in experiment.tasks if task.params}
-    found = {cell["task"]: f"{cell['task_digest'] or ''}{params.get(cell['task'], '')}" for cell in cells}
+    found = {cell.task: f"{cell.task_digest or ''}{params.get(cell.task, '')}" for cell in cells}
     return {task: content for task, content in found.items() if content}
 
 
-def _facts(cell: Mapping[str, Any], metrics: str | None) -> dict[str, Any]:
+def _facts(cell: CellRecord, run: RunRecord) -> dict[str, Any]:
     """Parameters and metrics of one run, by name."""
-    return {**cell["columns"], **decode_metrics(metrics)}
+    return {**cell.columns, **run.metrics}
 
 
 def _as_series(analysis: Analysis) -> str:
@@ -149,10 +149,8 @@ def _only_metric(edition: Edition) -> str:
 def metric_names(edition: Edition) -> list[str]:
     """Every number that a run reported, in order of first appearance."""
     found: dict[str, None] = {}
-    for row in edition.rows():
-        found |= dict.fromkeys(
-            name for name, value in decode_metrics(row[11]).items() if isinstance(value, int | float)
-        )
+    for run in edition.runs():
+        found |= dict.fromkeys(name for name, value in run.metrics.items() if isinstance(value, int | float))
     return list(found)
 
 

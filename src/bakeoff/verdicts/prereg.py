@@ -131,7 +131,7 @@ def check(
         *_option_deviations(registered, options or Options()),
         *_code_deviations(registered.get("code"), edition),
     ]
-    first = min((row[7] for row in edition.rows() if row[7] is not None), default=None)
+    first = min((run.started_at for run in edition.runs() if run.started_at is not None), default=None)
     when = float(registered.get("registered_at", 0.0))
     late = bool(registered.get("late")) or (first is not None and first < when)
     return Check(str(registered.get("hash", "")), when, late, tuple(found))
@@ -178,7 +178,7 @@ def _plan_deviations(registered: Mapping[str, Any], edition: Edition, experiment
             if sequential.get(key) != value:
                 yield f"sequential.{key}: registered {_show(value)}, used {_show(sequential.get(key))}"
     runs: dict[int, list[str]] = {}
-    for run, _ in edition.statuses():
+    for run in edition.runs():
         runs.setdefault(run.seed, []).append(run.run_id)
     known = registered["runs"]["by_seed"]
     here = {str(seed): _digest_of(ids) for seed, ids in runs.items()}

@@ -15,7 +15,6 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.find import find_edition, find_run
-from bakeoff.records.results import decode_metrics
 from bakeoff.records.series import read_block, read_jsonl
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.verdicts.observations import Observation, Observations, state_of
@@ -95,19 +94,18 @@ def open_experiment(name: str, root: Path) -> Logs:
 def of_edition(edition: Edition) -> list[RunLog]:
     """Every planned run, whatever became of it."""
     blocks = {position: read_block(block) for position, block in edition.all_series()}
-    cells = {cell["cell"]: cell for cell in edition.cells()}
     return [
         RunLog(
-            name=run_id,
-            arm=cells[cell]["arm"],
-            task=cells[cell]["task"],
-            seed=seed,
-            rollout=rollout,
-            status=status,
-            series=_columns(blocks.get(position, {})),
-            numbers=_numbers(decode_metrics(text)),
+            name=run.run_id,
+            arm=run.arm,
+            task=run.task,
+            seed=run.seed,
+            rollout=run.rollout,
+            status=run.status,
+            series=_columns(blocks.get(run.position, {})),
+            numbers=_numbers(run.metrics),
         )
-        for position, run_id, cell, seed, rollout, status, _, _, _, _, _, text in edition.rows()
+        for run in edition.runs()
     ]
 
 

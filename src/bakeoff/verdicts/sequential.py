@@ -137,7 +137,7 @@ def report(
             f"{edition.paths.experiment}/{edition.paths.name} has a fixed number of runs: nothing to follow"
         )
     names = list(dict.fromkeys(metrics or declared_metrics(analysis)))
-    arms = list(dict.fromkeys(cell["arm"] for cell in edition.cells()))
+    arms = list(dict.fromkeys(cell.arm for cell in edition.cells()))
     # Asking for one comparison of a family does not make its threshold lower.
     family = max(len(declared_metrics(analysis)), len(names)) * (len(arms) - 1)
     seeds = ended_seeds(edition)
@@ -188,8 +188,8 @@ def _log_e(analysis: Analysis, settings: Sequential) -> LogE:
 def ended_seeds(edition: Edition) -> list[int]:
     """The leading seeds, in plan order, whose runs have all ended or are lost. Order of finishing plays no part."""
     ended: dict[int, bool] = {}
-    for run, status in edition.statuses():
-        ended[run.seed] = ended.get(run.seed, True) and status not in _OPEN
+    for run in edition.runs():
+        ended[run.seed] = ended.get(run.seed, True) and run.status not in _OPEN
     leading = []
     for seed, done in ended.items():
         if not done:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import decode_metrics
+from bakeoff.spec.workload import Scalar
 from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.verdicts.observations import Observation, Observations, from_edition
@@ -56,7 +56,7 @@ class Summary:
 def summarize(edition: Edition, *, goal: float | None = None) -> Summary:
     """A try passes at `goal` or better; where none is given, at the best possible score, or 1."""
     seen = from_edition(edition)
-    used = {row[1]: _used(row[11]) for row in edition.rows()}
+    used = {run.run_id: _used(run.metrics) for run in edition.runs()}
     wanted = goal if goal is not None else _best(seen)
     pairs = list(dict.fromkeys((row.arm, row.task) for row in seen.rows))
     by_task = [
@@ -73,9 +73,8 @@ def _best(seen: Observations) -> float:
     return seen.bounds[1] if seen.larger_is_better else seen.bounds[0]
 
 
-def _used(metrics: str | None) -> dict[str, float]:
-    told = decode_metrics(metrics)
-    return {name: float(value) for name in USED if isinstance(value := told.get(name), int | float)}
+def _used(metrics: Mapping[str, Scalar]) -> dict[str, float]:
+    return {name: float(value) for name in USED if isinstance(value := metrics.get(name), int | float)}
 
 
 def _tally(

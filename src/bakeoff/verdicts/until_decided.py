@@ -85,7 +85,7 @@ class UntilDecided:
         plan, edition = self._session.plan, self._session.edition
         settings = plan.experiment.sequential
         assert settings is not None and settings.block is not None
-        known = {run.seed for run, _ in edition.statuses()}
+        known = {run.seed for run in edition.runs()}
         waiting = [seed for seed in plan.experiment.seeds if seed not in known]
         yield from _of_seeds(plan, set(waiting[: settings.block]))
 
@@ -124,7 +124,7 @@ def _resumed(plan: Plan, options: Options) -> tuple[Experiment, list[int]] | Non
                 f"{edition.paths.experiment}/{edition.paths.name} was begun with a fixed number of runs, and cannot "
                 "become a sequential one now that results may have been seen; begin with --fresh"
             )
-        return began, list(dict.fromkeys(run.seed for run, _ in edition.statuses()))
+        return began, list(dict.fromkeys(run.seed for run in edition.runs()))
     finally:
         edition.close()
 

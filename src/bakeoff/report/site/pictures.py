@@ -172,8 +172,7 @@ def _cost(contents: Contents, metric: str) -> Figure:
     for run in contents.runs:
         price, value = run.metrics.get(cost), run.metrics.get(metric)
         if run.status == "succeeded" and is_number(price) and is_number(value):
-            cell = contents.cells[run.cell]
-            pairs.setdefault((cell["task"], cell["arm"]), []).append((float(price), float(value)))  # type: ignore[arg-type]
+            pairs.setdefault((run.task, run.arm), []).append((float(price), float(value)))  # type: ignore[arg-type]
     tasks = {
         task: [_point(contents, arm, pairs[task, arm]) for arm in arms if (task, arm) in pairs]
         for task in contents.tasks[:MOST_PANELS]

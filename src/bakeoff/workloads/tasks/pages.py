@@ -25,7 +25,7 @@ Run = Mapping[str, Any]
 
 
 def pages(edition: Edition) -> list[Page]:
-    runs = [edition.run(run.position) for run, _ in edition.statuses()]
+    runs = [edition.run(run.position) for run in edition.runs()]
     tasks = list(dict.fromkeys(run["task"] for run in runs))
     files = {task: _slug(f"task-{index}-{task}") for index, task in enumerate(tasks)}
     shown = _rollouts(edition, runs, files)

@@ -24,7 +24,7 @@ Curve = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 def equity_page(played: Sequence[Played], edition: Edition) -> Page:
     """From the series `equity`, which every run logs."""
     columns = {position: read_block(block).get("equity") for position, block in edition.all_series()}
-    positions = [run.position for run, _ in edition.statuses()]
+    positions = [run.position for run in edition.runs()]
     curves = [(run, found) for run, at in zip(played, positions, strict=True) if (found := columns.get(at)) is not None]
     if not curves:
         return Page(TITLE, "equity", note("No run has logged its equity yet."))
