@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakeoff.results.importers.tables import frame_results
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts.answer import answer
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.compare_answer import CompareAnswer

@@ -160,7 +160,7 @@ def test_a_method_that_does_not_fit_the_design_says_why(name: str, rows: list[Ro
 
 
 def test_an_unknown_method_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="methods.0: Input should be 't', 'welch'"):
+    with pytest.raises(UsageError, match=r"methods\.0: Input should be 't', 'welch'"):
         Compare.ask(methods=["anova"])
 
 

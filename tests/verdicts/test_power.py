@@ -10,7 +10,7 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
-from bakeoff.stats.components import Costs
+from bakeoff.stats.power import Costs
 from bakeoff.verdicts import simulation
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.power import Goal, NotAnswerable, Spread, curve, more_rollouts, pilot, plan, spend

@@ -7,10 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from bakeoff.errors import UsageError
 from bakeoff.stats.binary import PairedBinary, UnpairedBinary
-from bakeoff.stats.decision import CAMPAIGN_WORDS, Decision, Reason, SkewCheck, Word, decide, skew_check
-from bakeoff.stats.evidence import Test
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.multiplicity import benjamini_hochberg
+from bakeoff.stats.decision import (
+    CAMPAIGN_WORDS,
+    Decision,
+    Reason,
+    SkewCheck,
+    Word,
+    benjamini_hochberg,
+    decide,
+    skew_check,
+)
+from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.ttests import seeds_look_crossed
 from bakeoff.verdicts import methods
 from bakeoff.verdicts.describe import Description, describe, spread
@@ -200,7 +207,7 @@ def _comparison(
     # The largest exact p over what missing runs could have been.
     exact = [
         corner.evidence.p_exact
-        for corner in (test.corners if test is not None else ())
+        for corner in (test.corners or (test,) if test is not None else ())
         if isinstance(corner.evidence, PairedBinary | UnpairedBinary)
     ]
     lines: list[Line] = []

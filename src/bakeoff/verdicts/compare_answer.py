@@ -11,7 +11,7 @@ from typing import Any
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Results
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 from bakeoff.text import NOTHING, number
 from bakeoff.verdicts import prereg, sequential
 from bakeoff.verdicts.answer import (

@@ -22,10 +22,8 @@ from bakeoff.spec.experiment import Section, Summary
 from bakeoff.spec.load import parse, read_text
 from bakeoff.spec.locate import find_line
 from bakeoff.spec.problems import problems
-from bakeoff.stats.decision import Decision
-from bakeoff.stats.evidence import Test
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.multiplicity import holm
+from bakeoff.stats.decision import Decision, holm
+from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, printable
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
 from bakeoff.verdicts.compare import SEED, choose_arms
@@ -203,7 +201,9 @@ def check(
             asked.append(_Asked(observations, arm, design, text, test, 0.0 - allowed.size))
     # p of "not worse than the rule allows".
     p_broken = [
-        each.test.p_inferior(-each.above) if isinstance(each.test, Test) and each.observations.final else 1.0
+        monotone_tails(each.test.evidence, each.above).less
+        if isinstance(each.test, Test) and each.observations.final
+        else 1.0
         for each in asked
     ]
     broken = holm(p_broken, level)
@@ -215,7 +215,11 @@ def check(
         if isinstance(test, Decision) or not each.observations.final:
             reason: str = test.reason if isinstance(test, Decision) and each.observations.final else "not_final"
         else:
-            p_holds, p_adjusted, method = test.p_noninferior(-each.above), broken.adjusted[place], test.method
+            p_holds, p_adjusted, method = (
+                monotone_tails(test.evidence, each.above).greater,
+                broken.adjusted[place],
+                test.evidence.method,
+            )
             outcome = "pass" if p_holds <= level else "fail" if broken.rejected[place] else "undecided"
             reason = "not_enough_evidence" if outcome == "undecided" else ""
             low = test.interval(1.0 - 2.0 * level, at=(each.above,))

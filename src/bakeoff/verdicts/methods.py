@@ -13,10 +13,16 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array
-from bakeoff.stats import binary, bootstrap_tables, cuped, permutation, ranks, signflip, ttests
-from bakeoff.stats.bootstrap import BootstrapInterval, bootstrap, bootstrap_difference
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.vectors import is_constant
+from bakeoff.stats import binary, effects, permutation, ranks, ttests
+from bakeoff.stats.bootstrap import (
+    BootstrapInterval,
+    bootstrap,
+    bootstrap_crossed,
+    bootstrap_difference,
+    bootstrap_two_level,
+)
+from bakeoff.stats.evidence import Interval
+from bakeoff.stats.numerics import is_constant
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design
 from bakeoff.verdicts.testing import sides
 
@@ -131,15 +137,17 @@ def _welch(q: Problem) -> Line:
 
 def _signflip(q: Problem) -> Line:
     d = q.differences("signflip")
-    found = signflip.SignFlip(d)
-    if d.size <= signflip.EXACT_COUNT_UNITS:
-        return Line("signflip", signflip.exact_tails(d).p, found.interval(q.level), "exact; ties count half")
-    return Line("signflip", found.p, found.interval(q.level), f"Monte Carlo, {signflip.DRAWS:,} draws; ties count half")
+    found = permutation.SignFlip(d)
+    if d.size <= permutation.EXACT_COUNT_UNITS:
+        return Line("signflip", permutation.exact_tails(d).p, found.interval(q.level), "exact; ties count half")
+    return Line(
+        "signflip", found.p, found.interval(q.level), f"Monte Carlo, {permutation.DRAWS:,} draws; ties count half"
+    )
 
 
 def _permutation(q: Problem) -> Line:
     found = permutation.permutation_mean(*q.samples("permutation"))
-    how = "exact" if found.exact else f"Monte Carlo, {signflip.DRAWS:,} draws"
+    how = "exact" if found.exact else f"Monte Carlo, {permutation.DRAWS:,} draws"
     ignored = "; the pairing is ignored" if q.design.paired else ""
     return Line("permutation", found.p, None, f"{how}, of the mean difference{ignored}")
 
@@ -165,14 +173,14 @@ def _mcnemar(q: Problem) -> Line:
         raise UsageError("--method mcnemar needs one pair for each unit; fisher compares unpaired outcomes")
     found = binary.paired_binary(*q.outcomes("mcnemar"))
     note = f"exact p; {found.b_only} units where only B succeeds, {found.a_only} where only A does; Tango interval"
-    return Line("mcnemar", found.p_exact, found.raw_interval(q.level), note)
+    return Line("mcnemar", found.p_exact, found.interval(q.level), note)
 
 
 def _fisher(q: Problem) -> Line:
     found = binary.unpaired_binary(*q.outcomes("fisher"))
     ignored = "; the pairing is ignored" if q.design.paired else ""
     note = f"exact p; {found.wins_b}/{found.n_b} against {found.wins_a}/{found.n_a}; Miettinen-Nurminen interval"
-    return Line("fisher", found.p_exact, found.raw_interval(q.level), note + ignored)
+    return Line("fisher", found.p_exact, found.interval(q.level), note + ignored)
 
 
 def _wilcoxon(q: Problem) -> Line:
@@ -211,9 +219,9 @@ def _cluster(q: Problem) -> Line:
 
 def _hierarchical(q: Problem) -> Line:
     if q.design.kind == "crossed":
-        found = bootstrap_tables.bootstrap_crossed(q.b[0] - q.a[0], q.resamples, q.level)
+        found = bootstrap_crossed(q.b[0] - q.a[0], q.resamples, q.level)
         return Line("hierarchical", None, _interval(found), "tasks and seeds resampled independently")
-    found = bootstrap_tables.bootstrap_two_level(q.by_task("hierarchical"), q.resamples, q.level)
+    found = bootstrap_two_level(q.by_task("hierarchical"), q.resamples, q.level)
     return Line("hierarchical", None, _interval(found), "tasks, then runs inside them, resampled; over-covers")
 
 
@@ -247,14 +255,14 @@ def adjusted(design: Design, covariate: Design, alpha: float) -> Line:
     ):
         raise UsageError("--covariate: it is not known for the same runs as the metric")
     if known.kind in ONE_PAIR_A_UNIT:
-        found = cuped.cuped(b[0] - a[0], (xa[0] + xb[0]) / 2.0)
+        found = effects.cuped(b[0] - a[0], (xa[0] + xb[0]) / 2.0)
         values, note = (
             np.array(found.adjusted),
             f"slope {found.slope:.3g}, {found.variance_reduction:.0%} of variance removed",
         )
         statistic = _with_slope(values)
     elif known.kind == "rollouts":
-        ya, yb, slope = cuped.cuped_arms(a[0], b[0], xa[0], xb[0])
+        ya, yb, slope = effects.cuped_arms(a[0], b[0], xa[0], xb[0])
         plain = ttests.welch_t(ya, yb)
         statistic = ttests.TStatistic(plain.effect, plain.se, max(1.0, plain.df - 1.0), plain.n, "Welch t")
         note = f"one slope for both arms, {slope:.3g}"

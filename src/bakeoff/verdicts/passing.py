@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bakeoff.results.table import Array
-from bakeoff.stats.passing import pass_at_k, pass_hat_k
+from bakeoff.stats.aggregates import pass_at_k, pass_hat_k
+from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
-from bakeoff.stats.vectors import is_constant
 from bakeoff.verdicts.observations import Observations
 
 

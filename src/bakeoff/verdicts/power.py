@@ -15,17 +15,10 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
-from bakeoff.stats import components as parts
-from bakeoff.stats import rates
-from bakeoff.stats.power import (
-    Design,
-    minimum_detectable_effect,
-    spread_bound,
-    t_power,
-    units_needed,
-)
+from bakeoff.stats import power as parts
+from bakeoff.stats.numerics import is_constant, sd
+from bakeoff.stats.power import Design, minimum_detectable_effect, spread_bound, t_power, units_needed
 from bakeoff.stats.ttests import crossed_variance
-from bakeoff.stats.vectors import is_constant, sd
 from bakeoff.verdicts import simulation
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
 from bakeoff.verdicts.compare import choose_arms
@@ -477,15 +470,15 @@ def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]
     lines = []
     try:
         if effect is not None:
-            numbers["needed"] = rates.outcomes_needed(rate, effect, alpha, power, design, discordant)
+            numbers["needed"] = parts.outcomes_needed(rate, effect, alpha, power, design, discordant)
             lines.append(
                 f"To detect {effect:+g} on a rate of {rate:g} ({power:.0%} power): {numbers['needed']:,} {what}."
             )
         if n is not None and effect is not None:
-            numbers["power"] = rates.rate_power(rate, effect, n, alpha, design, discordant)
+            numbers["power"] = parts.rate_power(rate, effect, n, alpha, design, discordant)
             lines.append(f"{n} {what} detect it with {numbers['power']:.1%} power.")
         if n is not None and effect is None:
-            mde = numbers["mde"] = rates.detectable_rate_difference(rate, n, alpha, power, design)
+            mde = numbers["mde"] = parts.detectable_rate_difference(rate, n, alpha, power, design)
             rises = "cannot detect any rise" if mde is None else f"can detect rises of {mde:.4g} or more"
             lines.append(f"{n} {what} {rises} ({power:.0%} power).")
     except ValueError as error:

@@ -23,7 +23,7 @@ from bakeoff.records.edition import Edition
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.plan import Plan
-from bakeoff.stats.choose import flips_suffice
+from bakeoff.stats.decision import flips_suffice
 from bakeoff.verdicts.compare import choose_arms
 from bakeoff.verdicts.design import build_design
 from bakeoff.verdicts.observations import Observation, Observations

@@ -15,10 +15,10 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
-from bakeoff.stats import strata
+from bakeoff.stats import aggregates
+from bakeoff.stats.aggregates import Improvement, Profile
 from bakeoff.stats.bootstrap import BootstrapInterval
-from bakeoff.stats.ranking import AverageRanks, BradleyTerry, bradley_terry, friedman
-from bakeoff.stats.strata import Improvement, Profile
+from bakeoff.stats.ranks import AverageRanks, BradleyTerry, bradley_terry, friedman
 from bakeoff.text import NOTHING, number
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric
 from bakeoff.verdicts.observations import Observations, observe
@@ -80,7 +80,7 @@ def rank(observations: Observations, references: References | None = None, quest
     """Every arm of the table on every task. At least two arms. `references` normalise the scores of each task."""
     question = question if question is not None else Rank()
     scores = _Scores(observations, references)
-    order = sorted(scores.arms, key=lambda arm: -strata.iqm(scores.strata(arm), resamples=2).estimate)
+    order = sorted(scores.arms, key=lambda arm: -aggregates.iqm(scores.strata(arm), resamples=2).estimate)
     by_arm = [scores.strata(arm) for arm in order]
     blocks, unit = scores.blocks(order)
     ranks = friedman(blocks, 1.0 - question.level) if blocks.shape[0] >= 2 and len(order) >= 3 else None
@@ -91,7 +91,7 @@ def rank(observations: Observations, references: References | None = None, quest
     sign = -1.0 if scores.turned else 1.0
     arms = []
     for place, (arm, parts) in enumerate(zip(order, by_arm, strict=True)):
-        profile = strata.profile(parts, thresholds, *how)
+        profile = aggregates.profile(parts, thresholds, *how)
         strength = None
         if strengths is not None:
             strength = (strengths.strength[place], strengths.low[place], strengths.high[place])
@@ -101,9 +101,9 @@ def rank(observations: Observations, references: References | None = None, quest
                 runs=sum(part.size for part in parts),
                 failed=scores.failed[arm],
                 missing=tuple(scores.missing[arm]),
-                mean=_turned(strata.average(parts, *how), sign),
-                iqm=_turned(strata.iqm(parts, *how), sign),
-                optimality_gap=None if target is None else strata.optimality_gap(parts, target, *how),
+                mean=_turned(aggregates.average(parts, *how), sign),
+                iqm=_turned(aggregates.iqm(parts, *how), sign),
+                optimality_gap=None if target is None else aggregates.optimality_gap(parts, target, *how),
                 average_rank=None if ranks is None else ranks.ranks[place],
                 strength=strength,
                 profile=replace(profile, thresholds=tuple(sign * threshold for threshold in profile.thresholds)),
@@ -219,7 +219,7 @@ def _improvement(
     matrix: list[list[Improvement | None]] = [[None] * size for _ in range(size)]
     for i in range(size):
         for j in range(i + 1, size):
-            chance = strata.improvement(by_arm[j], by_arm[i], *how)
+            chance = aggregates.improvement(by_arm[j], by_arm[i], *how)
             matrix[i][j] = chance
             matrix[j][i] = Improvement(
                 1.0 - chance.probability, 1.0 - chance.high, 1.0 - chance.low, chance.level

@@ -23,7 +23,7 @@ from bakeoff.records.edition import Edition
 from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import Word, seed_has_no_effect
-from bakeoff.stats.interval import Interval, unbounded
+from bakeoff.stats.evidence import Interval, unbounded
 from bakeoff.stats.sequential import (
     LEAST_PLANNED,
     LogE,

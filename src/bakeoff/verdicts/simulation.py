@@ -12,15 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.stats import choose
+from bakeoff.stats import decision
 from bakeoff.stats.bootstrap import row_iqms
-from bakeoff.stats.evidence import with_margin
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval, with_margin
+from bakeoff.stats.numerics import Array
+from bakeoff.stats.permutation import SignFlip
 from bakeoff.stats.power import Design, Simulated, from_pilot, simulate
 from bakeoff.stats.ranks import mann_whitney, wilcoxon
-from bakeoff.stats.signflip import SignFlip
 from bakeoff.stats.ttests import one_sample_t, welch_t
-from bakeoff.stats.vectors import Array
 
 FLIPS = 499
 RowStatistic = Callable[[Array], Array]
@@ -33,13 +32,13 @@ STATISTICS: dict[str, RowStatistic] = {
 }
 """Statistics without a test of their own, over rows of values."""
 PAIRED_TESTS: dict[str, Callable[[Array, float], float]] = {
-    "decision": lambda d, alpha: choose.paired_test(d, alpha).p,
+    "decision": lambda d, alpha: decision.paired_test(d, alpha).p,
     "t": lambda d, alpha: one_sample_t(d).p,
     "sign-flip": lambda d, alpha: with_margin(SignFlip(d), None).p,
     "wilcoxon": lambda d, alpha: wilcoxon(d).p,
 }
 UNPAIRED_TESTS: dict[str, Callable[[Array, Array, float], float]] = {
-    "decision": lambda a, b, alpha: choose.unpaired_test(a, b, alpha).p,
+    "decision": lambda a, b, alpha: decision.unpaired_test(a, b, alpha).p,
     "t": lambda a, b, alpha: welch_t(a, b).p,
     "mann-whitney": lambda a, b, alpha: mann_whitney(a, b).p,
 }

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bakeoff.results.table import Results
+from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
-from bakeoff.stats.vectors import is_constant
 from bakeoff.text import NOTHING, duration, number
 from bakeoff.verdicts.answer import Answer, Block, Table, Text, observe_all
 from bakeoff.verdicts.observations import Observations

@@ -9,9 +9,10 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array
-from bakeoff.stats import choose
+from bakeoff.stats import decision
+from bakeoff.stats.binary import paired_binary, unpaired_binary
 from bakeoff.stats.decision import LEAST_UNITS, Decision, seed_has_no_effect, undecided
-from bakeoff.stats.evidence import Bound, Test
+from bakeoff.stats.evidence import Bound, Test, with_margin, worst_case
 from bakeoff.verdicts.design import Cells, Design, Place
 
 End = Literal["bad", "good"]
@@ -62,7 +63,7 @@ def _over_corners(design: Design, at: Callable[[Sides], Test]) -> Test | Decisio
     tests = [at(sides(design, *corner)) for corner in (_CORNERS if design.missing else _CORNERS[:1])]
     if design.missing and not all(test.evidence.monotone for test in tests):
         tests += [at(sides(design, *corner)) for corner in _MIXED]
-    return choose.worst_case(tests)
+    return worst_case(tests)
 
 
 def sides(design: Design, control: End = "bad", candidate: End = "bad") -> Sides:
@@ -158,16 +159,16 @@ def _run(
     shift = 1.0 if design.turned else 0.0  # a 0/1 metric to be minimised was turned into 0/-1
     match design.kind:
         case "rollouts" if outcomes:
-            return choose.binary_unpaired_test(a[0] + shift, b[0] + shift, margin)
+            return with_margin(unpaired_binary(a[0] + shift, b[0] + shift), margin)
         case "rollouts":
-            return choose.unpaired_test(a[0], b[0], alpha, comparisons, margin)
+            return decision.unpaired_test(a[0], b[0], alpha, comparisons, margin)
         case "seeds" | "tasks" if outcomes:
-            return choose.binary_paired_test(a[0] + shift, b[0] + shift, margin)
+            return with_margin(paired_binary(a[0] + shift, b[0] + shift), margin)
         case "seeds" | "tasks" | "seeds over tasks":
-            return choose.paired_test(b[0] - a[0], alpha, comparisons, margin)
+            return decision.paired_test(b[0] - a[0], alpha, comparisons, margin)
         case "crossed":
-            return choose.crossed_test(b[0] - a[0], margin)
+            return decision.crossed_test(b[0] - a[0], margin)
         case "fixed seeds":
-            return choose.stratified_paired_test([y - x for x, y in zip(a, b, strict=True)], margin)
+            return decision.stratified_paired_test([y - x for x, y in zip(a, b, strict=True)], margin)
         case "fixed rollouts":
-            return choose.stratified_test(a, b, margin)
+            return decision.stratified_test(a, b, margin)

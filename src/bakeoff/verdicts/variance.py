@@ -17,11 +17,10 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Analysis, Summary
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
+from bakeoff.stats.numerics import chi2_quantile, is_constant, mean, sd
 from bakeoff.stats.power import minimum_detectable_effect, relative_error, units_for_relative_error, units_needed
-from bakeoff.stats.special import chi2_quantile
 from bakeoff.stats.ttests import one_sample_t
-from bakeoff.stats.vectors import is_constant, mean, sd
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text
 from bakeoff.verdicts.design import build_design
 from bakeoff.verdicts.observations import Observations, observe

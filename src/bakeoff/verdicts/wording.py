@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bakeoff.stats.choose import flips_suffice
-from bakeoff.stats.decision import Decision
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.decision import Decision, flips_suffice
+from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design
 from bakeoff.verdicts.observations import Observations
 

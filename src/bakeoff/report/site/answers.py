@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bakeoff.errors import BakeoffError
 from bakeoff.report.site.contents import Contents
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts import sequential
 from bakeoff.verdicts.answer import answer as ask
 from bakeoff.verdicts.compare import Comparison, Exploratory, explore

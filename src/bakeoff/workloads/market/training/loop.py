@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from bakeoff.errors import UsageError
 from bakeoff.records import whole
-from bakeoff.stats.advantages import group_relative, varies
+from bakeoff.stats.effects import group_relative, varies
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.training.features import FEATURES
 from bakeoff.workloads.market.training.learner import Adam, Decisions, surrogate_gradient
