@@ -16,7 +16,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
@@ -88,6 +88,7 @@ def unpack(stream: IO[bytes], target: Path, most: int, *, all_links: bool = Fals
 
 @contextmanager
 def _skipping_long_paths() -> Iterator[None]:
+    """Ignore ENAMETOOLONG in the body: an entry whose path is too long is left out, and the rest is unpacked."""
     try:
         yield
     except OSError as error:
@@ -96,6 +97,10 @@ def _skipping_long_paths() -> Iterator[None]:
 
 
 def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, parts: tuple[str, ...]) -> None:
+    """Write one directory, file or hard link. `parts` is its path below `target`, without `..`.
+
+    No link exists below `target` yet, so plain paths are safe here.
+    """
     place = target.joinpath(*parts)
     if member.isdir():
         place.mkdir(parents=True, exist_ok=True)
@@ -135,6 +140,7 @@ class ImageArchive:
     """An image in an archive. `config` is the image's Env, WorkingDir, User and so on, as docker writes them."""
 
     def __init__(self, path: Path, file: tarfile.TarFile) -> None:
+        """Read the description of the image. UsageError when it holds several, or when a part is missing."""
         self._path = path
         self._file = file
         self._members = {_clean(member.name): member for member in file.getmembers()}
@@ -169,6 +175,7 @@ class ImageArchive:
                 yield ArchivedLayer(digest, file)
 
     def _open(self, path: str) -> IO[bytes]:
+        """Open a file of the archive, following links between its members by name only."""
         member = self._members.get(_clean(path))
         while member is not None and (member.issym() or member.islnk()):  # older docker links layers that are equal
             target = member.linkname
@@ -181,6 +188,7 @@ class ImageArchive:
         return file
 
     def _json(self, path: str) -> Any:
+        """A JSON file of the archive, decoded."""
         with self._open(path) as file:
             return json.load(file)
 
@@ -217,6 +225,7 @@ class _LayerWriter:
     """
 
     def __init__(self, root: int) -> None:
+        """`root` is the open, empty directory that entries go below."""
         self._root = root
         self._keep_owners = os.geteuid() == 0 and overlay.users_mapped() > 1
         self._directories: dict[str, tarfile.TarInfo] = {}
@@ -246,16 +255,16 @@ class _LayerWriter:
             os.setxattr(f"/proc/self/fd/{parent}", f"{kind}.overlay.opaque", b"y")
         elif path.name.startswith(_WHITEOUT):
             hidden = path.name.removeprefix(_WHITEOUT)
-            _unlink(parent, hidden)
+            with suppress(FileNotFoundError):
+                os.unlink(hidden, dir_fd=parent)
             os.mknod(hidden, 0o020000, os.makedev(0, 0), dir_fd=parent)
         elif member.isdir():
-            try:
+            with suppress(FileExistsError):  # if it is a link or a file, `finish` fails
                 os.mkdir(path.name, 0o700, dir_fd=parent)
-            except FileExistsError:
-                pass  # a link or a file here makes `finish` fail
             self._directories[name] = member
         elif member.isreg() or member.issym() or member.islnk():
-            _unlink(parent, path.name)
+            with suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=parent)
             self._add_file(file, member, parent, path.name)
 
     def _add_file(self, file: tarfile.TarFile, member: tarfile.TarInfo, parent: int, name: str) -> None:
@@ -292,6 +301,7 @@ class _LayerWriter:
             os.close(self._parent)
 
     def _set_attributes(self, fd: int, member: tarfile.TarInfo) -> None:
+        """Set owner, mode and time. The owner first: chown(2) clears set-user-ID bits, which the mode then sets again."""
         if self._keep_owners:
             os.fchown(fd, member.uid, member.gid)
         os.fchmod(fd, member.mode & 0o7777)
@@ -311,13 +321,6 @@ class _LayerWriter:
                 os.close(above)
 
 
-def _unlink(parent: int, name: str) -> None:
-    try:
-        os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        pass
-
-
 def _clean(name: str) -> str:
     """A member's name without `.` and leading slashes; the archive's top directory is the empty name."""
     cleaned = os.path.normpath(name).lstrip("/")
@@ -325,4 +328,5 @@ def _clean(name: str) -> str:
 
 
 def _blob(digest: str) -> str:
+    """The path of a blob in an OCI layout, from its digest `sha256:...`."""
     return f"blobs/{digest.replace(':', '/')}"

@@ -237,6 +237,7 @@ class Box(ABC):
             self._release()
 
     def _check_open(self) -> None:
+        """Raise a UsageError when the box is closed."""
         if self._closed:
             raise UsageError("this sandbox is closed")
 

@@ -33,6 +33,7 @@ def serve(listeners: Mapping[socket.socket, str]) -> None:
 
 
 def _accept(listener: socket.socket, path: str) -> None:
+    """Give each connection of a listener its own thread, until the listener is closed."""
     while True:
         try:
             client, _ = listener.accept()

@@ -32,6 +32,10 @@ _MASKED = ("/proc/keys", "/proc/timer_list")
 """Files of /proc that name keys and processes of the whole machine, whatever namespace the reader is in."""
 
 
+_cleaned_up: set[int] = set()
+"""Processes that have cleaned up: this one, and perhaps the one that forked it."""
+
+
 class Bubblewrap:
     """The backend; see `Sandbox`."""
 
@@ -45,7 +49,9 @@ class Bubblewrap:
         """A new box. The first one of a process also removes what killed processes left."""
         if shutil.which("bwrap") is None:
             raise InfraError(f"bubblewrap: {self.missing()}")
-        _clean_up_once(os.getpid())
+        if os.getpid() not in _cleaned_up:
+            _cleaned_up.add(os.getpid())
+            cleanup.remove_abandoned()
         return BubblewrapBox(spec)
 
     def build(self, context: Path, dockerfile: Path | None = None, args: Mapping[str, str] | None = None) -> Image:
@@ -56,12 +62,8 @@ class Bubblewrap:
 
 
 @once
-def _clean_up_once(_pid: int) -> None:
-    cleanup.remove_abandoned()
-
-
-@once
 def _missing(_user: int) -> str | None:
+    """What `Bubblewrap.missing` answers. The user is an argument so that the answer is cached for each one."""
     if shutil.which("bwrap") is None:
         return "the program bwrap is not installed; install it with `apt-get install bubblewrap`"
     try:
@@ -86,6 +88,7 @@ class BubblewrapBox(FileTreeBox):
     """One box; see `Box`. `supervisor_pid` is the process outside that holds it."""
 
     def __init__(self, spec: BoxSpec) -> None:
+        """Make everything that a box consists of, in order; if one step fails, the earlier ones are undone."""
         name = cache.unique_name(spec.name)
         super().__init__(spec, cache.directory("boxes") / name)
         self._copy_limit = spec.limits.copy_limit
@@ -176,6 +179,7 @@ class BubblewrapBox(FileTreeBox):
                 os.close(fd)
 
     def _make_mount_points(self, replace: bool = False) -> None:
+        """Make places for all mounts of bwrap, which follows links when it mounts: see `FileTree.make_mount_point`."""
         for mount in (*self._mounts, Mount(Path("/proc"), "/proc"), Mount(Path("/dev"), "/dev")):
             self._files.make_mount_point(mount.target, mount.source.is_dir(), replace=replace)
 
@@ -187,6 +191,7 @@ class BubblewrapBox(FileTreeBox):
             self._files.make_mount_point(self._workdir, directory=True, replace=True)
 
     def _execute(self, command: Command, streams: Streams) -> CommandResult:
+        """Run bwrap with the command, and read from its status, the reply and the cgroups how that ended."""
         account = self._accounts.find(command.user) if command.user is not None else self._account
         cwd = str(box_path(command.cwd or self._workdir, "cwd"))
         if cwd == str(box_path(self._workdir)):
@@ -212,7 +217,7 @@ class BubblewrapBox(FileTreeBox):
                 },
                 [*streams.fds(command.stdin), arguments.fileno(), status.fileno()],
             )
-            code = _exit_code(status, reply, streams.last_error(), command.argv[0], cwd)
+            code = _exit_code(status, reply, streams, command.argv[0], cwd)
         after, limits, why = cgroups.usage(self._groups.paths), self.spec.limits, reply["why"]
         peak = after.peak_memory if after.peak_memory is not None else reply["peak_kb"] << 10
         cpu = reply["cpu"]
@@ -265,6 +270,7 @@ class BubblewrapBox(FileTreeBox):
         return file
 
     def _tree(self, path: str) -> FileTree:
+        """The files of the box. A path below a mount is refused: it would reach the place under the mount."""
         wanted = box_path(path)
         for mount in self._mounts:
             if wanted.is_relative_to(mount.target):
@@ -273,8 +279,14 @@ class BubblewrapBox(FileTreeBox):
                 )
         return super()._tree(path)
 
-    def put_as(self, owner: str | None, source: Path, target: str) -> None:
-        """`put` as COPY in a Dockerfile does it: owned by --chown, and a file goes into an existing directory."""
+    def put_as(self, owner: str | None, source: Path, target: str, name: str = "") -> None:
+        """`put` as COPY in a Dockerfile does it.
+
+        What is copied belongs to `owner`, the value of --chown. The content of a directory goes to `target`. A file does
+        too, or into it: under `name` if that is given, under its own name if `target` is an existing directory.
+        """
+        if name and not source.is_dir():
+            target = f"{target.rstrip('/')}/{name}"
         account = self._accounts.find(owner)
         self._tree(target)
         tree = FileTree(self._supervisor.root, Owner(account.uid, account.gid) if os.geteuid() == 0 else None)
@@ -288,6 +300,7 @@ class BubblewrapBox(FileTreeBox):
             return
 
     def _release(self) -> None:
+        """End the supervisor, remove cgroups and directory, each even if another fails; keep the layer if asked to."""
         with ExitStack() as undo:
             undo.callback(cache.remove, self._directory)
             undo.callback(self._groups.remove)
@@ -302,7 +315,7 @@ class BubblewrapBox(FileTreeBox):
                     os.rename(self._directory / "volume" / "upper", self.layer)
 
 
-def _exit_code(status: IO[bytes], reply: Reply, last_error: str, program: str, cwd: str) -> int:
+def _exit_code(status: IO[bytes], reply: Reply, streams: Streams, program: str, cwd: str) -> int:
     """The exit code of a command, from bwrap's JSON status (bwrap(1), --json-status-fd).
 
     There is none when the command was killed together with bwrap, or when bwrap failed before it started the command.
@@ -318,6 +331,7 @@ def _exit_code(status: IO[bytes], reply: Reply, last_error: str, program: str, c
             return int(report["exit-code"])
     if reply["code"] < 0:
         return 128 + 9
+    last_error = streams.tail("stderr", 4096, from_file=True).decode(errors="replace").strip().rpartition("\n")[2]
     if "execvp" in last_error:
         return 126 if "Permission denied" in last_error or "format" in last_error else 127
     if "Can't chdir" in last_error:
@@ -330,8 +344,9 @@ def _all_mounts(spec: BoxSpec, on_host: bool) -> tuple[Mount, ...]:
     mounts = [*spec.mounts]
     if on_host:
         mounts += images.host_mounts()
-    if spec.network:
-        mounts += images.network_mounts()
+    if spec.network:  # how names are resolved
+        paths = map(Path, ("/etc/resolv.conf", "/etc/hosts"))
+        mounts += [Mount(path.resolve(), str(path)) for path in paths if path.exists()]
     for mount in mounts:
         if not mount.source.exists():
             raise UsageError(f"mount {mount.source}: no such file or directory")

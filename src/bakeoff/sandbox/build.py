@@ -94,6 +94,7 @@ class _Builder:
     """Follows the instructions of one Dockerfile in order."""
 
     def __init__(self, context: Path, file: Path, args: Mapping[str, str], open_box: OpenBox) -> None:
+        """`args` are values for ARG that the caller chose; `open_box` makes the boxes that steps run in."""
         self._context = Context(context, file)
         self._file = file
         self._build_args = dict(args)
@@ -145,6 +146,7 @@ class _Builder:
                 self._copy(instruction, stage)
 
     def _check_flags(self, instruction: Instruction) -> None:
+        """UsageError for a flag that would change the result and is not supported."""
         for flag in instruction.flags:
             if flag.name not in _FLAGS.get(instruction.word, set()):
                 raise self._error(instruction, f"--{flag.name} is not supported here")
@@ -156,6 +158,7 @@ class _Builder:
                 )
 
     def _error(self, instruction: Instruction, problem: str) -> UsageError:
+        """An error with the file and line of an instruction."""
         return UsageError(f"{self._file}:{instruction.line}: {instruction.word}: {problem}")
 
     def _from(self, instruction: Instruction) -> None:
@@ -187,6 +190,7 @@ class _Builder:
         return values
 
     def _run(self, instruction: Instruction, stage: _Stage) -> None:
+        """RUN: a command in a box with network, with ARG and ENV as its variables."""
         script = instruction.rest
         if instruction.heredoc:  # the whole script, or input of the command in the first line, for the shell to read
             script = f"{script}\n{instruction.heredoc}{instruction.heredoc_name}\n" if script else instruction.heredoc
@@ -238,7 +242,7 @@ class _Builder:
                     if instruction.word == "ADD" and path.is_file() and tarfile.is_tarfile(path):
                         copy = Path(tempfile.mkdtemp(dir=directory))
                         archives.unpack_layer(path, copy)
-                    _put(box, chown, copy, destination, path.name if into else "")
+                    box.put_as(chown, copy, destination, path.name if into else "")
 
         self._add_layer(stage, _digest(stage.digest, instruction.word, content, destination, into, chown, chmod), make)
 
@@ -281,7 +285,7 @@ class _Builder:
                         if chmod is not None:
                             copy = directory / f"{number}-{path.name}"
                             copy_tree(path, copy, int(chmod, 8))
-                        _put(box, chown, copy, destination, path.name if into else "")
+                        box.put_as(chown, copy, destination, path.name if into else "")
 
         digest = _digest(stage.digest, "copy", list(other.layers), sources, destination, into, flags)
         self._add_layer(stage, digest, make)
@@ -292,7 +296,7 @@ class _Builder:
         # One builder at a time for each layer; the kernel releases the lock when its holder dies (flock(2)).
         with (cache.directory("images", "locks") / digest).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not images.has_layer(digest):
+            if not images.layer(digest).is_dir():
                 below = replace(stage.base, digest=_digest("below", digest))
                 images.save(below)
                 box = self._open(
@@ -318,11 +322,6 @@ class _Builder:
         stage.base = replace(stage.base, layers=(digest, *stage.base.layers))
 
 
-def _put(box: BubblewrapBox, owner: str | None, source: Path, target: str, name: str) -> None:
-    """Copy into a box: the content of a directory goes to `target`; a file too, or into it under `name`."""
-    box.put_as(owner, source, posixpath.join(target, name) if name and not source.is_dir() else target)
-
-
 def _take(box: BubblewrapBox, source: PurePosixPath, directory: Path) -> list[Path]:
     """Copy what `source`, which may be a pattern, names in a box. Returns the copies."""
     fixed = next((number for number, part in enumerate(source.parts) if _WILDCARDS & set(part)), None)
@@ -338,4 +337,5 @@ def _take(box: BubblewrapBox, source: PurePosixPath, directory: Path) -> list[Pa
 
 
 def _digest(*parts: object) -> str:
+    """The name of a layer: a digest over JSON of everything that it depends on."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=list).encode()).hexdigest()

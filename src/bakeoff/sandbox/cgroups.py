@@ -185,6 +185,7 @@ def _v2_parents(mount: Path, own: str) -> dict[str, Path]:
 
 
 def _is_v2(group: Path) -> bool:
+    """Whether a group is in the unified hierarchy; only that one has this file."""
     return (group / "cgroup.controllers").exists()
 
 
@@ -200,5 +201,6 @@ def _can_create(parent: Path) -> bool:
 
 
 def _number(group: Path | None, file: str) -> int | None:
+    """The number in a file of a group; None when there is no such file, or it says `max`."""
     text = cgroup.text(group / file).strip() if group else ""
     return int(text) if text.isdigit() else None

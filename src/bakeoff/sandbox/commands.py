@@ -49,6 +49,7 @@ class Streams:
         self._unnamed = {"stdout": stdout is None, "stderr": stderr is None}
 
     def _open(self, path: Path | None) -> IO[bytes]:
+        """A file for output: the one at `path`, emptied, or an unnamed one. Writers append, so two may share it."""
         if path is None:
             return self._stack.enter_context(tempfile.TemporaryFile("a+b", dir=self._scratch))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,13 +84,12 @@ class Streams:
             file.flush()
         return room
 
-    def tail(self, name: Literal["stdout", "stderr"]) -> bytes:
-        """The end of an output that did not go to a file."""
-        return _end_of(self._out if name == "stdout" else self._err, TAIL) if self._unnamed[name] else b""
-
-    def last_error(self) -> str:
-        """The last line of standard error."""
-        return _end_of(self._err, 4096).decode(errors="replace").strip().rpartition("\n")[2]
+    def tail(self, name: Literal["stdout", "stderr"], most: int = TAIL, *, from_file: bool = False) -> bytes:
+        """The last `most` bytes of an output. Empty when it went to a file of the caller, unless `from_file` is set."""
+        if not (self._unnamed[name] or from_file):
+            return b""
+        fd = (self._out if name == "stdout" else self._err).fileno()
+        return os.pread(fd, most, max(os.fstat(fd).st_size - most, 0))
 
 
 def _restore_attributes(fd: int, before: os.stat_result) -> None:
@@ -104,11 +104,6 @@ def _restore_attributes(fd: int, before: os.stat_result) -> None:
             os.removexattr(fd, name)
         except OSError:
             continue  # an attribute that the file system itself keeps
-
-
-def _end_of(file: IO[bytes], most: int) -> bytes:
-    size = os.fstat(file.fileno()).st_size
-    return os.pread(file.fileno(), most, max(size - most, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +124,7 @@ class Accounts:
     """
 
     def __init__(self, read: Callable[[str, int], bytes]) -> None:
+        """Read both tables. Lines that are not in the right format are skipped."""
         tables = []
         for path, width in (("/etc/passwd", 7), ("/etc/group", 4)):
             try:

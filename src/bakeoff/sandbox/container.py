@@ -35,6 +35,7 @@ class DockerBox(Box):
     """A running container. Each command is an `exec` in it; what a command leaves running ends with a restart."""
 
     def __init__(self, service: Docker, spec: BoxSpec) -> None:
+        """Create and start a container, and make its working directory."""
         if spec.keep_layer:
             raise UsageError(f"keep_layer: {service.name} keeps no layer as a directory; use bubblewrap")
         super().__init__(spec)
@@ -58,6 +59,7 @@ class DockerBox(Box):
             raise
 
     def _create(self) -> None:
+        """Create the container with its mounts, limits and rights; sets `_id` and `_workdir`."""
         spec, limits = self.spec, self.spec.limits
         image = self._service.image_name(spec.image)
         self._workdir = spec.workdir or self._api.inspect_image(image)["Config"].get("WorkingDir") or "/"
@@ -133,11 +135,13 @@ class DockerBox(Box):
             self._input = None
 
     def _end_bridge(self) -> None:
+        """End the forwarder by closing its standard input, and wait for it."""
         if self._bridge is not None:
             self._bridge.communicate()
             self._bridge = None
 
     def _execute(self, command: Command, streams: Streams) -> CommandResult:
+        """Run an `exec` in the container; carry its streams, watch it, and end what it leaves running."""
         stdin = command.stdin.read_bytes() if isinstance(command.stdin, Path) else command.stdin
         limit = self.spec.limits.disk_mb
         with infra_errors("the container cannot run a command"):
@@ -239,6 +243,7 @@ class DockerBox(Box):
         self._start()
 
     def put(self, source: Path, target: str) -> None:
+        """Copy in, as an archive that the service unpacks inside the container."""
         self._check_open()
         path = str(box_path(target))
         with (
@@ -248,6 +253,7 @@ class DockerBox(Box):
             self._api.put_archive(self._id, "/", file)
 
     def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
+        """Copy out, from an archive that the service streams. The service resolves the path inside the container."""
         self._check_open()
         try:
             stream, _ = self._api.get_archive(self._id, str(box_path(source)))
@@ -264,6 +270,7 @@ class DockerBox(Box):
         return Owner(account.uid, account.gid) if account is not None else Owner(0, 0)
 
     def end_processes(self) -> None:
+        """Kill a command that another thread waits for; restart the container if anything else runs in it."""
         self._check_open()
         if self._lock.locked():
             self._api.kill(self._id)
@@ -272,6 +279,7 @@ class DockerBox(Box):
                 self._end_rest(killed=False)
 
     def _release(self) -> None:
+        """Remove the container with its volumes, then the connection to its first process."""
         self._end_bridge()
         try:
             with infra_errors("the container cannot be removed"):

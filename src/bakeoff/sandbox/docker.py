@@ -56,6 +56,7 @@ class Docker:
         return None
 
     def _address(self) -> str:
+        """Where the service listens: DOCKER_HOST, or dockerd's usual socket."""
         return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
     @cached_property
@@ -143,6 +144,7 @@ class Docker:
         return tag
 
     def _has_image(self, name: str) -> bool:
+        """Whether the service has an image of this name or tag."""
         try:
             self.client.inspect_image(name)
         except import_module("docker.errors").NotFound:
@@ -175,6 +177,7 @@ class Podman(Docker):
     ulimits: Mapping[str, tuple[int, int]] = {"nofile": (1024, 4096), "nproc": (1000, 1000)}
 
     def _address(self) -> str:
+        """Where the service listens: CONTAINER_HOST, the usual socket of this user, or a service of our own."""
         if address := os.environ.get("CONTAINER_HOST"):
             return address
         runtime = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() else "/run"
@@ -226,10 +229,12 @@ def _podman_service() -> Path:
 
 
 def _end_service(service: _Service) -> None:
+    """Called when Python exits."""
     service.process.terminate()
     service.process.wait()
     shutil.rmtree(service.socket.parent, ignore_errors=True)
 
 
 def _short_digest(text: str) -> str:
+    """A digest that is short enough for a tag and long enough to be unique."""
     return hashlib.sha256(text.encode()).hexdigest()[:24]

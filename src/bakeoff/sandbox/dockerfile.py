@@ -303,6 +303,7 @@ class Context:
         return target
 
     def _is_ignored(self, path: Path) -> bool:
+        """Whether the last rule that matches the path, or a directory above it, says that it is left out."""
         relative = PurePosixPath(path.relative_to(self._directory).as_posix())
         candidates = [str(relative), *(str(above) for above in relative.parents if above.name)]
         ignored = False

@@ -142,6 +142,7 @@ class FileTree:
             os.close(here)
 
     def _open(self, path: str, flags: int) -> int:
+        """openat2 below the root. FileNotFoundError stays; other errors that a command can cause become a UsageError."""
         try:
             return openat2(self._root, path, flags)
         except FileNotFoundError:
@@ -220,6 +221,7 @@ def _box_error(error: OSError, path: str) -> UsageError | OSError:
 
 
 def _write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`; write(2) may take only a part of it."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
@@ -271,6 +273,7 @@ def _open_or_make(parent: int, name: str, directory: bool, replace: bool) -> int
 
 
 def _put_file(source: Path, parent: int, name: str, owner: Owner | None) -> None:
+    """Copy a file of this machine into an open directory, with its mode and time."""
     with source.open("rb") as file:
         status = os.fstat(file.fileno())
         with _replacement(parent, name, stat.S_IMODE(status.st_mode), owner) as fd:
@@ -327,6 +330,7 @@ class _CopyOut:
                     raise
 
     def _entry(self, source: int, name: str, target: Path, below: PurePosixPath) -> None:
+        """Copy one entry of an open directory: a link if it may be kept, a directory with its content, or a file."""
         mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):
             text = os.readlink(name, dir_fd=source)

@@ -100,7 +100,7 @@ class Stored:
 
     def directories(self) -> list[Path]:
         """What an overlay mounts, the uppermost first."""
-        directories = [_layer(digest) for digest in self.layers]
+        directories = [layer(digest) for digest in self.layers]
         if self.host:
             directories.append(host_root())
         return directories or [cache.directory("images", "empty")]
@@ -156,13 +156,26 @@ def add(name: str, source: Path) -> Stored:
         raise UsageError(f"{source}: no such file or directory")
     if source.is_dir():
         digest = tree_digest(source)
-        if not has_layer(digest):
+        if not layer(digest).is_dir():
             with cache.scratch("layer") as made:
                 subprocess.run(["cp", "-a", "--reflink=auto", f"{source}/.", str(made)], check=True)
                 keep_layer(digest, made)
         stored = Stored(digest, (digest,))
     else:
-        stored = _from_archive(source)
+        from bakeoff.sandbox import archives
+
+        layers: list[str] = []
+        with archives.open_image(source) as archive:
+            for archived in archive.layers():
+                if not layer(archived.digest).is_dir():
+                    with cache.scratch("layer") as made:
+                        archives.unpack_layer(archived.source, made)
+                        keep_layer(archived.digest, made)
+                layers.insert(0, archived.digest)
+        env = dict(line.partition("=")[::2] for line in archive.config.get("Env") or ())
+        workdir, user = archive.config.get("WorkingDir"), archive.config.get("User")
+        digest = hashlib.sha256(json.dumps([layers, env, workdir, user]).encode()).hexdigest()
+        stored = Stored(digest, tuple(layers), env, workdir or "", user or None)
     save(stored)
     _write(_name_file(name), stored.digest)
     return stored
@@ -187,44 +200,26 @@ def clean() -> int:
     for entry in cache.directory("images").glob("*.json"):
         if entry.stem not in kept:
             entry.unlink()
-    used = {layer for digest in kept for layer in find(f"{_DIGEST}{digest}").layers}
+    used = {digest for image in kept for digest in find(f"{_DIGEST}{image}").layers}
     unused = [path for path in cache.directory("images", "layers").iterdir() if path.name not in used]
     for path in unused:
         cache.remove(path)
     return len(unused)
 
 
-def has_layer(digest: str) -> bool:
-    """Whether the store has this layer, complete."""
-    return _layer(digest).is_dir()
+def layer(digest: str) -> Path:
+    """Where the layer with this digest is, or would be. It is a directory when the store has it, complete."""
+    return cache.directory("images", "layers") / digest
 
 
 def keep_layer(digest: str, made: Path) -> None:
     """Move a finished directory into the store. If the layer is there already, that one stays and `made` is removed."""
     try:
-        made.rename(_layer(digest))
+        made.rename(layer(digest))
     except OSError:
-        if not has_layer(digest):
+        if not layer(digest).is_dir():
             raise
         cache.remove(made)
-
-
-def _from_archive(source: Path) -> Stored:
-    from bakeoff.sandbox import archives
-
-    layers: list[str] = []
-    with archives.open_image(source) as archive:
-        for layer in archive.layers():
-            if not has_layer(layer.digest):
-                with cache.scratch("layer") as made:
-                    archives.unpack_layer(layer.source, made)
-                    keep_layer(layer.digest, made)
-            layers.insert(0, layer.digest)
-        config = archive.config
-    env = dict(line.partition("=")[::2] for line in config.get("Env") or ())
-    identity = [layers, env, config.get("WorkingDir"), config.get("User")]
-    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
-    return Stored(digest, tuple(layers), env, config.get("WorkingDir") or "", config.get("User") or None)
 
 
 def tree_digest(root: Path) -> str:
@@ -249,11 +244,8 @@ def _walk(directory: Path) -> Iterator[Path]:
             yield from _walk(path)
 
 
-def _layer(digest: str) -> Path:
-    return cache.directory("images", "layers") / digest
-
-
 def _name_file(name: str) -> Path:
+    """The file that holds the digest for a name; quoted, because names have slashes."""
     return cache.directory("images", "names") / quote(full_name(name), safe="")
 
 
@@ -270,13 +262,6 @@ def host_mounts() -> tuple[Mount, ...]:
     return tuple(Mount(Path("/", name), f"/{name}") for name in _PROGRAMS if _is_real_directory(name))
 
 
-def network_mounts() -> tuple[Mount, ...]:
-    """How names are resolved, for a box with network."""
-    return tuple(
-        Mount(path.resolve(), str(path)) for path in map(Path, ("/etc/resolv.conf", "/etc/hosts")) if path.exists()
-    )
-
-
 def host_root() -> Path:
     """The directory with the root, made when /etc of this machine has changed since the last time."""
     finished = cache.directory("host") / _host_digest()
@@ -291,11 +276,13 @@ def host_root() -> Path:
 
 
 def _is_real_directory(name: str) -> bool:
+    """Whether `/name` is a directory of this machine, and not a link to one such as /bin -> usr/bin."""
     path = Path("/", name)
     return path.is_dir() and not path.is_symlink()
 
 
 def _etc_sources() -> list[Path]:
+    """Files and directories of /etc that are copied, in order."""
     return sorted(path for pattern in _ETC for path in Path("/etc").glob(pattern))
 
 
@@ -313,6 +300,7 @@ def _host_digest() -> str:
 
 
 def _fill_host_root(target: Path) -> None:
+    """Make the root of the image `host` in an empty directory."""
     target.chmod(0o755)
     for name in _EMPTY:
         (target / name).mkdir(parents=True, mode=0o755)

@@ -89,6 +89,7 @@ class Supervisor:
         self._launcher.count(-1)
 
     def _receive(self) -> Message:
+        """The next message. InfraError when the supervisor is gone or reports an error."""
         received = receive(self._socket)
         if received is None:
             raise InfraError("the sandbox is gone: its supervisor was killed or the sandbox was closed")
@@ -101,6 +102,7 @@ class _Launcher:
     """The process that forks supervisors (`supervisor.main`), started with the first box."""
 
     def __init__(self) -> None:
+        """Start the process. It inherits one end of a socket pair and nothing else."""
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         home = str(Path(__file__).parents[2])
         with theirs:

@@ -138,8 +138,16 @@ class ModalBox(Box):
         self._sandbox = sandbox
 
     def _execute(self, command: Command, streams: Streams) -> CommandResult:
+        """Run a command over the service's connection, and kill what it leaves running."""
         words, settings = execution(command, command.user or self.spec.user)
         stdin = command.stdin.read_bytes() if isinstance(command.stdin, Path) else command.stdin
+        lock = threading.Lock()
+
+        def follow(stream: Any, is_error: bool) -> None:
+            for chunk in stream:
+                with lock:
+                    streams.write(b"" if is_error else chunk, chunk if is_error else b"", None)
+
         began = time.monotonic()
         code: int | None
         try:
@@ -148,7 +156,11 @@ class ModalBox(Box):
                 process.stdin.write(stdin)
             process.stdin.write_eof()
             process.stdin.drain()
-            _copy_output(process, streams)
+            # Both outputs at the same time: a full buffer of one would hold up the other.
+            errors = threading.Thread(target=follow, args=(process.stderr, True))
+            errors.start()
+            follow(process.stdout, False)
+            errors.join()
             code = process.wait()
         except import_module("modal.exception").ExecTimeoutError:
             code = None
@@ -166,12 +178,14 @@ class ModalBox(Box):
         )
 
     def put(self, source: Path, target: str) -> None:
+        """Copy in, as an archive that `tar` unpacks inside."""
         with archives.packed(source, str(box_path(target)), Owner(0, 0)) as file:
             result = self.run(["tar", "-x", "-C", "/"], stdin=file.read(), user="root")
         if not result.ok:
             raise InfraError(f"cannot put {source} into the sandbox: {result.stderr.decode(errors='replace')}")
 
     def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
+        """Copy out, from an archive that `tar` makes inside. That `tar` may lie; the archive is not trusted."""
         path = box_path(source)
         with tempfile.NamedTemporaryFile(dir=cache.directory()) as archive:
             words = ["tar", "-c", "-C", str(path.parent), "--", path.name or "."]
@@ -182,27 +196,14 @@ class ModalBox(Box):
                 archives.unpack(file, target, self.spec.limits.copy_limit, all_links=all_links)
 
     def end_processes(self) -> None:
+        """kill(2) with pid -1: every process but the first and the caller."""
         self._sandbox.exec("sh", "-c", "kill -9 -1").wait()
 
     def _release(self) -> None:
+        """Terminate the sandbox at the service."""
         try:
             self._sandbox.terminate()
         except BakeoffError:
             raise
         except Exception as error:
             raise InfraError(f"modal cannot end a sandbox: {error}") from error
-
-
-def _copy_output(process: Any, streams: Streams) -> None:
-    """Write both outputs as they come, at the same time: one that is full would hold up the other."""
-    lock = threading.Lock()
-
-    def follow(stream: Any, is_error: bool) -> None:
-        for chunk in stream:
-            with lock:
-                streams.write(b"" if is_error else chunk, chunk if is_error else b"", None)
-
-    errors = threading.Thread(target=follow, args=(process.stderr, True))
-    errors.start()
-    follow(process.stdout, False)
-    errors.join()

@@ -57,6 +57,7 @@ class HostBox(FileTreeBox):
     """A directory of this machine. `root` is what paths of the box are below."""
 
     def __init__(self, spec: BoxSpec) -> None:
+        """Make the directory, with links in place of mounts, and listen on the ports of `spec.sockets`."""
         super().__init__(spec, cache.directory("boxes") / cache.unique_name(spec.name))
         self._directory.mkdir(mode=0o700)
         self.root = self._directory / "root"
@@ -73,6 +74,7 @@ class HostBox(FileTreeBox):
         bridge.serve(self._listeners)
 
     def _execute(self, command: Command, streams: Streams) -> CommandResult:
+        """Run the command as a child of this process, in its own session."""
         if command.user is not None:
             raise UsageError("sandbox 'none' has no other users")
         place = self.root / str(box_path(command.cwd or self.spec.workdir or "/")).lstrip("/")
@@ -131,9 +133,11 @@ class HostBox(FileTreeBox):
                 return "memory"
 
     def end_processes(self) -> None:
+        """Kill every process that carries the mark of this box in its environment."""
         processes.end_marked(self._directory.name)
 
     def _release(self) -> None:
+        """End processes and listeners, and remove the directory."""
         self.end_processes()
         for listener in self._listeners:
             listener.shutdown(socket.SHUT_RDWR)

@@ -17,17 +17,8 @@ import os
 import struct
 from typing import TYPE_CHECKING
 
-from bakeoff.sandbox.syscalls import (
-    MS_BIND,
-    MS_NOATIME,
-    MS_NODEV,
-    MS_NOEXEC,
-    MS_NOSUID,
-    MS_PRIVATE,
-    MS_REC,
-    make_read_only,
-    mount,
-)
+from bakeoff.sandbox import syscalls
+from bakeoff.sandbox.syscalls import MS_BIND, MS_NOATIME, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_REC
 
 if TYPE_CHECKING:
     from bakeoff.sandbox.supervisor import Settings
@@ -76,8 +67,8 @@ def mount_all(settings: Settings, image: int | None) -> None:
     `image` is an open ext4 image for the volume. Raises OSError, with the mount that failed in its text.
     """
     # Without this, our mounts would appear in the namespace we came from (mount_namespaces(7), shared subtrees).
-    mount("none", "/", None, MS_REC | MS_PRIVATE)
-    mount("tmpfs", _STAGE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0711,size=1m")
+    syscalls.mount("none", "/", None, MS_REC | MS_PRIVATE)
+    syscalls.mount("tmpfs", _STAGE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0711,size=1m")
     for name in (ROOT, _VOLUME):
         os.mkdir(name, 0o755)
     _mount_root(settings["lowers"], settings["directory"], settings["disk_mb"], image)
@@ -89,7 +80,7 @@ def mount_all(settings: Settings, image: int | None) -> None:
             os.mkdir(staged(number))
         else:
             os.close(os.open(staged(number), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-        mount(source, staged(number), None, MS_BIND | MS_REC)
+        syscalls.mount(source, staged(number), None, MS_BIND | MS_REC)
     _mount_devices(settings["shared_memory"])
 
 
@@ -100,9 +91,11 @@ def _mount_root(lowers: list[str], directory: str | None, disk_mb: int | None, i
     is itself on an overlay cannot be the upper layer of another (EINVAL); then a tmpfs takes its place.
     """
     if image is not None:
-        mount(_loop_device(image), _VOLUME, "ext4", MS_NOSUID | MS_NODEV | MS_NOATIME, "nobarrier,errors=continue")
+        syscalls.mount(
+            _loop_device(image), _VOLUME, "ext4", MS_NOSUID | MS_NODEV | MS_NOATIME, "nobarrier,errors=continue"
+        )
     elif disk_mb is not None:
-        mount("tmpfs", _VOLUME, "tmpfs", MS_NOSUID | MS_NODEV, _tmpfs_options(disk_mb << 20, "0755"))
+        syscalls.mount("tmpfs", _VOLUME, "tmpfs", MS_NOSUID | MS_NODEV, _tmpfs_options(disk_mb << 20, "0755"))
     elif directory is not None:
         os.rmdir(_VOLUME)
         os.symlink(directory, _VOLUME)
@@ -113,11 +106,12 @@ def _mount_root(lowers: list[str], directory: str | None, disk_mb: int | None, i
             raise
         os.unlink(_VOLUME)
         os.mkdir(_VOLUME)
-        mount("tmpfs", _VOLUME, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+        syscalls.mount("tmpfs", _VOLUME, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
         _mount_overlay(lowers)
 
 
 def _mount_overlay(lowers: list[str]) -> None:
+    """Mount an overlay of `lowers` and the volume on ROOT. `upper` and `work` have to be on one file system."""
     for name in (UPPER, f"{_VOLUME}/work"):
         os.makedirs(name, 0o755, exist_ok=True)
     os.chmod(UPPER, os.stat(lowers[0]).st_mode & 0o7777)
@@ -132,9 +126,9 @@ def _mount_overlay(lowers: list[str]) -> None:
         options += ",userxattr"
     try:
         # volatile: no syncs, since nothing here outlives the box. Kernels before 5.10 do not know it.
-        mount("overlay", ROOT, "overlay", MS_NOSUID | MS_NODEV, options + ",volatile")
+        syscalls.mount("overlay", ROOT, "overlay", MS_NOSUID | MS_NODEV, options + ",volatile")
     except OSError:
-        mount("overlay", ROOT, "overlay", MS_NOSUID | MS_NODEV, options)
+        syscalls.mount("overlay", ROOT, "overlay", MS_NOSUID | MS_NODEV, options)
 
 
 def _mount_devices(shared_memory: int) -> None:
@@ -148,17 +142,18 @@ def _mount_devices(shared_memory: int) -> None:
         os.symlink(text, f"{DEVICES}/{name}")
     for name in _NODES:
         os.close(os.open(f"{DEVICES}/{name}", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-        mount(f"/dev/{name}", f"{DEVICES}/{name}", None, MS_BIND)
-        make_read_only(f"{DEVICES}/{name}")
+        syscalls.mount(f"/dev/{name}", f"{DEVICES}/{name}", None, MS_BIND)
+        syscalls.make_read_only(f"{DEVICES}/{name}")
     for name in ("pts", "shm"):
         os.mkdir(f"{DEVICES}/{name}", 0o755)
-    mount("devpts", f"{DEVICES}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
-    mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, _tmpfs_options(shared_memory, "1777"))
-    mount(DEVICES, DEVICES, None, MS_BIND | MS_REC)
-    make_read_only(DEVICES)
+    syscalls.mount("devpts", f"{DEVICES}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    syscalls.mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, _tmpfs_options(shared_memory, "1777"))
+    syscalls.mount(DEVICES, DEVICES, None, MS_BIND | MS_REC)
+    syscalls.make_read_only(DEVICES)
 
 
 def _tmpfs_options(size: int, mode: str) -> str:
+    """Mount options of a tmpfs of `size` bytes: tmpfs(5)."""
     return f"size={size},nr_inodes={max(size // _BYTES_PER_FILE, 64)},mode={mode}"
 
 

@@ -132,6 +132,7 @@ def _when(test: int, value: int, then: list[bytes]) -> list[bytes]:
 
 
 def _fail(number: int) -> bytes:
+    """A step that ends the program: the call fails with this errno and is not made."""
     return _step(_RETURN, _ERRNO | number)
 
 

@@ -42,6 +42,7 @@ class Starter:
     """The supervisor's end: it forks the process in `__init__` and talks to it over a socket."""
 
     def __init__(self) -> None:
+        """Fork the process. It waits for `limit`."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._user = 0
         supervisor = os.getpid()

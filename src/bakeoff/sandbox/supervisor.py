@@ -147,6 +147,7 @@ class _Supervisor:
     def __init__(
         self, control: socket.socket, owner: int, launcher: socket.socket, starter: Starter, message: Message
     ) -> None:
+        """Make the box that the first message describes, and send the owner its root and upper directory."""
         settings, fds = cast(Settings, message.body), message.fds
         self._control = control
         self._owner = owner
@@ -232,6 +233,7 @@ class _Supervisor:
         self._starter.close()
 
     def _run(self, request: Request, fds: list[int]) -> Reply:
+        """Run one command to its end, and end whatever it left."""
         # A user namespace of its own would give a command the right to mount: harmless to our files, but most kernel
         # exploits of the last years began there. bwrap needs some for a user that is not root, and blocks further
         # ones itself (--disable-userns).
@@ -341,5 +343,6 @@ def _readable(fds: Sequence[int], timeout: float | None) -> set[int]:
 
 
 def _write(path: str, text: str) -> None:
+    """Write a file of /proc."""
     with open(path, "w") as file:
         file.write(text)
