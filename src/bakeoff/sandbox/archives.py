@@ -1,8 +1,8 @@
 """Tar archives that we do not trust: files that travel to and from a container, and archives of images.
 
-Whoever made an archive chose its names, links and sizes. Nothing is ever written through a link of the archive or above the
-directory that it is unpacked to; device nodes are left out. (tarfile's own extraction filters are not in every Python 3.11,
-and know nothing of whiteouts, overlays and limits.)
+Whoever made an archive chose its names, links and sizes. Nothing is ever written through a link of the archive or
+above the directory that it is unpacked to; device nodes are left out. (tarfile's own extraction filters are not in
+every Python 3.11, and know nothing of whiteouts, overlays and limits.)
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def packed(source: Path, target: str, owner: Owner) -> Iterator[IO[bytes]]:
 def unpack(stream: IO[bytes], target: Path, most: int, *, all_links: bool = False) -> None:
     """Unpack what is below the one top entry of an archive to exactly `target`, under the rules of `Box.get`.
 
-    At most `most` bytes are written; what is too large, too deep or has too long a path is left out. Links are made last,
-    so that nothing is ever written through one.
+    At most `most` bytes are written; what is too large, too deep or has too long a path is left out. Links are made
+    last, so that nothing is ever written through one.
     """
     links: dict[Path, str] = {}
     with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
@@ -194,7 +194,11 @@ class ImageArchive:
 
 
 def unpack_layer(source: IO[bytes] | Path, target: Path) -> None:
-    """Unpack a layer into an empty directory, in the form that overlayfs mounts. Raises UsageError for a bad archive."""
+    """Unpack a layer into an empty directory, in the form that overlayfs mounts.
+
+    `source` is the path of a tar file, or an open one; compressed with gzip, bzip2, xz or zstd, or not at all. Raises
+    UsageError when it cannot be read, or when an entry leads out of the directory.
+    """
     target.chmod(0o755)
     root = os.open(target, _DIRECTORY | os.O_CLOEXEC)
     try:
@@ -301,7 +305,10 @@ class _LayerWriter:
             os.close(self._parent)
 
     def _set_attributes(self, fd: int, member: tarfile.TarInfo) -> None:
-        """Set owner, mode and time. The owner first: chown(2) clears set-user-ID bits, which the mode then sets again."""
+        """Set owner, mode and time.
+
+        The owner first: chown(2) clears set-user-ID bits, which the mode then sets again.
+        """
         if self._keep_owners:
             os.fchown(fd, member.uid, member.gid)
         os.fchmod(fd, member.mode & 0o7777)

@@ -7,8 +7,9 @@
         result = box.run(["sh", "-c", "make test"], cwd="/app/repo", timeout=60)
         print(result.code, result.timed_out, result.stdout)
 
-A `Sandbox` is a backend (bubblewrap, docker, ...); a `Box` is one isolated place that it made. A `UsageError` means that
-the call is wrong, an `InfraError` that the box broke. What a command does is never an exception: see `CommandResult`.
+A `Sandbox` is a backend (bubblewrap, docker, ...); a `Box` is one isolated place that it made. A `UsageError` means
+that the call is wrong, an `InfraError` that the box broke. What a command does is never an exception: see
+`CommandResult`.
 """
 
 from __future__ import annotations
@@ -40,21 +41,10 @@ BACKENDS = {
     "none": "bakeoff.sandbox.none:NoSandbox",
 }
 """Name to class; a backend is imported when it is chosen."""
-CAPABILITIES = tuple(
-    [
-        "CHOWN",
-        "DAC_OVERRIDE",
-        "FOWNER",
-        "FSETID",
-        "KILL",
-        "NET_BIND_SERVICE",
-        "SETFCAP",
-        "SETGID",
-        "SETPCAP",
-        "SETUID",
-        "SYS_CHROOT",
-    ]
-)
+CAPABILITIES = (
+    "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
+    "SYS_CHROOT",
+)  # fmt: skip
 """What root inside a box may do (capabilities(7)): the usual rights over files and users, none over the kernel.
 
 In particular no SYS_ADMIN (mounts, namespaces), NET_ADMIN, NET_RAW, MKNOD, SYS_PTRACE or SYS_MODULE."""
@@ -77,6 +67,7 @@ class Image:
 
     kind: Literal["host", "root", "named"]
     where: str = ""
+    """The directory of a root image, the name of a named one."""
 
     @classmethod
     def host(cls) -> Image:
@@ -92,9 +83,6 @@ class Image:
     def named(cls, name: str) -> Image:
         """`name:tag`: an image that docker or podman has, or one that was added to the image store."""
         return cls("named", name)
-
-    def __str__(self) -> str:
-        return self.where or self.kind
 
 
 @dataclass(frozen=True, slots=True)

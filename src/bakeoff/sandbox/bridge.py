@@ -1,8 +1,10 @@
 """A loopback port inside a box that leads to a unix socket outside: the only way out of a box without network.
 
-The listener is bound inside the box's network namespace; the process that forwards is outside of its mount namespace, so
-it reaches the unix socket by path. A thread each way carries the bytes of one connection. Only the standard library is
-imported: the file is also run on its own, inside the network of a container (`main`).
+The listener is bound inside the box's network namespace; the process that forwards is outside of its mount
+namespace, so it reaches the unix socket by path. A thread each way carries the bytes of one connection. Only the
+standard library is imported: the file is also run on its own, inside the network of a container (`main`).
+
+    serve({listen(8080): "/run/proxy.sock"})
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Boxes made with bubblewrap: Linux namespaces, no daemon, no image needed, a few milliseconds each.
 
-A box is an overlay of its image in a mount namespace that a supervisor process holds (supervisor.py). Each command is its
-own `bwrap` on that root, with its own pid namespace: when the command ends, the kernel kills everything it started.
+A box is an overlay of its image in a mount namespace that a supervisor process holds (supervisor.py). Each command
+is its own `bwrap` on that root, with its own pid namespace: when the command ends, the kernel kills everything it
+started.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class BubblewrapBox(FileTreeBox):
         with ExitStack() as undo:
             self._directory.mkdir(mode=0o700)
             undo.callback(cache.remove, self._directory)
-            # The list is written before the groups exist, so that a cleanup finds them at whatever moment we are killed.
+            # The list is written before the groups exist: at whatever moment we are killed, a cleanup finds them.
             planned = cgroups.planned(name)
             listed = "\n".join(sorted(map(str, planned.values())))
             (self._directory / cleanup.CGROUP_LIST).write_text(listed)
@@ -237,7 +238,10 @@ class BubblewrapBox(FileTreeBox):
         )
 
     def _bwrap_arguments(self, account: Account, env: Mapping[str, str], cwd: str) -> IO[bytes]:
-        """Arguments for `bwrap --args`, in an open memfd: on a command line every user of the machine could read them."""
+        """Arguments for `bwrap --args`, as an open file that only we and bwrap have.
+
+        On a command line every user of the machine could read them, with the variables among them.
+        """
         words = ["--die-with-parent", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "box"]
         words += ["--cap-drop", "ALL"]
         if account.uid == 0:
@@ -282,8 +286,9 @@ class BubblewrapBox(FileTreeBox):
     def put_as(self, owner: str | None, source: Path, target: str, name: str = "") -> None:
         """`put` as COPY in a Dockerfile does it.
 
-        What is copied belongs to `owner`, the value of --chown. The content of a directory goes to `target`. A file does
-        too, or into it: under `name` if that is given, under its own name if `target` is an existing directory.
+        What is copied belongs to `owner`, the value of --chown. The content of a directory goes to `target`. A file
+        does too, or into it: under `name` if that is given, under its own name if `target` is an existing
+        directory.
         """
         if name and not source.is_dir():
             target = f"{target.rstrip('/')}/{name}"

@@ -1,7 +1,11 @@
 """Build images from Dockerfiles without a daemon: each RUN is a command in a box, and what it wrote is a layer.
 
-A layer is named by a digest over everything that it depends on (the layers below it, the instruction, variables, and the
-content of copied files), so the same Dockerfile is built once, and one that differs at its end shares its beginning.
+A layer is named by a digest over everything that it depends on (the layers below it, the instruction, variables,
+and the content of copied files), so the same Dockerfile is built once, and one that differs at its end shares its
+beginning.
+
+    stored = build(Path("task"), Path("task/Dockerfile"), {"VERSION": "1"}, Bubblewrap().open)
+    box = Bubblewrap().open(BoxSpec(image=stored.image))
 """
 
 from __future__ import annotations
@@ -60,7 +64,8 @@ class BuildError(BakeoffError):
 def build(context: Path, file: Path, args: Mapping[str, str], open_box: OpenBox) -> Stored:
     """Build `file` with the files of `context` and return the image, which is in the store then.
 
-    Raises UsageError, with the line, for what the Dockerfile does wrong or is not supported; BuildError when a RUN fails.
+    Raises UsageError, with the line, for what the Dockerfile does wrong or is not supported; BuildError when a RUN
+    fails.
     """
     instructions = dockerfile.parse(file)
     if not any(instruction.word == "FROM" for instruction in instructions):

@@ -1,8 +1,8 @@
 """Where boxes and images live on this machine, and names that say which process made something.
 
-The cache is BAKEOFF_CACHE, else the user's cache directory. Everything temporary in it, every cgroup and every container
-is named after the process that made it (`unique_name`), so that a later process can tell whether the owner is gone
-(`owner_gone`) and remove what a killed process could not (cleanup.py).
+The cache is BAKEOFF_CACHE, else the user's cache directory. Everything temporary in it, every cgroup and every
+container is named after the process that made it (`unique_name`), so that a later process can tell whether the
+owner is gone (`owner_gone`) and remove what a killed process could not (cleanup.py).
 """
 
 from __future__ import annotations

@@ -3,6 +3,12 @@
 Groups are created below our own group (version 1) or beside it (version 2), so that limits on us hold for boxes too. A
 controller that we cannot get is missing from `Groups.limited`, and the caller falls back on something weaker. The files
 are described in the kernel's Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst.
+
+    groups = Groups(planned(cache.unique_name()), Limits(memory_mb=512))
+    for fd in groups.join_fds():
+        os.write(fd, b"0")  # in the process that is to be limited
+    usage(groups.paths).peak_memory
+    groups.remove()
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Limits
 
 OWN_PIDS = 3
-"""Processes of ours that count against a box: its starter, bwrap's monitor and the first process of its pid namespace."""
+"""Processes of ours that count against a box: its starter, bwrap's monitor and the first process inside."""
 _V2_CONTROLLERS = ("memory", "pids", "cpu")
 _PERIOD_US = 100_000
 _MIN_QUOTA_US = 1000  # the kernel refuses less
@@ -98,7 +104,10 @@ class Groups:
 
 
 def usage(groups: dict[str, Path]) -> Usage:
-    """Read the counters of groups, by controller; `groups` may also be those of a container, from `engine.cgroup.of`."""
+    """Read the counters of groups, which are given by controller.
+
+    Called for `Groups.paths` of a box and for the groups of a container, which `engine.cgroup.of` finds.
+    """
     memory, pids = groups.get("memory"), groups.get("pids")
     if any(_is_v2(group) for group in groups.values()):
         cpu = groups.get("cpu")

@@ -1,8 +1,8 @@
 """Remove what killed processes left behind: directories and cgroups of boxes whose owner is gone.
 
-Every box has a directory in `<cache>/boxes`, named by `cache.unique_name`. In it are its files (unless they are on a
-volume, which went with the last process of the box) and a list of its cgroups. The first box that a process opens cleans
-up; so does `bakeoff sandbox clean`. Containers are removed by docker.py.
+Every box has a directory in `<cache>/boxes`, named by `cache.unique_name`. In it are its files (unless they are on
+a volume, which went with the last process of the box) and a list of its cgroups. The first box that a process opens
+cleans up; so does `bakeoff sandbox clean`. Containers are removed by docker.py.
 """
 
 from __future__ import annotations

@@ -118,8 +118,9 @@ class Account:
 
 
 class Accounts:
-    """The users of an image: its /etc/passwd and /etc/group, read when the box opens, before a command could change them.
+    """The users of an image: its /etc/passwd and /etc/group.
 
+    They are read when the box opens, before a command could change them.
     `read` is called with a path and a maximum size, as `Box.read` is; its UsageError means that there is no such file.
     """
 
@@ -136,7 +137,10 @@ class Accounts:
         self._users, self._groups = tables
 
     def find(self, user: str | None) -> Account:
-        """The account for `name`, `number`, `name:group` or `number:number`, as in a Dockerfile's USER; None is root."""
+        """The account for `name`, `number`, `name:group` or `number:number`, as in a Dockerfile's USER; None is root.
+
+        A number need not be in the tables. Raises UsageError for a name that is not, or a number that is too large.
+        """
         wanted, _, group = (user or "0").partition(":")
         # passwd(5): name, password, uid, gid, comment, home, shell
         row = next((row for row in self._users if wanted in (row[0], row[2])), None)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -259,7 +260,9 @@ class DockerBox(Box):
             stream, _ = self._api.get_archive(self._id, str(box_path(source)))
         except import_module("docker.errors").NotFound:
             raise UsageError(f"{source}: no such file or directory in the sandbox") from None
-        archives.unpack(cast(IO[bytes], _Chunks(stream)), target, self.spec.limits.copy_limit, all_links=all_links)
+        archives.unpack(
+            cast(IO[bytes], _Chunks(iter(stream))), target, self.spec.limits.copy_limit, all_links=all_links
+        )
         if not target.exists():
             raise UsageError(f"{source} in the sandbox is neither a file nor a directory; links are not followed")
 
@@ -288,22 +291,22 @@ class DockerBox(Box):
             self._disconnect()
 
 
+@dataclass(slots=True)
 class _Chunks:
     """An iterator of byte strings as a file, as far as tarfile reads one."""
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._rest = b""
+    chunks: Iterator[bytes]
+    rest: bytes = b""
 
     def read(self, size: int = -1) -> bytes:
         """The next `size` bytes, fewer at the end."""
-        while size < 0 or len(self._rest) < size:
-            chunk = next(self._chunks, None)
+        while size < 0 or len(self.rest) < size:
+            chunk = next(self.chunks, None)
             if chunk is None:
                 break
-            self._rest += chunk
-        taken = self._rest if size < 0 else self._rest[:size]
-        self._rest = self._rest[len(taken) :]
+            self.rest += chunk
+        taken = self.rest if size < 0 else self.rest[:size]
+        self.rest = self.rest[len(taken) :]
         return taken
 
 

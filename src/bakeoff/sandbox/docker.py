@@ -1,7 +1,8 @@
 """Boxes as containers of docker or podman, through one client: the PyPI package `docker`, which both services answer.
 
-The first process of a container reads from a connection that we hold (container.py). When we are gone, by whatever signal,
-it ends, and with it everything inside. What is left then is a stopped container with our label; the next start removes it.
+The first process of a container reads from a connection that we hold (container.py). When we are gone, by whatever
+signal, it ends, and with it everything inside. What is left then is a stopped container with our label; the next
+start removes it.
 """
 
 from __future__ import annotations
@@ -99,7 +100,10 @@ class Docker:
         return removed
 
     def build(self, context: Path, dockerfile: Path | None = None, args: Mapping[str, str] | None = None) -> Image:
-        """Have the service build a Dockerfile, tagged by a digest of its content. UsageError, with output, if it fails."""
+        """Have the service build a Dockerfile, tagged by a digest of its content.
+
+        UsageError, with output, if it fails.
+        """
         file = dockerfile or context / "Dockerfile"
         if not file.is_file():
             raise UsageError(f"{file}: no such file")

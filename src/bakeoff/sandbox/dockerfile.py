@@ -1,7 +1,7 @@
 """Read a Dockerfile into instructions, and the files of its build context. build.py carries the instructions out.
 
-The language is that of docs.docker.com/reference/dockerfile: parser directives, continued lines, here-documents, shell and
-exec form, quotes and variables; and `.dockerignore` for the context.
+The language is that of docs.docker.com/reference/dockerfile: parser directives, continued lines, here-documents,
+shell and exec form, quotes and variables; and `.dockerignore` for the context.
 """
 
 from __future__ import annotations

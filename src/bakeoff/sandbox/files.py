@@ -1,19 +1,26 @@
 """Read and write files inside a box from outside, without following symlinks out of it.
 
-A command in the box may have left links (`/app/repo -> /etc`), pipes and devices for us to trip over. So the kernel opens
-every path as if the box's root were the root (openat2 with RESOLVE_IN_ROOT), only plain files are read, nothing is opened
-that could block, and a write replaces what is there instead of writing through it.
+A command in the box may have left links (`/app/repo -> /etc`), pipes and devices for us to trip over. So the kernel
+opens every path as if the box's root were the root (openat2 with RESOLVE_IN_ROOT), only plain files are read,
+nothing is opened that could block, and a write replaces what is there instead of writing through it.
+
+    root = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    tree = FileTree(root)
+    tree.write("/app/answer", b"42", 0o600)
+    tree.get("/app", Path("copy"), most=1 << 20)
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import Box, box_path
@@ -48,8 +55,8 @@ class FileTree:
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
         """Write a file, replacing whatever is there."""
-        with self._parent(target) as (parent, name), _replacement(parent, name, mode, self._owner) as fd:
-            _write_all(fd, data)
+        with self._parent(target) as (parent, name), _replacement(parent, name, mode, self._owner) as file:
+            file.write(data)
 
     def read(self, source: str, most: int) -> bytes:
         """The content of a plain file of at most `most` bytes."""
@@ -142,7 +149,7 @@ class FileTree:
             os.close(here)
 
     def _open(self, path: str, flags: int) -> int:
-        """openat2 below the root. FileNotFoundError stays; other errors that a command can cause become a UsageError."""
+        """openat2 below the root. FileNotFoundError passes; other errors that a command can cause become UsageError."""
         try:
             return openat2(self._root, path, flags)
         except FileNotFoundError:
@@ -174,7 +181,10 @@ class FileTree:
 
     @contextmanager
     def _parent(self, target: str) -> Iterator[tuple[int, str]]:
-        """The open directory that `target` is in, and its name there. Errors in the body become errors about `target`."""
+        """The open directory that `target` is in, and its name there.
+
+        Errors in the body become errors about `target`.
+        """
         path = box_path(target)
         if not path.name:
             raise UsageError(f"{target!r} in the sandbox is not the name of a file")
@@ -212,7 +222,7 @@ class FileTreeBox(Box):
 
 
 def _box_error(error: OSError, path: str) -> UsageError | OSError:
-    """What a command in the box can cause is an error about the box; anything else (our full disk, say) stays as it is."""
+    """The error to raise: a UsageError for what a command in the box can cause, else `error` itself (our full disk)."""
     if error.errno in _CAUSED_INSIDE:
         return UsageError(f"{path} in the sandbox: {error.strerror}")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -220,16 +230,12 @@ def _box_error(error: OSError, path: str) -> UsageError | OSError:
     return error
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    """Write all of `data`; write(2) may take only a part of it."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
 @contextmanager
-def _replacement(parent: int, name: str, mode: int, owner: Owner | None) -> Iterator[int]:
-    """A new file to fill, renamed to `name` at the end: nothing that is there is opened or followed (rename(2))."""
+def _replacement(parent: int, name: str, mode: int, owner: Owner | None) -> Iterator[IO[bytes]]:
+    """A new file to fill, renamed to `name` at the end: nothing that is there is opened or followed (rename(2)).
+
+    On an error the new file is removed and what was there stays.
+    """
     for _ in range(100):
         temporary = f".{name[:100]}.{os.urandom(6).hex()}"
         try:
@@ -238,13 +244,12 @@ def _replacement(parent: int, name: str, mode: int, owner: Owner | None) -> Iter
             continue
         break
     try:
-        try:
-            yield fd
+        with os.fdopen(fd, "wb") as file:
+            yield file
+            file.flush()  # a later write would drop capabilities and change the time
             if owner is not None:
                 os.fchown(fd, owner.uid, owner.gid)
             os.fchmod(fd, mode & 0o777)
-        finally:
-            os.close(fd)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
         os.unlink(temporary, dir_fd=parent)
@@ -252,7 +257,7 @@ def _replacement(parent: int, name: str, mode: int, owner: Owner | None) -> Iter
 
 
 def _open_or_make(parent: int, name: str, directory: bool, replace: bool) -> int | None:
-    """An O_PATH descriptor of a directory, or of a file, with this name; created if it is missing. None if it cannot be."""
+    """Open a directory, or else a file, by name (O_PATH). It is created if missing; None if something is in the way."""
     for _ in range(3):  # remove, make, open
         try:
             fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
@@ -274,12 +279,12 @@ def _open_or_make(parent: int, name: str, directory: bool, replace: bool) -> int
 
 def _put_file(source: Path, parent: int, name: str, owner: Owner | None) -> None:
     """Copy a file of this machine into an open directory, with its mode and time."""
-    with source.open("rb") as file:
-        status = os.fstat(file.fileno())
-        with _replacement(parent, name, stat.S_IMODE(status.st_mode), owner) as fd:
-            while chunk := file.read(_CHUNK):
-                _write_all(fd, chunk)
-            os.utime(fd, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    with source.open("rb") as original:
+        status = os.fstat(original.fileno())
+        with _replacement(parent, name, stat.S_IMODE(status.st_mode), owner) as file:
+            shutil.copyfileobj(original, file, _CHUNK)
+            file.flush()
+            os.utime(file.fileno(), ns=(status.st_mtime_ns, status.st_mtime_ns))
 
 
 def _put_tree(source: Path, target: int, owner: Owner | None) -> None:
@@ -320,7 +325,7 @@ class _CopyOut:
     all_links: bool
 
     def tree(self, source: int, target: Path, below: PurePosixPath) -> None:
-        """Copy the content of an open directory; `below` is where it is in the copied tree."""
+        """Copy the content of an open directory to an existing one; `below` is where it is in the copied tree."""
         for name in sorted(os.listdir(source)):
             try:
                 self._entry(source, name, target / name, below)

@@ -4,12 +4,16 @@
     <cache>/images/<digest>.json        an image: its layers, and what a Dockerfile says about commands
     <cache>/images/names/<name>         the digest that a name stands for
 
-No registry is contacted. An image comes from `docker save`, `podman save`, `docker export`, an OCI archive or a directory
-(`bakeoff sandbox image add NAME FILE|DIR`), or from a Dockerfile (build.py).
+    stored = add("debian:12", Path("debian.tar"))
+    assert find("debian:12") == stored
+    box = Bubblewrap().open(BoxSpec(image=stored.image))
 
-The image `host` is this machine: its programs, read-only, with a minimal /etc, and no personal files. Its root is a small
-directory of copies and empty places; /usr (and /bin, /lib and so on, where they are not links into it) are mounted over
-it. What is copied is an allow-list.
+No registry is contacted. An image comes from `docker save`, `podman save`, `docker export`, an OCI archive or a
+directory (`bakeoff sandbox image add NAME FILE|DIR`), or from a Dockerfile (build.py).
+
+The image `host` is this machine: its programs, read-only, with a minimal /etc, and no personal files. Its root is a
+small directory of copies and empty places; /usr (and /bin, /lib and so on, where they are not links into it) are
+mounted over it. What is copied is an allow-list.
 """
 
 from __future__ import annotations
@@ -33,42 +37,13 @@ from bakeoff.sandbox.base import Image, Mount
 
 _DIGEST = "sha256:"
 _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_ETC = tuple(
-    [
-        "alternatives",
-        "bash.bashrc",
-        "ca-certificates.conf",
-        "debian_version",
-        "gai.conf",
-        "host.conf",
-        "inputrc",
-        "java-*",
-        "ld.so.cache",
-        "ld.so.conf",
-        "ld.so.conf.d",
-        "localtime",
-        "locale.alias",
-        "magic",
-        "magic.mime",
-        "mime.types",
-        "nsswitch.conf",
-        "os-release",
-        "perl",
-        "pki/tls/certs",
-        "pki/ca-trust/extracted",
-        "profile",
-        "protocols",
-        "python3*",
-        "rpc",
-        "services",
-        "shells",
-        "ssl/certs",
-        "ssl/openssl.cnf",
-        "terminfo",
-        "timezone",
-        "xattr.conf",
-    ]
-)
+_ETC = (
+    "alternatives", "bash.bashrc", "ca-certificates.conf", "debian_version", "gai.conf", "host.conf", "inputrc",
+    "java-*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "locale.alias", "magic", "magic.mime",
+    "mime.types", "nsswitch.conf", "os-release", "perl", "pki/tls/certs", "pki/ca-trust/extracted", "profile",
+    "protocols", "python3*", "rpc", "services", "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+    "xattr.conf",
+)  # fmt: skip
 """What is copied from /etc: what the loader, the C library, certificates and common interpreters need."""
 HOSTS = "127.0.0.1\tlocalhost box\n"
 _WRITTEN = {
@@ -126,7 +101,8 @@ def find(name: str) -> Stored:
     if not digest or not entry.exists():
         known = ", ".join(sorted(names())) or "none"
         raise UsageError(
-            f"image {name!r} is not in the store (which has: {known}), and nothing is downloaded. Supply it once, in one of these ways:\n"
+            f"image {name!r} is not in the store (which has: {known}), and nothing is downloaded. "
+            "Supply it once, in one of these ways:\n"
             f"  docker save {name} -o image.tar   (or podman save; on any machine that has it)\n"
             f"  bakeoff sandbox image add {name} image.tar\n"
             f"  bakeoff sandbox image add {name} DIRECTORY   (an unpacked root, such as debootstrap makes)\n"
@@ -288,7 +264,7 @@ def _etc_sources() -> list[Path]:
 
 @once
 def _host_digest() -> str:
-    """A digest of what would be copied, by size and time: contents would be slow, certificates are hundreds of links."""
+    """A digest of what would be copied, by size and time. Contents would take too long: certificates are many files."""
     digest = hashlib.sha256(repr((_WRITTEN, _EMPTY, _PROGRAMS)).encode())
     for path in _etc_sources():
         status = path.lstat()

@@ -19,7 +19,7 @@ from bakeoff.sandbox.supervisor import Reply, Request, Settings
 from bakeoff.sandbox.syscalls import Message, receive, send
 
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bakeoff.sandbox.supervisor import main; main()"
-"""Run with -I -S: no variables and no site packages, so that a fork has little to copy. bakeoff is found by our path."""
+"""Run with -I -S: no variables, no site packages, so that a fork copies little. The path of bakeoff is an argument."""
 
 _lock = threading.Lock()
 _launchers: dict[int, _Launcher] = {}

@@ -1,8 +1,8 @@
 """Boxes as sandboxes of Modal, a hosted service; needs an account (`modal token new`).
 
-What is sent is made by plain functions (`check`, `creation`, `execution`) and tested against the signatures of the library;
-it was not run against the service. Modal limits memory and CPU. It has no limit for processes and disk that we could set,
-and no way to a socket of this machine.
+What is sent is made by plain functions (`check`, `creation`, `execution`) and tested against the signatures of the
+library; it was not run against the service. Modal limits memory and CPU. It has no limit for processes and disk
+that we could set, and no way to a socket of this machine.
 """
 
 from __future__ import annotations

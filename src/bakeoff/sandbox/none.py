@@ -43,7 +43,7 @@ class NoSandbox:
                 "Use bubblewrap, docker or podman, or accept this"
             )
         if spec.image.kind != "host":
-            raise UsageError(f"sandbox 'none' has no images; {spec.image} needs bubblewrap, docker or podman")
+            raise UsageError(f"sandbox 'none' has no images; {spec.image.where} needs bubblewrap, docker or podman")
         if spec.user is not None or spec.keep_layer:
             raise UsageError("sandbox 'none' has no other users and keeps no layer")
         return HostBox(spec)

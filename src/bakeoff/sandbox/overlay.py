@@ -1,9 +1,10 @@
 """The file systems of a box: its root, its disk and its /dev.
 
-The root is an overlay (overlayfs, Documentation/filesystems/overlayfs.rst): the image below, read-only, and a volume above
-that takes what the box writes. All mounts are made in the box's own mount namespace, so the kernel removes them with the
-last process of the box, whatever killed it. A volume with a limit is an ext4 image on a loop device where we may make one
-(root), else a tmpfs. Both say "no space left" at the limit; a tmpfs also counts as memory.
+The root is an overlay (overlayfs, Documentation/filesystems/overlayfs.rst): the image below, read-only, and a
+volume above that takes what the box writes. All mounts are made in the box's own mount namespace, so the kernel
+removes them with the last process of the box, whatever killed it. A volume with a limit is an ext4 image on a loop
+device where we may make one (root), else a tmpfs. Both say "no space left" at the limit; a tmpfs also counts as
+memory.
 
 The process that forks supervisors loads this module, so modules that only the owner of a box needs are imported in the
 functions that need them: each fork copies the page tables of what is loaded.
@@ -51,7 +52,7 @@ _open_loop_devices: list[int] = []
 
 
 def users_mapped() -> int:
-    """How many user ids, from 0 on, this user namespace has (user_namespaces(7)); 2**32 - 1 outside of all namespaces."""
+    """How many user ids, from 0 on, this user namespace has: user_namespaces(7). 2**32 - 1 in the first namespace."""
     with open("/proc/self/uid_map") as file:
         return sum(int(size) for first, _, size in map(str.split, file) if first == "0")
 

@@ -1,10 +1,10 @@
 """The system calls that a command in a box may not make, as a seccomp filter for `bwrap --seccomp`.
 
-Missing capabilities stop most of these calls already. The filter closes the rest: calls that no namespace confines (kernel
-keyrings, sockets to the hypervisor), and parts of the kernel that no build and no test needs but that many exploits
-started from (io_uring, userfaultfd, bpf). It is a classic BPF program over `struct seccomp_data`; see seccomp(2) and the
-kernel's Documentation/userspace-api/seccomp_filter.rst. Numbers are those of the kernel's system call tables
-(arch/x86/entry/syscalls, include/uapi/asm-generic/unistd.h).
+Missing capabilities stop most of these calls already. The filter closes the rest: calls that no namespace confines
+(kernel keyrings, sockets to the hypervisor), and parts of the kernel that no build and no test needs but that many
+exploits started from (io_uring, userfaultfd, bpf). It is a classic BPF program over `struct seccomp_data`; see
+seccomp(2) and the kernel's Documentation/userspace-api/seccomp_filter.rst. Numbers are those of the kernel's system
+call tables (arch/x86/entry/syscalls, include/uapi/asm-generic/unistd.h).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The process that starts a box's commands. It is in the box's cgroups, and so is everything it starts.
 
-Joining a cgroup can take longer than the rest of a command: the kernel waits for all CPUs (an RCU grace period, in
-cgroup_attach_task). So the starter joins once for each box, while the supervisor is still mounting, and commands need not.
+Joining a cgroup can take longer than the rest of a command: the kernel takes a per-CPU lock for it, which waits for an
+RCU grace period. So the starter joins once for each box, while the supervisor is still mounting, and no command waits.
 """
 
 from __future__ import annotations

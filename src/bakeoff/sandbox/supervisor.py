@@ -2,8 +2,8 @@
 
     owner (bubblewrap.py) -- launcher, one for each owner -- supervisor, one for each box -- starter -- bwrap -- command
 
-`main`, with a socket and the owner's pid as arguments, is the launcher. For each box it forks a supervisor: a fork costs a
-millisecond, a new Python twenty. The supervisor
+`main`, with a socket and the owner's pid as arguments, is the launcher. For each box it forks a supervisor: a fork
+costs a millisecond, a new Python twenty. The supervisor
 
 * enters new user, mount, network and IPC namespaces and mounts the box's root there (overlay.py),
 * listens on the box's loopback ports (bridge.py),
@@ -319,7 +319,8 @@ class _Supervisor:
 def _proportional_memory(pids: list[int], stored: int) -> int:
     """Memory in bytes with shared pages counted once: Pss of /proc/PID/smaps_rollup (proc_pid_smaps(5)).
 
-    What the processes have mapped of shared memory may be files of the box, `stored`, or none of them: the larger counts.
+    What the processes have mapped of shared memory may be files of the box, `stored`, or none of them: the larger
+    counts.
     """
     total = shared = 0
     for pid in pids:
@@ -335,7 +336,10 @@ def _proportional_memory(pids: list[int], stored: int) -> int:
 
 
 def _readable(fds: Sequence[int], timeout: float | None) -> set[int]:
-    """Which of `fds` can be read, or are at their end, within `timeout` seconds. A pidfd is when its process has ended."""
+    """Which of `fds` can be read, or are at their end, within `timeout` seconds.
+
+    A pidfd is when its process has ended.
+    """
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)

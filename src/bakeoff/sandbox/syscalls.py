@@ -113,7 +113,8 @@ def openat2(directory: int, path: str, flags: int) -> int:
         if fd >= 0:
             return int(fd)
         number = ctypes.get_errno()
-        # EAGAIN: something was renamed during the lookup and the kernel cannot rule out an escape; the man page says retry.
+        # EAGAIN: something was renamed during the lookup and the kernel cannot rule out an escape; the man page
+        # says retry.
         if number != errno.EAGAIN:
             raise OSError(number, os.strerror(number), path)
 
