@@ -192,7 +192,7 @@ def _isolate(plan: Plan, sandbox: str | None, yes: bool) -> None:
         if sandbox is not None:
             raise click.UsageError(f"--sandbox goes with tasks, not with workload {plan.experiment.workload!r}")
         return
-    from bakeoff.sandbox.face import VARIABLE, choose
+    from bakeoff.sandbox.base import VARIABLE, choose
     from bakeoff.workloads.tasks.workload import UNSANDBOXED
 
     if sandbox is not None:

@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.sandbox import cgroups, leftovers, marks
+from bakeoff.sandbox import cache, cgroups, cleanup
 from lab import eventually
 
 SCRIPT = """
 import sys
-from bakeoff.sandbox.face import choose
-from bakeoff.sandbox.spec import BoxSpec, Limits
+from bakeoff.sandbox.base import BoxSpec, Limits, choose
 limits = Limits(memory_mb=64, pids=30) if sys.argv[2] == "directory" else Limits(memory_mb=64, pids=30, disk_mb=8)
 box = choose("bubblewrap").open(BoxSpec(limits=limits, name="victim"))
 box.write("/marker", b"x")
-print(box.keeper_pid, flush=True)
+print(box.supervisor_pid, flush=True)
 box.run(["/bin/sh", "-c", f"trap '' TERM; setsid sleep {sys.argv[1]} & sleep {sys.argv[1]}; sleep {sys.argv[1]}"])
 """
 
@@ -49,6 +48,7 @@ def living_in(namespace: str) -> list[str]:
     return found
 
 
+@pytest.mark.apt
 @pytest.mark.parametrize("volume", ["directory", "limited"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_owner_takes_its_boxes_along(number: signal.Signals, volume: str) -> None:
@@ -63,48 +63,47 @@ def test_a_killed_owner_takes_its_boxes_along(number: signal.Signals, volume: st
     owner.stdout.close()
     eventually(lambda: running(stamp) == [], "its processes are gone")
     eventually(lambda: living_in(namespace) == [], "its mounts are gone")
-    left = [path for path in leftovers.boxes().iterdir() if path.is_dir()]
+    left = [path for path in cache.directory("boxes").iterdir() if path.is_dir()]
     assert len(left) == 1 and left[0].name.endswith("-victim")
-    groups = [Path(line) for line in (left[0] / leftovers.GROUPS).read_text().splitlines()]
-    removed = leftovers.remove()
-    assert removed.boxes == 1
+    groups = [Path(line) for line in (left[0] / cleanup.CGROUP_LIST).read_text().splitlines()]
+    assert cleanup.remove_abandoned().boxes == 1
     assert not left[0].exists()
     assert not any(group.exists() for group in groups)
-    assert removed.groups >= len(set(groups))
 
 
-def test_what_belongs_to_the_living_is_left_alone() -> None:
-    mine = leftovers.boxes() / marks.fresh("living")
+def test_what_belongs_to_a_running_process_is_left_alone() -> None:
+    mine = cache.directory("boxes") / cache.unique_name("living")
     mine.mkdir()
     try:
-        assert leftovers.remove().boxes == 0
+        assert cleanup.remove_abandoned().boxes == 0
         assert mine.is_dir()
     finally:
         mine.rmdir()
 
 
-def test_what_the_dead_were_about_to_make_is_removed_too() -> None:
-    kept, pid, born, _ = marks.fresh().split("-")
-    mark = f"{kept}-{pid}-{int(born) + 1}-7-volume"
-    (leftovers.boxes() / mark).write_text("half an image")
-    (leftovers.layers() / mark).mkdir()
-    assert leftovers.remove().boxes == 2
-    assert not (leftovers.boxes() / mark).exists() and not (leftovers.layers() / mark).exists()
+def test_what_a_killed_process_had_half_made_is_removed_too() -> None:
+    kept, pid, born, _ = cache.unique_name().split("-")
+    name = f"{kept}-{pid}-{int(born) + 1}-7-volume"
+    (cache.directory("boxes") / name).write_text("half an image")
+    (cache.directory("layers") / name).mkdir()
+    assert cleanup.remove_abandoned().boxes == 2
+    assert not (cache.directory("boxes") / name).exists() and not (cache.directory("layers") / name).exists()
 
 
-def test_a_mark_says_whose_it_is() -> None:
-    assert not marks.abandoned(marks.fresh("word"))
-    kept, pid, born, number = marks.fresh().split("-")
-    assert marks.abandoned(f"{kept}-{pid}-{int(born) + 1}-{number}"), "the pid was given to another process"
-    assert not marks.abandoned(f"{int(kept) + 1}-{pid}-{int(born) + 1}-{number}"), (
+def test_a_unique_name_says_whether_its_owner_is_gone() -> None:
+    assert not cache.owner_gone(cache.unique_name("word"))
+    kept, pid, born, number = cache.unique_name().split("-")
+    assert cache.owner_gone(f"{kept}-{pid}-{int(born) + 1}-{number}"), "the pid was given to another process"
+    assert not cache.owner_gone(f"{int(kept) + 1}-{pid}-{int(born) + 1}-{number}"), (
         "another container's pids say nothing"
     )
-    assert not marks.abandoned("volume-100.ext4")
+    assert not cache.owner_gone("volume-100.ext4")
 
 
+@pytest.mark.root
 @pytest.mark.skipif(not cgroups.parents(), reason="no cgroups here")
 def test_a_group_with_processes_in_it_is_ended_and_removed() -> None:
-    groups = cgroups.planned(marks.fresh("group"))
+    groups = cgroups.planned(cache.unique_name("group"))
     for group in set(groups.values()):
         group.mkdir()
     sleeper = subprocess.Popen(["sleep", "60"])

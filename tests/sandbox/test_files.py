@@ -1,4 +1,4 @@
-"""Putting files in and getting them out, with somebody inside who wants us to follow a link."""
+"""Files are put into a box and taken out while somebody inside wants us to follow a link."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import cache
+from bakeoff.sandbox.base import BoxSpec, Limits
 from bakeoff.sandbox.bubblewrap import Bubblewrap, BubblewrapBox
-from bakeoff.sandbox.layer import stays_inside
-from bakeoff.sandbox.spec import BoxSpec, Limits
+from bakeoff.sandbox.files import stays_inside
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def outside(tmp_path: Path) -> Path:
 
 
 def sh(box: BubblewrapBox, script: str) -> str:
-    ended = box.run(["/bin/sh", "-c", script])
-    assert ended.ok, ended
-    return ended.stdout.decode()
+    result = box.run(["/bin/sh", "-c", script])
+    assert result.ok, result
+    return result.stdout.decode()
 
 
 def test_what_goes_in_comes_out_the_same(box: BubblewrapBox, tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ for name, depth in (("d", 700), ("l" * 250, 20)):
 
 
 def test_of_a_tree_made_to_be_difficult_everything_is_got_that_can_be(box: BubblewrapBox, tmp_path: Path) -> None:
-    ended = box.run(["/usr/bin/python3", "-c", DIFFICULT])
-    assert ended.ok, ended
+    result = box.run(["/usr/bin/python3", "-c", DIFFICULT])
+    assert result.ok, result
     box.get("/app", tmp_path / "out")
     assert sorted(os.listdir(os.fsencode(tmp_path / "out"))) == [b"d", b"l" * 250, b"plain", b"sparse", b"\xff\n"]
     assert (tmp_path / "out/plain").read_text() == "kept"
@@ -162,15 +162,15 @@ def test_pipes_and_devices_neither_block_nor_are_read(box: BubblewrapBox, tmp_pa
     assert box.read("/app/pipe") == b"replaced"
 
 
-def test_a_file_in_the_way_is_told(box: BubblewrapBox, tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_an_error_about_the_path(box: BubblewrapBox, tmp_path: Path) -> None:
     box.write("/app/file", b"")
     with pytest.raises(UsageError, match="Not a directory"):
         box.write("/app/file/below", b"")
     with pytest.raises(UsageError, match="Is a directory"):
         box.write("/app", b"")
-    with pytest.raises(UsageError, match="no such file or directory in the box"):
+    with pytest.raises(UsageError, match="no such file or directory in the sandbox"):
         box.read("/app/nothing")
-    with pytest.raises(UsageError, match="nothing there to put"):
+    with pytest.raises(UsageError, match="no such file or directory to copy into the sandbox"):
         box.put(tmp_path / "nothing", "/app/x")
     with pytest.raises(UsageError, match=r"without `\.\.`"):
         box.read("/app/../etc/passwd")
@@ -187,7 +187,7 @@ def test_a_sparse_giant_is_refused_before_it_fills_our_disk(sandbox: Bubblewrap,
 
 
 def test_a_full_box_says_that_its_limit_is_reached(box: BubblewrapBox) -> None:
-    with pytest.raises(UsageError, match="no room left in the box"):
+    with pytest.raises(UsageError, match="no room left in the sandbox"):
         box.write("/app/big", b"x" * (40 << 20))
     assert sh(box, "ls -A /app") == ""
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from bakeoff.cli import main
-from bakeoff.sandbox import leftovers, marks
+from bakeoff.sandbox import cache
 
 
 def call(*words: str) -> tuple[int, str]:
@@ -17,6 +17,7 @@ def call(*words: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
+@pytest.mark.apt
 def test_the_default_sandbox_works_and_its_cost_is_measured() -> None:
     code, text = call("check", "bubblewrap", "--json")
     (facts,) = json.loads(text)["sandboxes"]
@@ -45,8 +46,8 @@ def test_a_sandbox_nobody_knows_is_a_wrong_call() -> None:
 def test_clean_removes_what_the_dead_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
     monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/nobody")
-    kept, pid, born, number = marks.fresh().split("-")
-    dead = leftovers.boxes() / f"{kept}-{pid}-{int(born) + 1}-{number}"
+    kept, pid, born, number = cache.unique_name().split("-")
+    dead = cache.directory("boxes") / f"{kept}-{pid}-{int(born) + 1}-{number}"
     (dead / "volume/upper").mkdir(parents=True)
     (dead / "volume/upper/locked").mkdir(mode=0)
     code, text = call("clean", "--json")
