@@ -26,10 +26,10 @@ from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.market import render
 from bakeoff.workloads.market import scenario as scenarios
 from bakeoff.workloads.market.scenario import Scenario
-from bakeoff.workloads.market.world.chronicle import chronicle
-from bakeoff.workloads.market.world.looking import digits
-from bakeoff.workloads.market.world.rules import ticker_price
-from bakeoff.workloads.market.world.world import EPOCH, World
+from bakeoff.workloads.market.world.reader import EPOCH, digits
+from bakeoff.workloads.market.world.rules import ticker_of
+from bakeoff.workloads.market.world.truth import chronicle
+from bakeoff.workloads.market.world.world import World
 
 VERSION = "1.0.0"
 _OPENING = b'{"groundTruth":'
@@ -177,7 +177,7 @@ def _write_private(out: IO[bytes], scenario: Scenario, seed: int, key: bytes) ->
 
 def _ground_truth(scenario: Scenario, key: bytes, stack: ExitStack) -> Iterator[bytes]:
     """The truth as canonical JSON, in pieces. Its lists grow in spools on disk while the world is told once."""
-    tickers = [ticker_price(a)[0] for a in range(scenario.assets)]
+    tickers = [ticker_of(a) for a in range(scenario.assets)]
     outcomes, questions, stories = (_Spool(stack) for _ in range(3))
     paths = {ticker: _Spool(stack) for ticker in tickers}
     for chapter in chronicle(scenario, key):

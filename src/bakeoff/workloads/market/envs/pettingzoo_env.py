@@ -16,9 +16,9 @@ from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 from bakeoff.workloads.market.envs.render import rendered
 from bakeoff.workloads.market.envs.shape import LARGEST_SEED, Actions, Observation, Shape, look, read_scenario
 from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.workloads.market.world import feed
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world import names
-from bakeoff.workloads.market.world.playing import BET, LEVERAGE, SIZE
+from bakeoff.workloads.market.world.seats import BET, LEVERAGE, SIZE
 from bakeoff.workloads.market.world.views import Rejected
 from bakeoff.workloads.market.world.world import World
 
@@ -50,7 +50,7 @@ class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: i
         self.shape = Shape(self.scenario, actions)
         self.feature_names = self.shape.names
         self.render_mode = render_mode
-        self.possible_agents = [names.seat_id(seat) for seat in range(seats)]
+        self.possible_agents = [feed.seat_id(seat) for seat in range(seats)]
         self.agents: list[str] = []
         self._observation_spaces = {agent: self.shape.observation_space() for agent in self.possible_agents}
         self._action_spaces = {agent: self.shape.action_space() for agent in self.possible_agents}

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from bakeoff.errors import UsageError
 from bakeoff.workloads.market.batch import feature_names
 from bakeoff.workloads.market.scenario import PRESETS, Scenario
-from bakeoff.workloads.market.world import calls
+from bakeoff.workloads.market.world import seats
 from bakeoff.workloads.market.world.layout import MICRO, OPEN, State
-from bakeoff.workloads.market.world.playing import BET, SIZE
+from bakeoff.workloads.market.world.seats import BET, SIZE
 
 Actions = Literal["targets", "dollars"]
 Observation = NDArray[np.float32]
@@ -97,5 +97,5 @@ def read_scenario(given: Scenario | Mapping[str, Any] | str | None, default: Sce
 def look(state: State, r: NDArray[np.float64], scenario: Scenario, seat: int = 0) -> Observation:
     """[n, features]: what seat 0 of each world sees now."""
     seen: Any = np.zeros((len(state.ints), len(feature_names(scenario))), np.float32)
-    calls.look(state.ints, state.floats, r, seat, seen, np.zeros(len(seen), np.int64))
+    seats.look(state.ints, state.floats, r, seat, seen, np.zeros(len(seen), np.int64))
     return np.asarray(seen, np.float32)

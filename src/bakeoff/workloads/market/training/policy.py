@@ -20,7 +20,7 @@ from bakeoff.errors import UsageError
 from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.market.training.network import TARGETS, Floats, Network, log_softmax
 from bakeoff.workloads.market.world.layout import MICRO
-from bakeoff.workloads.market.world.playing import BET, LEVERAGE, SIZE
+from bakeoff.workloads.market.world.seats import BET, LEVERAGE, SIZE
 
 FORMAT = "bakeoff-market-policy-1"
 FLAT = 1

@@ -1,14 +1,20 @@
-"""A world's birth, and its step from one tick to the next. The single world is a batch of one."""
+"""The birth of worlds, and their step from one tick to the next. A single world is a batch of one.
+
+A tick runs in this order: seats act, background traders act, indices and stories move, tips arrive, questions resolve and
+open, funding is paid, positions are liquidated, chats invite.
+
+A batch of a thousand worlds does not fit the cache, so `advance` prefetches: four worlds ahead the lines that every tick
+touches, two worlds ahead those that this tick will write to, as far as the header tells.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bakeoff.workloads.market.world.belief import claim_weight
-from bakeoff.workloads.market.world.compiled import entry, kernel, prefetch, row
-from bakeoff.workloads.market.world.lanes import LANES, NEWS, TURN_ROWS, foresee
+from bakeoff.workloads.market.world.jit import compiling_once, entry, kernel, prefetch, row
 from bakeoff.workloads.market.world.layout import (
     AGENTS,
     ASSET_FLOATS,
@@ -22,14 +28,14 @@ from bakeoff.workloads.market.world.layout import (
     AT_TIPS,
     CHATS,
     DUE,
-    ENTRY,
     HOLDERS,
     HOLDING,
     HOUR_NOW,
     HOURS,
     INVITED,
+    KEY0,
+    KEY3,
     LAST,
-    MARGIN,
     MARKETS,
     MEMBER,
     MICRO,
@@ -47,7 +53,6 @@ from bakeoff.workloads.market.world.layout import (
     PRICE,
     RELIABILITY,
     REPUTATION,
-    SAFE_ABOVE,
     SAFE_BELOW,
     SEATS,
     SOURCES,
@@ -55,13 +60,14 @@ from bakeoff.workloads.market.world.layout import (
     STORY,
     STRANGER,
     TICK,
-    UNITS,
     FloatRow,
     Floats,
     IntRow,
     Ints,
-    Seen,
+    Observations,
+    State,
     WordRow,
+    allocate,
     asset_of,
     book_of,
     cash_of,
@@ -70,11 +76,21 @@ from bakeoff.workloads.market.world.layout import (
     position_of,
     tape_end,
 )
+from bakeoff.workloads.market.world.markets import four_digits, renew_markets
 from bakeoff.workloads.market.world.numerics import exp
-from bakeoff.workloads.market.world.orders import close_perp, equity_of_player
-from bakeoff.workloads.market.world.perps import guard, pay_funding, requirement
-from bakeoff.workloads.market.world.playing import PASSIVE, observe, play
-from bakeoff.workloads.market.world.questions import four_digits, turn_over
+from bakeoff.workloads.market.world.perps import liquidate, pay_funding
+from bakeoff.workloads.market.world.philox import (
+    BIRTH,
+    INVITATION,
+    LANES,
+    NEWS,
+    SOURCE,
+    TURN_ROWS,
+    below,
+    draw,
+    draw_tick,
+    uniform,
+)
 from bakeoff.workloads.market.world.rules import (
     CHAT_GATE,
     CHAT_GRID,
@@ -82,30 +98,106 @@ from bakeoff.workloads.market.world.rules import (
     FUNDING_EVERY,
     GRID,
     HOUR,
-    MAINTENANCE,
     SOURCE_GRID,
+    packed_rules,
 )
-from bakeoff.workloads.market.world.stories import begin_story, drop_tip, step_assets
-from bakeoff.workloads.market.world.streams import BIRTH, INVITATION, SOURCE, below, draw, uniform
+from bakeoff.workloads.market.world.seats import PASSIVE, equity_of_player, observe, play
+from bakeoff.workloads.market.world.stories import begin_story, claim_weight, drop_tip, step_asset
 from bakeoff.workloads.market.world.traders import traders_act
 
+if TYPE_CHECKING:
+    from bakeoff.workloads.market.scenario import Scenario
+
 FIRST_REPUTATION = 50 * MICRO
-INVITE_EVERY = 4  # a power of two
+INVITE_EVERY = 4  # ticks; a power of two
 INVITE_CHANCE = 0.5
 AHEAD = 2  # worlds
 
-NOBODY: tuple[Floats, int, Seen, Ints, Ints] = (
+NOBODY: tuple[Floats, int, Observations, Ints, Ints] = (
     np.zeros((0, 0)),
     PASSIVE,
     np.zeros((0, 0), np.float32),
     np.zeros(0, np.int64),
     np.zeros((0, 0), np.int64),
 )
-"""The last arguments of `advance` where nobody plays or looks."""
+"""The last arguments of `advance` when nobody plays or looks: `advance(state.ints, state.floats, r, *NOBODY)`."""
+
+
+def newborn(scenario: Scenario, keys: list[bytes], seats: int) -> State:
+    """Worlds at tick 0, one for each key of 16 bytes. The first call on a machine compiles the kernels."""
+    state = allocate(len(keys), scenario.markets, scenario.perpetuals, seats, scenario.agents)
+    state.ints[:, KEY0 : KEY3 + 1] = np.frombuffer(b"".join(keys), "<u4").reshape(len(keys), 4)
+    with compiling_once():
+        advance(state.ints, state.floats, packed_rules(scenario), *NOBODY)
+    return state
+
+
+@entry
+def advance(
+    ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Observations, equity: Ints, memory: Ints
+) -> None:
+    """One tick of every world; one that is not born yet comes to tick 0.
+
+    `actions` has what seat 0 of each world does first, read by `mode` (see `seats.play`). `seen` and `equity` receive what
+    seat 0 then sees and owns; `memory` is their cache, -1 at the start. Where nobody plays or looks they have no rows.
+    """
+    shocks = np.empty((ints[0, ASSETS], LANES))
+    words = np.empty((NEWS + ints[0, ASSETS], LANES), np.uint64)
+    turns = np.empty((TURN_ROWS, min(LANES, ints.shape[0]) * ints[0, AGENTS] + 1), np.uint64)
+    rules, look = row(r, 0), len(equity) > 0
+    for w in range(ints.shape[0]):
+        lane = w % LANES
+        if lane == 0:
+            draw_tick(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words, turns)
+        soon, later = min(w + AHEAD, ints.shape[0] - 1), min(w + 2 * AHEAD, ints.shape[0] - 1)
+        fetch(row(ints, later), row(floats, later))
+        fetch_due(row(ints, soon), mode != PASSIVE)
+        i, f = row(ints, w), row(floats, w)
+        if i[TICK] < 0:
+            begin_world(i, f, rules)
+        else:
+            if mode != PASSIVE:
+                play(i, f, rules, row(actions, w), mode)
+            step(i, f, rules, row(shocks, 0), row(words, 0), row(turns, 0), turns.shape[1], lane)
+        if look:
+            equity[w] = equity_of_player(i, f, rules, row(memory, w))
+            observe(i, f, rules, 0, row(seen, w), equity[w])
 
 
 @kernel
-def born(i: IntRow, f: FloatRow, r: FloatRow) -> None:
+def fetch(i: IntRow, f: FloatRow) -> None:
+    """Prefetch the lines of a world that every tick touches."""
+    for at in range(0, position_of(i, 0, min(1, i[SEATS])), 8):
+        prefetch(i, at)
+    for at in range(0, i[AT_TIPS], 8):
+        prefetch(f, at)
+
+
+@kernel
+def fetch_due(i: IntRow, playing: bool) -> None:
+    """Prefetch what the next tick of a world writes to or looks through; with `playing` also what seat 0 may trade."""
+    prefetch(i, i[AT_POSTS] + (i[POSTS_MADE] % POSTS_KEPT) * POST)
+    prefetch(i, tape_end(i))
+    if i[TICK] + 1 >= i[NEXT_DUE]:
+        past = i[AT_PAST] + (i[PAST_MADE] % PAST_KEPT) * PAST
+        prefetch(i, past)
+        prefetch(i, past + 8)
+        for m in range(i[MARKETS]):
+            if i[market_of(i, m) + DUE] == i[TICK] + 1:
+                for at in range(0, i[HOLDERS] * HOLDING, 8):
+                    prefetch(i, holding_of(i, m, 0) + at)
+    if i[TICK] + 1 == i[NEXT_FUNDING]:
+        for at in range(i[AT_POSITIONS], i[AT_SHARES], 8):
+            prefetch(i, at)
+    if playing:
+        prefetch(i, book_of(i, 0))
+        prefetch(i, book_of(i, 0) + 8)
+        for m in range(i[MARKETS]):
+            prefetch(i, holding_of(i, m, 0))
+
+
+@kernel
+def begin_world(i: IntRow, f: FloatRow, r: FloatRow) -> None:
     """Bring a world to tick 0. Its shape and key are in its header; everything else is zero."""
     i[TICK] = 0
     i[NEXT_FUNDING] = int(r[FUNDING_EVERY])
@@ -127,90 +219,21 @@ def born(i: IntRow, f: FloatRow, r: FloatRow) -> None:
         i[asset_of(i, a) + LAST] = NO_NEWS
         f[a * ASSET_FLOATS + SAFE_BELOW] = math.inf
         begin_story(i, f, r, a)
-    turn_over(i, f, r)
-
-
-@entry
-def advance(
-    ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Seen, equity: Ints, memory: Ints
-) -> None:
-    """One tick of every world; one that is not born yet comes to tick 0.
-
-    `actions` has what seat 0 of each world does first, read by `mode`. `seen` and `equity` get what seat 0 then sees and
-    owns, with the help of `memory`. Where nobody plays or looks they have no rows.
-    """
-    shocks = np.empty((ints[0, ASSETS], LANES))
-    words = np.empty((NEWS + ints[0, ASSETS], LANES), np.uint64)
-    turns = np.empty((TURN_ROWS, min(LANES, ints.shape[0]) * ints[0, AGENTS] + 1), np.uint64)
-    rules, look = row(r, 0), len(equity) > 0
-    for w in range(ints.shape[0]):
-        lane = w % LANES
-        if lane == 0:
-            foresee(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words, turns)
-        soon, later = min(w + AHEAD, ints.shape[0] - 1), min(w + 2 * AHEAD, ints.shape[0] - 1)
-        fetch(row(ints, later), row(floats, later))
-        fetch_due(row(ints, soon))
-        if mode != PASSIVE:
-            fetch_holdings(row(ints, soon))
-        i, f = row(ints, w), row(floats, w)
-        if i[TICK] < 0:
-            born(i, f, rules)
-        else:
-            if mode != PASSIVE:
-                play(i, f, rules, row(actions, w), mode)
-            step(i, f, rules, row(shocks, 0), row(words, 0), row(turns, 0), turns.shape[1], lane)
-        if look:
-            equity[w] = equity_of_player(i, f, rules, row(memory, w))
-            observe(i, f, rules, 0, row(seen, w), equity[w])
-
-
-@kernel
-def fetch(i: IntRow, f: FloatRow) -> None:
-    """Ask for the lines of a later world that every tick touches: a batch does not fit the cache."""
-    for at in range(0, position_of(i, 0, min(1, i[SEATS])), 8):
-        prefetch(i, at)
-    for at in range(0, i[AT_TIPS], 8):
-        prefetch(f, at)
-
-
-@kernel
-def fetch_due(i: IntRow) -> None:
-    """Ask for what the next tick of a world writes to or looks through, as far as its first lines tell."""
-    prefetch(i, i[AT_POSTS] + (i[POSTS_MADE] % POSTS_KEPT) * POST)
-    prefetch(i, tape_end(i))
-    if i[TICK] + 1 >= i[NEXT_DUE]:
-        past = i[AT_PAST] + (i[PAST_MADE] % PAST_KEPT) * PAST
-        prefetch(i, past)
-        prefetch(i, past + 8)
-        for m in range(i[MARKETS]):
-            if i[market_of(i, m) + DUE] == i[TICK] + 1:
-                for at in range(0, i[HOLDERS] * HOLDING, 8):
-                    prefetch(i, holding_of(i, m, 0) + at)
-    if i[TICK] + 1 == i[NEXT_FUNDING]:
-        for at in range(i[AT_POSITIONS], i[AT_SHARES], 8):
-            prefetch(i, at)
-
-
-@kernel
-def fetch_holdings(i: IntRow) -> None:
-    """Ask for what the orders of seat 0 change."""
-    prefetch(i, book_of(i, 0))
-    prefetch(i, book_of(i, 0) + 8)
-    for m in range(i[MARKETS]):
-        prefetch(i, holding_of(i, m, 0))
+    renew_markets(i, f, r)
 
 
 @kernel
 def step(
     i: IntRow, f: FloatRow, r: FloatRow, shocks: FloatRow, words: WordRow, turns: WordRow, width: int, lane: int
 ) -> None:
-    """Traders act; then the world moves on: stories, news, questions, funding, liquidations, invitations."""
+    """Background traders act; then the world moves on. `shocks` and `words` have rows of LANES, `turns` of `width`."""
     traders_act(i, f, r, words, turns, width, lane)
     i[TICK] += 1
-    step_assets(i, f, r, shocks, words, lane)
+    for a in range(i[ASSETS]):
+        step_asset(i, f, r, a, shocks[a * LANES + lane], words[(NEWS + a) * LANES + lane])
     drop_tip(i, f, r, words, lane)
     if i[TICK] >= i[NEXT_DUE]:
-        turn_over(i, f, r)
+        renew_markets(i, f, r)
     for a in range(i[PERPS]):
         if i[TICK] == i[NEXT_FUNDING]:
             pay_funding(i, f, r, a)
@@ -218,37 +241,14 @@ def step(
     if i[TICK] == i[NEXT_FUNDING]:
         i[NEXT_FUNDING] += int(r[FUNDING_EVERY])
     if i[TICK] == i[NEXT_HOUR]:
-        turn_hour(i, f, r)
+        begin_hour(i, f, r)
     if i[TICK] & (INVITE_EVERY - 1) == 0:
         invite(i, r)
 
 
 @kernel
-def liquidate(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
-    """Close positions whose margin and profit at the index, which nobody can push, no longer cover the requirement.
-
-    Positions are only looked at where one may be in danger: when the index leaves the safe range, or on the eve of an
-    announcement, which asks for more margin.
-    """
-    asset, need = a * ASSET_FLOATS, requirement(i, r, a)
-    index = f[asset + PRICE]
-    if f[asset + SAFE_ABOVE] < index < f[asset + SAFE_BELOW] and need == r[MAINTENANCE]:
-        return
-    f[asset + SAFE_ABOVE] = 0.0
-    f[asset + SAFE_BELOW] = math.inf
-    for h in range(i[HOLDERS]):
-        at = position_of(i, a, h)
-        if i[at + UNITS] == 0:
-            continue
-        size = i[at + UNITS] * 1e-3 * index
-        if i[at + MARGIN] + size - i[at + ENTRY] < need * abs(size):
-            close_perp(i, f, r, h, a, abs(i[at + UNITS]), True)
-        else:
-            guard(i, f, r, a, h)
-
-
-@kernel
-def turn_hour(i: IntRow, f: FloatRow, r: FloatRow) -> None:
+def begin_hour(i: IntRow, f: FloatRow, r: FloatRow) -> None:
+    """Open the next hour of the price and volume rings."""
     i[NEXT_HOUR] += int(r[HOUR])
     i[HOUR_NOW] = (i[HOUR_NOW] + 1) % HOURS
     for a in range(i[ASSETS]):
@@ -259,7 +259,7 @@ def turn_hour(i: IntRow, f: FloatRow, r: FloatRow) -> None:
 
 @kernel
 def invite(i: IntRow, r: FloatRow) -> None:
-    """Chats invite seats whose reputation is high enough, now and then."""
+    """Each chat invites, by chance, the seats whose reputation is high enough."""
     for seat in range(i[SEATS]):
         book = book_of(i, seat)
         for chat in range(CHATS):

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import math
 
-from bakeoff.workloads.market.world.belief import chance, growth_ahead, public_belief
-from bakeoff.workloads.market.world.compiled import kernel
-from bakeoff.workloads.market.world.feed import publish
-from bakeoff.workloads.market.world.lanes import DECISION_WORDS, FIRST_TURN, LANES, LAST_TURN, TRADER
+from bakeoff.workloads.market.world.feed import append_post
+from bakeoff.workloads.market.world.jit import kernel
 from bakeoff.workloads.market.world.layout import (
     ASSET,
     ASSET_FLOATS,
@@ -47,8 +45,22 @@ from bakeoff.workloads.market.world.layout import (
     position_of,
     prices_of,
 )
-from bakeoff.workloads.market.world.orders import LEAST_PERP, buy_shares, close_perp, open_perp, sell_shares
-from bakeoff.workloads.market.world.perps import depth_of
+from bakeoff.workloads.market.world.markets import buy_shares, sell_shares
+from bakeoff.workloads.market.world.perps import LEAST_PERP, close_perp, depth_of, open_perp
+from bakeoff.workloads.market.world.philox import (
+    DECISION_WORDS,
+    FIRST_TURN,
+    LANES,
+    LAST_TURN,
+    SCHEME,
+    TRADER,
+    below,
+    draw,
+    low_bits,
+    rough_normal,
+    signed,
+    uniform,
+)
 from bakeoff.workloads.market.world.rules import (
     BELIEF,
     CAP,
@@ -62,21 +74,13 @@ from bakeoff.workloads.market.world.rules import (
     regime_row,
     trader_row,
 )
-from bakeoff.workloads.market.world.streams import (
-    SCHEME,
-    below,
-    draw,
-    low_bits,
-    rough_normal,
-    signed,
-    uniform,
-)
+from bakeoff.workloads.market.world.stories import chance, growth_ahead, public_belief
 
 SCHEME_TICKS, PUMP_TICKS = 12, 7
 """A manipulator's scheme: it pushes one target for the first ticks and unwinds in the rest."""
 
 FAINT = 0.08
-"""A weaker lean than this is no reason to trade."""
+"""A trader whose lean is weaker than this does not trade."""
 
 POOREST = STAKE // 20
 """A trader with less cash than this leaves, and a new one takes the account over with fresh money from the house."""
@@ -89,7 +93,7 @@ TREND_SCALE, PREMIUM_SCALE, GROWTH_SCALE = 12.0, 400.0, 12.0
 
 @kernel
 def traders_act(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, turns: WordRow, width: int, lane: int) -> None:
-    """Traders that wake take their turns. `turns` has rows of `width`."""
+    """The traders that wake take their turns, as `philox.draw_tick` listed them. `turns` has rows of `width`."""
     last: int = signed(words[LAST_TURN * LANES + lane])
     turn: int = signed(words[FIRST_TURN * LANES + lane])
     while turn < last:
@@ -99,17 +103,20 @@ def traders_act(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, turns: Word
 
 @kernel
 def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: int) -> None:
-    """One awake trader looks at one market or perpetual and perhaps trades it."""
+    """One trader looks at one market or perpetual and perhaps trades it."""
     trader: int = signed(turns[TRADER * width + turn])
     where, luck = turns[DECISION_WORDS * width + turn], turns[(DECISION_WORDS + 1) * width + turn]
     how_much, style = turns[(DECISION_WORDS + 2) * width + turn], turns[(DECISION_WORDS + 3) * width + turn]
     h, row = i[SEATS] + trader, trader_row(trader)
     if i[cash_of(i, h)] < POOREST:
-        refill(i, h)
+        i[cash_of(i, h)] += STAKE
+        i[house_of(i, MAKER)] -= STAKE
+        i[book_of(i, h) + DEPOSITS] += STAKE
     bet, lean = r[row + CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + NOISE] * rough_normal(luck)
     markets = i[MARKETS]
     target = below(where, markets + i[PERPS])
     if r[row + MANIPULATES] > 0.0:
+        # All ticks of a scheme draw the same words, so target and direction stay the same without being stored.
         scheme, way, _, _ = draw(i, i[TICK] // SCHEME_TICKS, SCHEME, trader)
         target = below(scheme, markets + i[PERPS])
         lean = 1.0 if uniform(way) < 0.5 else -1.0
@@ -125,13 +132,6 @@ def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: i
     else:
         a = target - markets
         lean_perp(i, f, r, a, h, lean + perp_lean(i, f, r, a, row), bet * PERP_SCALE)
-
-
-@kernel
-def refill(i: IntRow, h: int) -> None:
-    i[cash_of(i, h)] += STAKE
-    i[house_of(i, MAKER)] -= STAKE
-    i[book_of(i, h) + DEPOSITS] += STAKE
 
 
 @kernel
@@ -193,7 +193,7 @@ def pump(i: IntRow, f: FloatRow, r: FloatRow, trader: int, target: int, way: flo
     a = target - markets if target >= markets else i[market_of(i, target) + ASSET]
     if style & 1:
         market = i[market_of(i, target) + ID] if target < markets else -1
-        publish(i, BY_TRADER, trader, a, 1 if way > 0.0 else -1, market, style)
+        append_post(i, BY_TRADER, trader, a, 1 if way > 0.0 else -1, market, style)
         f[a * ASSET_FLOATS + SENTIMENT] += 0.3 * way
     bet *= r[regime_row(i[asset_of(i, a) + REGIME]) + PUMP]
     return min(bet, 0.05 * depth_of(i, r, a) / PERP_SCALE)
@@ -201,6 +201,7 @@ def pump(i: IntRow, f: FloatRow, r: FloatRow, trader: int, target: int, way: flo
 
 @kernel
 def unwind(i: IntRow, f: FloatRow, r: FloatRow, target: int, h: int) -> None:
+    """Sell or close everything the manipulator holds in its target."""
     markets = i[MARKETS]
     if target >= markets:
         units = abs(i[position_of(i, target - markets, h) + UNITS])

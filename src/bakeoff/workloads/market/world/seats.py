@@ -1,0 +1,299 @@
+"""What a seat does, sees and owns, as kernels; and the entries that Python calls for one world.
+
+In a batch, seat 0 of each world acts by one row of numbers (`play`) and sees one row of numbers (`observe`). All of it is
+public or the seat's own. `World` goes through the entries at the end, which take the rows of a batch and act on its first
+world.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bakeoff.workloads.market.world.feed import append_message, append_post
+from bakeoff.workloads.market.world.jit import entry, kernel, row
+from bakeoff.workloads.market.world.layout import (
+    ASSET,
+    ASSET_FLOATS,
+    BUY,
+    DUE,
+    DUE_TICK,
+    EVENT,
+    KIND,
+    LAST,
+    MARKETS,
+    MARKUP,
+    MICRO,
+    NET,
+    NO,
+    NO_NEWS,
+    OFFSET,
+    OPEN,
+    OPEN_PERP,
+    PERPS,
+    PRICE,
+    PRICE_YES,
+    RETURN,
+    SCORE,
+    SELL,
+    SENTIMENT,
+    SINCE,
+    STAKE,
+    STRIKE,
+    TICK,
+    UNITS,
+    YES,
+    FloatRow,
+    Floats,
+    IntRow,
+    Ints,
+    Observations,
+    asset_of,
+    cash_of,
+    holding_of,
+    market_of,
+    note_of,
+    position_of,
+    prices_of,
+)
+from bakeoff.workloads.market.world.markets import buy_shares, cached_worth, market_worth, proceeds, sell_shares
+from bakeoff.workloads.market.world.perps import close_perp, open_perp, perp_worth
+from bakeoff.workloads.market.world.philox import draw
+from bakeoff.workloads.market.world.rules import FEE, LONGEST
+from bakeoff.workloads.market.world.stories import chance, chance_above, growth_ahead
+
+PASSIVE, TARGETS, DOLLARS = range(3)
+"""How actions are read: not at all; as wanted positions -1, 0, 1; as signed dollars to trade now."""
+
+BET = 100 * MICRO
+SIZE = 1000 * MICRO
+LEVERAGE = 2.0
+"""What a target of 1 or -1 means: shares for 100 dollars, or 1000 dollars of a perpetual at leverage 2."""
+
+MARKET_FEATURES = ("price", "opening_odds", "left", "moneyness", "event", "shares", "story_return", "claims")
+ASSET_FEATURES = ("return", "story_return", "claims", "sentiment", "left", "premium", "position", "last")
+ACCOUNT_FEATURES = ("cash", "equity")
+
+
+# -- acting
+
+
+@kernel
+def play(i: IntRow, f: FloatRow, r: FloatRow, actions: FloatRow, mode: int) -> None:
+    """Carry out one row of actions: a number for each market, then one for each perpetual. Refused orders are skipped."""
+    markets = i[MARKETS]
+    for m in range(markets):
+        if i[market_of(i, m) + OPEN]:
+            if mode == DOLLARS:
+                bet_on(i, f, r, m, math.floor(actions[m] * MICRO + 0.5))
+            else:
+                turn_market(i, f, r, m, int(actions[m]))
+    for a in range(i[PERPS]):
+        if mode == DOLLARS:
+            trade_perp(i, f, r, a, math.floor(actions[markets + a] * MICRO + 0.5))
+        else:
+            turn_perp(i, f, r, a, int(actions[markets + a]))
+
+
+@kernel
+def bet_on(i: IntRow, f: FloatRow, r: FloatRow, m: int, dollars: int) -> None:
+    """Buy YES for positive dollars, NO for negative ones."""
+    if dollars != 0:
+        buy_shares(i, f, r, 0, m, YES if dollars > 0 else NO, abs(dollars))
+
+
+@kernel
+def turn_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, want: int) -> None:
+    """Go from the side that is held to the side that is wanted."""
+    net = i[note_of(i, m, 0) + NET]
+    have = 1 if net > 0 else (-1 if net < 0 else 0)
+    if want == have:
+        return
+    held = holding_of(i, m, 0)
+    if have != 0:
+        side = YES if have > 0 else NO
+        sell_shares(i, f, r, 0, m, side, i[held + side])
+    bet_on(i, f, r, m, want * BET)
+
+
+@kernel
+def trade_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, dollars: int) -> None:
+    """Trade a signed notional: an opposite position is reduced first, and a rest opens the other side."""
+    held = i[position_of(i, a, 0) + UNITS]
+    if dollars == 0:
+        return
+    sign = 1 if dollars > 0 else -1
+    size, price = abs(dollars), f[a * ASSET_FLOATS + PRICE]
+    if held * sign < 0:
+        units = math.floor(size * 1e3 / price)
+        close_perp(i, f, r, 0, a, min(units, abs(held)), False)
+        if units < abs(held) or i[position_of(i, a, 0) + UNITS] != 0:
+            return
+        size -= math.floor(abs(held) * 1e-3 * price)
+    open_perp(i, f, r, 0, a, sign, size, LEVERAGE)
+
+
+@kernel
+def turn_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, want: int) -> None:
+    """Go from the position that is held to the one that is wanted."""
+    held = i[position_of(i, a, 0) + UNITS]
+    have = 1 if held > 0 else (-1 if held < 0 else 0)
+    if want == have:
+        return
+    if have != 0:
+        close_perp(i, f, r, 0, a, abs(held), False)
+    if want != 0:
+        open_perp(i, f, r, 0, a, want, SIZE, LEVERAGE)
+
+
+# -- owning and seeing
+
+
+@kernel
+def equity_of(i: IntRow, f: FloatRow, r: FloatRow, h: int) -> int:
+    """Cash and what selling everything now would bring, in micro-dollars."""
+    total = i[cash_of(i, h)]
+    for m in range(i[MARKETS]):
+        if i[market_of(i, m) + OPEN]:
+            total += market_worth(i, f, m, h, r[FEE])
+    for a in range(i[PERPS]):
+        total += perp_worth(i, f, r, a, h)
+    return total
+
+
+@kernel
+def equity_of_player(i: IntRow, f: FloatRow, r: FloatRow, memory: IntRow) -> int:
+    """The same for seat 0, with a cache of what its shares were worth when the market was last traded."""
+    total = i[cash_of(i, 0)]
+    for m in range(i[MARKETS]):
+        if i[market_of(i, m) + OPEN]:
+            total += cached_worth(i, f, memory, m, r[FEE])
+    for a in range(i[PERPS]):
+        total += perp_worth(i, f, r, a, 0)
+    return total
+
+
+@kernel
+def observe(i: IntRow, f: FloatRow, r: FloatRow, seat: int, seen: FloatRow, equity: int) -> None:
+    """Write what a seat sees, in the order of MARKET_FEATURES, ASSET_FEATURES and ACCOUNT_FEATURES."""
+    at = 0
+    for m in range(i[MARKETS]):
+        see_market(i, f, seat, m, seen, at)
+        at += 8
+    for a in range(i[PERPS]):
+        see_asset(i, f, seat, a, seen, at)
+        at += 8
+    seen[at] = i[cash_of(i, seat)] * (1.0 / STAKE)
+    seen[at + 1] = equity * (1.0 / STAKE)
+
+
+@kernel
+def see_market(i: IntRow, f: FloatRow, seat: int, m: int, seen: FloatRow, at: int) -> None:
+    """MARKET_FEATURES of one slot; zeros between two questions."""
+    slot, prices = market_of(i, m), prices_of(i, m)
+    if i[slot + OPEN] == 0:
+        for feature in range(8):
+            seen[at + feature] = 0.0
+        return
+    asset = i[slot + ASSET] * ASSET_FLOATS
+    event = i[slot + KIND] == EVENT
+    seen[at] = f[prices + PRICE_YES]
+    seen[at + 1] = f[prices + OFFSET]
+    seen[at + 2] = (i[slot + DUE] - i[TICK]) * (1.0 / LONGEST)
+    seen[at + 3] = 0.0 if event else (f[asset + PRICE] / f[prices + STRIKE] - 1.0) * 100.0
+    seen[at + 4] = 1.0 if event else 0.0
+    seen[at + 5] = i[note_of(i, m, seat) + NET] * (0.01 / MICRO)
+    seen[at + 6] = f[asset + SINCE] * 100.0
+    seen[at + 7] = f[asset + SCORE]
+
+
+@kernel
+def see_asset(i: IntRow, f: FloatRow, seat: int, a: int, seen: FloatRow, at: int) -> None:
+    """ASSET_FEATURES of one perpetual."""
+    asset, floats = asset_of(i, a), a * ASSET_FLOATS
+    seen[at] = f[floats + RETURN] * 100.0
+    seen[at + 1] = f[floats + SINCE] * 100.0
+    seen[at + 2] = f[floats + SCORE]
+    seen[at + 3] = f[floats + SENTIMENT]
+    seen[at + 4] = (i[asset + DUE_TICK] - i[TICK]) * (1.0 / LONGEST)
+    seen[at + 5] = f[floats + MARKUP] * 1000.0
+    seen[at + 6] = i[position_of(i, a, seat) + UNITS] * 1e-12 * f[floats + PRICE]
+    seen[at + 7] = 0.0 if i[asset + LAST] == NO_NEWS else i[asset + LAST] * 1.0
+
+
+# -- entries
+
+
+@entry
+def order(
+    ints: Ints, floats: Floats, r: Floats, kind: int, h: int, target: int, side: int, amount: int, leverage: float
+) -> int:
+    """One order of holder `h`. `kind` is BUY, SELL, OPEN_PERP or CLOSE_PERP; `side` 0 is YES or LONG, 1 is NO or SHORT."""
+    i, f, p = row(ints, 0), row(floats, 0), row(r, 0)
+    if kind == BUY:
+        return buy_shares(i, f, p, h, target, side, amount)
+    if kind == SELL:
+        return sell_shares(i, f, p, h, target, side, amount)
+    if kind == OPEN_PERP:
+        return open_perp(i, f, p, h, target, 1 - 2 * side, amount, leverage)
+    return close_perp(i, f, p, h, target, amount, False)
+
+
+@entry
+def equity(ints: Ints, floats: Floats, r: Floats, h: int) -> int:
+    return equity_of(row(ints, 0), row(floats, 0), row(r, 0), h)
+
+
+@entry
+def look(ints: Ints, floats: Floats, r: Floats, seat: int, seen: Observations, equity: Ints) -> None:
+    """What a seat of each world of a batch sees and owns."""
+    for w in range(ints.shape[0]):
+        equity[w] = equity_of(row(ints, w), row(floats, w), row(r, 0), seat)
+        observe(row(ints, w), row(floats, w), row(r, 0), seat, row(seen, w), equity[w])
+
+
+@entry
+def shares_worth(ints: Ints, floats: Floats, r: Floats, m: int, h: int, side: int) -> int:
+    """What selling all shares of one side now would bring."""
+    i = row(ints, 0)
+    gross = proceeds(i, row(floats, 0), m, side, i[holding_of(i, m, h) + side])
+    net: int = max(0, gross - math.ceil(gross * r[FEE]))
+    return net
+
+
+@entry
+def position_worth(ints: Ints, floats: Floats, r: Floats, a: int, h: int) -> int:
+    return perp_worth(row(ints, 0), row(floats, 0), row(r, 0), a, h)
+
+
+@entry
+def market_chance(ints: Ints, floats: Floats, r: Floats, m: int, down: float, flat: float, up: float) -> float:
+    return chance(row(ints, 0), row(floats, 0), row(r, 0), m, (down, flat, up))
+
+
+@entry
+def index_chance(
+    ints: Ints, floats: Floats, r: Floats, a: int, due: int, strike: float, down: float, flat: float, up: float
+) -> float:
+    return chance_above(row(ints, 0), row(floats, 0), row(r, 0), a, due, strike, (down, flat, up))
+
+
+@entry
+def index_growth(ints: Ints, floats: Floats, r: Floats, a: int, due: int, down: float, flat: float, up: float) -> float:
+    return growth_ahead(row(ints, 0), row(r, 0), a, due, (down, flat, up))
+
+
+@entry
+def say(ints: Ints, chat: int, kind: int, author: int, asset: int, claim: int, market: int, style: int) -> None:
+    """A post for the feed, or a message when `chat` is not negative."""
+    if chat < 0:
+        append_post(row(ints, 0), kind, author, asset, claim, market, style)
+    else:
+        append_message(row(ints, 0), chat, kind, author, asset, claim, style)
+
+
+@entry
+def word(ints: Ints, tick: int, domain: int, index: int) -> Any:
+    """The first of the world's four words for (domain, tick, index)."""
+    first, _, _, _ = draw(row(ints, 0), tick, domain, index)
+    return first
