@@ -9,69 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.jit import kernel
-from bakeoff.workloads.market.world.layout import (
-    AT_MESSAGES,
-    AT_POSTS,
-    CHATS,
-    DUE_TICK,
-    EVENT,
-    MESSAGES_KEPT,
-    MESSAGES_MADE,
-    POST,
-    POST_BY,
-    POST_CLAIM,
-    POST_NO,
-    POST_STYLE,
-    POSTS_KEPT,
-    POSTS_MADE,
-    RISE,
-    SAID,
-    SOURCES,
-    TICK,
-    TRADE_AMOUNT,
-    TRADE_HOLDER,
-    TRADE_KIND,
-    TRADE_SHARES,
-    TRADE_SIDE,
-    TRADE_TARGET,
-    TRADE_TICK,
-    TRADES_MADE,
-    IntRow,
-    asset_of,
-    tape_end,
-)
+from bakeoff.workloads.market.world.layout import IntRow
 
 
 @kernel
 def append_post(i: IntRow, kind: int, author: int, asset: int, claim: int, market: int, style: int) -> None:
     """Add a post to the feed. `kind` is BY_SOURCE ... BY_SEAT; `market` is a market's number or -1."""
-    number = i[POSTS_MADE]
-    _write(i, i[AT_POSTS] + (number % POSTS_KEPT) * POST, number, kind, author, asset, claim, market, style)
-    i[POSTS_MADE] = number + 1
+    number = i[at.POSTS_MADE]
+    _write(i, i[at.AT_POSTS] + (number % at.POSTS_KEPT) * at.POST, number, kind, author, asset, claim, market, style)
+    i[at.POSTS_MADE] = number + 1
 
 
 @kernel
 def append_message(i: IntRow, chat: int, kind: int, author: int, asset: int, claim: int, style: int) -> None:
     """Add a message to a chat."""
-    number = i[MESSAGES_MADE]
-    place = chat * MESSAGES_KEPT + i[SAID + chat] % MESSAGES_KEPT
-    _write(i, i[AT_MESSAGES] + place * POST, number, kind, author, asset, claim, -1, style)
-    i[SAID + chat] += 1
-    i[MESSAGES_MADE] = number + 1
+    number = i[at.MESSAGES_MADE]
+    place = chat * at.MESSAGES_KEPT + i[at.SAID + chat] % at.MESSAGES_KEPT
+    _write(i, i[at.AT_MESSAGES] + place * at.POST, number, kind, author, asset, claim, -1, style)
+    i[at.SAID + chat] += 1
+    i[at.MESSAGES_MADE] = number + 1
 
 
 @kernel
 def _write(
-    i: IntRow, at: int, number: int, kind: int, author: int, asset: int, claim: int, market: int, style: int
+    i: IntRow, place: int, number: int, kind: int, author: int, asset: int, claim: int, market: int, style: int
 ) -> None:
     """Four words of two 32-bit fields each. The tick of the announcement is kept, since the story may be over when the
     post is read."""
-    event = i[asset_of(i, asset) + DUE_TICK] if asset >= 0 else -1
-    i[at + POST_NO // 2] = halves(number, i[TICK])
-    i[at + POST_BY // 2] = halves(author << 2 | kind, asset)
-    i[at + POST_CLAIM // 2] = halves(claim, market)
-    i[at + POST_STYLE // 2] = halves(style, event)
+    event = i[at.asset_of(i, asset) + at.DUE_TICK] if asset >= 0 else -1
+    i[place + at.POST_NO // 2] = halves(number, i[at.TICK])
+    i[place + at.POST_BY // 2] = halves(author << 2 | kind, asset)
+    i[place + at.POST_CLAIM // 2] = halves(claim, market)
+    i[place + at.POST_STYLE // 2] = halves(style, event)
 
 
 @kernel
@@ -83,15 +54,15 @@ def halves(low: int, high: int) -> int:
 @kernel
 def append_trade(i: IntRow, holder: int, kind: int, target: int, side: int, amount: int, shares: int) -> None:
     """Add a trade to the tape. `target` is a market's number or an asset; `side` 0 is YES or LONG, 1 is NO or SHORT."""
-    at = tape_end(i)
-    i[at + TRADE_TICK] = i[TICK]
-    i[at + TRADE_HOLDER] = holder
-    i[at + TRADE_KIND] = kind
-    i[at + TRADE_TARGET] = target
-    i[at + TRADE_SIDE] = side
-    i[at + TRADE_AMOUNT] = amount
-    i[at + TRADE_SHARES] = shares
-    i[TRADES_MADE] += 1
+    end = at.tape_end(i)
+    i[end + at.TRADE_TICK] = i[at.TICK]
+    i[end + at.TRADE_HOLDER] = holder
+    i[end + at.TRADE_KIND] = kind
+    i[end + at.TRADE_TARGET] = target
+    i[end + at.TRADE_SIDE] = side
+    i[end + at.TRADE_AMOUNT] = amount
+    i[end + at.TRADE_SHARES] = shares
+    i[at.TRADES_MADE] += 1
 
 
 # -- names
@@ -112,7 +83,7 @@ TRADER_NAMES = (
     "Odile Faure-Lind", "Piet Zandbergen",
 )  # fmt: skip
 
-assert len(SOURCE_NAMES) == SOURCES and len(CHAT_NAMES) == CHATS
+assert len(SOURCE_NAMES) == at.SOURCES and len(CHAT_NAMES) == at.CHATS
 
 
 def source_id(source: int) -> str:
@@ -213,8 +184,8 @@ def sentence(table: Sentences, claim: int, style: int, ticker: str, event: int) 
 
 def question(kind: int, ticker: str, strike: float, due: int) -> str:
     """What a market asks; `kind` is ABOVE, EVENT or RISE."""
-    if kind == EVENT:
+    if kind == at.EVENT:
         return f"Will the {ticker} announcement at tick {due} be favourable?"
-    if kind == RISE:
+    if kind == at.RISE:
         return f"Will the {ticker} index at tick {due} be above its price when this market opened, {strike:.8g}?"
     return f"Will the {ticker} index be above {strike:g} at tick {due}?"

@@ -15,94 +15,16 @@ from __future__ import annotations
 
 import math
 
+from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world import rules
 from bakeoff.workloads.market.world.feed import append_trade
 from bakeoff.workloads.market.world.jit import kernel
-from bakeoff.workloads.market.world.layout import (
-    ABOVE,
-    ASSET,
-    ASSET_FLOATS,
-    ASSETS,
-    AT_PAST,
-    BORN,
-    BUY,
-    CLOSED,
-    COST,
-    COST_NO,
-    COST_YES,
-    DUE,
-    DUE_TICK,
-    EVENT,
-    FEES,
-    FEES_PAID,
-    HOLDERS,
-    HOLDING,
-    ID,
-    KIND,
-    LAST,
-    LOG_ODDS,
-    MAKER,
-    MARKET_INTS,
-    MARKETS,
-    MARKETS_MADE,
-    MEMORY,
-    MICRO,
-    NET,
-    NEXT_DUE,
-    NO,
-    OFFSET,
-    OPEN,
-    OUTCOME,
-    PAST,
-    PAST_B,
-    PAST_BORN,
-    PAST_KEPT,
-    PAST_MADE,
-    PAST_OPENED,
-    PAST_PRICE,
-    PAST_STRIKE,
-    POOR,
-    PRICE,
-    PRICE_YES,
-    Q_NO,
-    Q_YES,
-    REALIZED,
-    REGIME,
-    REPUTATION,
-    RISE,
-    SEATS,
-    SELL,
-    SLACK,
-    SLOW,
-    STATED,
-    STRIKE,
-    TICK,
-    TOO_FEW,
-    TOO_SMALL,
-    TRADED,
-    TRADES,
-    VOLUME,
-    WORTH,
-    WORTH_ID,
-    WORTH_TRADED,
-    YES,
-    B,
-    FloatRow,
-    IntRow,
-    asset_of,
-    book_of,
-    cash_of,
-    holding_of,
-    house_of,
-    market_of,
-    note_of,
-    prices_of,
-)
+from bakeoff.workloads.market.world.layout import FloatRow, IntRow
 from bakeoff.workloads.market.world.numerics import exp, log, one_minus_exp, softplus
 from bakeoff.workloads.market.world.philox import QUESTION, below, draw, uniform
-from bakeoff.workloads.market.world.rules import FEE, LIQUIDITY, LIQUIDITY_B, VARIANCE, regime_row
 from bakeoff.workloads.market.world.stories import chance, public_belief, story_span
 
-LEAST_BET = MICRO
+LEAST_BET = at.MICRO
 
 LEAD = 4
 """A question stays open for at least this many ticks."""
@@ -121,103 +43,103 @@ NEVER = 1 << 40
 @kernel
 def reprice(i: IntRow, f: FloatRow, m: int) -> None:
     """Refresh the cached odds, cost and price after the outstanding shares have changed."""
-    slot, at = market_of(i, m), prices_of(i, m)
-    odds = f[at + OFFSET] + (i[slot + Q_YES] - i[slot + Q_NO]) * 1e-6 / f[at + B]
+    slot, quote = at.market_of(i, m), at.prices_of(i, m)
+    odds = f[quote + at.OFFSET] + (i[slot + at.Q_YES] - i[slot + at.Q_NO]) * 1e-6 / f[quote + at.B]
     e = exp(-abs(odds))
-    f[at + LOG_ODDS] = odds
-    f[at + COST] = max(odds, 0.0) + log(1.0 + e)
-    f[at + PRICE_YES] = (1.0 if odds >= 0.0 else e) / (1.0 + e)
-    f[at + SLOW] += 0.3 * (f[at + PRICE_YES] - f[at + SLOW])
+    f[quote + at.LOG_ODDS] = odds
+    f[quote + at.COST] = max(odds, 0.0) + log(1.0 + e)
+    f[quote + at.PRICE_YES] = (1.0 if odds >= 0.0 else e) / (1.0 + e)
+    f[quote + at.SLOW] += 0.3 * (f[quote + at.PRICE_YES] - f[quote + at.SLOW])
 
 
 @kernel
 def buy_shares(i: IntRow, f: FloatRow, r: FloatRow, h: int, m: int, side: int, amount: int) -> int:
     """Spend `amount` micro-dollars, the fee included, on shares of `side`. Returns micro-shares, or a negative code."""
-    slot, at, book, held = market_of(i, m), prices_of(i, m), book_of(i, h), holding_of(i, m, h)
-    if i[slot + OPEN] == 0:
-        return CLOSED
+    slot, quote, book, held = at.market_of(i, m), at.prices_of(i, m), at.book_of(i, h), at.holding_of(i, m, h)
+    if i[slot + at.OPEN] == 0:
+        return at.CLOSED
     if amount < LEAST_BET:
-        return TOO_SMALL
-    if amount > i[cash_of(i, h)]:
-        return POOR
-    fee = math.ceil(amount * r[FEE])
-    odds, cost = f[at + LOG_ODDS], f[at + COST]
-    if side != YES:
+        return at.TOO_SMALL
+    if amount > i[at.cash_of(i, h)]:
+        return at.POOR
+    fee = math.ceil(amount * r[rules.FEE])
+    odds, cost = f[quote + at.LOG_ODDS], f[quote + at.COST]
+    if side != at.YES:
         # ln(1 + e^-x) = ln(1 + e^x) - x: the same market seen from NO.
         cost -= odds
         odds = -odds
     # The cost after the trade is known. Solve ln(1 + e^x) = after for the new log-odds: x = after + ln(1 - e^-after).
-    after = cost + (amount - fee) * 1e-6 / f[at + B]
-    shares = math.floor((after + log(one_minus_exp(after)) - odds) * f[at + B] * 1e6 - SLACK)
+    after = cost + (amount - fee) * 1e-6 / f[quote + at.B]
+    shares = math.floor((after + log(one_minus_exp(after)) - odds) * f[quote + at.B] * 1e6 - at.SLACK)
     if shares <= 0:
-        return TOO_SMALL
-    i[cash_of(i, h)] -= amount
-    i[house_of(i, MAKER)] += amount - fee
-    i[house_of(i, FEES)] += fee
+        return at.TOO_SMALL
+    i[at.cash_of(i, h)] -= amount
+    i[at.house_of(i, at.MAKER)] += amount - fee
+    i[at.house_of(i, at.FEES)] += fee
     i[held + side] += shares
-    i[held + COST_YES + side] += amount
+    i[held + at.COST_YES + side] += amount
     note_net(i, m, h)
-    i[slot + Q_YES + side] += shares
-    i[slot + TRADED] += amount
-    i[book + FEES_PAID] += fee
-    i[book + TRADES] += 1
-    i[book + VOLUME] += amount
+    i[slot + at.Q_YES + side] += shares
+    i[slot + at.TRADED] += amount
+    i[book + at.FEES_PAID] += fee
+    i[book + at.TRADES] += 1
+    i[book + at.VOLUME] += amount
     reprice(i, f, m)
-    append_trade(i, h, BUY, i[slot + ID], side, amount, shares)
+    append_trade(i, h, at.BUY, i[slot + at.ID], side, amount, shares)
     return shares
 
 
 @kernel
 def sell_shares(i: IntRow, f: FloatRow, r: FloatRow, h: int, m: int, side: int, count: int) -> int:
     """Sell `count` micro-shares of `side`. Returns the micro-dollars after the fee, or a negative code."""
-    slot, book, held = market_of(i, m), book_of(i, h), holding_of(i, m, h)
-    if i[slot + OPEN] == 0:
-        return CLOSED
+    slot, book, held = at.market_of(i, m), at.book_of(i, h), at.holding_of(i, m, h)
+    if i[slot + at.OPEN] == 0:
+        return at.CLOSED
     if count <= 0:
-        return TOO_SMALL
+        return at.TOO_SMALL
     had = i[held + side]
     if count > had:
-        return TOO_FEW
+        return at.TOO_FEW
     gross = proceeds(i, f, m, side, count)
-    fee = math.ceil(gross * r[FEE])
+    fee = math.ceil(gross * r[rules.FEE])
     if gross - fee <= 0:
-        return TOO_SMALL
-    spent = i[held + COST_YES + side]
+        return at.TOO_SMALL
+    spent = i[held + at.COST_YES + side]
     part = spent if count == had else math.floor(spent * (count / had))
-    i[cash_of(i, h)] += gross - fee
-    i[house_of(i, MAKER)] -= gross
-    i[house_of(i, FEES)] += fee
+    i[at.cash_of(i, h)] += gross - fee
+    i[at.house_of(i, at.MAKER)] -= gross
+    i[at.house_of(i, at.FEES)] += fee
     i[held + side] -= count
-    i[held + COST_YES + side] -= part
+    i[held + at.COST_YES + side] -= part
     note_net(i, m, h)
-    i[slot + Q_YES + side] -= count
-    i[slot + TRADED] += gross
-    i[book + REALIZED] += gross - fee - part
-    i[book + FEES_PAID] += fee
-    i[book + TRADES] += 1
-    i[book + VOLUME] += gross
+    i[slot + at.Q_YES + side] -= count
+    i[slot + at.TRADED] += gross
+    i[book + at.REALIZED] += gross - fee - part
+    i[book + at.FEES_PAID] += fee
+    i[book + at.TRADES] += 1
+    i[book + at.VOLUME] += gross
     reprice(i, f, m)
-    append_trade(i, h, SELL, i[slot + ID], side, gross - fee, count)
+    append_trade(i, h, at.SELL, i[slot + at.ID], side, gross - fee, count)
     return gross - fee
 
 
 @kernel
 def proceeds(i: IntRow, f: FloatRow, m: int, side: int, count: int) -> int:
     """What `count` micro-shares of one side would bring, before the fee."""
-    at = prices_of(i, m)
-    odds = f[at + LOG_ODDS] if side == YES else -f[at + LOG_ODDS]
-    cost = f[at + COST] if side == YES else f[at + COST] + odds
-    left = odds - count * 1e-6 / f[at + B]
+    quote = at.prices_of(i, m)
+    odds = f[quote + at.LOG_ODDS] if side == at.YES else -f[quote + at.LOG_ODDS]
+    cost = f[quote + at.COST] if side == at.YES else f[quote + at.COST] + odds
+    left = odds - count * 1e-6 / f[quote + at.B]
     drop = cost - softplus(left)
-    return math.floor(drop * f[at + B] * 1e6 - SLACK)
+    return math.floor(drop * f[quote + at.B] * 1e6 - at.SLACK)
 
 
 @kernel
 def note_net(i: IntRow, m: int, h: int) -> None:
     """After a seat's holding has changed, note YES less NO where all of its markets lie together."""
-    if h < i[SEATS]:
-        held = holding_of(i, m, h)
-        i[note_of(i, m, h) + NET] = i[held + YES] - i[held + NO]
+    if h < i[at.SEATS]:
+        held = at.holding_of(i, m, h)
+        i[at.note_of(i, m, h) + at.NET] = i[held + at.YES] - i[held + at.NO]
 
 
 @kernel
@@ -226,25 +148,25 @@ def market_worth(i: IntRow, f: FloatRow, m: int, h: int, fee_rate: float) -> int
 
     Pairs of YES and NO are worth exactly 1, so only the difference moves the price.
     """
-    held = holding_of(i, m, h)
-    yes, no = i[held + YES], i[held + NO]
+    held = at.holding_of(i, m, h)
+    yes, no = i[held + at.YES], i[held + at.NO]
     if yes == 0 and no == 0:
         return 0
-    at = prices_of(i, m)
-    left = f[at + LOG_ODDS] - (yes - no) * 1e-6 / f[at + B]
-    gross = math.floor((f[at + COST] - softplus(left)) * f[at + B] * 1e6 + no - SLACK)
+    quote = at.prices_of(i, m)
+    left = f[quote + at.LOG_ODDS] - (yes - no) * 1e-6 / f[quote + at.B]
+    gross = math.floor((f[quote + at.COST] - softplus(left)) * f[quote + at.B] * 1e6 + no - at.SLACK)
     return max(0, gross - math.ceil(gross * fee_rate))
 
 
 @kernel
 def cached_worth(i: IntRow, f: FloatRow, memory: IntRow, m: int, fee_rate: float) -> int:
     """`market_worth` of seat 0, computed again only when someone has traded in the market: every trade adds volume."""
-    slot, at = market_of(i, m), m * MEMORY
-    if memory[at + WORTH_TRADED] != i[slot + TRADED] or memory[at + WORTH_ID] != i[slot + ID]:
-        memory[at + WORTH] = market_worth(i, f, m, 0, fee_rate)
-        memory[at + WORTH_TRADED] = i[slot + TRADED]
-        memory[at + WORTH_ID] = i[slot + ID]
-    return memory[at + WORTH]
+    slot, cell = at.market_of(i, m), m * at.MEMORY
+    if memory[cell + at.WORTH_TRADED] != i[slot + at.TRADED] or memory[cell + at.WORTH_ID] != i[slot + at.ID]:
+        memory[cell + at.WORTH] = market_worth(i, f, m, 0, fee_rate)
+        memory[cell + at.WORTH_TRADED] = i[slot + at.TRADED]
+        memory[cell + at.WORTH_ID] = i[slot + at.ID]
+    return memory[cell + at.WORTH]
 
 
 # -- opening and resolving
@@ -254,55 +176,57 @@ def cached_worth(i: IntRow, f: FloatRow, memory: IntRow, m: int, fee_rate: float
 def renew_markets(i: IntRow, f: FloatRow, r: FloatRow) -> None:
     """Resolve markets that are due, open new ones in free slots, and note the tick at which to look again."""
     soonest = NEVER
-    for m in range(i[MARKETS]):
-        slot = market_of(i, m)
-        if i[slot + DUE] <= i[TICK]:
-            if i[slot + OPEN]:
+    for m in range(i[at.MARKETS]):
+        slot = at.market_of(i, m)
+        if i[slot + at.DUE] <= i[at.TICK]:
+            if i[slot + at.OPEN]:
                 resolve(i, f, m)
             open_market(i, f, r, m)
-        soonest = min(soonest, i[slot + DUE])
-    i[NEXT_DUE] = soonest
+        soonest = min(soonest, i[slot + at.DUE])
+    i[at.NEXT_DUE] = soonest
 
 
 @kernel
 def open_market(i: IntRow, f: FloatRow, r: FloatRow, m: int) -> None:
     """Ask a new question in slot `m`. When the story drawn for it ends too soon, the next tick tries again."""
-    about, what, when, where = draw(i, i[TICK], QUESTION, m)
-    a = below(about, i[ASSETS])
-    left = i[asset_of(i, a) + DUE_TICK] - i[TICK]
-    slot, at, kind = market_of(i, m), prices_of(i, m), below(what, 3)
+    about, what, when, where = draw(i, i[at.TICK], QUESTION, m)
+    a = below(about, i[at.ASSETS])
+    left = i[at.asset_of(i, a) + at.DUE_TICK] - i[at.TICK]
+    slot, quote, kind = at.market_of(i, m), at.prices_of(i, m), below(what, 3)
     if left < LEAD:
-        i[slot + DUE] = i[TICK] + 1
+        i[slot + at.DUE] = i[at.TICK] + 1
         return
-    due = i[TICK] + (left if kind == EVENT else LEAD + below(when, left - LEAD + 1))
-    i[slot + OPEN] = 1
-    i[slot + ID] = i[MARKETS_MADE]
-    i[MARKETS_MADE] += 1
-    i[slot + ASSET] = a
-    i[slot + KIND] = kind
-    i[slot + DUE] = due
-    i[slot + Q_YES] = 0
-    i[slot + Q_NO] = 0
-    i[slot + TRADED] = 0
-    f[at + STRIKE] = 0.0
-    index = f[a * ASSET_FLOATS + PRICE]
-    if kind == RISE:
-        f[at + STRIKE] = index
-    elif kind == ABOVE:
+    due = i[at.TICK] + (left if kind == at.EVENT else LEAD + below(when, left - LEAD + 1))
+    i[slot + at.OPEN] = 1
+    i[slot + at.ID] = i[at.MARKETS_MADE]
+    i[at.MARKETS_MADE] += 1
+    i[slot + at.ASSET] = a
+    i[slot + at.KIND] = kind
+    i[slot + at.DUE] = due
+    i[slot + at.Q_YES] = 0
+    i[slot + at.Q_NO] = 0
+    i[slot + at.TRADED] = 0
+    f[quote + at.STRIKE] = 0.0
+    index = f[a * at.ASSET_FLOATS + at.PRICE]
+    if kind == at.RISE:
+        f[quote + at.STRIKE] = index
+    elif kind == at.ABOVE:
         deviations = (2.0 * uniform(where) - 1.0) * WIDEST
         now, then, _ = story_span(i, a, due)
-        f[at + STRIKE] = four_digits(index * exp(deviations * math.sqrt(r[then + VARIANCE] - r[now + VARIANCE])))
+        f[quote + at.STRIKE] = four_digits(
+            index * exp(deviations * math.sqrt(r[then + rules.VARIANCE] - r[now + rules.VARIANCE]))
+        )
     p = chance(i, f, r, m, public_belief(f, a))
     p = max(SMALLEST_CHANCE, min(1.0 - SMALLEST_CHANCE, p))
-    f[at + B] = r[LIQUIDITY_B] * r[regime_row(i[asset_of(i, a) + REGIME]) + LIQUIDITY]
-    f[at + OFFSET] = log(p / (1.0 - p))
-    f[at + SLOW] = p
-    f[at + BORN] = i[TICK]
+    f[quote + at.B] = r[rules.LIQUIDITY_B] * r[rules.regime_row(i[at.asset_of(i, a) + at.REGIME]) + rules.LIQUIDITY]
+    f[quote + at.OFFSET] = log(p / (1.0 - p))
+    f[quote + at.SLOW] = p
+    f[quote + at.BORN] = i[at.TICK]
     reprice(i, f, m)
-    for seat in range(i[SEATS]):
-        note = note_of(i, m, seat)
-        i[note + STATED] = -1
-        i[note + NET] = 0
+    for seat in range(i[at.SEATS]):
+        note = at.note_of(i, m, seat)
+        i[note + at.STATED] = -1
+        i[note + at.NET] = 0
 
 
 @kernel
@@ -322,43 +246,49 @@ def resolve(i: IntRow, f: FloatRow, m: int) -> None:
 
     This runs after the index has moved. A story that ended with this tick has been announced, and the next has begun.
     """
-    slot, maker = market_of(i, m), house_of(i, MAKER)
-    a = i[slot + ASSET]
-    if i[slot + KIND] == EVENT:
-        won = i[asset_of(i, a) + LAST] == 1
+    slot, maker = at.market_of(i, m), at.house_of(i, at.MAKER)
+    a = i[slot + at.ASSET]
+    if i[slot + at.KIND] == at.EVENT:
+        won = i[at.asset_of(i, a) + at.LAST] == 1
     else:
-        won = f[a * ASSET_FLOATS + PRICE] > f[prices_of(i, m) + STRIKE]
-    i[slot + OPEN] = 0
-    for h in range(i[HOLDERS]):
-        held, book = holding_of(i, m, h), book_of(i, h)
-        if i[held + YES] == 0 and i[held + NO] == 0:
+        won = f[a * at.ASSET_FLOATS + at.PRICE] > f[at.prices_of(i, m) + at.STRIKE]
+    i[slot + at.OPEN] = 0
+    for h in range(i[at.HOLDERS]):
+        held, book = at.holding_of(i, m, h), at.book_of(i, h)
+        if i[held + at.YES] == 0 and i[held + at.NO] == 0:
             continue
-        paid = i[held + (YES if won else NO)]
-        i[cash_of(i, h)] += paid
+        paid = i[held + (at.YES if won else at.NO)]
+        i[at.cash_of(i, h)] += paid
         i[maker] -= paid
-        i[book + REALIZED] += paid - i[held + COST_YES] - i[held + COST_NO]
-        for field in range(HOLDING):
+        i[book + at.REALIZED] += paid - i[held + at.COST_YES] - i[held + at.COST_NO]
+        for field in range(at.HOLDING):
             i[held + field] = 0
-    for seat in range(i[SEATS]):
-        stated = i[note_of(i, m, seat) + STATED]
+    for seat in range(i[at.SEATS]):
+        stated = i[at.note_of(i, m, seat) + at.STATED]
         if stated >= 0:
             # A quadratic (Brier) score is proper: the honest probability has the best expectation. A half moves nothing.
             miss = stated * 1e-6 - (1.0 if won else 0.0)
-            at = book_of(i, seat) + REPUTATION
-            i[at] = max(0, min(100 * MICRO, i[at] + math.floor(REPUTATION_SCALE * (0.25 - miss * miss) * MICRO)))
+            reputation = at.book_of(i, seat) + at.REPUTATION
+            i[reputation] = max(
+                0, min(100 * at.MICRO, i[reputation] + math.floor(REPUTATION_SCALE * (0.25 - miss * miss) * at.MICRO))
+            )
     archive(i, f, m, won)
 
 
 @kernel
 def archive(i: IntRow, f: FloatRow, m: int, won: bool) -> None:
     """Copy a resolved market to the ring of past ones."""
-    past, slot, at = i[AT_PAST] + (i[PAST_MADE] % PAST_KEPT) * PAST, market_of(i, m), prices_of(i, m)
-    for field in range(MARKET_INTS):
+    past, slot, quote = (
+        i[at.AT_PAST] + (i[at.PAST_MADE] % at.PAST_KEPT) * at.PAST,
+        at.market_of(i, m),
+        at.prices_of(i, m),
+    )
+    for field in range(at.MARKET_INTS):
         i[past + field] = i[slot + field]
-    i[past + OUTCOME] = 1 if won else 0
-    i[past + PAST_BORN] = int(f[at + BORN])
-    i[past + PAST_STRIKE] = math.floor(f[at + STRIKE] * MICRO + 0.5)
-    i[past + PAST_OPENED] = math.floor(MICRO / (1.0 + exp(-f[at + OFFSET])) + 0.5)
-    i[past + PAST_PRICE] = math.floor(f[at + PRICE_YES] * MICRO + 0.5)
-    i[past + PAST_B] = math.floor(f[at + B] * MICRO + 0.5)
-    i[PAST_MADE] += 1
+    i[past + at.OUTCOME] = 1 if won else 0
+    i[past + at.PAST_BORN] = int(f[quote + at.BORN])
+    i[past + at.PAST_STRIKE] = math.floor(f[quote + at.STRIKE] * at.MICRO + 0.5)
+    i[past + at.PAST_OPENED] = math.floor(at.MICRO / (1.0 + exp(-f[quote + at.OFFSET])) + 0.5)
+    i[past + at.PAST_PRICE] = math.floor(f[quote + at.PRICE_YES] * at.MICRO + 0.5)
+    i[past + at.PAST_B] = math.floor(f[quote + at.B] * at.MICRO + 0.5)
+    i[at.PAST_MADE] += 1

@@ -16,19 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.jit import as_float, kernel
-from bakeoff.workloads.market.world.layout import (
-    AGENTS,
-    ASSETS,
-    KEY0,
-    KEY1,
-    KEY2,
-    KEY3,
-    TICK,
-    Floats,
-    IntRow,
-    Ints,
-)
+from bakeoff.workloads.market.world.layout import Floats, IntRow, Ints
 from bakeoff.workloads.market.world.numerics import normal_middle, normal_tail
 from bakeoff.workloads.market.world.rules import WAKE, trader_row
 
@@ -69,12 +59,12 @@ def philox(k0: Word, k1: Word, c0: Word, c1: Word, c2: Word, c3: Word) -> FourWo
 def draw(i: IntRow, tick: int, domain: int, index: int) -> FourWords:
     """The world's four words for (domain, tick, index). Tick fits 32 bits, index 24."""
     return philox(
-        np.uint64(i[KEY0]),
-        np.uint64(i[KEY1]),
+        np.uint64(i[at.KEY0]),
+        np.uint64(i[at.KEY1]),
         np.uint64(tick),
         np.uint64(domain << 24 | index),
-        np.uint64(i[KEY2]),
-        np.uint64(i[KEY3]),
+        np.uint64(i[at.KEY2]),
+        np.uint64(i[at.KEY3]),
     )
 
 
@@ -145,10 +135,10 @@ def draw_tick(ints: Ints, rules: Floats, first: int, count: int, shocks: Floats,
     tails = np.empty(LANES, np.int64)
     for lane in range(count):
         for word in range(4):
-            keys[word, lane] = np.uint64(ints[first + lane, KEY0 + word])
-        keys[NOW, lane] = np.uint64(ints[first + lane, TICK])
+            keys[word, lane] = np.uint64(ints[first + lane, at.KEY0 + word])
+        keys[NOW, lane] = np.uint64(ints[first + lane, at.TICK])
         keys[MORE, lane] = _ZERO
-    assets, agents = ints[first, ASSETS], ints[first, AGENTS]
+    assets, agents = ints[first, at.ASSETS], ints[first, at.AGENTS]
     draw_lanes(keys, count, 1, TIP << 24, words, 0)
     # One block serves two assets: a word for the shock and a word for the news of each.
     for a in range(0, assets, 2):

@@ -10,52 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.feed import append_message, append_post
 from bakeoff.workloads.market.world.jit import entry, kernel, row
-from bakeoff.workloads.market.world.layout import (
-    ASSET,
-    ASSET_FLOATS,
-    BUY,
-    DUE,
-    DUE_TICK,
-    EVENT,
-    KIND,
-    LAST,
-    MARKETS,
-    MARKUP,
-    MICRO,
-    NET,
-    NO,
-    NO_NEWS,
-    OFFSET,
-    OPEN,
-    OPEN_PERP,
-    PERPS,
-    PRICE,
-    PRICE_YES,
-    RETURN,
-    SCORE,
-    SELL,
-    SENTIMENT,
-    SINCE,
-    STAKE,
-    STRIKE,
-    TICK,
-    UNITS,
-    YES,
-    FloatRow,
-    Floats,
-    IntRow,
-    Ints,
-    Observations,
-    asset_of,
-    cash_of,
-    holding_of,
-    market_of,
-    note_of,
-    position_of,
-    prices_of,
-)
+from bakeoff.workloads.market.world.layout import FloatRow, Floats, IntRow, Ints, Observations
 from bakeoff.workloads.market.world.markets import buy_shares, cached_worth, market_worth, proceeds, sell_shares
 from bakeoff.workloads.market.world.perps import close_perp, open_perp, perp_worth
 from bakeoff.workloads.market.world.philox import draw
@@ -65,8 +23,8 @@ from bakeoff.workloads.market.world.stories import chance, chance_above, growth_
 PASSIVE, TARGETS, DOLLARS = range(3)
 """How actions are read: not at all; as wanted positions -1, 0, 1; as signed dollars to trade now."""
 
-BET = 100 * MICRO
-SIZE = 1000 * MICRO
+BET = 100 * at.MICRO
+SIZE = 1000 * at.MICRO
 LEVERAGE = 2.0
 """What a target of 1 or -1 means: shares for 100 dollars, or 1000 dollars of a perpetual at leverage 2."""
 
@@ -81,16 +39,16 @@ ACCOUNT_FEATURES = ("cash", "equity")
 @kernel
 def play(i: IntRow, f: FloatRow, r: FloatRow, actions: FloatRow, mode: int) -> None:
     """Carry out one row of actions: a number for each market, then one for each perpetual. Refused orders are skipped."""
-    markets = i[MARKETS]
+    markets = i[at.MARKETS]
     for m in range(markets):
-        if i[market_of(i, m) + OPEN]:
+        if i[at.market_of(i, m) + at.OPEN]:
             if mode == DOLLARS:
-                bet_on(i, f, r, m, math.floor(actions[m] * MICRO + 0.5))
+                bet_on(i, f, r, m, math.floor(actions[m] * at.MICRO + 0.5))
             else:
                 turn_market(i, f, r, m, int(actions[m]))
-    for a in range(i[PERPS]):
+    for a in range(i[at.PERPS]):
         if mode == DOLLARS:
-            trade_perp(i, f, r, a, math.floor(actions[markets + a] * MICRO + 0.5))
+            trade_perp(i, f, r, a, math.floor(actions[markets + a] * at.MICRO + 0.5))
         else:
             turn_perp(i, f, r, a, int(actions[markets + a]))
 
@@ -99,19 +57,19 @@ def play(i: IntRow, f: FloatRow, r: FloatRow, actions: FloatRow, mode: int) -> N
 def bet_on(i: IntRow, f: FloatRow, r: FloatRow, m: int, dollars: int) -> None:
     """Buy YES for positive dollars, NO for negative ones."""
     if dollars != 0:
-        buy_shares(i, f, r, 0, m, YES if dollars > 0 else NO, abs(dollars))
+        buy_shares(i, f, r, 0, m, at.YES if dollars > 0 else at.NO, abs(dollars))
 
 
 @kernel
 def turn_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, want: int) -> None:
     """Go from the side that is held to the side that is wanted."""
-    net = i[note_of(i, m, 0) + NET]
+    net = i[at.note_of(i, m, 0) + at.NET]
     have = 1 if net > 0 else (-1 if net < 0 else 0)
     if want == have:
         return
-    held = holding_of(i, m, 0)
+    held = at.holding_of(i, m, 0)
     if have != 0:
-        side = YES if have > 0 else NO
+        side = at.YES if have > 0 else at.NO
         sell_shares(i, f, r, 0, m, side, i[held + side])
     bet_on(i, f, r, m, want * BET)
 
@@ -119,15 +77,15 @@ def turn_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, want: int) -> None:
 @kernel
 def trade_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, dollars: int) -> None:
     """Trade a signed notional: an opposite position is reduced first, and a rest opens the other side."""
-    held = i[position_of(i, a, 0) + UNITS]
+    held = i[at.position_of(i, a, 0) + at.UNITS]
     if dollars == 0:
         return
     sign = 1 if dollars > 0 else -1
-    size, price = abs(dollars), f[a * ASSET_FLOATS + PRICE]
+    size, price = abs(dollars), f[a * at.ASSET_FLOATS + at.PRICE]
     if held * sign < 0:
         units = math.floor(size * 1e3 / price)
         close_perp(i, f, r, 0, a, min(units, abs(held)), False)
-        if units < abs(held) or i[position_of(i, a, 0) + UNITS] != 0:
+        if units < abs(held) or i[at.position_of(i, a, 0) + at.UNITS] != 0:
             return
         size -= math.floor(abs(held) * 1e-3 * price)
     open_perp(i, f, r, 0, a, sign, size, LEVERAGE)
@@ -136,7 +94,7 @@ def trade_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, dollars: int) -> Non
 @kernel
 def turn_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, want: int) -> None:
     """Go from the position that is held to the one that is wanted."""
-    held = i[position_of(i, a, 0) + UNITS]
+    held = i[at.position_of(i, a, 0) + at.UNITS]
     have = 1 if held > 0 else (-1 if held < 0 else 0)
     if want == have:
         return
@@ -152,11 +110,11 @@ def turn_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, want: int) -> None:
 @kernel
 def equity_of(i: IntRow, f: FloatRow, r: FloatRow, h: int) -> int:
     """Cash and what selling everything now would bring, in micro-dollars."""
-    total = i[cash_of(i, h)]
-    for m in range(i[MARKETS]):
-        if i[market_of(i, m) + OPEN]:
+    total = i[at.cash_of(i, h)]
+    for m in range(i[at.MARKETS]):
+        if i[at.market_of(i, m) + at.OPEN]:
             total += market_worth(i, f, m, h, r[FEE])
-    for a in range(i[PERPS]):
+    for a in range(i[at.PERPS]):
         total += perp_worth(i, f, r, a, h)
     return total
 
@@ -164,11 +122,11 @@ def equity_of(i: IntRow, f: FloatRow, r: FloatRow, h: int) -> int:
 @kernel
 def equity_of_player(i: IntRow, f: FloatRow, r: FloatRow, memory: IntRow) -> int:
     """The same for seat 0, with a cache of what its shares were worth when the market was last traded."""
-    total = i[cash_of(i, 0)]
-    for m in range(i[MARKETS]):
-        if i[market_of(i, m) + OPEN]:
+    total = i[at.cash_of(i, 0)]
+    for m in range(i[at.MARKETS]):
+        if i[at.market_of(i, m) + at.OPEN]:
             total += cached_worth(i, f, memory, m, r[FEE])
-    for a in range(i[PERPS]):
+    for a in range(i[at.PERPS]):
         total += perp_worth(i, f, r, a, 0)
     return total
 
@@ -176,49 +134,49 @@ def equity_of_player(i: IntRow, f: FloatRow, r: FloatRow, memory: IntRow) -> int
 @kernel
 def observe(i: IntRow, f: FloatRow, r: FloatRow, seat: int, seen: FloatRow, equity: int) -> None:
     """Write what a seat sees, in the order of MARKET_FEATURES, ASSET_FEATURES and ACCOUNT_FEATURES."""
-    at = 0
-    for m in range(i[MARKETS]):
-        see_market(i, f, seat, m, seen, at)
-        at += 8
-    for a in range(i[PERPS]):
-        see_asset(i, f, seat, a, seen, at)
-        at += 8
-    seen[at] = i[cash_of(i, seat)] * (1.0 / STAKE)
-    seen[at + 1] = equity * (1.0 / STAKE)
+    column = 0
+    for m in range(i[at.MARKETS]):
+        see_market(i, f, seat, m, seen, column)
+        column += 8
+    for a in range(i[at.PERPS]):
+        see_asset(i, f, seat, a, seen, column)
+        column += 8
+    seen[column] = i[at.cash_of(i, seat)] * (1.0 / at.STAKE)
+    seen[column + 1] = equity * (1.0 / at.STAKE)
 
 
 @kernel
-def see_market(i: IntRow, f: FloatRow, seat: int, m: int, seen: FloatRow, at: int) -> None:
+def see_market(i: IntRow, f: FloatRow, seat: int, m: int, seen: FloatRow, column: int) -> None:
     """MARKET_FEATURES of one slot; zeros between two questions."""
-    slot, prices = market_of(i, m), prices_of(i, m)
-    if i[slot + OPEN] == 0:
+    slot, quote = at.market_of(i, m), at.prices_of(i, m)
+    if i[slot + at.OPEN] == 0:
         for feature in range(8):
-            seen[at + feature] = 0.0
+            seen[column + feature] = 0.0
         return
-    asset = i[slot + ASSET] * ASSET_FLOATS
-    event = i[slot + KIND] == EVENT
-    seen[at] = f[prices + PRICE_YES]
-    seen[at + 1] = f[prices + OFFSET]
-    seen[at + 2] = (i[slot + DUE] - i[TICK]) * (1.0 / LONGEST)
-    seen[at + 3] = 0.0 if event else (f[asset + PRICE] / f[prices + STRIKE] - 1.0) * 100.0
-    seen[at + 4] = 1.0 if event else 0.0
-    seen[at + 5] = i[note_of(i, m, seat) + NET] * (0.01 / MICRO)
-    seen[at + 6] = f[asset + SINCE] * 100.0
-    seen[at + 7] = f[asset + SCORE]
+    floats = i[slot + at.ASSET] * at.ASSET_FLOATS
+    event = i[slot + at.KIND] == at.EVENT
+    seen[column] = f[quote + at.PRICE_YES]
+    seen[column + 1] = f[quote + at.OFFSET]
+    seen[column + 2] = (i[slot + at.DUE] - i[at.TICK]) * (1.0 / LONGEST)
+    seen[column + 3] = 0.0 if event else (f[floats + at.PRICE] / f[quote + at.STRIKE] - 1.0) * 100.0
+    seen[column + 4] = 1.0 if event else 0.0
+    seen[column + 5] = i[at.note_of(i, m, seat) + at.NET] * (0.01 / at.MICRO)
+    seen[column + 6] = f[floats + at.SINCE] * 100.0
+    seen[column + 7] = f[floats + at.SCORE]
 
 
 @kernel
-def see_asset(i: IntRow, f: FloatRow, seat: int, a: int, seen: FloatRow, at: int) -> None:
+def see_asset(i: IntRow, f: FloatRow, seat: int, a: int, seen: FloatRow, column: int) -> None:
     """ASSET_FEATURES of one perpetual."""
-    asset, floats = asset_of(i, a), a * ASSET_FLOATS
-    seen[at] = f[floats + RETURN] * 100.0
-    seen[at + 1] = f[floats + SINCE] * 100.0
-    seen[at + 2] = f[floats + SCORE]
-    seen[at + 3] = f[floats + SENTIMENT]
-    seen[at + 4] = (i[asset + DUE_TICK] - i[TICK]) * (1.0 / LONGEST)
-    seen[at + 5] = f[floats + MARKUP] * 1000.0
-    seen[at + 6] = i[position_of(i, a, seat) + UNITS] * 1e-12 * f[floats + PRICE]
-    seen[at + 7] = 0.0 if i[asset + LAST] == NO_NEWS else i[asset + LAST] * 1.0
+    asset, floats = at.asset_of(i, a), a * at.ASSET_FLOATS
+    seen[column] = f[floats + at.RETURN] * 100.0
+    seen[column + 1] = f[floats + at.SINCE] * 100.0
+    seen[column + 2] = f[floats + at.SCORE]
+    seen[column + 3] = f[floats + at.SENTIMENT]
+    seen[column + 4] = (i[asset + at.DUE_TICK] - i[at.TICK]) * (1.0 / LONGEST)
+    seen[column + 5] = f[floats + at.MARKUP] * 1000.0
+    seen[column + 6] = i[at.position_of(i, a, seat) + at.UNITS] * 1e-12 * f[floats + at.PRICE]
+    seen[column + 7] = 0.0 if i[asset + at.LAST] == at.NO_NEWS else i[asset + at.LAST] * 1.0
 
 
 # -- entries
@@ -230,11 +188,11 @@ def order(
 ) -> int:
     """One order of holder `h`. `kind` is BUY, SELL, OPEN_PERP or CLOSE_PERP; `side` 0 is YES or LONG, 1 is NO or SHORT."""
     i, f, p = row(ints, 0), row(floats, 0), row(r, 0)
-    if kind == BUY:
+    if kind == at.BUY:
         return buy_shares(i, f, p, h, target, side, amount)
-    if kind == SELL:
+    if kind == at.SELL:
         return sell_shares(i, f, p, h, target, side, amount)
-    if kind == OPEN_PERP:
+    if kind == at.OPEN_PERP:
         return open_perp(i, f, p, h, target, 1 - 2 * side, amount, leverage)
     return close_perp(i, f, p, h, target, amount, False)
 
@@ -256,7 +214,7 @@ def look(ints: Ints, floats: Floats, r: Floats, seat: int, seen: Observations, e
 def shares_worth(ints: Ints, floats: Floats, r: Floats, m: int, h: int, side: int) -> int:
     """What selling all shares of one side now would bring."""
     i = row(ints, 0)
-    gross = proceeds(i, row(floats, 0), m, side, i[holding_of(i, m, h) + side])
+    gross = proceeds(i, row(floats, 0), m, side, i[at.holding_of(i, m, h) + side])
     net: int = max(0, gross - math.ceil(gross * r[FEE]))
     return net
 
