@@ -8,18 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bakeoff.workloads.market.scenario import Scenario, world_key
+from bakeoff.workloads.market.world import seats
 from bakeoff.workloads.market.world.advance import advance, newborn
 from bakeoff.workloads.market.world.layout import MEMORY, MICRO, TICK, Floats, Observations
 from bakeoff.workloads.market.world.rules import packed_rules, ticker_of
-from bakeoff.workloads.market.world.seats import (
-    ACCOUNT_FEATURES,
-    ASSET_FEATURES,
-    DOLLARS,
-    MARKET_FEATURES,
-    PASSIVE,
-    TARGETS,
-    look,
-)
 
 
 class MarketBatch:
@@ -68,7 +60,7 @@ class MarketBatch:
     def observe(self) -> Observations:
         """What the seats see now, [n, D], without a step."""
         seen = np.empty((len(self), len(self.names)), np.float32)
-        look(self.state.ints, self.state.floats, self.r, 0, seen, self._equity)
+        seats.look(self.state.ints, self.state.floats, self.r, 0, seen, self._equity)
         return seen
 
     def step(
@@ -82,16 +74,16 @@ class MarketBatch:
         """
         if self.done:
             raise ValueError("the worlds have ended; reset() starts them again")
-        mode, orders = PASSIVE, np.zeros((len(self), 0))
+        mode, orders = seats.PASSIVE, np.zeros((len(self), 0))
         if actions is not None:
             if actions.shape != (len(self), self.actions):
                 raise ValueError(f"actions have shape {actions.shape}, not {(len(self), self.actions)}")
-            mode = TARGETS if np.issubdtype(actions.dtype, np.integer) else DOLLARS
-            most = 1 if mode == TARGETS else MICRO
+            mode = seats.TARGETS if np.issubdtype(actions.dtype, np.integer) else seats.DOLLARS
+            most = 1 if mode == seats.TARGETS else MICRO
             if actions.size and not (-most <= actions.min() and actions.max() <= most):
                 raise ValueError(
                     "a whole-number action is -1, 0 or 1; give floats to trade dollars"
-                    if mode == TARGETS
+                    if mode == seats.TARGETS
                     else f"an action in dollars is finite and at most {MICRO}"
                 )
             orders = np.ascontiguousarray(actions, np.float64)
@@ -104,6 +96,6 @@ class MarketBatch:
 
 def feature_names(scenario: Scenario) -> tuple[str, ...]:
     """The name of each number of an observation: "slot0.price", ..., "BTCX.return", ..., "cash", "equity"."""
-    markets = [f"slot{m}.{name}" for m in range(scenario.markets) for name in MARKET_FEATURES]
-    assets = [f"{ticker_of(a)}.{name}" for a in range(scenario.perpetuals) for name in ASSET_FEATURES]
-    return (*markets, *assets, *ACCOUNT_FEATURES)
+    markets = [f"slot{m}.{name}" for m in range(scenario.markets) for name in seats.MARKET_FEATURES]
+    assets = [f"{ticker_of(a)}.{name}" for a in range(scenario.perpetuals) for name in seats.ASSET_FEATURES]
+    return (*markets, *assets, *seats.ACCOUNT_FEATURES)

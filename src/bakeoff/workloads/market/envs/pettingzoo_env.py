@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from bakeoff.errors import UsageError
 from bakeoff.workloads.market.envs.gymnasium_env import Actions, ScenarioLike, Shape, rendered
 from bakeoff.workloads.market.scenario import LARGEST_SEED
-from bakeoff.workloads.market.world import feed
 from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.layout import Observations
 from bakeoff.workloads.market.world.seats import BET, LEVERAGE, SIZE, look
@@ -57,7 +56,7 @@ class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: 
         self.scenario = self.shape.scenario
         self.feature_names = self.shape.names
         self.render_mode = render_mode
-        self.possible_agents = [feed.seat_id(seat) for seat in range(seats)]
+        self.possible_agents = [f"seat-{seat}" for seat in range(seats)]
         self.agents: list[str] = []
         self._observation_spaces = {agent: self.shape.observation_space() for agent in self.possible_agents}
         self._action_spaces = {agent: self.shape.action_space() for agent in self.possible_agents}

@@ -15,24 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world import rules
+from bakeoff.workloads.market.world import philox, rules
 from bakeoff.workloads.market.world.jit import compiling_once, entry, kernel, prefetch, row
 from bakeoff.workloads.market.world.layout import FloatRow, Floats, IntRow, Ints, Observations, State, WordRow
 from bakeoff.workloads.market.world.markets import four_digits, renew_markets
 from bakeoff.workloads.market.world.numerics import exp
 from bakeoff.workloads.market.world.perps import liquidate, pay_funding
-from bakeoff.workloads.market.world.philox import (
-    BIRTH,
-    INVITATION,
-    LANES,
-    NEWS,
-    SOURCE,
-    TURN_ROWS,
-    below,
-    draw,
-    draw_tick,
-    uniform,
-)
+from bakeoff.workloads.market.world.philox import LANES, below, draw, uniform
 from bakeoff.workloads.market.world.seats import PASSIVE, equity_of_player, observe, play
 from bakeoff.workloads.market.world.stories import begin_story, claim_weight, drop_tip, step_asset
 from bakeoff.workloads.market.world.traders import traders_act
@@ -74,13 +63,13 @@ def advance(
     seat 0 then sees and owns; `memory` is their cache, -1 at the start. Where nobody plays or looks they have no rows.
     """
     shocks = np.empty((ints[0, at.ASSETS], LANES))
-    words = np.empty((NEWS + ints[0, at.ASSETS], LANES), np.uint64)
-    turns = np.empty((TURN_ROWS, min(LANES, ints.shape[0]) * ints[0, at.AGENTS] + 1), np.uint64)
+    words = np.empty((philox.NEWS + ints[0, at.ASSETS], LANES), np.uint64)
+    turns = np.empty((philox.TURN_ROWS, min(LANES, ints.shape[0]) * ints[0, at.AGENTS] + 1), np.uint64)
     laws, look = row(r, 0), len(equity) > 0
     for w in range(ints.shape[0]):
         lane = w % LANES
         if lane == 0:
-            draw_tick(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words, turns)
+            philox.draw_tick(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words, turns)
         soon, later = min(w + AHEAD, ints.shape[0] - 1), min(w + 2 * AHEAD, ints.shape[0] - 1)
         fetch(row(ints, later), row(floats, later))
         fetch_due(row(ints, soon), mode != PASSIVE)
@@ -93,7 +82,7 @@ def advance(
             step(i, f, laws, row(shocks, 0), row(words, 0), row(turns, 0), turns.shape[1], lane)
         if look:
             equity[w] = equity_of_player(i, f, laws, row(memory, w))
-            observe(i, f, laws, 0, row(seen, w), equity[w])
+            observe(i, f, 0, row(seen, w), equity[w])
 
 
 @kernel
@@ -138,12 +127,12 @@ def begin_world(i: IntRow, f: FloatRow, r: FloatRow) -> None:
         i[at.cash_of(i, h)] = at.STAKE
         i[at.book_of(i, h) + at.REPUTATION] = FIRST_REPUTATION
     for source in range(at.SOURCES + at.CHATS):
-        word, _, _, _ = draw(i, 0, SOURCE, source)
+        word, _, _, _ = draw(i, 0, philox.SOURCE, source)
         grid = rules.SOURCE_GRID if source < at.SOURCES else rules.CHAT_GRID
         i[at.RELIABILITY + source] = math.floor(r[grid + below(word, rules.GRID)] * 1000.0 + 0.5)
         f[i[at.AT_CLAIM_WEIGHTS] + source] = claim_weight(i[at.RELIABILITY + source] * 1e-3)
     for a in range(i[at.ASSETS]):
-        word, _, _, _ = draw(i, 0, BIRTH, a)
+        word, _, _, _ = draw(i, 0, philox.BIRTH, a)
         price = four_digits(r[rules.FIRST_PRICES + a] * exp(0.5 * uniform(word) - 0.25))
         f[a * at.ASSET_FLOATS + at.PRICE] = price
         f[i[at.AT_HOURS] + a * at.HOURS * 2] = price
@@ -162,7 +151,7 @@ def step(
     traders_act(i, f, r, words, turns, width, lane)
     i[at.TICK] += 1
     for a in range(i[at.ASSETS]):
-        step_asset(i, f, r, a, shocks[a * LANES + lane], words[(NEWS + a) * LANES + lane])
+        step_asset(i, f, r, a, shocks[a * LANES + lane], words[(philox.NEWS + a) * LANES + lane])
     drop_tip(i, f, r, words, lane)
     if i[at.TICK] >= i[at.NEXT_DUE]:
         renew_markets(i, f, r)
@@ -200,6 +189,6 @@ def invite(i: IntRow, r: FloatRow) -> None:
                 or i[book + at.REPUTATION] < r[rules.CHAT_GATE + chat] * at.MICRO
             ):
                 continue
-            word, _, _, _ = draw(i, i[at.TICK], INVITATION, seat * at.CHATS + chat)
+            word, _, _, _ = draw(i, i[at.TICK], philox.INVITATION, seat * at.CHATS + chat)
             if uniform(word) < INVITE_CHANCE:
                 i[book + at.MEMBER + chat] = at.INVITED

@@ -86,26 +86,6 @@ TRADER_NAMES = (
 assert len(SOURCE_NAMES) == at.SOURCES and len(CHAT_NAMES) == at.CHATS
 
 
-def source_id(source: int) -> str:
-    return f"source-{source}"
-
-
-def chat_id(chat: int) -> str:
-    return f"chat-{chat}"
-
-
-def market_id(number: int) -> str:
-    return f"market-{number}"
-
-
-def agent_id(agent: int) -> str:
-    return f"agent-{agent}"
-
-
-def seat_id(seat: int) -> str:
-    return f"seat-{seat}"
-
-
 def trader_name(agent: int) -> str:
     """Name of a background trader; numbered when there are more traders than names."""
     name, again = TRADER_NAMES[agent % len(TRADER_NAMES)], agent // len(TRADER_NAMES)

@@ -79,10 +79,18 @@ def execute(world: World, order: Order) -> Fill:
     realized, fees = int(book[at.REALIZED]), int(book[at.FEES_PAID])
     if order.kind in ("open", "close"):
         traded = _trade_perp(world, order)
+        fee = int(book[at.FEES_PAID]) - fees
     else:
-        traded = _trade_shares(world, order)
+        m, side = world.slot(order.target), 0 if order.side == "YES" else 1
+        micro = round((order.amount or 0.0) * at.MICRO)
+        result = _call(world, order, at.BUY if order.kind == "buy" else at.SELL, m, side, micro)
+        fee = int(book[at.FEES_PAID]) - fees
+        if order.kind == "buy":
+            traded = Traded(order.side, dollars=micro, units=result, value=micro - fee)
+        else:
+            traded = Traded(order.side, dollars=result, units=micro, value=result + fee)
     world.note_trades()
-    return fill_of(world, order, traded, int(book[at.FEES_PAID]) - fees, int(book[at.REALIZED]) - realized)
+    return fill_of(world, order, traded, fee, int(book[at.REALIZED]) - realized)
 
 
 def execute_sealed(world: World, order: Order) -> Fill:
@@ -90,15 +98,12 @@ def execute_sealed(world: World, order: Order) -> Fill:
     try:
         return execute(world, order)
     except Rejected as refusal:
-        return replace(fill_of(world, order, Traded(order.side)), status="rejected", code=refusal.code)
+        return replace(fill_of(world, order), status="rejected", code=refusal.code)
 
 
-def sealed(world: World, order: Order) -> Fill:
-    """The answer to an order that waits for the tick to close."""
-    return replace(fill_of(world, order, Traded(order.side)), status="sealed")
-
-
-def fill_of(world: World, order: Order, traded: Traded, fee: int = 0, gain: int = 0) -> Fill:
+def fill_of(world: World, order: Order, traded: Traded | None = None, fee: int = 0, gain: int = 0) -> Fill:
+    """The fill of an order, all zeros when nothing was traded. `fee` and `gain` are micro-dollars."""
+    traded = traded or Traded(order.side)
     of_market = order.kind in ("buy", "sell")
     units = traded.units / at.MICRO if of_market else traded.units * 1e-9
     return Fill(
@@ -114,17 +119,6 @@ def fill_of(world: World, order: Order, traded: Traded, fee: int = 0, gain: int 
         tick=world.tick,
         order_id=order.id,
     )
-
-
-def _trade_shares(world: World, order: Order) -> Traded:
-    book = world.state.books[0, order.seat]
-    fees = int(book[at.FEES_PAID])
-    m, side, micro = world.slot(order.target), 0 if order.side == "YES" else 1, round((order.amount or 0.0) * at.MICRO)
-    if order.kind == "buy":
-        shares = _call(world, order, at.BUY, m, side, micro)
-        return Traded(order.side, micro, shares, micro - (int(book[at.FEES_PAID]) - fees))
-    dollars = _call(world, order, at.SELL, m, side, micro)
-    return Traded(order.side, dollars, micro, dollars + int(book[at.FEES_PAID]) - fees)
 
 
 def _trade_perp(world: World, order: Order) -> Traded:

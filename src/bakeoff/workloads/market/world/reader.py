@@ -6,37 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
-from bakeoff.workloads.market.world import feed, seats
+from bakeoff.workloads.market.world import feed, rules, seats, views
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world.rules import (
-    CHAT_GATES,
-    GAP,
-    KINDS,
-    LIQUIDITY,
-    REGIME_LAWS,
-    TIER_LAWS,
-    archetype,
-    packed_rules,
-    rules_of,
-    ticker_of,
-)
-from bakeoff.workloads.market.world.views import (
-    Account,
-    ChatView,
-    MarketView,
-    MessageView,
-    PerpPositionView,
-    PerpView,
-    PositionsView,
-    PositionView,
-    PostView,
-    Rejected,
-    SourceView,
-    TraderView,
-    TradeView,
-)
+from bakeoff.workloads.market.world.views import Rejected
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.scenario import Scenario
@@ -44,14 +18,8 @@ if TYPE_CHECKING:
 EPOCH = 1_735_689_600
 """2025-01-01T00:00:00Z: when every world begins."""
 
-_POST_KINDS: tuple[Literal["source", "wire", "trader", "seat"], ...] = ("source", "wire", "trader", "seat")
-_TRADE_KINDS: tuple[Literal["buy", "sell", "open", "close", "liquidation"], ...] = (
-    "buy",
-    "sell",
-    "open",
-    "close",
-    "liquidation",
-)
+_POST_KINDS: tuple[views.PostKind, ...] = get_args(views.PostKind)
+_TRADE_KINDS: tuple[views.TradeKind, ...] = get_args(views.TradeKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +46,14 @@ class WorldReader:
     def __init__(self, scenario: Scenario, state: at.State, key: bytes) -> None:
         self.scenario = scenario
         self.state = state
-        self.rules = rules_of(scenario)
-        self.r = packed_rules(scenario)
+        self.rules = rules.rules_of(scenario)
+        self.r = rules.packed_rules(scenario)
         self.ticks = scenario.ticks
         self.seats = int(state.header[0, at.SEATS])
         self.key = key
         self.said: dict[tuple[int, int], Said] = {}
         """By seat and number of what it did."""
-        self._tickers = [ticker_of(a) for a in range(scenario.assets)]
+        self._tickers = [rules.ticker_of(a) for a in range(scenario.assets)]
         self._ints, self._floats = state.ints, state.floats
 
     # -- time and laws
@@ -108,26 +76,26 @@ class WorldReader:
 
     def public_model(self) -> dict[str, Any]:
         """Everything about the laws of the scenario that everyone may know, ready for JSON."""
-        rules = self.rules._asdict()
-        del rules["regime"], rules["story"]
-        regimes = [self.scenario.regime] if self.scenario.regime != "mixed" else list(REGIME_LAWS)
-        tier = TIER_LAWS[self.scenario.tier]
+        numbers = self.rules._asdict()
+        del numbers["regime"], numbers["story"]
+        regimes = [self.scenario.regime] if self.scenario.regime != "mixed" else list(rules.REGIME_LAWS)
+        tier = rules.TIER_LAWS[self.scenario.tier]
         return {
             **self.scenario.model_dump(mode="json"),
             "ticks": self.ticks,
-            **rules,
-            "regimes": {name: REGIME_LAWS[name]._asdict() for name in regimes},
+            **numbers,
+            "regimes": {name: rules.REGIME_LAWS[name]._asdict() for name in regimes},
             "source_reliabilities": list(tier.sources),
             "chat_reliabilities": list(tier.chats),
         }
 
     # -- accounts
 
-    def account(self, seat: int) -> Account:
+    def account(self, seat: int) -> views.Account:
         self._check_seat(seat)
         book = self.state.books[0, seat].tolist()
         margin = int(self.state.positions[0, :, seat, at.MARGIN].sum())
-        return Account(
+        return views.Account(
             cash=self.state.cash.item(0, seat) / at.MICRO,
             equity=self.equity(seat),
             margin=margin / at.MICRO,
@@ -145,44 +113,41 @@ class WorldReader:
         """Dollars: cash and what everything held would bring if it were sold now."""
         return seats.equity(self._ints, self._floats, self.r, holder) / at.MICRO
 
-    def positions(self, seat: int) -> PositionsView:
+    def positions(self, seat: int) -> views.PositionsView:
+        """Everything the seat holds: shares by market and side, and perpetual positions."""
         self._check_seat(seat)
-        shares: list[PositionView] = []
+        shares = []
         for m, held in enumerate(self.state.shares[0, :, seat].tolist()):
-            if held[at.YES] or held[at.NO]:
+            for side, name in ((at.YES, "YES"), (at.NO, "NO")):
+                if held[side] <= 0:
+                    continue
                 market = self._open_market(self.state.markets[0, m].tolist(), self.state.prices[0, m].tolist())
-                shares += [self._position(seat, market, m, side, held) for side in (at.YES, at.NO) if held[side] > 0]
-        perps = [
-            self._perp_position(seat, a, *row)
-            for a, row in enumerate(self.state.positions[0, :, seat].tolist())
-            if row[at.UNITS] != 0
-        ]
-        return PositionsView(tuple(shares), tuple(perps))
+                value = seats.shares_worth(self._ints, self._floats, self.r, m, seat, side) / at.MICRO
+                cost = held[at.COST_YES + side]
+                position = views.PositionView(
+                    id=f"{market.id}:{name}",
+                    market_id=market.id,
+                    question=market.question,
+                    side=name,
+                    shares=held[side] / at.MICRO,
+                    avg_price=round(cost / held[side], 6),
+                    cost=cost / at.MICRO,
+                    current_price=market.yes_price if side == at.YES else market.no_price,
+                    value=value,
+                    unrealized_pnl=round(value - cost / at.MICRO, 6),
+                )
+                shares.append(position)
+        rows = enumerate(self.state.positions[0, :, seat].tolist())
+        perps = [self._perp_position(seat, a, *row) for a, row in rows if row[at.UNITS] != 0]
+        return views.PositionsView(tuple(shares), tuple(perps))
 
-    def _position(self, seat: int, market: MarketView, m: int, side: int, held: list[int]) -> PositionView:
-        count, cost = held[side], held[at.COST_YES + side]
-        name = "YES" if side == at.YES else "NO"
-        value = seats.shares_worth(self._ints, self._floats, self.r, m, seat, side) / at.MICRO
-        return PositionView(
-            id=f"{market.id}:{name}",
-            market_id=market.id,
-            question=market.question,
-            side=name,
-            shares=count / at.MICRO,
-            avg_price=round(cost / count, 6),
-            cost=cost / at.MICRO,
-            current_price=market.yes_price if side == at.YES else market.no_price,
-            value=value,
-            unrealized_pnl=round(value - cost / at.MICRO, 6),
-        )
-
-    def _perp_position(self, seat: int, a: int, units: int, margin: int, entry: int) -> PerpPositionView:
+    def _perp_position(self, seat: int, a: int, units: int, margin: int, entry: int) -> views.PerpPositionView:
         mark, sign = self._mark(self.state.indices[0, a].tolist()), 1 if units > 0 else -1
         size = abs(units) * 1e-9 * mark
         value = seats.position_worth(self._ints, self._floats, self.r, a, seat)
         # The index at which margin + units * index - entry equals the requirement; see perps.guard.
         liquidation = (entry - margin) / (units * 1e-3 * (1.0 - sign * self._requirement(a)))
-        return PerpPositionView(
+        return views.PerpPositionView(
             id=self.ticker(a),
             ticker=self.ticker(a),
             side="LONG" if units > 0 else "SHORT",
@@ -199,12 +164,12 @@ class WorldReader:
 
     # -- markets and perpetuals
 
-    def markets(self) -> list[MarketView]:
+    def markets(self) -> list[views.MarketView]:
         """The open ones, by slot."""
         slots, prices = self.state.markets[0].tolist(), self.state.prices[0].tolist()
         return [self._open_market(slot, price) for slot, price in zip(slots, prices, strict=True) if slot[at.OPEN]]
 
-    def resolved_markets(self) -> list[MarketView]:
+    def resolved_markets(self) -> list[views.MarketView]:
         """The latest `PAST_KEPT` that have resolved, oldest first."""
         made = int(self.state.header[0, at.PAST_MADE])
         rows = [self.state.past[0, n % at.PAST_KEPT].tolist() for n in range(max(0, made - at.PAST_KEPT), made)]
@@ -221,7 +186,7 @@ class WorldReader:
             for row in rows
         ]
 
-    def _open_market(self, slot: list[int], price: list[float]) -> MarketView:
+    def _open_market(self, slot: list[int], price: list[float]) -> views.MarketView:
         return self._market(
             slot,
             strike=price[at.STRIKE],
@@ -234,10 +199,10 @@ class WorldReader:
 
     def _market(
         self, slot: list[int], *, strike: float, yes: float, opened: float, liquidity: float, born: int, outcome: bool | None
-    ) -> MarketView:  # fmt: skip
+    ) -> views.MarketView:  # fmt: skip
         ticker, kind, strike, yes = self.ticker(slot[at.ASSET]), slot[at.KIND], digits(strike), round(yes, 6)
-        return MarketView(
-            id=feed.market_id(slot[at.ID]),
+        return views.MarketView(
+            id=f"market-{slot[at.ID]}",
             question=feed.question(kind, ticker, strike, slot[at.DUE]),
             ticker=ticker,
             kind=at.QUESTION_KINDS[kind],
@@ -257,21 +222,21 @@ class WorldReader:
             resolve_at=self.time_at(slot[at.DUE]),
         )
 
-    def perpetuals(self) -> list[PerpView]:
+    def perpetuals(self) -> list[views.PerpView]:
         return self.assets()[: self.scenario.perpetuals]
 
-    def assets(self) -> list[PerpView]:
+    def assets(self) -> list[views.PerpView]:
         """What questions are about. These are the perpetuals; a world without any still has one asset."""
         rows = zip(self.state.assets[0].tolist(), self.state.indices[0].tolist(), strict=True)
         return [self._perp(a, ints, floats) for a, (ints, floats) in enumerate(rows)]
 
-    def _perp(self, a: int, ints: list[int], floats: list[float]) -> PerpView:
-        rules, tick, price = self.rules, self.tick, floats[at.PRICE]
-        rate = max(-rules.funding_cap, min(rules.funding_cap, rules.funding_share * floats[at.MARKUP]))
-        due = tick - tick % rules.funding_every + rules.funding_every
-        hours, now = self.state.hours[0, a], tick // rules.hour
+    def _perp(self, a: int, ints: list[int], floats: list[float]) -> views.PerpView:
+        laws, tick, price = self.rules, self.tick, floats[at.PRICE]
+        rate = max(-laws.funding_cap, min(laws.funding_cap, laws.funding_share * floats[at.MARKUP]))
+        due = tick - tick % laws.funding_every + laws.funding_every
+        hours, now = self.state.hours[0, a], tick // laws.hour
         kept = [h % at.HOURS for h in range(max(0, now - at.HOURS + 1), now + 1)]
-        return PerpView(
+        return views.PerpView(
             ticker=self.ticker(a),
             price=digits(self._mark(floats)),
             index_price=digits(price),
@@ -282,8 +247,8 @@ class WorldReader:
             next_funding_tick=due,
             next_funding_time=self.time_at(due),
             max_leverage=self.max_leverage(a),
-            depth=rules.depth * float(rules.regime[ints[at.REGIME], LIQUIDITY]),
-            regime=KINDS[ints[at.REGIME]],
+            depth=laws.depth * float(laws.regime[ints[at.REGIME], rules.LIQUIDITY]),
+            regime=rules.KINDS[ints[at.REGIME]],
             story=ints[at.STORY],
             story_tick=ints[at.START],
             announcement_tick=ints[at.DUE_TICK],
@@ -297,7 +262,7 @@ class WorldReader:
         """Least margin for each dollar of position at this tick, as `perps.requirement` has it."""
         asset = self.state.assets[0, a]
         if self.tick + 1 == asset[at.DUE_TICK]:
-            return max(self.rules.maintenance, float(self.rules.regime[asset[at.REGIME], GAP]))
+            return max(self.rules.maintenance, float(self.rules.regime[asset[at.REGIME], rules.GAP]))
         return self.rules.maintenance
 
     def max_leverage(self, a: int) -> float:
@@ -306,14 +271,14 @@ class WorldReader:
 
     # -- the feed
 
-    def posts(self, seat: int = 0, limit: int = 20) -> list[PostView]:
+    def posts(self, seat: int = 0, limit: int = 20) -> list[views.PostView]:
         """The feed, newest first. It is the same for all seats."""
         self._check_seat(seat)
         made, kept = int(self.state.header[0, at.POSTS_MADE]), min(max(0, limit), at.POSTS_KEPT)
         numbers = range(made - 1, max(made - kept, 0) - 1, -1)
         return [self._post(self.state.posts[0, number % at.POSTS_KEPT].tolist()) for number in numbers]
 
-    def _post(self, row: list[int]) -> PostView:
+    def _post(self, row: list[int]) -> views.PostView:
         (author, kind), style, claim = divmod(row[at.POST_BY], 4), row[at.POST_STYLE], row[at.POST_CLAIM]
         ticker = self.ticker(row[at.POST_ASSET]) if row[at.POST_ASSET] >= 0 else None
         common: dict[str, Any] = {
@@ -321,12 +286,12 @@ class WorldReader:
             "tick": row[at.POST_TICK],
             "created_at": self.time_at(row[at.POST_TICK]),
             "ticker": ticker,
-            "market_id": feed.market_id(row[at.POST_MARKET]) if row[at.POST_MARKET] >= 0 else None,
+            "market_id": f"market-{row[at.POST_MARKET]}" if row[at.POST_MARKET] >= 0 else None,
         }
         if kind == at.BY_SEAT:
-            said, name = self.said[author, style], feed.seat_id(author)
+            said, name = self.said[author, style], f"seat-{author}"
             likes = self._followers(row) if said.side is not None or said.probability is not None else 0
-            return PostView(
+            return views.PostView(
                 **common,
                 id=said.id,
                 author_id=name,
@@ -340,12 +305,12 @@ class WorldReader:
             )
         assert ticker is not None
         if kind == at.BY_SOURCE:
-            author_id, author_name, sentences = feed.source_id(author), feed.SOURCE_NAMES[author], feed.CLAIMS
+            author_id, author_name, sentences = f"source-{author}", feed.SOURCE_NAMES[author], feed.CLAIMS
         elif kind == at.BY_WIRE:
             author_id, author_name, sentences = "wire", feed.WIRE_NAME, feed.ANNOUNCEMENTS
         else:
-            author_id, author_name, sentences = feed.agent_id(author), feed.trader_name(author), feed.RUMOURS
-        return PostView(
+            author_id, author_name, sentences = f"agent-{author}", feed.trader_name(author), feed.RUMOURS
+        return views.PostView(
             **common,
             id=f"post-{row[at.POST_NO]}",
             author_id=author_id,
@@ -363,50 +328,50 @@ class WorldReader:
         """
         if row[at.POST_TICK] >= self.tick:
             return 0
-        crowd = sum(archetype(self.scenario, agent) in ("noise", "momentum") for agent in range(self.scenario.agents))
+        kinds = [rules.archetype(self.scenario, agent) for agent in range(self.scenario.agents)]
+        crowd = kinds.count("noise") + kinds.count("momentum")
         fields = [at.POST_BY, at.POST_TICK]
         same = (self.state.posts[0][:, fields] == [row[field] for field in fields]).all(1)
         trust = int(self.state.books[0, row[at.POST_BY] // 4, at.REPUTATION]) / at.MICRO / 100.0
         return int(crowd * trust / max(1, int(same.sum())))
 
-    def chats(self, seat: int) -> list[ChatView]:
+    def chats(self, seat: int) -> list[views.ChatView]:
         """All chats; messages only of those that the seat has joined."""
         self._check_seat(seat)
-        return [self._chat(seat, chat) for chat in range(at.CHATS)]
+        chats = []
+        for chat, name in enumerate(feed.CHAT_NAMES):
+            membership = self.state.books[0, : self.seats, at.MEMBER + chat].tolist()
+            members = tuple(f"seat-{member}" for member, status in enumerate(membership) if status == at.JOINED)
+            total = int(self.state.header[0, at.SAID + chat])
+            numbers = range(max(0, total - at.MESSAGES_KEPT), total)
+            rows = [self.state.messages[0, chat, number % at.MESSAGES_KEPT].tolist() for number in numbers]
+            joined = membership[seat] == at.JOINED
+            view = views.ChatView(
+                id=f"chat-{chat}",
+                name=name,
+                member_ids=members,
+                member_count=len(members) + 1,  # and its host
+                message_count=total,
+                last_activity=self.time_at(rows[-1][at.POST_TICK] if rows else 0),
+                invited=membership[seat] == at.INVITED,
+                joined=joined,
+                minimum_reputation=rules.CHAT_GATES[chat],
+                messages=tuple(self._message(chat, row) for row in rows) if joined else (),
+            )
+            chats.append(view)
+        return chats
 
-    def _chat(self, seat: int, chat: int) -> ChatView:
-        membership = self.state.books[0, : self.seats, at.MEMBER + chat].tolist()
-        total = int(self.state.header[0, at.SAID + chat])
-        rows = [
-            self.state.messages[0, chat, number % at.MESSAGES_KEPT].tolist()
-            for number in range(max(0, total - at.MESSAGES_KEPT), total)
-        ]
-        joined = membership[seat] == at.JOINED
-        members = tuple(feed.seat_id(member) for member, status in enumerate(membership) if status == at.JOINED)
-        return ChatView(
-            id=feed.chat_id(chat),
-            name=feed.CHAT_NAMES[chat],
-            member_ids=members,
-            member_count=len(members) + 1,  # and its host
-            message_count=total,
-            last_activity=self.time_at(rows[-1][at.POST_TICK] if rows else 0),
-            invited=membership[seat] == at.INVITED,
-            joined=joined,
-            minimum_reputation=CHAT_GATES[chat],
-            messages=tuple(self._message(chat, row) for row in rows) if joined else (),
-        )
-
-    def _message(self, chat: int, row: list[int]) -> MessageView:
+    def _message(self, chat: int, row: list[int]) -> views.MessageView:
         author, kind = divmod(row[at.POST_BY], 4)
         ticker, claim = None, None
         if kind == at.BY_SEAT:
-            author_id = author_name = feed.seat_id(author)
+            author_id = author_name = f"seat-{author}"
             content = self.said[author, row[at.POST_STYLE]].content
         else:
-            author_id, author_name = feed.chat_id(chat), f"{feed.CHAT_NAMES[chat]} host"
+            author_id, author_name = f"chat-{chat}", f"{feed.CHAT_NAMES[chat]} host"
             ticker, claim = self.ticker(row[at.POST_ASSET]), row[at.POST_CLAIM]
             content = feed.sentence(feed.TIPS, claim, row[at.POST_STYLE], ticker, row[at.POST_EVENT])
-        return MessageView(
+        return views.MessageView(
             id=f"message-{row[at.POST_NO]}",
             author_id=author_id,
             author_name=author_name,
@@ -417,38 +382,36 @@ class WorldReader:
             claim=claim,
         )
 
-    def sources(self) -> list[SourceView]:
+    def sources(self) -> list[views.SourceView]:
         """News sources and their public records."""
         record = self.state.header[0, at.RECORD : at.RECORD + 2 * at.SOURCES].tolist()
         return [
-            SourceView(feed.source_id(s), feed.SOURCE_NAMES[s], right=record[2 * s], claims=record[2 * s + 1])
+            views.SourceView(f"source-{s}", feed.SOURCE_NAMES[s], right=record[2 * s], claims=record[2 * s + 1])
             for s in range(at.SOURCES)
         ]
 
     # -- other traders
 
-    def background(self) -> list[TraderView]:
+    def background(self) -> list[views.TraderView]:
         """The background traders."""
-        books = self.state.books[0, self.seats :].tolist()
-        return [
-            TraderView(
-                id=feed.agent_id(agent),
+        traders = []
+        for agent, book in enumerate(self.state.books[0, self.seats :].tolist()):
+            worth = seats.equity(self._ints, self._floats, self.r, self.seats + agent)
+            view = views.TraderView(
+                id=f"agent-{agent}",
                 name=feed.trader_name(agent),
-                archetype=archetype(self.scenario, agent),
+                archetype=rules.archetype(self.scenario, agent),
                 reputation=book[at.REPUTATION] / at.MICRO,
-                total_pnl=(
-                    seats.equity(self._ints, self._floats, self.r, self.seats + agent) - at.STAKE - book[at.DEPOSITS]
-                )
-                / at.MICRO,
+                total_pnl=(worth - at.STAKE - book[at.DEPOSITS]) / at.MICRO,
             )
-            for agent, book in enumerate(books)
-        ]
+            traders.append(view)
+        return traders
 
-    def trades(self, limit: int = 50) -> list[TradeView]:
+    def trades(self, limit: int = 50) -> list[views.TradeView]:
         """The public tape, newest first."""
         return [self._trade(row) for row in islice(self._tape(), max(0, limit))]
 
-    def _latest_trades(self, holder: int, count: int) -> list[TradeView]:
+    def _latest_trades(self, holder: int, count: int) -> list[views.TradeView]:
         """A holder's latest trades, oldest first; fewer than `count` when the tape has forgotten some."""
         own = islice((row for row in self._tape() if row[at.TRADE_HOLDER] == holder), count)
         return [self._trade(row) for row in own][::-1]
@@ -459,15 +422,15 @@ class WorldReader:
         for number in range(made - 1, max(made - kept, 0) - 1, -1):
             yield self.state.trades[0, number % kept].tolist()
 
-    def _trade(self, row: list[int]) -> TradeView:
+    def _trade(self, row: list[int]) -> views.TradeView:
         kind, holder, target, side = row[at.TRADE_KIND], row[at.TRADE_HOLDER], row[at.TRADE_TARGET], row[at.TRADE_SIDE]
         of_market, dollars = kind in (at.BUY, at.SELL), row[at.TRADE_AMOUNT] / at.MICRO
         units = row[at.TRADE_SHARES] / at.MICRO if of_market else row[at.TRADE_SHARES] * 1e-9
-        return TradeView(
+        return views.TradeView(
             tick=row[at.TRADE_TICK],
-            trader_id=feed.seat_id(holder) if holder < self.seats else feed.agent_id(holder - self.seats),
+            trader_id=f"seat-{holder}" if holder < self.seats else f"agent-{holder - self.seats}",
             kind=_TRADE_KINDS[kind],
-            target=feed.market_id(target) if of_market else self.ticker(target),
+            target=f"market-{target}" if of_market else self.ticker(target),
             side=(("YES", "NO") if of_market else ("LONG", "SHORT"))[side],
             amount=dollars,
             shares=units,
@@ -478,7 +441,7 @@ class WorldReader:
 
     def seat_id(self, seat: int) -> str:
         self._check_seat(seat)
-        return feed.seat_id(seat)
+        return f"seat-{seat}"
 
     def ticker(self, a: int) -> str:
         return self._tickers[a]

@@ -18,7 +18,7 @@ from bakeoff.workloads.market.world.markets import buy_shares, cached_worth, mar
 from bakeoff.workloads.market.world.perps import close_perp, open_perp, perp_worth
 from bakeoff.workloads.market.world.philox import draw
 from bakeoff.workloads.market.world.rules import FEE, LONGEST
-from bakeoff.workloads.market.world.stories import chance, chance_above, growth_ahead
+from bakeoff.workloads.market.world.stories import chance, growth_ahead
 
 PASSIVE, TARGETS, DOLLARS = range(3)
 """How actions are read: not at all; as wanted positions -1, 0, 1; as signed dollars to trade now."""
@@ -42,10 +42,7 @@ def play(i: IntRow, f: FloatRow, r: FloatRow, actions: FloatRow, mode: int) -> N
     markets = i[at.MARKETS]
     for m in range(markets):
         if i[at.market_of(i, m) + at.OPEN]:
-            if mode == DOLLARS:
-                bet_on(i, f, r, m, math.floor(actions[m] * at.MICRO + 0.5))
-            else:
-                turn_market(i, f, r, m, int(actions[m]))
+            play_market(i, f, r, m, actions[m], mode)
     for a in range(i[at.PERPS]):
         if mode == DOLLARS:
             trade_perp(i, f, r, a, math.floor(actions[markets + a] * at.MICRO + 0.5))
@@ -54,24 +51,21 @@ def play(i: IntRow, f: FloatRow, r: FloatRow, actions: FloatRow, mode: int) -> N
 
 
 @kernel
-def bet_on(i: IntRow, f: FloatRow, r: FloatRow, m: int, dollars: int) -> None:
-    """Buy YES for positive dollars, NO for negative ones."""
+def play_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, action: float, mode: int) -> None:
+    """Buy for signed dollars (NO when negative), or go from the side that is held to the one that is wanted."""
+    if mode == DOLLARS:
+        dollars = math.floor(action * at.MICRO + 0.5)
+    else:
+        want, net = int(action), i[at.note_of(i, m, 0) + at.NET]
+        have = 1 if net > 0 else (-1 if net < 0 else 0)
+        if want == have:
+            return
+        if have != 0:
+            side = at.YES if have > 0 else at.NO
+            sell_shares(i, f, r, 0, m, side, i[at.holding_of(i, m, 0) + side])
+        dollars = want * BET
     if dollars != 0:
         buy_shares(i, f, r, 0, m, at.YES if dollars > 0 else at.NO, abs(dollars))
-
-
-@kernel
-def turn_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, want: int) -> None:
-    """Go from the side that is held to the side that is wanted."""
-    net = i[at.note_of(i, m, 0) + at.NET]
-    have = 1 if net > 0 else (-1 if net < 0 else 0)
-    if want == have:
-        return
-    held = at.holding_of(i, m, 0)
-    if have != 0:
-        side = at.YES if have > 0 else at.NO
-        sell_shares(i, f, r, 0, m, side, i[held + side])
-    bet_on(i, f, r, m, want * BET)
 
 
 @kernel
@@ -132,51 +126,42 @@ def equity_of_player(i: IntRow, f: FloatRow, r: FloatRow, memory: IntRow) -> int
 
 
 @kernel
-def observe(i: IntRow, f: FloatRow, r: FloatRow, seat: int, seen: FloatRow, equity: int) -> None:
-    """Write what a seat sees, in the order of MARKET_FEATURES, ASSET_FEATURES and ACCOUNT_FEATURES."""
+def observe(i: IntRow, f: FloatRow, seat: int, seen: FloatRow, equity: int) -> None:
+    """Write what a seat sees, in the order of MARKET_FEATURES, ASSET_FEATURES and ACCOUNT_FEATURES.
+
+    A slot between two questions shows zeros.
+    """
     column = 0
     for m in range(i[at.MARKETS]):
-        see_market(i, f, seat, m, seen, column)
+        slot, quote = at.market_of(i, m), at.prices_of(i, m)
+        if i[slot + at.OPEN] == 0:
+            for feature in range(8):
+                seen[column + feature] = 0.0
+        else:
+            floats = i[slot + at.ASSET] * at.ASSET_FLOATS
+            event = i[slot + at.KIND] == at.EVENT
+            seen[column] = f[quote + at.PRICE_YES]
+            seen[column + 1] = f[quote + at.OFFSET]
+            seen[column + 2] = (i[slot + at.DUE] - i[at.TICK]) * (1.0 / LONGEST)
+            seen[column + 3] = 0.0 if event else (f[floats + at.PRICE] / f[quote + at.STRIKE] - 1.0) * 100.0
+            seen[column + 4] = 1.0 if event else 0.0
+            seen[column + 5] = i[at.note_of(i, m, seat) + at.NET] * (0.01 / at.MICRO)
+            seen[column + 6] = f[floats + at.SINCE] * 100.0
+            seen[column + 7] = f[floats + at.SCORE]
         column += 8
     for a in range(i[at.PERPS]):
-        see_asset(i, f, seat, a, seen, column)
+        asset, floats = at.asset_of(i, a), a * at.ASSET_FLOATS
+        seen[column] = f[floats + at.RETURN] * 100.0
+        seen[column + 1] = f[floats + at.SINCE] * 100.0
+        seen[column + 2] = f[floats + at.SCORE]
+        seen[column + 3] = f[floats + at.SENTIMENT]
+        seen[column + 4] = (i[asset + at.DUE_TICK] - i[at.TICK]) * (1.0 / LONGEST)
+        seen[column + 5] = f[floats + at.MARKUP] * 1000.0
+        seen[column + 6] = i[at.position_of(i, a, seat) + at.UNITS] * 1e-12 * f[floats + at.PRICE]
+        seen[column + 7] = 0.0 if i[asset + at.LAST] == at.NO_NEWS else i[asset + at.LAST] * 1.0
         column += 8
     seen[column] = i[at.cash_of(i, seat)] * (1.0 / at.STAKE)
     seen[column + 1] = equity * (1.0 / at.STAKE)
-
-
-@kernel
-def see_market(i: IntRow, f: FloatRow, seat: int, m: int, seen: FloatRow, column: int) -> None:
-    """MARKET_FEATURES of one slot; zeros between two questions."""
-    slot, quote = at.market_of(i, m), at.prices_of(i, m)
-    if i[slot + at.OPEN] == 0:
-        for feature in range(8):
-            seen[column + feature] = 0.0
-        return
-    floats = i[slot + at.ASSET] * at.ASSET_FLOATS
-    event = i[slot + at.KIND] == at.EVENT
-    seen[column] = f[quote + at.PRICE_YES]
-    seen[column + 1] = f[quote + at.OFFSET]
-    seen[column + 2] = (i[slot + at.DUE] - i[at.TICK]) * (1.0 / LONGEST)
-    seen[column + 3] = 0.0 if event else (f[floats + at.PRICE] / f[quote + at.STRIKE] - 1.0) * 100.0
-    seen[column + 4] = 1.0 if event else 0.0
-    seen[column + 5] = i[at.note_of(i, m, seat) + at.NET] * (0.01 / at.MICRO)
-    seen[column + 6] = f[floats + at.SINCE] * 100.0
-    seen[column + 7] = f[floats + at.SCORE]
-
-
-@kernel
-def see_asset(i: IntRow, f: FloatRow, seat: int, a: int, seen: FloatRow, column: int) -> None:
-    """ASSET_FEATURES of one perpetual."""
-    asset, floats = at.asset_of(i, a), a * at.ASSET_FLOATS
-    seen[column] = f[floats + at.RETURN] * 100.0
-    seen[column + 1] = f[floats + at.SINCE] * 100.0
-    seen[column + 2] = f[floats + at.SCORE]
-    seen[column + 3] = f[floats + at.SENTIMENT]
-    seen[column + 4] = (i[asset + at.DUE_TICK] - i[at.TICK]) * (1.0 / LONGEST)
-    seen[column + 5] = f[floats + at.MARKUP] * 1000.0
-    seen[column + 6] = i[at.position_of(i, a, seat) + at.UNITS] * 1e-12 * f[floats + at.PRICE]
-    seen[column + 7] = 0.0 if i[asset + at.LAST] == at.NO_NEWS else i[asset + at.LAST] * 1.0
 
 
 # -- entries
@@ -207,7 +192,7 @@ def look(ints: Ints, floats: Floats, r: Floats, seat: int, seen: Observations, e
     """What a seat of each world of a batch sees and owns."""
     for w in range(ints.shape[0]):
         equity[w] = equity_of(row(ints, w), row(floats, w), row(r, 0), seat)
-        observe(row(ints, w), row(floats, w), row(r, 0), seat, row(seen, w), equity[w])
+        observe(row(ints, w), row(floats, w), seat, row(seen, w), equity[w])
 
 
 @entry
@@ -227,13 +212,6 @@ def position_worth(ints: Ints, floats: Floats, r: Floats, a: int, h: int) -> int
 @entry
 def market_chance(ints: Ints, floats: Floats, r: Floats, m: int, down: float, flat: float, up: float) -> float:
     return chance(row(ints, 0), row(floats, 0), row(r, 0), m, (down, flat, up))
-
-
-@entry
-def index_chance(
-    ints: Ints, floats: Floats, r: Floats, a: int, due: int, strike: float, down: float, flat: float, up: float
-) -> float:
-    return chance_above(row(ints, 0), row(floats, 0), row(r, 0), a, due, strike, (down, flat, up))
 
 
 @entry

@@ -13,23 +13,13 @@ from __future__ import annotations
 import math
 
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world import rules
+from bakeoff.workloads.market.world import philox, rules
 from bakeoff.workloads.market.world.feed import append_message, append_post
 from bakeoff.workloads.market.world.jit import kernel
 from bakeoff.workloads.market.world.layout import FloatRow, IntRow, WordRow
 from bakeoff.workloads.market.world.numerics import exp, exp_near_0, log, normal_cdf
 from bakeoff.workloads.market.world.perps import push_to
-from bakeoff.workloads.market.world.philox import (
-    LANES,
-    STORY_START,
-    TIP_WORDS,
-    Word,
-    below,
-    bits_of,
-    draw,
-    low_bits,
-    uniform,
-)
+from bakeoff.workloads.market.world.philox import LANES, Word, below, bits_of, draw, low_bits, uniform
 
 NEWS_WEIGHT = 0.25
 """How far one claim moves the feed's sentiment."""
@@ -45,7 +35,7 @@ Belief = tuple[float, float, float]
 def begin_story(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     """Draw the next story of asset `a` and forget what was said about the last one."""
     asset, floats = at.asset_of(i, a), a * at.ASSET_FLOATS
-    which, length, direction, _ = draw(i, i[at.TICK], STORY_START, a)
+    which, length, direction, _ = draw(i, i[at.TICK], philox.STORY_START, a)
     kind = int(r[rules.DRAWN + below(which, int(r[rules.KINDS_DRAWN]))])
     u, law = uniform(direction), rules.regime_row(kind)
     # The push is relative to depth. Where there is more depth it weighs less; where there is less it must not grow, or
@@ -144,8 +134,9 @@ def announce(i: IntRow, f: FloatRow, r: FloatRow, a: int, style: int) -> None:
 @kernel
 def drop_tip(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, lane: int) -> None:
     """Perhaps one chat gets a tip about one asset."""
-    arrival, where = words[TIP_WORDS * LANES + lane], words[(TIP_WORDS + 1) * LANES + lane]
-    about, said = words[(TIP_WORDS + 2) * LANES + lane], words[(TIP_WORDS + 3) * LANES + lane]
+    first = philox.TIP_WORDS
+    arrival, where = words[first * LANES + lane], words[(first + 1) * LANES + lane]
+    about, said = words[(first + 2) * LANES + lane], words[(first + 3) * LANES + lane]
     if uniform(arrival) >= r[rules.TIP_RATE] * at.CHATS:
         return
     chat, a = below(where, at.CHATS), below(about, i[at.ASSETS])
@@ -189,15 +180,19 @@ def story_span(i: IntRow, a: int, due: int) -> tuple[int, int, int]:
 
 
 @kernel
-def chance_above(i: IntRow, f: FloatRow, r: FloatRow, a: int, due: int, strike: float, belief: Belief) -> float:
-    """P(index > strike at tick `due`), which lies in the running story, given the belief about it."""
+def chance(i: IntRow, f: FloatRow, r: FloatRow, m: int, belief: Belief) -> float:
+    """P(YES) of the open market `m`, given the belief about its asset's story.
+
+    For a question about the index that is P(index > strike when due): given theta, the log-price then is normal.
+    """
+    slot = at.market_of(i, m)
+    if i[slot + at.KIND] == at.EVENT:
+        return belief[2]
+    a, due = i[slot + at.ASSET], i[slot + at.DUE]
     now, then, law = story_span(i, a, due)
     variance = r[then + rules.VARIANCE] - r[now + rules.VARIANCE]
-    middle = (
-        log(f[a * at.ASSET_FLOATS + at.PRICE] / strike)
-        - (r[then + rules.LOG_Z] - r[now + rules.LOG_Z])
-        - 0.5 * variance
-    )
+    distance = log(f[a * at.ASSET_FLOATS + at.PRICE] / f[at.prices_of(i, m) + at.STRIKE])
+    middle = distance - (r[then + rules.LOG_Z] - r[now + rules.LOG_Z]) - 0.5 * variance
     scale = 1.0 / math.sqrt(variance)
     exposure = r[then + rules.EXPOSURE] - r[now + rules.EXPOSURE]
     jumps = 1.0 if due == i[at.asset_of(i, a) + at.DUE_TICK] else 0.0
@@ -206,15 +201,6 @@ def chance_above(i: IntRow, f: FloatRow, r: FloatRow, a: int, due: int, strike: 
         mean = middle + r[law + rules.DRIFT + theta] * exposure + r[law + rules.JUMP + theta] * jumps
         total += belief[theta] * normal_cdf(mean * scale)
     return total
-
-
-@kernel
-def chance(i: IntRow, f: FloatRow, r: FloatRow, m: int, belief: Belief) -> float:
-    """P(YES) of the open market `m`, given the belief about its asset's story."""
-    slot = at.market_of(i, m)
-    if i[slot + at.KIND] == at.EVENT:
-        return belief[2]
-    return chance_above(i, f, r, i[slot + at.ASSET], i[slot + at.DUE], f[at.prices_of(i, m) + at.STRIKE], belief)
 
 
 @kernel

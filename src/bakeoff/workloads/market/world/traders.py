@@ -7,26 +7,13 @@ from __future__ import annotations
 import math
 
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world import rules
+from bakeoff.workloads.market.world import philox, rules
 from bakeoff.workloads.market.world.feed import append_post
 from bakeoff.workloads.market.world.jit import kernel
 from bakeoff.workloads.market.world.layout import FloatRow, IntRow, WordRow
 from bakeoff.workloads.market.world.markets import buy_shares, sell_shares
 from bakeoff.workloads.market.world.perps import LEAST_PERP, close_perp, depth_of, open_perp
-from bakeoff.workloads.market.world.philox import (
-    DECISION_WORDS,
-    FIRST_TURN,
-    LANES,
-    LAST_TURN,
-    SCHEME,
-    TRADER,
-    below,
-    draw,
-    low_bits,
-    rough_normal,
-    signed,
-    uniform,
-)
+from bakeoff.workloads.market.world.philox import LANES, below, draw, low_bits, rough_normal, signed, uniform
 from bakeoff.workloads.market.world.stories import chance, growth_ahead, public_belief
 
 SCHEME_TICKS, PUMP_TICKS = 12, 7
@@ -47,8 +34,8 @@ TREND_SCALE, PREMIUM_SCALE, GROWTH_SCALE = 12.0, 400.0, 12.0
 @kernel
 def traders_act(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, turns: WordRow, width: int, lane: int) -> None:
     """The traders that wake take their turns, as `philox.draw_tick` listed them. `turns` has rows of `width`."""
-    last: int = signed(words[LAST_TURN * LANES + lane])
-    turn: int = signed(words[FIRST_TURN * LANES + lane])
+    last: int = signed(words[philox.LAST_TURN * LANES + lane])
+    turn: int = signed(words[philox.FIRST_TURN * LANES + lane])
     while turn < last:
         act(i, f, r, turns, width, turn)
         turn += 1
@@ -57,9 +44,10 @@ def traders_act(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, turns: Word
 @kernel
 def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: int) -> None:
     """One trader looks at one market or perpetual and perhaps trades it."""
-    trader: int = signed(turns[TRADER * width + turn])
-    where, luck = turns[DECISION_WORDS * width + turn], turns[(DECISION_WORDS + 1) * width + turn]
-    how_much, style = turns[(DECISION_WORDS + 2) * width + turn], turns[(DECISION_WORDS + 3) * width + turn]
+    trader: int = signed(turns[philox.TRADER * width + turn])
+    words = philox.DECISION_WORDS
+    where, luck = turns[words * width + turn], turns[(words + 1) * width + turn]
+    how_much, style = turns[(words + 2) * width + turn], turns[(words + 3) * width + turn]
     h, row = i[at.SEATS] + trader, rules.trader_row(trader)
     if i[at.cash_of(i, h)] < POOREST:
         i[at.cash_of(i, h)] += at.STAKE
@@ -70,7 +58,7 @@ def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: i
     target = below(where, markets + i[at.PERPS])
     if r[row + rules.MANIPULATES] > 0.0:
         # All ticks of a scheme draw the same words, so target and direction stay the same without being stored.
-        scheme, way, _, _ = draw(i, i[at.TICK] // SCHEME_TICKS, SCHEME, trader)
+        scheme, way, _, _ = draw(i, i[at.TICK] // SCHEME_TICKS, philox.SCHEME, trader)
         target = below(scheme, markets + i[at.PERPS])
         lean = 1.0 if uniform(way) < 0.5 else -1.0
     if target < markets and i[at.market_of(i, target) + at.OPEN] == 0:

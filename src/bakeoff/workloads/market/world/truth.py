@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bakeoff.workloads.market.world import feed, seats
 from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world import seats
 from bakeoff.workloads.market.world.advance import NOBODY, advance, newborn
 from bakeoff.workloads.market.world.rules import KINDS, packed_rules, ticker_of
 from bakeoff.workloads.market.world.stories import Belief
@@ -36,7 +36,7 @@ class Model:
     def __init__(self, world: WorldReader) -> None:
         self._world = world
         header = world.state.header[0]
-        names = [feed.source_id(s) for s in range(at.SOURCES)] + [feed.chat_id(c) for c in range(at.CHATS)]
+        names = [f"source-{s}" for s in range(at.SOURCES)] + [f"chat-{c}" for c in range(at.CHATS)]
         self.reliability: Mapping[str, float] = {
             name: int(header[at.RELIABILITY + number]) / 1000 for number, name in enumerate(names)
         }
@@ -134,7 +134,7 @@ def _story(a: int, row: at.Ints) -> Story:
 
 def _question(slot: list[int], strike: float, opened: float, born: int, outcome: bool | None) -> Question:
     return Question(
-        id=feed.market_id(slot[at.ID]),
+        id=f"market-{slot[at.ID]}",
         ticker=ticker_of(slot[at.ASSET]),
         kind=at.QUESTION_KINDS[slot[at.KIND]],
         strike=strike,

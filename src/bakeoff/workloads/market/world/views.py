@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 OrderKind = Literal["buy", "sell", "open", "close"]
+TradeKind = Literal["buy", "sell", "open", "close", "liquidation"]
+PostKind = Literal["source", "wire", "trader", "seat"]
 RejectionCode = Literal[
     "unknown_seat", "unknown_market", "market_resolved", "unknown_ticker", "unknown_chat", "unknown_side", "bad_amount",
     "below_minimum", "too_large", "bad_leverage", "insufficient_funds", "insufficient_shares", "no_position", "not_invited",
@@ -135,7 +137,7 @@ class PostView:
     id: str
     author_id: str
     author_name: str
-    kind: Literal["source", "wire", "trader", "seat"]
+    kind: PostKind
     content: str
     tick: int
     created_at: int
@@ -244,7 +246,7 @@ class TradeView:
 
     tick: int
     trader_id: str
-    kind: Literal["buy", "sell", "open", "close", "liquidation"]
+    kind: TradeKind
     target: str
     side: str
     amount: float

@@ -13,14 +13,15 @@ the first order of every seat in an order drawn for that tick, then the second o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bakeoff.workloads.market.scenario import Scenario, world_key
-from bakeoff.workloads.market.world import feed, orders, seats
 from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world import orders, seats
 from bakeoff.workloads.market.world.advance import NOBODY, advance, newborn
 from bakeoff.workloads.market.world.orders import Order, checked_amount, checked_side
 from bakeoff.workloads.market.world.philox import SEAT_ORDER
@@ -151,7 +152,7 @@ class World(WorldReader):
         if self.seats == 1:
             return orders.execute(self, order)
         self._sealed[seat].append(partial(orders.execute_sealed, self, order))
-        return orders.sealed(self, order)
+        return replace(orders.fill_of(self, order), status="sealed")
 
     def fills(self, seat: int) -> list[Fill]:
         """Results of the orders that were sealed when the last tick closed."""
@@ -216,7 +217,7 @@ class World(WorldReader):
             raise Rejected("bad_content", f"write between 1 and {LONGEST_POST} characters")
         if probability is not None and not 0.0 <= probability <= 1.0:
             raise Rejected("bad_probability", f"{probability!r} is not a probability")
-        return Said(f"{what}-{feed.seat_id(seat)}-{self._numbers[seat]}", content, side, probability)
+        return Said(f"{what}-{f'seat-{seat}'}-{self._numbers[seat]}", content, side, probability)
 
     def _keep(self, seat: int, said: Said) -> int:
         """Keep a text under the number of the seat's action, which the feed refers to."""
@@ -226,35 +227,32 @@ class World(WorldReader):
         return number
 
     def _publish(self, seat: int, number: int, market_id: str | None) -> None:
-        """Add a post to the feed. When its market is still open, its stance counts."""
-        asset, market = -1, -1
+        """Add a post to the feed. When its market is still open, its stance counts.
+
+        A stance moves the sentiment that other traders follow, in proportion to the author's reputation.
+        """
+        said, asset, market = self.said[seat, number], -1, -1
         if market_id is not None:
             market = int(market_id.removeprefix("market-"))
             for m, row in enumerate(self.state.markets[0].tolist()):
                 if row[at.OPEN] and row[at.ID] == market:
-                    asset = row[at.ASSET]
-                    self._take_stance(seat, m, asset, self.said[seat, number])
+                    asset, towards, note = row[at.ASSET], 0.0, self.state.notes[0, seat, m]
+                    if said.probability is not None:
+                        towards = 2.0 * said.probability - 1.0
+                        if note[at.STATED] < 0:
+                            note[at.STATED] = round(said.probability * at.MICRO)
+                    elif said.side is not None:
+                        towards = 1.0 if said.side == "YES" else -1.0
+                    weight = self.state.books.item(0, seat, at.REPUTATION) / (100 * at.MICRO)
+                    moved = self.state.indices.item(0, asset, at.SENTIMENT) + PERSUASION * weight * towards
+                    self.state.indices[0, asset, at.SENTIMENT] = max(-2.0, min(2.0, moved))
         seats.say(self._ints, -1, at.BY_SEAT, seat, asset, 0, market, number)
 
-    def _take_stance(self, seat: int, m: int, asset: int, said: Said) -> None:
-        """A stance moves the sentiment that other traders follow, in proportion to the author's reputation."""
-        towards = 0.0
-        if said.probability is not None:
-            towards = 2.0 * said.probability - 1.0
-            note = self.state.notes[0, seat, m]
-            if note[at.STATED] < 0:
-                note[at.STATED] = round(said.probability * at.MICRO)
-        elif said.side is not None:
-            towards = 1.0 if said.side == "YES" else -1.0
-        weight = self.state.books.item(0, seat, at.REPUTATION) / (100 * at.MICRO)
-        moved = self.state.indices.item(0, asset, at.SENTIMENT) + PERSUASION * weight * towards
-        self.state.indices[0, asset, at.SENTIMENT] = max(-2.0, min(2.0, moved))
-
     def _chat_number(self, chat_id: str) -> int:
-        for chat in range(at.CHATS):
-            if chat_id == feed.chat_id(chat):
-                return chat
-        raise Rejected("unknown_chat", f"there is no chat {chat_id!r}")
+        numbers = {f"chat-{chat}": chat for chat in range(at.CHATS)}
+        if not isinstance(chat_id, str) or chat_id not in numbers:
+            raise Rejected("unknown_chat", f"there is no chat {chat_id!r}")
+        return numbers[chat_id]
 
     def _check_acting(self, seat: int) -> None:
         self._check_seat(seat)
