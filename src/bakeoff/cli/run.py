@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -37,28 +37,36 @@ RUN_OPTIONS = "bakeoff.run_options"
 """The entry-point group of tables by which workloads add options: option name to (metavar, help), under their kind."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkloadOption:
+    kinds: tuple[str, ...]
+    """The workloads that have it."""
+    metavar: str
+    help: str
+
+
 class RunCommand(click.Command):
     """`bakeoff run` with the options of installed workloads, which `Configurable.configure` gets."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         added = [
-            click.Option([f"--{name}"], metavar=metavar, help=text)
-            for name, (_, metavar, text) in workload_options().items()
+            click.Option([f"--{name}"], metavar=option.metavar, help=option.help)
+            for name, option in workload_options().items()
         ]
         *own, help_option = super().get_params(ctx)
         return [*own, *added, help_option]
 
 
 @cache
-def workload_options() -> dict[str, tuple[tuple[str, ...], str, str]]:
-    """By option name: the kinds of the workloads that have it, its metavar and its help."""
+def workload_options() -> dict[str, WorkloadOption]:
+    """The options that installed workloads add, by name."""
     from bakeoff.plugins import load_all
 
-    options: dict[str, tuple[tuple[str, ...], str, str]] = {}
+    options: dict[str, WorkloadOption] = {}
     for kind, table in load_all(RUN_OPTIONS, report=print_note):
         for name, (metavar, text) in table.items():
-            kinds = options[name][0] if name in options else ()
-            options[name] = ((*kinds, kind), metavar, text)
+            others = options[name].kinds if name in options else ()
+            options[name] = WorkloadOption((*others, kind), metavar, text)
     return options
 
 
@@ -223,7 +231,7 @@ def _configure(plan: Plan, options: dict[str, str | None], yes: bool) -> None:
     kind = plan.experiment.workload
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
-        kinds = workload_options()[name][0]
+        kinds = workload_options()[name].kinds
         if kind not in kinds:
             raise click.UsageError(f"--{name} goes with {' or '.join(kinds)}, not with workload {kind!r}")
 
@@ -277,13 +285,11 @@ def _source(session: Session) -> UntilDecided | None:
 
 def _decision(source: UntilDecided, summary: Summary) -> dict[str, Any]:
     """What the sequential test says at the end, and the exit code that goes with it."""
-    from bakeoff.cli.sequential import facts
-
-    found = source.look()
-    interrupted = summary.stopped == "interrupted" and not found.stopped
+    report = source.look()
+    interrupted = summary.stopped == "interrupted" and not report.stopped
     failed_fast = summary.stopped.startswith("stopped at the first failure")
-    code = 130 if interrupted else 1 if failed_fast else 0 if found.decided else 3
-    return {"sequential": facts(found), "exit_code": code}
+    code = 130 if interrupted else 1 if failed_fast else 0 if report.decided else 3
+    return {"sequential": report.facts(), "exit_code": code}
 
 
 class _Interrupts:

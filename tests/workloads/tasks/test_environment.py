@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import InfraError, SpecError
+from bakeoff.sandbox.base import Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.sandbox.spec import Image
 from bakeoff.workloads.tasks.environment import box_spec, built_for, limits, refused, replaces_image
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Environment, Network, Step, Task

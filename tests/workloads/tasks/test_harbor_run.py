@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import InfraError
+from bakeoff.sandbox.base import Box
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.sandbox.face import Box
 from bakeoff.workloads.tasks.check import nothing, reference
 from bakeoff.workloads.tasks.harbor_run import combined, limit_artifacts, run_steps
 from bakeoff.workloads.tasks.loading import load_task
@@ -179,9 +179,7 @@ def test_more_artifacts_than_a_disk_can_take_are_not_kept(tmp_path: Path, monkey
     assert not (tmp_path / "kept").exists()
 
 
-def test_a_missing_verifier_image_is_reported_before_an_agent_works(
-    tmp_path: Path, bubblewrap: Bubblewrap
-) -> None:
+def test_a_missing_verifier_image_is_reported_before_an_agent_works(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     task = load_task(harbor_task(tmp_path / "t", toml=HARBOR + '[verifier.environment]\ndocker_image = "none:1"\n'))
     with pytest.raises(InfraError, match="'none:1' is not in the store"):
         run_steps(task, bubblewrap, lambda box, step: pytest.fail("worked"), logs=tmp_path / "logs")
@@ -285,7 +283,9 @@ def test_a_dockerfile_that_does_not_build_is_named_where_its_author_finds_it(
     assert f"{tmp_path}/old/Dockerfile:2: RUN ended with code 3" in nothing(task, bubblewrap, tmp_path / "logs").error
 
 
-def test_a_missing_image_and_an_unhealthy_sandbox_are_infrastructure_errors(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+def test_a_missing_image_and_an_unhealthy_sandbox_are_infrastructure_errors(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
     missing = harbor_task(tmp_path / "a", toml=HARBOR.replace("host_base = true", ""))
     with pytest.raises(InfraError, match="debian:stable-slim"):
         played(missing, "true", bubblewrap)

@@ -306,7 +306,9 @@ def test_a_sandbox_without_pytest_is_a_verifier_error(
     assert "pytest cannot be imported" in found.error
 
 
-def test_the_sandbox_of_the_tests_holds_no_reference_and_no_other_script(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+def test_the_sandbox_of_the_tests_holds_no_reference_and_no_other_script(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
     test = "import pathlib\n\ndef test_it():\n    found = [p for p in pathlib.Path('/').glob('app/**/*') if p.name in ('diff.patch', 'tb_meta.json')]\n    assert found == []\n"
     folder = prepared_task(tmp_path / "t", {"diff.patch": DIFF, "overlay_files/diff.patch": DIFF}, evaluation=evaluation(script(test)))  # fmt: skip
     assert verified(folder, "", bubblewrap).score == 1.0

@@ -9,8 +9,8 @@ import pytest
 
 from bakeoff.engine.context import Context, Facts
 from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox.base import Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.sandbox.spec import Image
 from bakeoff.workloads.tasks import verify
 from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.agents.face import Assignment, Invocation
@@ -54,9 +54,7 @@ def test_a_mistake_in_a_program_outside_the_box_is_no_failure_of_the_agent(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_missing_pytest_is_reported_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_pytest_is_reported_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_task(tmp_path / "sums")
     monkeypatch.setattr(verify, "NEEDED", ("pytest-that-nobody-has",))
     with pytest.raises(UsageError, match=r"is not installed\n  fix: pip install 'bakeoff\[tasks\]'"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.face import Box, Sandbox
+from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.workloads.tasks import harbor_run
 from bakeoff.workloads.tasks.authoring import DRAFT
 from bakeoff.workloads.tasks.environment import built_for, filled_in, refused, replaces_image

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from bakeoff.errors import BakeoffError, InfraError
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.repository import GitFailed, git, git_query
 from bakeoff.workloads.tasks.start import StartState, remove, submodules
 

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, Problem, SpecError, UsageError
-from bakeoff.sandbox.face import Box, Sandbox
-from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
+from bakeoff.sandbox.base import Box, BoxSpec, Image, Limits, Mount, Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.identity import slug
 from bakeoff.spec.variables import MissingVariable, expand
 from bakeoff.spec.variables import variables as host_variables

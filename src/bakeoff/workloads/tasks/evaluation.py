@@ -20,7 +20,7 @@ from typing import Any
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.records import whole
-from bakeoff.sandbox.face import Sandbox
+from bakeoff.sandbox.base import Sandbox
 from bakeoff.spec.workload import Outcome
 from bakeoff.workloads.tasks.attempt import TaskAttempt
 from bakeoff.workloads.tasks.diff import lines_changed, readable, touched

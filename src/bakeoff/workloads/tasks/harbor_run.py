@@ -22,9 +22,8 @@ from functools import partial
 from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.face import Box, Sandbox
-from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec
+from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.environment import box_spec, built_for, filled_in
 from bakeoff.workloads.tasks.model import Environment, Step, Task
 from bakeoff.workloads.tasks.results import (

@@ -19,8 +19,8 @@ from bakeoff.records.run import RunRecord
 from bakeoff.records.trajectory import FILE as TRAJECTORY
 from bakeoff.records.trajectory import read_trajectory
 from bakeoff.report.site.page import Page
-from bakeoff.report.text import duration, number, printable
 from bakeoff.spec.identity import slug
+from bakeoff.text import duration, number, printable
 from bakeoff.workloads.tasks.diff import LineKind, marked, readable
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS
 

@@ -18,7 +18,7 @@ from bakeoff.cli.options import json_option
 from bakeoff.errors import BakeoffError, SpecError, UsageError
 
 if TYPE_CHECKING:
-    from bakeoff.sandbox.face import Sandbox
+    from bakeoff.sandbox.base import Sandbox
     from bakeoff.workloads.tasks.model import Task
     from bakeoff.workloads.tasks.results import Verification
 
@@ -83,7 +83,7 @@ def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Ca
         logs: Path | None,
         as_json: bool,
     ) -> None:
-        from bakeoff.sandbox.scratch import scratch
+        from bakeoff.sandbox.cache import scratch
         from bakeoff.workloads.tasks.loading import find_tasks
 
         def load(place: Path) -> Task:
@@ -308,7 +308,7 @@ def _load(place: Path, overrides_file: Path | None, no_overrides: bool) -> Task:
 
 def _sandbox(name: str | None) -> Sandbox:
     """The sandbox, if it works here. `none` asks first."""
-    from bakeoff.sandbox.face import VARIABLE, choose
+    from bakeoff.sandbox.base import VARIABLE, choose
 
     accepted = False
     if (name or os.environ.get(VARIABLE)) == "none":

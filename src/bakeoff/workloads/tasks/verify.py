@@ -23,9 +23,8 @@ from xml.etree import ElementTree
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox import cache
-from bakeoff.sandbox.face import Box, Sandbox
-from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec, Image, Mount
+from bakeoff.sandbox.base import Box, BoxSpec, Image, Mount, Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff
 from bakeoff.workloads.tasks.environment import box_spec, built_for, chown, command_path, filled_in
 from bakeoff.workloads.tasks.guard import guard

@@ -14,9 +14,9 @@ import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import leftovers
-from bakeoff.sandbox.face import VARIABLE, Sandbox, choose
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox import cleanup
+from bakeoff.sandbox.base import VARIABLE, Sandbox, choose
+from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.agents.face import TaskAgent
@@ -159,7 +159,7 @@ class TasksWorkload:
     def _run(self, params: TasksParams, ctx: RunContext) -> Outcome:
         task = task_of(params, ctx.base)
         sandbox = available(chosen())
-        leftovers.remove()
+        cleanup.remove_abandoned()
         agent = find_agent(params.agent, params.agents, ctx.base)
         with ExitStack() as stack:
             worker = Worker(

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.face import Sandbox
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox.base import Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.diff import apply_diff
 from bakeoff.workloads.tasks.environment import box_spec, built_for
 from bakeoff.workloads.tasks.model import Task
