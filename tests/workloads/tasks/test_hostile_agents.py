@@ -15,6 +15,8 @@ from lab import Lab, process_exists
 from workloads.tasks.small import MEND, WRONG, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
 
+pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
+
 SECRETS = ("host-file", "real-key", "hidden-test", "the-reference", "other-run")
 """The last part of the words that lie about. No program of an agent's contains one whole, so one found was stolen."""
 LIMITS = {"memory_mb": 700, "storage_mb": 60}
@@ -35,8 +37,6 @@ path = "tasks/small"
 
 PRY = r"""
 import glob, os, re, socket, subprocess
-
-pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
 found = set()
 word = re.compile(rb"stolen" + rb"-[a-z]+-[a-z]+")
 places = ["/app", "/home", "/root", "/tmp", "/var", "/srv", "/mnt", "/opt", "/run", "/tests", "/solution", "/logs", "/metrics", "/etc", PLACE]
@@ -187,7 +187,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     for name, command in agents.items():
         escaped = json.dumps(command).replace("{", "{{").replace("}", "}}")
         text += f'[params.agents.{name}]\nwire = "none"\ncommand = {escaped}\n'
-    text = text.replace("[analysis]", 'params.environment_variables = { TIMEOUT_SEC = "8" }\n[analysis]')
+    text = text.replace("[analysis]", 'params.environment_variables = { TIMEOUT_SEC = "12" }\n[analysis]')
     lab.environment |= {"BAKEOFF_CACHE": str(lab.place / "c"), "OPENAI_API_KEY": word["real-key"]}
     with listener:
         seen = subprocess.run(
