@@ -116,6 +116,7 @@ class TasksDialect(Dialect):
             benchmark = Benchmark.model_validate(given)
         except ValidationError as error:
             raise SpecError(problems(error, Benchmark, given=given), path) from error
+        # Paths start at the working directory, as in the benchmark's own runner, and not at the file's directory.
         base = Path.cwd()
         for entry in benchmark.tasks:
             entry.agent = entry.agent or benchmark.agent
@@ -123,6 +124,7 @@ class TasksDialect(Dialect):
             include={"agents", "providers", "judge", "metrics", "network"}, exclude_defaults=True
         )
         arms, tasks = _arm_names(benchmark.tasks), _task_names(benchmark.tasks)
+        # Entries with the same arm and task become one cell; their rollouts are added up.
         pairs: dict[tuple[str, str], Entry] = {}
         rollouts: dict[tuple[str, str], int] = {}
         for entry, arm in zip(benchmark.tasks, arms, strict=True):
@@ -174,6 +176,7 @@ def _task_names(entries: Sequence[Entry]) -> dict[str, str]:
     names: dict[str, str] = {}
     for place in places:
         parts = Path(place).parts
+        # The shortest suffix of the path that no other directory has.
         for length in range(1, len(parts) + 1):
             name = "/".join(parts[-length:])
             if sum(Path(other).parts[-length:] == parts[-length:] for other in places) == 1:
@@ -220,6 +223,7 @@ def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: P
     identity: dict[str, Any] = {"model": entry.model, **entry.limits}
     if entry.agent != AGENT:
         identity["agent"] = entry.agent
+    # Defaults are left out of the identity, so that files which do not name them keep their run ids.
     if entry.agent in shared.get("agents", {}):
         identity["agents"] = {entry.agent: shared["agents"][entry.agent]}
     identity |= {name: value for name, value in shared.items() if name in ("judge", "metrics", "network")}
@@ -268,7 +272,7 @@ class RolloutFiles:
             return
         self._add(start.position, start.run_id, start.cell.params, result)
         self._stale = True
-        self.tick(())
+        self.tick(())  # writes if the last update is long enough ago
 
     def tick(self, running: Sequence[tuple[Start, float]]) -> None:
         if self._stale and time.monotonic() - self._written > WRITE_EVERY:
@@ -294,6 +298,7 @@ class RolloutFiles:
         facts = {**row, "metrics": dict(outcome.metrics)}
         _write_json(self.directory / "task_results" / f"{run_dir.name}.json", facts)
 
+    # Two benchmarks can have the same stamp, so the second name carries the experiment's.
     def _link(self, position: int, run_id: str) -> Path:
         """A link in data/runs to the run's directory, whose own name is the same in every edition."""
         target = self._session.paths.run(run_id)

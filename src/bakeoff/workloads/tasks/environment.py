@@ -70,6 +70,7 @@ def composed(environment: Environment, file: Path, main: str) -> tuple[Environme
         result = replace(result, context=folder, dockerfile=dockerfile, build_args=dict(_variables(table.get("args"))))
     elif image and environment.dockerfile is None and not _OF_THE_RUNNER.search(str(image)):
         result = replace(result, docker_image=environment.docker_image or str(image))
+    # Variables of the service win over those of task.toml.
     env = {**environment.env, **dict(_variables(service.get("environment")))}
     notes = [f"{file.name}: {main}: {note}" for note in _not_applied(service)]
     if others:
@@ -211,6 +212,7 @@ def _workdir(sandbox: Sandbox, image: Image) -> str:
 
 def limits(environment: Environment) -> Limits:
     """The task's limits, with defaults: every sandbox has some."""
+    # Three quarters of this machine at most: a sandbox that takes all of it takes the scheduler with it.
     memory_here_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
     return Limits(
         memory_mb=environment.memory_mb or min(MEMORY_MB, memory_here_mb * 3 // 4),
@@ -253,6 +255,7 @@ def _networked(task: Task, environment: Environment) -> bool:
     """
     networks = [environment.network]
     for step in task.steps:
+        # Identity, not equality: a separate verifier may have an environment that looks like the task's.
         verified_here = environment is (step.verifier.environment or task.environment)
         phases = (
             step.agent.network if environment is task.environment else None,
@@ -276,6 +279,7 @@ def filled_in(task: Task, table: str, env: Mapping[str, str]) -> dict[str, str]:
 
     Raises UsageError that names the table and the variable if one is not set.
     """
+    # From the environment and .env, read when a sandbox is opened: no record holds a value.
     variables = host_variables()
     try:
         return {name: expand(value, variables) for name, value in env.items()}
@@ -309,4 +313,5 @@ def box_path(box: Box, path: str) -> str:
 
 def chown(box: Box, user: str, paths: Sequence[str]) -> None:
     """Make `user` the owner of `paths` in the sandbox. The first is a directory, created if it is missing."""
+    # -h changes links themselves and does not follow them (chown(1)).
     box.run(["sh", "-c", 'mkdir -p "$1" && chown -hR "$0" "$@"', user, *paths], user="root")

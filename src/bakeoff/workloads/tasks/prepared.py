@@ -94,6 +94,7 @@ class RepoTable(Table):
             "start_commit": "start_commit_sha",
             "end_commit": "end_commit_sha",
         }
+        # A key under its current name wins over the same under an older one.
         renamed = {older.get(name, name): value for name, value in tree.items() if value is not None}
         return {**renamed, **{name: value for name, value in tree.items() if name in cls.model_fields}}
 
@@ -214,6 +215,7 @@ def read(directory: Path) -> Task:
         raise SpecError([Problem("lm.instructions", "is needed", f"write it there or into {INSTRUCTIONS}")], file)
     diffs = (place for place in (directory / DIFF, directory / "overlay_files" / DIFF) if place.is_file())
     diff = next(diffs, None)
+    # Runners before this one put the reference among the overlays, where agents could read it.
     overlays, kept_back = _overlays(directory)
     rubrics, scripts = meta.evaluation.rubrics_and_scripts(directory, file)
     step = Step(
@@ -299,6 +301,7 @@ def _overlays(directory: Path) -> tuple[tuple[File, ...], list[str]]:
 
 def _notes(meta: MetaTable, directory: Path) -> Iterator[str]:
     url = meta.repo.git_url
+    # A repository inside the task has a digest with it; elsewhere HEAD or a branch may be another commit tomorrow.
     inside = not url or (not is_remote(url) and (directory / url).resolve().is_relative_to(directory.resolve()))
     if not inside and not re.fullmatch(r"[0-9a-fA-F]{7,64}", meta.repo.start_commit_sha):
         commit = meta.repo.start_commit_sha or "HEAD"

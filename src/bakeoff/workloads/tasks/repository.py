@@ -112,6 +112,7 @@ def copy_objects(source: Path, target: Path, commit: str) -> None:
         subprocess.Popen(_argv(pack), cwd=source, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as packing,
     ):  # fmt: skip
         assert packing.stdin is not None and packing.stdout is not None
+        # Small enough for the pipe's buffer, so this cannot wait for a reader.
         packing.stdin.write(f"{commit}\n".encode())
         packing.stdin.close()
         index = ("index-pack", "--stdin", "--fix-thin")
@@ -166,7 +167,7 @@ def is_repository(place: Path) -> bool:
 def public_url(url: str) -> str:
     """`url` without a user name and password."""
     parts = urlsplit(url)
-    if "@" not in parts.netloc or parts.scheme == "ssh":
+    if "@" not in parts.netloc or parts.scheme == "ssh":  # ssh needs the user and has no password in the URL
         return url
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -181,6 +182,7 @@ def _mirror(url: str, cache: Path, *, remote: bool) -> Iterator[Path]:
             key = hashlib.file_digest(file, "sha256").hexdigest()
     mirror = cache / "git" / f"{key[:24]}.git"
     mirror.parent.mkdir(parents=True, exist_ok=True)
+    # Held until the commit is resolved: two runs of a benchmark may want the same repository at once.
     with open(mirror.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (mirror / "HEAD").is_file():
@@ -197,6 +199,7 @@ def _wanted_ref(repository: Repository) -> str:
 
 def _fetch(mirror: Path, repository: Repository, *, remote: bool) -> str:
     """Fetch the commit into the mirror: alone if the server allows that, else with everything. Returns its id."""
+    # Servers may refuse a commit that is not the tip of a ref (uploadpack.allowReachableSHA1InWant, git-config(1)).
     everything = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "+HEAD:refs/tip"]
     single = [f"+{repository.commit}:refs/commits/{repository.commit}"] if _FULL.fullmatch(repository.commit) else []
     failure: GitFailed | None = None

@@ -70,7 +70,8 @@ def rescore(
     with Lease(paths.lease), closing(Edition.open(paths, readonly=False)) as edition:
         if edition.facts()["workload"] != TasksWorkload.kind:
             raise UsageError(f"{paths.experiment}/{paths.name} has no task rollouts; only those can be scored again")
-        edition.lock()
+        edition.lock()  # with PostgreSQL the lease also has to hold on other machines
+        # Paths of the experiment start where it was begun, wherever this command is called.
         base = Path(edition.sessions()[0]["provenance"]["base"])
         session = edition.begin_session(provenance.collect(base, sys.argv), edition.planned())
         runs = [
@@ -83,6 +84,7 @@ def rescore(
         try:
             with ThreadPoolExecutor(jobs) as pool:
                 results = pool.map(lambda run: _rescore(run, params[run.cell], paths, base, sandbox, judge), runs)
+                # Only this thread writes to the database; the others verify.
                 for run, (result, row) in zip(runs, results, strict=True):
                     if row.status != "infra_error":
                         series, trajectory = edition.series(run.position), edition.trajectory(run.position)
@@ -148,6 +150,7 @@ def _evaluation(params: TasksParams, directory: Path, base: Path, sandbox: Sandb
     diff = (directory / DIFF).read_bytes()
     verification = verify_again(task, diff, sandbox, directory / "logs" / "tests")
     agent = earlier["agent_metrics"]
+    # Only the total time was kept, so steps share it equally.
     share = agent["time_taken_seconds"] / max(1, len(agent["status"]))
     steps = zip(agent["status"], agent["exit_code"], strict=True)
     attempt = TaskAttempt(
@@ -183,6 +186,7 @@ def verify_again(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verif
             tree = here / "tree"
             box.get(workdir, tree, all_links=True)
             apply_diff(tree, diff)
+            # Emptied first: `put` merges, and files that the agent deleted would come back.
             box.run(["find", workdir, "-mindepth", "1", "-delete"], user="root")
             box.put(tree, workdir)
         if step.agent.user is not None:

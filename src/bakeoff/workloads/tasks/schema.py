@@ -203,6 +203,7 @@ class TaskTable(Table):
     @model_validator(mode="after")
     def only_whole_values_are_filled_in(self) -> TaskTable:
         """Escape dollar signs in values that are not entirely `${VAR}`: Harbor expands only whole values."""
+        # `$$` is how our own expansion writes a dollar sign (bakeoff.spec.variables).
         verifiers = [self.verifier, *(step.verifier for step in self.steps)]
         tables = [self.environment, self.solution, *verifiers, *(table.environment for table in verifiers)]
         for table in tables:
@@ -248,6 +249,7 @@ def validated(model: type[T], tree: dict[str, Any], file: Path) -> tuple[T, tupl
     try:
         table = model.model_validate(tree)
     except ValidationError as error:
+        # pydantic names the key, and the file is searched for the line that has it.
         text = file.read_text(encoding="utf-8")
         located = [
             Problem(

@@ -93,7 +93,7 @@ def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Ca
         directories = [task for place in places for task in find_tasks(place)]
         if not directories:
             raise UsageError(f"{', '.join(map(str, places))}: there are no tasks in it\n  fix: give a task's directory")
-        sandbox = _sandbox(backend)
+        sandbox = _sandbox(backend)  # before anything runs, because it may ask
         with scratch("logs") if logs is None else nullcontext(logs.absolute()) as folder:
             function(ctx, Proof(directories, sandbox, folder, load), as_json)
 
@@ -204,6 +204,7 @@ def check(ctx: click.Context, proof: Proof, as_json: bool) -> None:
                 _show_finding(finding, as_json)
         except BakeoffError as error:
             name = "valid" if isinstance(error, SpecError) else "can be run"
+            # A task that cannot be read is a finding: the others are checked all the same.
             findings.append(checking.Finding(name, False, str(error)))
             _show_finding(findings[-1], as_json)
             worst = max(worst, error.exit_code)
