@@ -282,6 +282,7 @@ class _Builder:
         with self._layer(stage, digest) as box:
             if box is None:
                 return
+            # A stage has no name in the store; saved under a digest, a box can start from it.
             images.save(saved := replace(other, digest=_digest(other.layers)))
             with scratch("build") as directory, self._open(BoxSpec(image=saved.image, user="0")) as other_box:
                 for number, source in enumerate(sources):
@@ -311,7 +312,7 @@ class _Builder:
                 spec = BoxSpec(
                     image=Image.host() if below.host and not below.layers else below.image,
                     workdir=stage.base.workdir,
-                    network=True,
+                    network=True,  # RUN apt-get install ...; docker build does the same
                     user=stage.base.user or "0",
                     keep_layer=True,
                     name="build",
