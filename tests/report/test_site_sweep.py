@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from bakeoff.records.importing import look_at, read_directory
 
 from bakeoff.errors import UsageError
-from bakeoff.records.importing import look_at, read_directory
 from bakeoff.records.sweep_table import read_runs_csv
 from bakeoff.report.figure import Dots, Figure, Panel, Rule
 from bakeoff.report.site import policies
@@ -96,7 +96,7 @@ def contents(foreign: Path, tmp_path: Path) -> Iterator[Contents]:
 
 def test_a_failed_run_is_in_no_mean_and_its_seed_in_nobodys(contents: Contents) -> None:
     values = {
-        (run.metrics["makespan_p50_ms"], contents.cells[run.cell]["arm"])
+        (run.metrics["makespan_p50_ms"], run.arm)
         for run in contents.runs
         if run.seed in (1, 3) and run.status == "succeeded"
     }
@@ -113,11 +113,7 @@ def test_a_failed_run_is_in_no_mean_and_its_seed_in_nobodys(contents: Contents) 
 
 
 def test_an_ablation_is_compared_seed_by_seed_with_full(contents: Contents) -> None:
-    p95 = {
-        (contents.cells[run.cell]["arm"], run.seed): run.metrics["makespan_p95_ms"]
-        for run in contents.runs
-        if run.status == "succeeded"
-    }
+    p95 = {(run.arm, run.seed): run.metrics["makespan_p95_ms"] for run in contents.runs if run.status == "succeeded"}
     figure = policies.ablations(contents)
     assert figure is not None
     (dot,) = [mark for mark in _panels(figure)[0].marks if isinstance(mark, Dots)]

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bakeoff.records.run import RunRecord
 from bakeoff.report.interactive import script_json
-from bakeoff.report.site.contents import Contents, Run, is_number
-from bakeoff.report.text import printable
+from bakeoff.report.site.contents import Contents, is_number
+from bakeoff.text import printable
 
 RUNS = 5_000
 """Lines of the table of runs in one file."""
@@ -27,7 +28,7 @@ def names(contents: Contents, extra: Mapping[str, Any]) -> str:
     """What is the same for many runs: cells with their parameters, names of metrics."""
     cells = {
         str(number): [
-            printable(cell["arm"]), printable(cell["task"]), cell["ablation"] or "", plain(cell["columns"]), cell["flags"],
+            printable(cell.arm), printable(cell.task), cell.ablation or "", plain(cell.columns), cell.flags,
         ]
         for number, cell in contents.cells.items()
     }  # fmt: skip
@@ -44,14 +45,14 @@ def table(contents: Contents) -> list[str]:
     ]
 
 
-def _columns(runs: Sequence[Run], metrics: Sequence[str]) -> dict[str, Any]:
+def _columns(runs: Sequence[RunRecord], metrics: Sequence[str]) -> dict[str, Any]:
     return {
         "id": [run.run_id for run in runs],
         "cell": [run.cell for run in runs],
         "seed": [run.seed for run in runs],
         "rollout": 0 if not any(run.rollout for run in runs) else [run.rollout for run in runs],
         "status": [STATUSES.index(run.status) for run in runs],
-        "wall": [None if run.wall is None else float(f"{run.wall:.4g}") for run in runs],
+        "wall": [None if run.wall_s is None else float(f"{run.wall_s:.4g}") for run in runs],
         "metrics": [[shown(run.metrics.get(name)) for run in runs] for name in metrics],
     }
 

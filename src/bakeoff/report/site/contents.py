@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.overview import Tally
-from bakeoff.records.results import decode_metrics
+from bakeoff.records.run import CellRecord, RunRecord
+from bakeoff.results.editions import edition_results
+from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis, Experiment
-from bakeoff.spec.workload import Scalar
-from bakeoff.verdicts.observations import Observations, from_edition
+from bakeoff.verdicts.observations import Observations, observe
 
 BASELINE = ("", "baseline")
 """What the base arm's own ablation is called."""
-
-
-class Run(NamedTuple):
-    position: int
-    run_id: str
-    cell: int
-    seed: int
-    rollout: int
-    status: str
-    attempts: int
-    started_at: float | None
-    ended_at: float | None
-    exit_code: int | None
-    error: str | None
-    metrics: Mapping[str, Scalar]
-
-    @property
-    def wall(self) -> float | None:
-        return None if self.started_at is None or self.ended_at is None else self.ended_at - self.started_at
 
 
 @dataclass(frozen=True)
@@ -49,6 +30,10 @@ class Contents:
         return self.edition.facts()
 
     @cached_property
+    def results(self) -> Results:
+        return edition_results(self.edition)
+
+    @cached_property
     def experiment(self) -> Experiment:
         return Experiment.model_validate(self.facts["spec"])
 
@@ -57,12 +42,12 @@ class Contents:
         return self.experiment.analysis
 
     @cached_property
-    def cells(self) -> dict[int, dict[str, Any]]:
-        return {cell["cell"]: cell for cell in self.edition.cells()}
+    def cells(self) -> dict[int, CellRecord]:
+        return {cell.number: cell for cell in self.edition.cells()}
 
     @cached_property
-    def runs(self) -> list[Run]:
-        return [Run._make((*row[:11], decode_metrics(row[11]))) for row in self.edition.rows()]
+    def runs(self) -> list[RunRecord]:
+        return list(self.edition.runs())
 
     @cached_property
     def tally(self) -> Tally:
@@ -70,19 +55,19 @@ class Contents:
 
     @cached_property
     def arms(self) -> list[str]:
-        return list(dict.fromkeys(cell["arm"] for cell in self.cells.values()))
+        return list(dict.fromkeys(cell.arm for cell in self.cells.values()))
 
     @cached_property
     def tasks(self) -> list[str]:
-        return list(dict.fromkeys(cell["task"] for cell in self.cells.values()))
+        return list(dict.fromkeys(cell.task for cell in self.cells.values()))
 
     @cached_property
     def base_of(self) -> dict[str, tuple[str, str]]:
         """(base arm, ablation) of every arm that is an ablation of another one which was run too."""
         return {
-            cell["arm"]: (cell["base"], cell["ablation"])
+            cell.arm: (cell.base, cell.ablation)
             for cell in self.cells.values()
-            if cell["ablation"] not in BASELINE and cell["base"] in self.arms and cell["base"] != cell["arm"]
+            if cell.ablation not in BASELINE and cell.base in self.arms and cell.base != cell.arm
         }
 
     @property
@@ -114,9 +99,9 @@ class Contents:
     def observe(self, metric: str) -> Observations:
         """A metric that the analysis does not declare has no range, score or summary from it."""
         if metric in self.declared or not self.declared:
-            return from_edition(self.edition, metric)
+            return observe(self.results, metric)
         plain = {"bounds": None, "failure_score": None, "margin": None, "relative_margin": None, "summary": None}
-        return from_edition(self.edition, metric, self.analysis.model_copy(update=plain))
+        return observe(self.results, metric, self.analysis.model_copy(update=plain))
 
     @property
     def control(self) -> str:

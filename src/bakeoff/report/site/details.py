@@ -14,12 +14,13 @@ from urllib.parse import quote
 
 import numpy as np
 
+from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import STDERR, STDOUT
 from bakeoff.records.series import read_block
 from bakeoff.report.interactive import script_json
 from bakeoff.report.site.chunks import shown, table_metrics
-from bakeoff.report.site.contents import Contents, Run
-from bakeoff.report.text import printable
+from bakeoff.report.site.contents import Contents
+from bakeoff.text import printable
 
 RUNS = 200
 """Runs in one file: a run's page loads the one that it is in."""
@@ -91,13 +92,13 @@ class Details:
                 entry["files"] = self._files(run)
         self.left -= sum(len(script_json(entry)) for entry in self.runs)
 
-    def _tries(self, run: Run) -> list[list[Any]]:
+    def _tries(self, run: RunRecord) -> list[list[Any]]:
         return [
             [a["attempt"], a["status"], _wall(a), a["exit_code"], printable(a["error"] or "")[-ERROR:]]
             for a in self.contents.edition.attempts(run.position)
         ]
 
-    def _files(self, run: Run) -> int:
+    def _files(self, run: RunRecord) -> int:
         """The number of its list of files: most runs leave the same names behind."""
         home = self.contents.edition.paths.run(run.run_id)
         found: list[str] = []

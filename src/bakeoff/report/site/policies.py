@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bakeoff.records.run import RunRecord
 from bakeoff.report.figure import Figure, Panel, Rule
 from bakeoff.report.forest import Effect, forest
-from bakeoff.report.site.contents import Contents, Run, is_number
+from bakeoff.report.site.contents import Contents, is_number
 from bakeoff.report.spread import Lane, height_for, lanes, t_interval
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 
 MAKESPANS = {"p50": "makespan_p50_ms", "p95": "makespan_p95_ms", "p99": "makespan_p99_ms"}
 COST = "cost_mean"
@@ -105,17 +106,16 @@ def _lanes(contents: Contents, task: str, metric: str, scale: float) -> list[Lan
     return lanes
 
 
-def _runs(contents: Contents, arm: str, task: str) -> list[Run]:
-    cells = {number for number, cell in contents.cells.items() if (cell["arm"], cell["task"]) == (arm, task)}
-    return [run for run in contents.runs if run.cell in cells]
+def _runs(contents: Contents, arm: str, task: str) -> list[RunRecord]:
+    return [run for run in contents.runs if (run.arm, run.task) == (arm, task)]
 
 
-def _value(run: Run, metric: str) -> float | None:
+def _value(run: RunRecord, metric: str) -> float | None:
     value = run.metrics.get(metric)
     return float(value) if run.status == "succeeded" and is_number(value) else None  # type: ignore[arg-type]
 
 
-def _lost(runs: Sequence[Run]) -> tuple[int, int]:
+def _lost(runs: Sequence[RunRecord]) -> tuple[int, int]:
     failed = sum(run.status in ("failed", "timeout") for run in runs)
     return failed, sum(run.status != "succeeded" for run in runs) - failed
 

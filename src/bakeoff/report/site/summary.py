@@ -9,8 +9,9 @@ from typing import Any
 
 from bakeoff.records.overview import by_arm
 from bakeoff.records.results import FAILED
-from bakeoff.report.site.contents import Contents, Run
-from bakeoff.report.text import duration, figure, one_line, utc
+from bakeoff.records.run import RunRecord
+from bakeoff.report.site.contents import Contents
+from bakeoff.text import duration, figure, one_line, utc
 from bakeoff.version import __version__
 
 MOST_GROUPS = 40
@@ -45,7 +46,7 @@ def about(contents: Contents) -> list[tuple[str, str]]:
     experiment, tally = contents.experiment, contents.tally
     started = [run.started_at for run in contents.runs if run.started_at is not None]
     ended = [run.ended_at for run in contents.runs if run.ended_at is not None]
-    work = sum(run.wall or 0.0 for run in contents.runs)
+    work = sum(run.wall_s or 0.0 for run in contents.runs)
     lines = [
         ("experiment", contents.label),
         ("workload", experiment.workload),
@@ -97,7 +98,7 @@ def _session(session: dict[str, Any]) -> list[tuple[str, str]]:
 
 def failures(contents: Contents) -> list[Failures]:
     """Runs that failed or were lost, by what they said, the most frequent first."""
-    groups: dict[tuple[str, str], list[Run]] = {}
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in contents.runs:
         if run.status in (*FAILED, "infra_error", "cancelled"):
             said = one_line(run.error, 300) or f"exit code {run.exit_code}"
@@ -111,8 +112,8 @@ def _without_digits(text: str) -> str:
     return "".join("0" if letter.isdigit() else letter for letter in text)
 
 
-def _group(status: str, contents: Contents, runs: list[Run]) -> Failures:
-    arms = tuple(dict.fromkeys(contents.cells[run.cell]["arm"] for run in runs))
+def _group(status: str, contents: Contents, runs: list[RunRecord]) -> Failures:
+    arms = tuple(dict.fromkeys(run.arm for run in runs))
     said = one_line(runs[0].error, 300) or f"exit code {runs[0].exit_code}"
     return Failures(status, said, arms, tuple(run.run_id for run in runs[:_SHOWN]), len(runs))
 
