@@ -1,4 +1,4 @@
-"""Several seats: orders are sealed, and no seat has an advantage over another."""
+"""Orders of one seat and of several: when they execute, in which order, and what the world refuses."""
 
 from __future__ import annotations
 
@@ -156,3 +156,22 @@ def test_nothing_happens_after_the_end() -> None:
         with pytest.raises(Rejected) as caught:
             late()
         assert caught.value.code == "world_over"
+
+
+def test_a_seat_finds_all_its_trades_and_liquidations_long_after_the_tape_has_forgotten_them() -> None:
+    world = World.create(Scenario(duration_minutes=400, markets=2, perpetuals=3, agents=8, regime="crash"), 3)
+    made: list[tuple[str, str]] = []
+    while not world.done:
+        for perp in world.perpetuals():
+            try:
+                world.open(0, perp.ticker, "LONG", 300.0, world.rules.max_leverage)
+                made.append(("open", perp.ticker))
+            except Rejected:
+                pass
+        world.advance()
+    trades = world.own_trades(0, 10_000)
+    liquidated = [trade for trade in trades if trade.kind == "liquidation"]
+    assert [(t.kind, t.target) for t in reversed(trades) if t.kind != "liquidation"] == made and len(made) > 100
+    assert len(liquidated) == world.account(0).liquidations > 0
+    assert [trade.tick for trade in trades] == sorted((trade.tick for trade in trades), reverse=True)
+    assert world.own_trades(0, 2) == trades[:2]
