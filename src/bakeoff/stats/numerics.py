@@ -77,8 +77,8 @@ def tail(level: float) -> float:
     return (1.0 - probability(level, "level")) / 2.0
 
 
-# Moments. Values near the largest double overflow when they are squared or summed, so everything is first divided by a
-# power of two, which is exact.
+# Moments. Values near the largest double overflow when they are squared or summed, so everything is first divided by
+# a power of two, which is exact.
 
 
 def exponent(x: Array) -> int:

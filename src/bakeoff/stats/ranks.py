@@ -71,7 +71,8 @@ def wilcoxon(d: ArrayLike) -> RankTest:
     plus = float(average_ranks(size)[x > 0.0].sum())
     statistic = min(plus, n * (n + 1) / 2.0 - plus)
     if n <= EXACT_SIGNED and np.unique(size).size == n:
-        # counts[s]: how many of the 2^n sign patterns have rank sum s. Whole numbers below 2^53, so doubles are exact.
+        # counts[s]: how many of the 2^n sign patterns have rank sum s. Whole numbers below 2^53, so doubles are
+        # exact.
         counts = np.zeros(n * (n + 1) // 2 + 1)
         counts[0] = 1.0
         for rank in range(1, n + 1):
