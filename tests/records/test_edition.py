@@ -18,8 +18,8 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.results import Result, decode_metrics, encode_metrics, storable
 from bakeoff.records.run import RunRecord
 from bakeoff.records.series import Series, read_block
-from bakeoff.records.table import FIXED, read_table
 from bakeoff.records.trajectory import TrajectoryIndex
+from bakeoff.results.frame import FIXED, read_table
 from toy import SETTINGS, Begin, make_plan
 
 

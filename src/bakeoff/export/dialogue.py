@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from bakeoff.report.text import standard
 from bakeoff.spec.trajectory import Step, Tokens
+from bakeoff.text import standard
 
 Message = dict[str, Any]
 SYSTEM = (

@@ -11,7 +11,7 @@ from bakeoff.records.overview import by_arm
 from bakeoff.records.results import FAILED
 from bakeoff.records.run import RunRecord
 from bakeoff.report.site.contents import Contents
-from bakeoff.report.text import duration, figure, one_line, utc
+from bakeoff.text import duration, figure, one_line, utc
 from bakeoff.version import __version__
 
 MOST_GROUPS = 40

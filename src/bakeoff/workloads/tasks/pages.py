@@ -11,8 +11,8 @@ from typing import Any
 from bakeoff.records.edition import Edition
 from bakeoff.records.trajectory import FILE, read_trajectory
 from bakeoff.report.site.page import Page
-from bakeoff.report.text import NOTHING, duration, number, printable
 from bakeoff.spec.identity import slug
+from bakeoff.text import NOTHING, duration, number, printable
 from bakeoff.workloads.tasks.changes import marked, readable
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS
 
