@@ -11,11 +11,9 @@ import polars as pl
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.interop.export import exporting
-from bakeoff.interop.export.exporting import NothingLeft, export
-from bakeoff.interop.export.forms import FORMS
-from bakeoff.interop.export.rollouts import read_rollouts
-from bakeoff.interop.export.selection import Filters
+from bakeoff.export import exporting
+from bakeoff.export.exporting import FORMATS, NothingLeft, export
+from bakeoff.export.rollouts import Filters, read_rollouts
 from bakeoff.records.edition import Edition
 
 
@@ -28,32 +26,32 @@ def everything(place: Path) -> dict[str, bytes]:
     return {str(path.relative_to(place)): path.read_bytes() for path in paths}
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_the_same_edition_gives_the_same_bytes(name: str, edition: Edition, exported: Path, tmp_path: Path) -> None:
-    form = FORMS[name]
+    form = FORMATS[name]
     export(edition, name, Filters(), output=tmp_path / form.file)
     assert everything(tmp_path).items() <= everything(exported).items()
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_what_the_agent_could_not_see_stays_at_home(name: str, exported: Path) -> None:
     if name == "parquet":
         assert "truth" not in pl.read_parquet_schema(exported / "steps.parquet")
     else:
-        place = exported / FORMS[name].file
+        place = exported / FORMATS[name].file
         files = everything(place) if place.is_dir() else {"": place.read_bytes()}
         assert not any(b"theta" in content for content in files.values())
 
 
 @pytest.mark.parametrize("name", ["jsonl", "parquet"])
 def test_the_truth_leaves_only_when_it_is_asked_for(name: str, edition: Edition, tmp_path: Path) -> None:
-    path = tmp_path / FORMS[name].file
+    path = tmp_path / FORMATS[name].file
     export(edition, name, Filters(arms=["numeric"]), with_truth=True, output=path)
     found = pl.read_parquet(path) if name == "parquet" else pl.read_ndjson(path)
     assert "theta" in str(found["truth"][0])
 
 
-@pytest.mark.parametrize("name", [name for name, form in FORMS.items() if not form.holds_truth])
+@pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if not form.holds_truth])
 def test_a_format_without_a_place_for_the_truth_says_so(name: str, edition: Edition, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="jsonl and parquet have one"):
         export(edition, name, Filters(), with_truth=True, output=tmp_path / "out")
@@ -132,7 +130,7 @@ def test_the_default_place_is_in_the_edition_and_says_what_is_in_it(edition: Edi
 
 def test_a_directory_that_holds_something_else_is_left_alone(edition: Edition, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="holds no export of ours"):
+    with pytest.raises(UsageError, match="is not an export of bakeoff"):
         export(edition, "atif", Filters(), output=tmp_path)
     with pytest.raises(UsageError, match="is a directory"):
         export(edition, "jsonl", Filters(), output=tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakeoff.interop.export.dialogue import Unspeakable, dialogue
+from bakeoff.export.dialogue import NotAConversation, read_dialogue
 from bakeoff.spec.trajectory import Step, Tokens
 
 SYSTEM = {"role": "system", "content": "play"}
@@ -25,7 +25,7 @@ def reply(text: str, **more: Any) -> dict[str, Any]:
 
 def told(*steps: Step) -> list[list[tuple[str, str, bool]]]:
     """(role, text, sampled) of each line of each context."""
-    found = dialogue(steps, render=False)
+    found = read_dialogue(steps, render=False)
     return [
         [(line.message["role"], line.message["content"], line.sampled) for line in context.lines]
         for context in found.contexts
@@ -67,7 +67,7 @@ def test_each_reply_of_a_step_gets_its_own_tokens_where_the_agent_kept_them() ->
     ]
     lines = [SYSTEM, user("a"), reply("", tool_calls=[{"id": "c", "name": "f", "arguments": {}}]), {"role": "tool"}]
     step = Step(messages=[*lines, reply("done")], tokens=Tokens([1, 2, 3], [4], [-0.25]), info={"llm_calls": calls})
-    found = dialogue([step], render=False)
+    found = read_dialogue([step], render=False)
     tokens = [line.tokens for line in found.contexts[0].lines if line.sampled]
     assert tokens == [Tokens([1], [2], [-0.5]), Tokens([1, 2, 3], [4], [-0.25])]
     assert found.model == "m"
@@ -75,24 +75,24 @@ def test_each_reply_of_a_step_gets_its_own_tokens_where_the_agent_kept_them() ->
 
 def test_tokens_of_a_step_belong_to_its_last_reply() -> None:
     step = Step(messages=[user("a"), reply("b"), {"role": "tool", "content": ""}, reply("c")], tokens=Tokens([1], [2]))
-    lines = dialogue([step], render=False).contexts[0].lines
+    lines = read_dialogue([step], render=False).contexts[0].lines
     assert [line.tokens for line in lines] == [None, None, None, Tokens([1], [2])]
 
 
 def test_tool_calls_beside_the_messages_are_the_replys_unless_they_are_a_log() -> None:
     beside = Step(messages=[user("a"), reply("b")], tool_calls=[{"name": "f", "arguments": {"x": 1}}])
-    (call,) = dialogue([beside], render=False).contexts[0].lines[-1].message["tool_calls"]
+    (call,) = read_dialogue([beside], render=False).contexts[0].lines[-1].message["tool_calls"]
     assert call["function"]["name"] == "f" and json.loads(call["function"]["arguments"]) == {"x": 1}
     log = Step(messages=[user("a"), reply("b")], tool_calls=[{"method": "a2a.buyShares", "params": {}}])
-    assert "tool_calls" not in dialogue([log], render=False).contexts[0].lines[-1].message
+    assert "tool_calls" not in read_dialogue([log], render=False).contexts[0].lines[-1].message
 
 
 def test_pictures_are_refused() -> None:
-    with pytest.raises(Unspeakable, match="other than text"):
+    with pytest.raises(NotAConversation, match="other than text"):
         told(Step(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]))
 
 
 def test_observations_and_actions_become_a_conversation_when_asked() -> None:
-    found = dialogue([Step(observation={"p": 0.5}, action=[1]), Step(observation={"p": 0.6})], render=True)
-    assert not found.spoken
+    found = read_dialogue([Step(observation={"p": 0.5}, action=[1]), Step(observation={"p": 0.6})], render=True)
+    assert not found.by_model
     assert [line.message["content"] for line in found.contexts[0].lines[1:]] == ['{"p":0.5}', "[1]", '{"p":0.6}']

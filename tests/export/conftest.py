@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 import talking
-from bakeoff.interop.export.exporting import export
-from bakeoff.interop.export.forms import FORMS
-from bakeoff.interop.export.selection import Filters
+from bakeoff.export.exporting import FORMATS, export
+from bakeoff.export.rollouts import Filters
 from bakeoff.records.edition import Edition
 from bakeoff.records.find import find_edition
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +37,7 @@ def exported(talks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with every format below its own name."""
     place = tmp_path_factory.mktemp("exported")
     with closing(Edition.open(find_edition("talks", talks))) as edition:
-        for name, form in FORMS.items():
+        for name, form in FORMATS.items():
             export(edition, name, Filters(), output=place / form.file)
     return place
 

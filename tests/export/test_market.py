@@ -11,14 +11,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bakeoff.interop.export.exporting import export
-from bakeoff.interop.export.selection import Filters
+from bakeoff.export.exporting import export
+from bakeoff.export.rollouts import Filters
 from bakeoff.records.edition import Edition
 from bakeoff.workloads.market import snapshot
 from bakeoff.workloads.market.scenario import scenario
 from lab import Lab
 from scripted_model import calls, scripted
 
+pytestmark = pytest.mark.slow
 EXPERIMENT = """
 name = "traded"
 workload = "market"
