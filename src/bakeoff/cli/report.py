@@ -42,7 +42,7 @@ def command(
     It is a folder that opens from the file system and needs no network. The same results give the same bytes.
     EXPERIMENT is a name, name/edition, a path, or `latest` (the default).
     """
-    from bakeoff.report.site.folder import write
+    from bakeoff.web.folder import write
 
     if name is not None and directory is not None:
         raise UsageError(f"name the experiment ({name}) or its directory (--exp_dir {directory}), not both")

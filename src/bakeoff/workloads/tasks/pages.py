@@ -18,9 +18,9 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.run import RunRecord
 from bakeoff.records.trajectory import FILE as TRAJECTORY
 from bakeoff.records.trajectory import read_trajectory
-from bakeoff.report.site.page import Page
 from bakeoff.spec.identity import slug
 from bakeoff.text import duration, number, printable
+from bakeoff.web.folder import Page
 from bakeoff.workloads.tasks.diff import LineKind, marked, readable
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS
 

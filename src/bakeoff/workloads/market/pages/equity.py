@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.series import read_block
-from bakeoff.report.figure import Figure, Panel
-from bakeoff.report.kinds import MOST_PANELS, draw
-from bakeoff.report.site.page import Page
 from bakeoff.results.editions import edition_results
 from bakeoff.verdicts.question import Plot
+from bakeoff.web.figure import Figure, Panel
+from bakeoff.web.folder import Page
+from bakeoff.web.kinds import MOST_PANELS, draw
 from bakeoff.workloads.market.pages.parts import count, note, picture
 from bakeoff.workloads.market.pages.played import Played, tasks_of
 from bakeoff.workloads.market.pages.tables import equity_csv
