@@ -149,6 +149,7 @@ def _is_test(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _is_script(path: str) -> bool:
+    """Whether pytest would collect the file by its name."""
     name = PurePosixPath(path).name
     return name.endswith(".py") and (name.startswith("test_") or name.endswith("_test.py"))
 
@@ -252,6 +253,7 @@ def prepared_name(created: Path) -> str:
 
 
 def _missing(created: Path, meta: prepared.MetaTable) -> list[Problem]:
+    """A problem for everything that a prepared task needs and that a created directory may lack."""
     problems = []
     if not meta.evaluation.rubrics:
         fix = 'write what counts and how much: [{"id": ..., "criterion": ..., "weight": ...}]'

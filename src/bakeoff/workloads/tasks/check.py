@@ -111,6 +111,7 @@ def _start(task: Task) -> Iterator[Finding]:
 
 
 def _in_one_line(verification: Verification) -> str:
+    """The message of a finding: score, tests that passed, time, and what went wrong."""
     if verification.status != "scored":
         return verification.error or f"nothing was scored ({verification.status})"
     if verification.score is None:
@@ -165,6 +166,7 @@ def nothing(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
 
 
 def _verified(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
+    """Run the steps. A sandbox or image that is missing becomes a verification with status `error`, not an exception."""
     try:
         return run_steps(task, sandbox, act, logs=logs)
     except InfraError as error:

@@ -150,6 +150,7 @@ class TasksDialect(Dialect):
         return Plan(experiment, cells, base=base, dialect=self.name, notes=notes)
 
     def observers(self, session: Session) -> Sequence[RolloutFiles]:
+        """The writer of the benchmark's files; its manifest names the experiment file."""
         return [RolloutFiles(session, session.options.source or Path(session.paths.experiment))]
 
 
@@ -268,6 +269,7 @@ class RolloutFiles:
         self._write()
 
     def finished(self, start: Start, result: Result) -> None:
+        """Take up a run that ended. One that will be tried again is not listed yet."""
         if not result.final:
             return
         self._add(start.position, start.run_id, start.cell.params, result)
@@ -275,6 +277,7 @@ class RolloutFiles:
         self.tick(())  # writes if the last update is long enough ago
 
     def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        """Called by the scheduler several times a second; writes if something changed and the last write is old."""
         if self._stale and time.monotonic() - self._written > WRITE_EVERY:
             self._write()
 

@@ -39,6 +39,8 @@ class PatchFailed(BakeoffError):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
+    """What an agent changed, as a diff that applies to the start state."""
+
     diff: bytes
     left_out: tuple[str, ...] = ()
     """Files, largest first, that do not fit into a diff. In it they are as in the start state."""

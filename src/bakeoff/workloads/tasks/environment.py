@@ -137,6 +137,7 @@ def replaces_image(environment: Environment, sandbox: Sandbox) -> str:
 
 
 def _in_store(image: str) -> bool:
+    """Whether `bakeoff sandbox image add` or an earlier build has put the image into our store."""
     from bakeoff.sandbox import images
 
     try:
@@ -148,6 +149,8 @@ def _in_store(image: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Built:
+    """An environment's image, ready to be opened."""
+
     image: Image
     workdir: str
     """The task's, or else the image's own."""
@@ -162,7 +165,14 @@ def built_for(environment: Environment, sandbox: Sandbox) -> Built:
         raise InfraError(reason)
     try:
         image = _image(environment, sandbox)
-        return Built(image, environment.workdir or _workdir(sandbox, image))
+        if environment.workdir or image.kind == "host":
+            return Built(image, environment.workdir or "/")
+        # The image's own directory is read from a sandbox, so that it is the same for every backend; once is enough.
+        key = (sandbox.name, image)
+        if key not in _WORKDIRS:
+            with sandbox.open(BoxSpec(image=image)) as box:
+                _WORKDIRS[key] = box.run(["pwd"]).stdout.decode(errors="replace").strip() or "/"
+        return Built(image, _WORKDIRS[key])
     except InfraError:
         raise
     except BakeoffError as error:
@@ -170,6 +180,11 @@ def built_for(environment: Environment, sandbox: Sandbox) -> Built:
 
 
 def _image(environment: Environment, sandbox: Sandbox) -> Image:
+    """The image by name, or built from the Dockerfile with the task's own changes to context and base applied.
+
+    Tests and solution are left out of the context, and a base that is not in the store is replaced by `host`, if the
+    environment says so. Both happen in a copy: nothing is written to the task.
+    """
     if environment.docker_image is not None and not replaces_image(environment, sandbox):
         return Image.named(environment.docker_image)
     if environment.dockerfile is None:
@@ -197,17 +212,6 @@ def _image(environment: Environment, sandbox: Sandbox) -> Image:
         except BakeoffError as error:  # name the task's Dockerfile, which its author can change, not our copy
             message = str(error).replace(str(file), str(environment.dockerfile))
             raise InfraError(f"the task's image is not available: {message}") from error
-
-
-def _workdir(sandbox: Sandbox, image: Image) -> str:
-    """The image's working directory, read once from a sandbox, so that it is the same for every backend."""
-    if image.kind == "host":
-        return "/"
-    key = (sandbox.name, image)
-    if key not in _WORKDIRS:
-        with sandbox.open(BoxSpec(image=image)) as box:
-            _WORKDIRS[key] = box.run(["pwd"]).stdout.decode(errors="replace").strip() or "/"
-    return _WORKDIRS[key]
 
 
 def limits(environment: Environment) -> Limits:

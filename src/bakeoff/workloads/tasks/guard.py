@@ -33,6 +33,8 @@ OWN_NAME = ".hidden-tests"
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
+    """What `guard` did to a tree."""
+
     discounted: tuple[str, ...]
     """The agent's files that were reset, from the repository's top."""
     configurations: dict[str, str]

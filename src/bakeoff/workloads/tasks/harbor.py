@@ -109,6 +109,11 @@ def _step_tables(table: TaskTable) -> list[StepTable]:
 
 
 def _steps(directory: Path, table: TaskTable) -> Iterator[Step]:
+    """The steps of a task with what they inherit from it.
+
+    Keys that a step does not set are the task's, and so is a solution that it does not have. Its tests are added to
+    the task's.
+    """
     agent = AgentSettings.of(table.agent)
     verifier = Verifier.of(table.verifier, _tests_in(directory))
     for step in _step_tables(table):

@@ -161,6 +161,7 @@ def begin(task: Task, box: Box) -> None:
 
 
 def _upload(environment: Environment, box: Box) -> None:
+    """Copy the files beside a named image into the workdir, as Harbor does if there is nothing to build."""
     if environment.uploads and environment.context is not None and environment.context.is_dir():
         box.put(environment.context, box.spec.workdir)
 
@@ -191,6 +192,7 @@ def wait_until_healthy(check: Healthcheck, box: Box, user: str | None = None) ->
 
 
 def _must(box: Box, argv: Sequence[str], what: str, user: str | None = "root") -> None:
+    """Run a command that has to succeed. InfraError with `what` and the end of its error output otherwise."""
     ended = box.run(argv, user=user)
     if not ended.ok:
         message = ended.stderr.decode(errors="replace")[-400:]
@@ -306,6 +308,11 @@ def verify_step(
 
 
 def _run_tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
+    """Run a step's tests in a sandbox in which an agent may have worked, and read the reward that they leave.
+
+    The status is `scored`, `timeout`, or `error` if there is no reward that can be read. A sandbox whose `/tests` and
+    `/logs/verifier` cannot be emptied scores 0: only the agent can have caused that.
+    """
     verifier = step.verifier
     logs.mkdir(parents=True, exist_ok=True)
     output = logs / "test-stdout.txt"

@@ -110,6 +110,7 @@ def find_tasks(place: Path) -> list[Path]:
 
 
 def read_overrides(file: Path) -> Overrides:
+    """The content of an overrides file. SpecError that names the key and the fix if it is not valid."""
     try:
         tree = read_tree(file)
     except FileNotFoundError as error:

@@ -70,6 +70,7 @@ def render(part: str, **context: Any) -> str:
 
 @cache
 def _template() -> Any:
+    """The template's macros as functions, compiled once. jinja2 is imported when a report is written, not before."""
     from jinja2 import Environment, FileSystemLoader, Undefined
     from markupsafe import Markup
 

@@ -75,6 +75,8 @@ Relative = Annotated[str, AfterValidator(relative)]
 
 
 class RepoTable(Table):
+    """`repo`: where the repository is and at which commit agents start. `repository` reads it."""
+
     git_url: str | None = None
     branch: str = "main"
     start_commit_sha: str = ""
@@ -100,6 +102,8 @@ class RepoTable(Table):
 
 
 class RubricTable(Table):
+    """An entry of `evaluation.rubrics`. Weights need not sum to 1."""
+
     id: Annotated[str, Field(min_length=1)]
     criterion: str = ""
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -107,6 +111,8 @@ class RubricTable(Table):
 
 
 class ScriptTable(Table):
+    """An entry of `evaluation.test_scripts`: a hidden file, written out or kept in the task's directory."""
+
     path: Relative
     content: str | None = None
     content_file: Relative | None = None
@@ -120,6 +126,8 @@ class ScriptTable(Table):
 
 
 class EvaluationTable(Table):
+    """`evaluation`: rubrics, and the scripts that score them. The other keys are older and only noted."""
+
     rubrics: tuple[RubricTable, ...] = ()
     test_scripts: tuple[ScriptTable, ...] = ()
     script: str | None = None
@@ -129,6 +137,7 @@ class EvaluationTable(Table):
 
     @model_validator(mode="after")
     def names_agree(self) -> EvaluationTable:
+        """Every rubric once, every script for one that exists, and at least one weight above 0."""
         names = [rubric.id for rubric in self.rubrics]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -300,6 +309,7 @@ def _overlays(directory: Path) -> tuple[tuple[File, ...], list[str]]:
 
 
 def _notes(meta: MetaTable, directory: Path) -> Iterator[str]:
+    """Notes on a commit that may move, and on older keys that do not score."""
     url = meta.repo.git_url
     # A repository inside the task has a digest with it; elsewhere HEAD or a branch may be another commit tomorrow.
     inside = not url or (not is_remote(url) and (directory / url).resolve().is_relative_to(directory.resolve()))

@@ -86,6 +86,7 @@ def git_query(*args: str, at: Path | None = None) -> str | None:
 def _run(
     args: tuple[str, ...], at: Path | None, stdin: bytes | None, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[bytes]:
+    """Run git to its end, without a terminal to ask at. UsageError if it is not installed."""
     try:
         return subprocess.run(_argv(args), cwd=at, env=env, capture_output=True, input=stdin or b"")
     except FileNotFoundError as error:
@@ -93,6 +94,7 @@ def _run(
 
 
 def _argv(args: tuple[str, ...]) -> list[str]:
+    """git with our settings, which win over those of the repository that it works on."""
     return ["git", *(part for setting in _SETTINGS for part in ("-c", setting)), *args]
 
 

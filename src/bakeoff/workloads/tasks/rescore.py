@@ -74,11 +74,14 @@ def rescore(
         # Paths of the experiment start where it was begun, wherever this command is called.
         base = Path(edition.sessions()[0]["provenance"]["base"])
         session = edition.begin_session(provenance.collect(base, sys.argv), edition.planned())
-        runs = [
-            run
-            for run in edition.runs()
-            if run.status in FINISHED or _only_scoring_broke(run.status, paths.run(run.run_id))
-        ]
+        runs = []
+        for run in edition.runs():
+            # A run without a score may have stored work: its judge was out of reach, say, but its agent's model was not.
+            directory = paths.run(run.run_id)
+            stored = (directory / RESULTS).is_file() and (directory / DIFF).is_file()
+            only_scoring_broke = run.status == "infra_error" and stored and _totals(directory).broken is None
+            if run.status in FINISHED or only_scoring_broke:
+                runs.append(run)
         params = {cell.number: TasksParams.model_validate(cell.params) for cell in edition.cells()}
         rescored = []
         try:
@@ -94,12 +97,6 @@ def rescore(
         finally:
             edition.end_session(session, "scored again")
         return rescored
-
-
-def _only_scoring_broke(status: str, directory: Path) -> bool:
-    """Whether a run without a score has stored work: its judge was out of reach, say, but its agent was not."""
-    stored = (directory / RESULTS).is_file() and (directory / DIFF).is_file()
-    return status == "infra_error" and stored and _totals(directory).broken is None
 
 
 def _rescore(

@@ -166,6 +166,7 @@ def read_rewards(folder: Path) -> dict[str, float]:
 
 
 def _finite(value: object, where: str) -> float:
+    """A reward as a float. NoReward that names `where` it is if it is not a finite number."""
     try:
         # A string is not a number, even if it reads like one: json.loads also accepts NaN and Infinity.
         number = float(value) if isinstance(value, bool | int | float) else math.nan

@@ -32,12 +32,15 @@ HEAD = "HEAD"
 
 @dataclass(frozen=True, slots=True)
 class StartState:
+    """A start state in the cache."""
+
     tree: Path
     """The repository's top. It is shared: copy it before changing anything."""
     baseline: str
     """The commit that diffs are taken from: the start commit with removals and overlays."""
 
     def copy(self, target: Path) -> None:
+        """Copy it to `target`, which must not exist. Links stay links."""
         shutil.copytree(self.tree, target, symlinks=True)
 
 
@@ -159,7 +162,15 @@ def _build(
             raise UsageError(
                 f"repo.sparse_checkout: nothing at the start commit matches {', '.join(repository.sparse)}"
             )
-    removed = {path for pattern in removals for path in _matching(tree, pattern)}
+    removed: set[Path] = set()
+    for pattern in removals:
+        try:
+            matches = list(tree.glob(pattern))
+        except ValueError as error:
+            fix = "write ** as a whole part"
+            raise UsageError(f"remove_repo_paths: {pattern!r} is not a valid pattern: {error}\n  fix: {fix}") from error
+        # Neither the tree itself nor `.git` can be removed.
+        removed |= {path for path in matches if path.relative_to(tree).parts[:1] not in ((), (".git",))}
     for path in removed:
         remove(path)
     written = [posixpath.relpath(file.target, REPOSITORY) for file in overlays]
@@ -176,17 +187,6 @@ def _build(
         commit = git("commit-tree", written_tree, *parents, "-m", "Start", at=tree).decode().strip()
         git("update-ref", HEAD, commit, at=tree)
     _fresh_git(tree, repository.branch)
-
-
-def _matching(tree: Path, pattern: str) -> list[Path]:
-    """What a path or glob of `remove_repo_paths` matches below `tree`, `.git` and `tree` itself excepted."""
-    try:
-        matches = list(tree.glob(pattern))
-    except ValueError as error:
-        raise UsageError(
-            f"remove_repo_paths: {pattern!r} is not a valid pattern: {error}\n  fix: write ** as a whole part"
-        ) from error
-    return [path for path in matches if path.relative_to(tree).parts[:1] not in ((), (".git",))]
 
 
 def init(tree: Path, branch: str) -> None:

@@ -93,11 +93,14 @@ class TasksParams(BaseModel):
         return self.timeout or (float(value) if value else None)
 
     def tokens(self) -> int | None:
+        """Most tokens of a rollout; None for no limit."""
         value = self.environment_variables.get(TOKENS_VARIABLE)
         return self.token_budget or (int(value) if value else None)
 
 
 class TasksWorkload:
+    """The plug-in that `bakeoff.workloads` names. One instance serves all rollouts of a worker process."""
+
     kind: ClassVar[str] = "tasks"
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = TasksParams
@@ -158,6 +161,7 @@ class TasksWorkload:
             raise InfraError(f"{type(error).__name__}: {error}") from error
 
     def _run(self, params: TasksParams, ctx: RunContext) -> Outcome:
+        """Let the agent work behind a model proxy of its own, verify and score, and record the conversation."""
         task = task_of(params, ctx.base)
         sandbox = available(chosen())
         cleanup.remove_abandoned()
@@ -201,6 +205,7 @@ def task_of(params: TasksParams, base: Path) -> Task:
 
 
 def chosen() -> Sandbox:
+    """The sandbox that `configure` or the user's environment selected."""
     return choose(accepted=bool(os.environ.get(UNSANDBOXED)))
 
 
