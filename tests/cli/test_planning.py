@@ -48,7 +48,7 @@ def test_the_command_of_the_benchmark_guide_works_as_it_is_written(
     assert result.exit_code == 0
     for statistic in ("AUC", "Derivative"):
         assert f"{statistic}: for a relative standard error of the mean of at most 5 %: N = " in result.stdout
-        assert f"{statistic}: differences from 5 % of the mean on are found" in result.stdout
+        assert f"{statistic}: to detect differences of 5 % of the mean or more" in result.stdout
     assert (tmp_path / "variance_plot.png").read_bytes().startswith(b"\x89PNG")
 
 
