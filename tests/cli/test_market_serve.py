@@ -16,9 +16,9 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from bakeoff.cli.market_serve import _read_tokens, command
 from bakeoff.records.trajectory import FILE, read_trajectory
-from market_served import Client
+from bakeoff.workloads.market.cli.serve import read_tokens, serve
+from market_games import Client
 
 SERVE = [sys.executable, "-m", "bakeoff", "market", "serve", "--port", "0", "--json", "--linger", "0"]
 SMALL = ["--duration", "3", "--markets", "2", "--perpetuals", "1", "--agents", "2"]
@@ -83,7 +83,7 @@ def test_tokens_are_kept_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert _read_tokens(file) == tokens
+    assert read_tokens(file) == tokens
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_tokens_are_kept_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> 
     ],
 )
 def test_a_wrong_call_is_told(options: list[str], said: str) -> None:
-    result = CliRunner().invoke(command, options)
+    result = CliRunner().invoke(serve, options)
     assert result.exit_code != 0
     assert said in f"{result.output} {result.exception}"
 
@@ -114,5 +114,5 @@ def test_a_wrong_call_is_told(options: list[str], said: str) -> None:
 def test_a_token_file_that_is_none_is_told(tmp_path: Path, content: str) -> None:
     file = tmp_path / "tokens.json"
     file.write_text(content)
-    result = CliRunner().invoke(command, ["--token-file", str(file), "--port", "0"])
+    result = CliRunner().invoke(serve, ["--token-file", str(file), "--port", "0"])
     assert "tokens.json" in str(result.exception)

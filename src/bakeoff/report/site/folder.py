@@ -190,11 +190,12 @@ def _save(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 @cache
-def _environment() -> Environment:
+def environment(*directories: Path) -> Environment:
+    """Jinja with the report's filters and macros. `directories` hold further templates, such as those of a workload."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
+        loader=FileSystemLoader([*directories, HERE / "templates"]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -216,4 +217,4 @@ def _environment() -> Environment:
 
 
 def _render(template: str, **values: Any) -> str:
-    return _environment().get_template(f"{template}.j2").render(**values)
+    return environment().get_template(f"{template}.j2").render(**values)

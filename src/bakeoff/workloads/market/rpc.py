@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0 as every transport speaks it: envelopes, and errors with a code and a type.
+"""JSON-RPC 2.0 as every transport speaks it: messages, and errors with a code and a type.
 
 Codes from -32000 to -32008 keep the meaning that trading agents know from the `a2a.*` protocol; those from -32010 on
-are this world's own. `error.data.type` says the same in a word, and is what a program should look at.
+are specific to this world. `error.data.type` says the same in a word, and is what a program should look at.
 """
 
 from __future__ import annotations
@@ -58,24 +58,28 @@ class RpcError(Exception):
         return {"code": self.code, "message": self.message, "data": self.data}
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled by the process that runs the agent; the default would pass the message alone to __init__.
         return RpcError, (self.code, self.message, self.data)
 
 
 def refusal(kind: str, message: str, **data: Any) -> RpcError:
+    """Return the error of a type: `raise refusal("market_not_found", "there is no market 'x'", marketId="x")`."""
     return RpcError(CODES[kind], message, {"type": kind, **data})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """One call, as it came over any transport."""
+
     method: str
     params: dict[str, Any]
     id: Id = None
     notification: bool = False
-    """Nobody waits for an answer."""
+    """The sender expects no answer."""
 
 
 def decode(content: bytes | str) -> Any:
-    """Strict JSON: no NaN, no infinities, no bytes that are not UTF-8, no nesting without end."""
+    """Decode strict JSON: no NaN or infinities, valid UTF-8, limited nesting. Raises RpcError `parse_error`."""
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -86,7 +90,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def read_request(message: Any) -> Request:
-    """One request of a batch, or the only one. What is no request at all has no id to answer to."""
+    """Check a decoded message and return the request in it. Raises RpcError `invalid_request` or `invalid_params`."""
     if not isinstance(message, dict):
         raise refusal("invalid_request", f"a request is a JSON object, not {_kind(message)}")
     if message.get("jsonrpc") != "2.0":
@@ -96,7 +100,7 @@ def read_request(message: Any) -> Request:
         raise refusal("invalid_request", '"method" must be a string')
     if unknown := message.keys() - {"jsonrpc", "method", "params", "id"}:
         raise refusal("invalid_request", f"a request has no member {sorted(unknown)[0][:50]!r}")
-    if params == [] or "params" not in message:  # a list of no values is legal, and means the same
+    if params == [] or "params" not in message:  # JSON-RPC allows positional parameters; an empty list has none
         params = {}
     if not isinstance(params, dict):
         raise refusal("invalid_params", f'"params" must be an object with named values, not {_kind(params)}', path="")
@@ -104,7 +108,7 @@ def read_request(message: Any) -> Request:
 
 
 def read_id(message: Any) -> Id:
-    """The request's id; an id that is none is refused, since its answer could not be told from others."""
+    """Return the id of a message. Raises RpcError for an id that JSON-RPC does not allow."""
     found = message.get("id") if isinstance(message, dict) else None
     if found is None or (isinstance(found, str) and len(found) <= LONGEST_ID):
         return found
@@ -114,7 +118,7 @@ def read_id(message: Any) -> Id:
 
 
 def id_of(message: Any) -> Id:
-    """The id to answer a faulty request with: its own where it has a good one."""
+    """Return the id to answer an invalid request with: its own if that is valid, else None (null)."""
     try:
         return read_id(message)
     except RpcError:
@@ -127,6 +131,10 @@ def success(id: Id, result: Any) -> dict[str, Any]:
 
 def failure(id: Id, error: RpcError) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "error": error.as_json()}
+
+
+def notification(method: str, params: Any) -> bytes:
+    return encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def _kind(value: Any) -> str:

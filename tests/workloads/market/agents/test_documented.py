@@ -11,7 +11,7 @@ import pytest
 from bakeoff.workloads.market.agents.load import load
 from bakeoff.workloads.market.play import Episode, Player
 from bakeoff.workloads.market.scenario import Scenario
-from market_faces import fresh_world
+from market_games import fresh_world
 
 REPOSITORY = Path(__file__).parents[4]
 LONGER = Scenario(duration_minutes=15)

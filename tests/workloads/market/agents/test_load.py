@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.market.agents.face import Agent
-from bakeoff.workloads.market.agents.lines import LinesAgent
+from bakeoff.workloads.market.agents.base import Agent
 from bakeoff.workloads.market.agents.load import BASELINES, load, shipped
+from bakeoff.workloads.market.agents.process import LinesAgent
 
 MINE = """
 class Mine:
@@ -61,7 +61,7 @@ def test_a_program_is_started_where_the_experiment_lies(base: Path) -> None:
         ("nowhere.py:Mine", "there is no file"),
         ("no.such.module:Mine", "cannot be imported"),
         ("mine_of_load.py:Useless", "has no method 'reset'"),
-        ("mine_of_load.py:Async", "a function that acts and returns"),
+        ("mine_of_load.py:Async", "plain function that acts and returns"),
         ("http://localhost:8000/agent", "bakeoff market serve"),
         ("cmd:", "names no program"),
         ("process:mine_of_load.py:Other", "has no class 'Other'"),
@@ -73,5 +73,5 @@ def test_an_agent_that_cannot_be_found_is_a_usage_error(base: Path, spec: str, s
 
 
 def test_wrong_options_are_a_usage_error(base: Path) -> None:
-    with pytest.raises(UsageError, match="does not take these options"):
+    with pytest.raises(UsageError, match="does not accept these options"):
         load("mine_of_load.py:Mine", {"steak": 7}, base=base)

@@ -19,11 +19,10 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from bakeoff.workloads.market.methods import METHODS
-from bakeoff.workloads.market.serve.game import Game
+from bakeoff.workloads.market.serve.game import Game, Place, Table
 from bakeoff.workloads.market.serve.mcp import game_server, mcp_routes
-from bakeoff.workloads.market.serve.table import Place, Table
 from bakeoff.workloads.market.session import Session
-from market_faces import SEED, SHORT, assert_same_state, fresh_world, play_here, play_there, served, table
+from market_games import SEED, SHORT, assert_same_state, fresh_world, play_here, play_there, served, table
 
 ERAS = ["auto", "legacy"]
 
