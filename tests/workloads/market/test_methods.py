@@ -38,9 +38,9 @@ def test_a_method_is_found_with_and_without_its_prefix() -> None:
     assert methods.find("buyShares") is methods.find("a2a.buyShares")
 
 
-def test_tools_have_names_that_chat_models_allow() -> None:
+def test_short_names_are_allowed_as_tools_of_chat_models() -> None:
     for method in METHODS.values():
-        assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", method.tool["function"]["name"])
+        assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", method.short)
 
 
 def test_the_documentation_names_every_method_and_every_error() -> None:

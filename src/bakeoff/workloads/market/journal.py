@@ -46,40 +46,14 @@ class Turn:
         return [call for call in self.calls if call.method in _ACTIONS]
 
 
-class Journal:
-    """Records the turns of one seat. It works only between turns, so its time does not count as thinking."""
-
-    def __init__(self, session: Session) -> None:
-        self.turns: list[Turn] = []
-        self._session = session
-
-    def begin(self) -> None:
-        """Record the observation with which a turn begins."""
-        session, world = self._session, self._session.world
-        session.calls = None  # our own observation is not a call of the agent
-        observation = session.observe()
-        turn = Turn(world.tick, world.time, observation, world.equity(session.seat))
-        self.turns.append(turn)
-        session.calls = turn.calls
-
-    def end(self, conduct: Conduct, think_s: float, error: str | None, llm_calls: Sequence[LlmCall]) -> None:
-        turn = self.turns[-1]
-        turn.conduct, turn.think_s, turn.error = conduct, think_s, plain(error)
-        turn.llm_calls = list(llm_calls)
-        self._session.calls = None
-
-    def settle(self) -> None:
-        """Record what the turn earned, after the world has advanced."""
-        turn = self.turns[-1]
-        turn.reward = self._session.world.equity(self._session.seat) - turn.equity
-
-
 @dataclass(slots=True)
 class Attendance:
-    """How a seat behaved: turns it lost, and how long it thought."""
+    """How a seat behaved: the turns it lost and how long it thought; with `record` also all its turns."""
 
     session: Session
-    journal: Journal | None = None
+    record: bool = False
+    turns: list[Turn] = field(default_factory=list)
+    """Empty unless they are recorded."""
     late: int = 0
     crashed: int = 0
     absent: int = 0
@@ -95,15 +69,20 @@ class Attendance:
         """Whether it is not waited for any more."""
         return self.missed_in_a_row >= PATIENCE
 
-    @property
-    def turns(self) -> list[Turn]:
-        """The recorded turns; empty without a journal."""
-        return self.journal.turns if self.journal else []
+    def begin(self) -> None:
+        """Record the observation with which a turn begins. This comes before the turn, so it is not thinking time."""
+        if self.record:
+            session, world = self.session, self.session.world
+            session.calls = None  # our own observation is not a call of the agent
+            observation = session.observe()
+            turn = Turn(world.tick, world.time, observation, world.equity(session.seat))
+            self.turns.append(turn)
+            session.calls = turn.calls
 
     def note(
         self, conduct: Conduct, think_s: float, error: str | None = None, llm_calls: Sequence[LlmCall] = ()
     ) -> None:
-        """Count how a turn went, and record it in the journal."""
+        """Count and record how a turn went."""
         self.think_s += think_s
         if think_s > self.longest_think_s:
             self.longest_think_s = think_s
@@ -114,8 +93,17 @@ class Attendance:
             self.missed_in_a_row = 0 if conduct == "crashed" else self.missed_in_a_row + 1
             if error and len(self.errors) < ERRORS_KEPT:
                 self.errors.append(f"tick {self.session.world.tick}: {error}")
-        if self.journal:
-            self.journal.end(conduct, think_s, error, llm_calls)
+        if self.record:
+            turn = self.turns[-1]
+            turn.conduct, turn.think_s, turn.error = conduct, think_s, plain(error)
+            turn.llm_calls = list(llm_calls)
+            self.session.calls = None
+
+    def settle(self) -> None:
+        """Record what the turn earned, after the world has advanced."""
+        if self.record:
+            turn = self.turns[-1]
+            turn.reward = self.session.world.equity(self.session.seat) - turn.equity
 
 
 def steps(turns: Sequence[Turn], *, agent: str, policy_version: str | None = None) -> Iterator[Step]:

@@ -1,8 +1,8 @@
 """The `a2a.*` methods: what each takes, does and returns. Every transport is generated from this table.
 
-Each function takes a session and its validated parameters, and its docstring is the description that agents read in
-tools, in the OpenAPI document and in the documentation. A method that changes something takes a `requests.Mutation`;
-all others only read.
+Each function takes a session and its validated parameters. Its docstring is what agents read in tools and in the
+OpenAPI document: a description, and after `Returns` a sketch of the result. A method that changes something takes a
+`requests.Mutation`; all others only read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pydantic.alias_generators import to_camel
 
 from bakeoff.workloads.market import render, requests
 from bakeoff.workloads.market.rpc import refusal
@@ -36,39 +38,37 @@ class Method:
     """One method of the protocol."""
 
     name: str
+    short: str
+    """The name without its prefix, for places that allow no dots."""
     params: type[requests.Params]
     run: Implementation
+    description: str
     result: str
     """What it returns, as a sketch of the JSON."""
-
-    @property
-    def mutates(self) -> bool:
-        """Whether it changes something, and so counts against the action budget."""
-        return issubclass(self.params, requests.Mutation)
-
-    @property
-    def short(self) -> str:
-        """The name without its prefix, for places that allow no dots."""
-        return self.name.removeprefix(PREFIX)
-
-    @property
-    def description(self) -> str:
-        return " ".join((self.run.__doc__ or "").split())
+    mutates: bool
+    """Whether it changes something, and so counts against the action budget."""
 
     @property
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the parameters."""
         return requests.schema(self.params)
 
-    @property
-    def tool(self) -> dict[str, Any]:
-        """The method as a tool of an OpenAI-compatible chat model."""
-        function = {"name": self.short, "description": self.description, "parameters": self.schema}
-        return {"type": "function", "function": function}
-
 
 METHODS: dict[str, Method] = {}
 """Every method by its full name, in the order of this module."""
+
+
+def _method(params: type[requests.Params], name: str = "") -> Callable[[Implementation], Implementation]:
+    """Register a function as a method: `get_feed` becomes `a2a.getFeed`, unless a name is given."""
+
+    def register(run: Implementation) -> Implementation:
+        short = name or to_camel(run.__name__)
+        description, _, result = " ".join((run.__doc__ or "").split()).partition(" Returns ")
+        mutates = issubclass(params, requests.Mutation)
+        METHODS[PREFIX + short] = Method(PREFIX + short, short, params, run, description, result, mutates)
+        return run
+
+    return register
 
 
 def find(name: str) -> Method:
@@ -81,24 +81,13 @@ def find(name: str) -> Method:
     raise refusal("method_not_found", f"there is no method {name[:100]!r}{hint}")
 
 
-def _method(name: str, params: type[requests.Params], result: str) -> Callable[[Implementation], Implementation]:
-    """Register a function as the method `a2a.NAME`."""
-
-    def register(run: Implementation) -> Implementation:
-        METHODS[PREFIX + name] = Method(PREFIX + name, params, run, result)
-        return run
-
-    return register
-
-
-@_method(
-    "observe",
-    requests.NoParams,
-    "{tick, ticks, timestamp, done, agentId, actionsLeft, account, predictionMarkets[], perpetualMarkets[], "
-    "positions{marketPositions[], perpPositions[]}, fills[], posts[], groupChats[], agents[]}",
-)
+@_method(requests.NoParams)
 def observe(session: Session, _: requests.NoParams) -> Result:
-    """Everything you may see in this tick: markets, perpetuals, your account and positions, posts, chats."""
+    """Everything you may see in this tick: markets, perpetuals, your account and positions, posts, chats.
+
+    Returns {tick, ticks, timestamp, done, agentId, actionsLeft, account, predictionMarkets[], perpetualMarkets[],
+    positions{marketPositions[], perpPositions[]}, fills[], posts[], groupChats[], agents[]}
+    """
     world, seat = session.world, session.seat
     return {
         **session.clock_facts(),
@@ -116,37 +105,38 @@ def observe(session: Session, _: requests.NoParams) -> Result:
     }
 
 
-@_method("endTurn", requests.EndTurn, "{tick, ticks, timestamp, done}")
+@_method(requests.EndTurn)
 def end_turn(session: Session, request: requests.EndTurn) -> Result:
-    """End your turn in this tick. Time advances when every agent of the world has ended its turn, or is late."""
+    """End your turn in this tick. Time advances when every agent of the world has ended its turn, or is late.
+
+    Returns {tick, ticks, timestamp, done}
+    """
     return session.end_turn() if request.ends(session.world.tick) else session.clock_facts()
 
 
 # -- markets
 
 
-@_method(
-    "getPredictions",
-    requests.GetPredictions,
-    "{predictions: [{id, question, yesShares, noShares, yesPrice, noPrice, liquidity, totalVolume, createdAt, "
-    "resolveAt, resolved, outcome}], count}",
-)
+@_method(requests.GetPredictions)
 def get_predictions(session: Session, request: requests.GetPredictions) -> Result:
-    """The prediction markets: open questions, or resolved ones."""
+    """The prediction markets: open questions, or resolved ones.
+
+    Returns {predictions: [{id, question, yesShares, noShares, yesPrice, noPrice, liquidity, totalVolume, createdAt,
+    resolveAt, resolved, outcome}], count}
+    """
     resolved = request.status == "resolved"
     markets = session.world.resolved_markets() if resolved else session.world.markets()
     rows = [render.plain(view) for view in markets if view.resolved is resolved]
     return {"predictions": rows, "count": len(rows)}
 
 
-@_method(
-    "getPerpetuals",
-    requests.NoParams,
-    "{perpetuals: [{ticker, price, indexPrice, priceChange24h, volume24h, openInterest, fundingRate, nextFundingTime, "
-    "maxLeverage, announcementTick, ...}]}",
-)
+@_method(requests.NoParams)
 def get_perpetuals(session: Session, _: requests.NoParams) -> Result:
-    """The perpetual futures with index and mark price, funding and open interest."""
+    """The perpetual futures with index and mark price, funding and open interest.
+
+    Returns {perpetuals: [{ticker, price, indexPrice, priceChange24h, volume24h, openInterest, fundingRate,
+    nextFundingTime, maxLeverage, announcementTick, ...}]}
+    """
     return {"perpetuals": render.plains(session.world.perpetuals())}
 
 
@@ -157,13 +147,12 @@ def _market(session: Session, market_id: str) -> MarketView:
     raise refusal("market_not_found", f"there is no market {market_id!r}", marketId=market_id)
 
 
-@_method(
-    "getMarketData",
-    requests.OfMarket,
-    "{marketId, question, outcomes: [YES, NO], prices: [yes, no], volume, liquidity, resolveAt, resolved}",
-)
+@_method(requests.OfMarket)
 def get_market_data(session: Session, request: requests.OfMarket) -> Result:
-    """One prediction market."""
+    """One prediction market.
+
+    Returns {marketId, question, outcomes: [YES, NO], prices: [yes, no], volume, liquidity, resolveAt, resolved}
+    """
     view = _market(session, request.market_id)
     return {
         **render.plain(view),
@@ -174,9 +163,12 @@ def get_market_data(session: Session, request: requests.OfMarket) -> Result:
     }
 
 
-@_method("getMarketPrices", requests.OfMarket, "{marketId, prices: [{outcome, price}], timestamp}")
+@_method(requests.OfMarket)
 def get_market_prices(session: Session, request: requests.OfMarket) -> Result:
-    """The prices of one prediction market."""
+    """The prices of one prediction market.
+
+    Returns {marketId, prices: [{outcome, price}], timestamp}
+    """
     view = _market(session, request.market_id)
     prices = [{"outcome": "YES", "price": view.yes_price}, {"outcome": "NO", "price": view.no_price}]
     return {"marketId": view.id, "prices": prices, "timestamp": session.world.time}
@@ -193,24 +185,22 @@ def _fill(fill: Fill, **aliases: float) -> Result:
     return {**row, "avgPrice": fill.price, "queued": False, **aliases}
 
 
-@_method(
-    "buyShares",
-    requests.BuyShares,
-    "{shares, avgPrice, positionId, cost, fee} or {queued: true, positionId} when orders are sealed",
-)
+@_method(requests.BuyShares)
 def buy_shares(session: Session, request: requests.BuyShares) -> Result:
-    """Spend dollars on YES or NO shares of a prediction market. A share of the right side pays 1."""
+    """Spend dollars on YES or NO shares of a prediction market. A share of the right side pays 1.
+
+    Returns {shares, avgPrice, positionId, cost, fee} or {queued: true, positionId} when orders are sealed
+    """
     fill = session.world.buy(session.seat, request.market_id, request.outcome, request.amount)
     return _fill(fill, cost=fill.amount)
 
 
-@_method(
-    "sellShares",
-    requests.SellShares,
-    "{shares, avgPrice, positionId, proceeds, fee} or {queued: true, positionId}",
-)
+@_method(requests.SellShares)
 def sell_shares(session: Session, request: requests.SellShares) -> Result:
-    """Sell shares you hold, named by positionId or by marketId and outcome."""
+    """Sell shares you hold, named by positionId or by marketId and outcome.
+
+    Returns {shares, avgPrice, positionId, proceeds, fee} or {queued: true, positionId}
+    """
     market_id = request.market_id
     side: str | None = request.outcome
     if market_id is None or side is None:  # without an outcome it is the side that is held, if there is only one
@@ -228,21 +218,23 @@ def sell_shares(session: Session, request: requests.SellShares) -> Result:
     return _fill(fill, proceeds=fill.amount)
 
 
-@_method("openPosition", requests.OpenPosition, "{positionId, entryPrice, size, fee} or {queued: true, positionId}")
+@_method(requests.OpenPosition)
 def open_position(session: Session, request: requests.OpenPosition) -> Result:
-    """Go LONG or SHORT in a perpetual for `size` dollars of notional value with isolated margin size / leverage.
-    The same side adds to your position, the other side reduces it first."""
+    """Go LONG or SHORT in a perpetual for `size` dollars of notional value with isolated margin size / leverage. The
+    same side adds to your position, the other side reduces it first.
+
+    Returns {positionId, entryPrice, size, fee} or {queued: true, positionId}
+    """
     fill = session.world.open(session.seat, request.ticker, request.side, request.notional, request.leverage)
     return _fill(fill, entryPrice=fill.price, size=fill.amount)
 
 
-@_method(
-    "closePosition",
-    requests.ClosePosition,
-    "{pnl, exitPrice, size, fee, positionId} or {queued: true, positionId}",
-)
+@_method(requests.ClosePosition)
 def close_position(session: Session, request: requests.ClosePosition) -> Result:
-    """Close a perpetual position, or `size` dollars of it."""
+    """Close a perpetual position, or `size` dollars of it.
+
+    Returns {pnl, exitPrice, size, fee, positionId} or {queued: true, positionId}
+    """
     tickers = {view.id: view.ticker for view in session.world.positions(session.seat).perps}
     # There is one position per ticker, so a ticker names its position too.
     tickers |= {view.ticker: view.ticker for view in session.world.perpetuals()}
@@ -252,34 +244,35 @@ def close_position(session: Session, request: requests.ClosePosition) -> Result:
     return _fill(fill, exitPrice=fill.price, size=fill.amount, pnl=fill.realized_pnl)
 
 
-@_method(
-    "getPositions",
-    requests.AboutUser,
-    "{marketPositions: [{id, marketId, question, side, shares, avgPrice, currentPrice, unrealizedPnL}], "
-    "perpPositions: [{id, ticker, side, size, entryPrice, currentPrice, leverage, unrealizedPnL, liquidationPrice}]}",
-)
+@_method(requests.AboutUser)
 def get_positions(session: Session, request: requests.AboutUser) -> Result:
-    """Your open positions."""
+    """Your open positions.
+
+    Returns {marketPositions: [{id, marketId, question, side, shares, avgPrice, currentPrice, unrealizedPnL}],
+    perpPositions: [{id, ticker, side, size, entryPrice, currentPrice, leverage, unrealizedPnL, liquidationPrice}]}
+    """
     _check_own(session, request.user_id)
     return render.positions(session.world.positions(session.seat))
 
 
-@_method("getTrades", requests.GetTrades, "{trades: [{tick, traderId, kind, target, side, amount, shares, price}]}")
+@_method(requests.GetTrades)
 def get_trades(session: Session, request: requests.GetTrades) -> Result:
-    """The newest trades of everybody."""
+    """The newest trades of everybody.
+
+    Returns {trades: [{tick, traderId, kind, target, side, amount, shares, price}]}
+    """
     if request.market_id is None:
         return {"trades": render.plains(session.world.trades(request.limit))}
     trades = [trade for trade in session.world.trades(SEARCHED_POSTS) if trade.target == request.market_id]
     return {"trades": render.plains(trades[: request.limit])}
 
 
-@_method(
-    "getTradeHistory",
-    requests.GetTradeHistory,
-    "{trades: [{tick, traderId, kind, target, side, amount, shares, price}]}",
-)
+@_method(requests.GetTradeHistory)
 def get_trade_history(session: Session, request: requests.GetTradeHistory) -> Result:
-    """Your own newest trades."""
+    """Your own newest trades.
+
+    Returns {trades: [{tick, traderId, kind, target, side, amount, shares, price}]}
+    """
     _check_own(session, request.user_id)
     return {"trades": render.plains(session.world.own_trades(session.seat, request.limit))}
 
@@ -292,9 +285,12 @@ def _check_own(session: Session, user_id: str | None) -> None:
         raise refusal("not_permitted", f"you are {session.agent_id}; accounts of others are private", path="userId")
 
 
-@_method("getBalance", requests.NoParams, "{balance, totalDeposited, totalWithdrawn, lifetimePnL, reputationPoints}")
+@_method(requests.NoParams)
 def get_balance(session: Session, _: requests.NoParams) -> Result:
-    """Your cash and your result so far."""
+    """Your cash and your result so far.
+
+    Returns {balance, totalDeposited, totalWithdrawn, lifetimePnL, reputationPoints}
+    """
     account = session.world.account(session.seat)
     return {
         "balance": account.cash,
@@ -305,9 +301,12 @@ def get_balance(session: Session, _: requests.NoParams) -> Result:
     }
 
 
-@_method("getPortfolio", requests.NoParams, "{balance, equity, pnl, positions: [...]}")
+@_method(requests.NoParams)
 def get_portfolio(session: Session, _: requests.NoParams) -> Result:
-    """Your account and positions."""
+    """Your account and positions.
+
+    Returns {balance, equity, pnl, positions: [...]}
+    """
     account = session.world.account(session.seat)
     held = render.positions(session.world.positions(session.seat))
     return {
@@ -318,9 +317,12 @@ def get_portfolio(session: Session, _: requests.NoParams) -> Result:
     }
 
 
-@_method("getDashboard", requests.NoParams, "{balance, equity, reputation, totalPnl, activePositions}")
+@_method(requests.NoParams)
 def get_dashboard(session: Session, _: requests.NoParams) -> Result:
-    """Your account in a few numbers."""
+    """Your account in a few numbers.
+
+    Returns {balance, equity, reputation, totalPnl, activePositions}
+    """
     account = session.world.account(session.seat)
     held = session.world.positions(session.seat)
     return {
@@ -332,13 +334,12 @@ def get_dashboard(session: Session, _: requests.NoParams) -> Result:
     }
 
 
-@_method(
-    "getUserWallet",
-    requests.AboutUser,
-    "{userId, balance, equity, margin, realizedPnl, fees, funding, liquidations, reputation}",
-)
+@_method(requests.AboutUser)
 def get_user_wallet(session: Session, request: requests.AboutUser) -> Result:
-    """Your account in full. Those of others are private."""
+    """Your account in full. Those of others are private.
+
+    Returns {userId, balance, equity, margin, realizedPnl, fees, funding, liquidations, reputation}
+    """
     _check_own(session, request.user_id)
     account = session.world.account(session.seat)
     return {"userId": session.agent_id, "balance": account.cash, **render.plain(account)}
@@ -353,9 +354,12 @@ def _page(rows: Sequence[Any], request: requests.Page) -> tuple[Sequence[Any], b
     return rows[request.offset : end], len(rows) > end
 
 
-@_method("getFeed", requests.GetFeed, "{posts: [{id, authorId, authorName, content, createdAt, marketId}], hasMore}")
+@_method(requests.GetFeed)
 def get_feed(session: Session, request: requests.GetFeed) -> Result:
-    """The public feed, newest first: news, rumours, posts."""
+    """The public feed, newest first: news, rumours, posts.
+
+    Returns {posts: [{id, authorId, authorName, content, createdAt, marketId}], hasMore}
+    """
     by_trader = {"post": True, "news": False, "article": False}.get(request.type or "")
     posts = [
         view
@@ -367,18 +371,24 @@ def get_feed(session: Session, request: requests.GetFeed) -> Result:
     return {"posts": render.plains(shown), "hasMore": more}
 
 
-@_method("getPost", requests.OfPost, "{post: {...}}")
+@_method(requests.OfPost)
 def get_post(session: Session, request: requests.OfPost) -> Result:
-    """One post of the feed."""
+    """One post of the feed.
+
+    Returns {post: {...}}
+    """
     for view in session.world.posts(session.seat, SEARCHED_POSTS):
         if view.id == request.post_id:
             return {"post": render.plain(view)}
     raise refusal("post_not_found", f"there is no post {request.post_id!r} among the newest {SEARCHED_POSTS}")
 
 
-@_method("createPost", requests.CreatePost, "{postId}")
+@_method(requests.CreatePost)
 def create_post(session: Session, request: requests.CreatePost) -> Result:
-    """Write to the feed. A probability you state for a market is scored when it resolves and moves your reputation."""
+    """Write to the feed. A probability you state for a market is scored when it resolves and moves your reputation.
+
+    Returns {postId}
+    """
     post_id = session.world.post(
         session.seat, request.content, request.market_id, side=request.outcome, probability=request.probability
     )
@@ -395,19 +405,21 @@ def _chat(views: Sequence[ChatView], chat_id: str, **data: Any) -> ChatView:
     raise refusal("chat_not_found", f"there is no chat {chat_id!r}", **data)
 
 
-@_method(
-    "getChats",
-    requests.GetChats,
-    "{chats: [{id, name, memberCount, messageCount, lastActivity, invited, joined}]}",
-)
+@_method(requests.GetChats)
 def get_chats(session: Session, request: requests.GetChats) -> Result:
-    """Group chats you are in or invited to."""
+    """Group chats you are in or invited to.
+
+    Returns {chats: [{id, name, memberCount, messageCount, lastActivity, invited, joined}]}
+    """
     return {"chats": [] if request.filter == "dms" else [render.chat(view) for view in session.chats()]}
 
 
-@_method("getChatMessages", requests.GetChatMessages, "{messages: [{id, authorId, content, createdAt}], hasMore}")
+@_method(requests.GetChatMessages)
 def get_chat_messages(session: Session, request: requests.GetChatMessages) -> Result:
-    """The newest messages of a chat you are in."""
+    """The newest messages of a chat you are in.
+
+    Returns {messages: [{id, authorId, content, createdAt}], hasMore}
+    """
     view = _chat(session.chats(), request.chat_id, path="chatId")
     if not view.joined:
         raise refusal("not_permitted", f"you are not in {view.id}", path="chatId")
@@ -415,24 +427,23 @@ def get_chat_messages(session: Session, request: requests.GetChatMessages) -> Re
     return {"messages": render.plains(shown), "hasMore": more}
 
 
-@_method("sendMessage", requests.SendMessage, "{messageId}")
+@_method(requests.SendMessage)
 def send_message(session: Session, request: requests.SendMessage) -> Result:
-    """Write to a chat you are in."""
+    """Write to a chat you are in.
+
+    Returns {messageId}
+    """
     return {"messageId": session.world.message(session.seat, request.chat_id, request.content)}
 
 
-@_method("getGroupInvites", requests.NoParams, "{invites: [{inviteId, groupId, name}]}")
+@_method(requests.NoParams)
 def get_group_invites(session: Session, _: requests.NoParams) -> Result:
-    """Chats that have invited you."""
+    """Chats that have invited you.
+
+    Returns {invites: [{inviteId, groupId, name}]}
+    """
     invited = [view for view in session.chats() if view.invited and not view.joined]
     return {"invites": [{"inviteId": view.id, "groupId": view.id, "name": view.name} for view in invited]}
-
-
-def _join(session: Session, chat_id: str) -> Result:
-    if not _chat(session.world.chats(session.seat), chat_id).joined:
-        session.world.join(session.seat, chat_id)
-    session.hidden_chats.discard(chat_id)
-    return {"success": True, "chatId": chat_id}
 
 
 def _hide(session: Session, chat_id: str, *, joined: bool) -> Result:
@@ -445,27 +456,34 @@ def _hide(session: Session, chat_id: str, *, joined: bool) -> Result:
     return {"success": True, "chatId": chat_id}
 
 
-@_method("acceptGroupInvite", requests.OfInvite, "{success}")
-def accept_group_invite(session: Session, request: requests.OfInvite) -> Result:
-    """Join a chat that invited you."""
-    return _join(session, request.invite_id)
-
-
-@_method("declineGroupInvite", requests.OfInvite, "{success}")
+@_method(requests.OfInvite)
 def decline_group_invite(session: Session, request: requests.OfInvite) -> Result:
-    """Hide an invitation."""
-    return _hide(session, request.invite_id, joined=False)
+    """Hide an invitation.
+
+    Returns {success}
+    """
+    return _hide(session, request.chat_id, joined=False)
 
 
-@_method("joinGroup", requests.JoinGroup, "{success}")
-def join_group(session: Session, request: requests.JoinGroup) -> Result:
-    """Join a chat that invited you."""
-    return _join(session, request.group_id)
+@_method(requests.OfInvite, "acceptGroupInvite")
+@_method(requests.JoinGroup)
+def join_group(session: Session, request: requests.JoinGroup | requests.OfInvite) -> Result:
+    """Join a chat that invited you.
+
+    Returns {success}
+    """
+    if not _chat(session.world.chats(session.seat), request.chat_id).joined:
+        session.world.join(session.seat, request.chat_id)
+    session.hidden_chats.discard(request.chat_id)
+    return {"success": True, "chatId": request.chat_id}
 
 
-@_method("leaveChat", requests.LeaveChat, "{success}")
+@_method(requests.LeaveChat)
 def leave_chat(session: Session, request: requests.LeaveChat) -> Result:
-    """Hide a chat you are in."""
+    """Hide a chat you are in.
+
+    Returns {success}
+    """
     return _hide(session, request.chat_id, joined=True)
 
 
@@ -497,13 +515,12 @@ def _trader(session: Session, user_id: str) -> Result:
     raise refusal("agent_not_found", f"there is no trader {user_id!r}")
 
 
-@_method(
-    "getLeaderboard",
-    requests.GetLeaderboard,
-    "{leaderboard: [{rank, id, name, reputation, totalPnl}], page, pageSize, total}",
-)
+@_method(requests.GetLeaderboard)
 def get_leaderboard(session: Session, request: requests.GetLeaderboard) -> Result:
-    """Traders by result."""
+    """Traders by result.
+
+    Returns {leaderboard: [{rank, id, name, reputation, totalPnl}], page, pageSize, total}
+    """
     rows = [row for row in _traders(session) if row["reputation"] >= (request.min_points or 0.0)]
     rows.sort(key=lambda row: (row["totalPnl"] is None, -(row["totalPnl"] or 0.0), row["id"]))
     start = (request.page - 1) * request.page_size
@@ -516,28 +533,32 @@ def get_leaderboard(session: Session, request: requests.GetLeaderboard) -> Resul
     }
 
 
-@_method("getReputation", requests.AboutUser, "{userId, reputation}")
+@_method(requests.AboutUser)
 def get_reputation(session: Session, request: requests.AboutUser) -> Result:
-    """Reputation of a trader, from 0 to 100 (default: your own)."""
+    """Reputation of a trader, from 0 to 100 (default: your own).
+
+    Returns {userId, reputation}
+    """
     row = _trader(session, request.user_id or session.agent_id)
     return {"userId": row["id"], "reputation": row["reputation"]}
 
 
-@_method("getUserProfile", requests.GetProfile, "{id, name, archetype, reputation, totalPnl}")
-def get_user_profile(session: Session, request: requests.GetProfile) -> Result:
-    """What is public about a trader."""
+@_method(requests.GetInfo)
+@_method(requests.GetProfile, "getUserProfile")
+def get_info(session: Session, request: requests.GetInfo | requests.GetProfile) -> Result:
+    """What is public about a trader.
+
+    Returns {id, name, archetype, reputation, totalPnl}
+    """
     return _trader(session, request.user_id)
 
 
-@_method("getInfo", requests.GetInfo, "{id, name, archetype, reputation, totalPnl}")
-def get_info(session: Session, request: requests.GetInfo) -> Result:
-    """The same as getUserProfile, by agentId."""
-    return _trader(session, request.agent_id)
-
-
-@_method("discover", requests.Discover, "{agents: [{id, name, archetype, reputation, totalPnl}], total}")
+@_method(requests.Discover)
 def discover(session: Session, request: requests.Discover) -> Result:
-    """The other traders, filtered."""
+    """The other traders, filtered.
+
+    Returns {agents: [{id, name, archetype, reputation, totalPnl}], total}
+    """
     filters = request.filters or requests.Filters.model_validate({})
     rows = [
         row
@@ -548,19 +569,21 @@ def discover(session: Session, request: requests.Discover) -> Result:
     return {"agents": rows[: request.limit], "total": len(rows)}
 
 
-@_method("getOrganizations", requests.NoParams, "{organizations: [{id, name, ...}]}")
+@_method(requests.NoParams)
 def get_organizations(session: Session, _: requests.NoParams) -> Result:
-    """The sources of news, and how often they were right so far."""
+    """The sources of news, and how often they were right so far.
+
+    Returns {organizations: [{id, name, ...}]}
+    """
     return {"organizations": render.plains(session.world.sources())}
 
 
-@_method(
-    "getSystemStats",
-    requests.NoParams,
-    "{tick, ticks, timestamp, done, actionBudget, responseTimeout, scenario: {...}}",
-)
+@_method(requests.NoParams)
 def get_system_stats(session: Session, _: requests.NoParams) -> Result:
-    """Rules and numbers of the world: limits, fees, regime, tier."""
+    """Rules and numbers of the world: limits, fees, regime, tier.
+
+    Returns {tick, ticks, timestamp, done, actionBudget, responseTimeout, scenario: {...}}
+    """
     return {
         **session.clock_facts(),
         "agentId": session.agent_id,
@@ -570,9 +593,12 @@ def get_system_stats(session: Session, _: requests.NoParams) -> Result:
     }
 
 
-@_method("getTrendingTags", requests.Page, "{tags: [{tag, count}]}")
+@_method(requests.Page)
 def get_trending_tags(session: Session, request: requests.Page) -> Result:
-    """What recent posts are about."""
+    """What recent posts are about.
+
+    Returns {tags: [{tag, count}]}
+    """
     recent = session.world.posts(session.seat, SEARCHED_POSTS)
     counts = Counter(tag for view in recent if (tag := view.market_id or view.ticker))
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from bakeoff.workloads.market.agents.base import Agent, Brief, Seat
 from bakeoff.workloads.market.agents.load import shipped
-from bakeoff.workloads.market.journal import PATIENCE, Attendance, Conduct, Journal
+from bakeoff.workloads.market.journal import PATIENCE, Attendance, Conduct
 from bakeoff.workloads.market.rules import rules
 from bakeoff.workloads.market.session import ACTION_BUDGET, Session
 
@@ -72,8 +72,7 @@ class Episode:
                 on_end=lambda: None,  # ending a turn does not advance the world here; `_tick` does
                 clock=clock,
             )
-            journal = Journal(session) if record else None
-            player = Player(session=session, journal=journal, agent=agent, seat=Seat(session))
+            player = Player(session=session, record=record, agent=agent, seat=Seat(session))
             if response_timeout is not None and not shipped(agent):
                 player.thread = _AgentThread(agent.name)
             self.players.append(player)
@@ -146,8 +145,7 @@ class Episode:
         for player in self.players:
             if not player.gone and not (player.thread and player.thread.is_behind()):
                 player.session.begin_turn()
-            if player.journal:
-                player.journal.begin()
+            player.begin()
         for player, thread in self._threaded:
             if player.gone:
                 self._note(player, "absent", 0.0)
@@ -163,8 +161,7 @@ class Episode:
             self._wait(player, thread)
         self.world.advance()
         for player in self.players:
-            if player.journal:
-                player.journal.settle()
+            player.settle()
 
     def _act(self, player: Player) -> None:
         """Play a turn on this thread."""

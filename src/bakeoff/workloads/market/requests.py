@@ -190,11 +190,13 @@ class SendMessage(Mutation):
 
 
 class JoinGroup(Mutation):
-    group_id: Name
+    chat_id: Name = Field(alias="groupId")
 
 
 class OfInvite(Mutation):
-    invite_id: Name
+    """An invitation has the id of its chat."""
+
+    chat_id: Name = Field(alias="inviteId")
 
 
 class LeaveChat(Mutation):
@@ -213,7 +215,7 @@ class GetProfile(Params):
 
 
 class GetInfo(Params):
-    agent_id: Name
+    user_id: Name = Field(alias="agentId")
 
 
 class Filters(Params):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -121,14 +121,16 @@ class Outlook:
     """Largest move, in either direction, that would not be a surprise. It limits the leverage."""
 
 
+@dataclass(slots=True)
 class Beliefs:
     """Posteriors of all running stories, kept up to date by `see`."""
 
-    def __init__(self, reliability: Mapping[str, float]) -> None:
-        """`reliability` maps the id of a source or chat to the probability that its claims are true."""
-        self._reliability = reliability
-        self.stories: dict[str, Story] = {}
-        self._heard: set[str] = set()
+    reliability: Mapping[str, float]
+    """By id of a source or chat: the probability that its claims are true."""
+    stories: dict[str, Story] = field(default_factory=dict)
+    """By ticker."""
+    heard: set[str] = field(default_factory=set)
+    """Ids of posts and messages that count already."""
 
     def see(
         self,
@@ -164,12 +166,12 @@ class Beliefs:
 
     def _hear(self, claim: views.PostView | views.MessageView, author: str) -> None:
         """Weigh a claim once. A false claim is one of the other two directions with equal probability, hence the 2."""
-        if claim.claim is None or claim.ticker is None or claim.id in self._heard:
+        if claim.claim is None or claim.ticker is None or claim.id in self.heard:
             return
-        self._heard.add(claim.id)
+        self.heard.add(claim.id)
         story = self.stories.get(claim.ticker)
         if story is not None and claim.tick >= story.start:
-            reliability = self._reliability[author]
+            reliability = self.reliability[author]
             story.weights[claim.claim + 1] += math.log(2 * reliability / (1 - reliability))
 
     def chance(self, market: views.MarketView) -> float | None:

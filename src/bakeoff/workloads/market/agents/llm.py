@@ -83,7 +83,12 @@ class LlmAgent:
             offered = {each.name for each in methods.METHODS.values() if each.mutates or each.name in READING_TOOLS}
         else:
             offered = {methods.find(each).name for each in tools} | {methods.END_TURN}
-        self.tool_definitions = [each.tool for each in methods.METHODS.values() if each.name in offered]
+        functions = [
+            {"name": each.short, "description": each.description, "parameters": each.schema}
+            for each in methods.METHODS.values()
+            if each.name in offered
+        ]
+        self.tool_definitions = [{"type": "function", "function": function} for function in functions]
         self._settings: dict[str, Any] = {"model": model, "tools": self.tool_definitions, **(extra or {})}
         chosen = {"temperature": temperature, "max_tokens": max_tokens, "logprobs": logprobs or None}
         self._settings |= {key: value for key, value in chosen.items() if value is not None}

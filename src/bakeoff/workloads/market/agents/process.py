@@ -34,7 +34,7 @@ import msgspec
 from bakeoff.engine import processes
 from bakeoff.errors import UsageError
 from bakeoff.workloads.market import methods, render, requests, rpc
-from bakeoff.workloads.market.agents.base import Agent, Brief, Seat
+from bakeoff.workloads.market.agents.base import Brief, Seat
 from bakeoff.workloads.market.agents.load import agent_class, load
 from bakeoff.workloads.market.rpc import RpcError, refusal
 from bakeoff.workloads.market.world import views
@@ -323,55 +323,54 @@ def hosted(spec: str, options: Mapping[str, Any], base: Path) -> LinesAgent:
 
 def main(spec: str, options: str, base: str) -> None:
     """Run in the child: load the agent and play until the episode ends."""
+    import numpy as np
+
     # The protocol gets a private copy of standard output, and prints of the agent go to standard error.
     writer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     agent = load(spec, json.loads(options), base=Path(base))
-    pipe = _Pipe(sys.stdin.buffer, writer)
-    session: _RemoteSession | None = None
-    for message in pipe.messages():
-        params = message.get("params", {})
+    session = _RemoteSession(sys.stdin.buffer, writer)
+    for message in session.messages():
+        method, params = message.get("method"), message.get("params", {})
         try:
-            if message.get("method") == "reset":
-                session = _RemoteSession(pipe, params)
-                _reset(agent, params)
-                pipe.send(READY, {})
-            elif message.get("method") == "tick" and session:
+            if method == "reset":
+                session.seat, session.ticks = params["seat"], params["ticks"]
+                brief = Brief(
+                    agent_id=params["agentId"],
+                    seat=params["seat"],
+                    ticks=params["ticks"],
+                    scenario=params["scenario"],
+                    action_budget=params["actionBudget"],
+                    response_timeout=params["responseTimeout"],
+                    rng=np.random.default_rng(params["seed"]),
+                    rules=params["rules"],
+                )
+                agent.reset(brief)
+                session.send(READY, {})
+            elif method == "tick":
                 session.begin(params)
                 agent.act(Seat(cast("Any", session)))
-                pipe.send(methods.END_TURN, {})
-            elif message.get("method") == "end":
+                session.send(methods.END_TURN, {})
+            elif method == "end":
                 return
         except Exception as error:
             traceback.print_exc()
-            pipe.send(FAILED, {"message": f"{type(error).__name__}: {error}"})
+            session.send(FAILED, {"message": f"{type(error).__name__}: {error}"})
 
 
-def _reset(agent: Agent, params: Mapping[str, Any]) -> None:
-    import numpy as np
-
-    agent.reset(
-        Brief(
-            agent_id=params["agentId"],
-            seat=params["seat"],
-            ticks=params["ticks"],
-            scenario=params["scenario"],
-            action_budget=params["actionBudget"],
-            response_timeout=params["responseTimeout"],
-            rng=np.random.default_rng(params["seed"]),
-            rules=params["rules"],
-        )
-    )
-
-
-class _Pipe:
-    """Lines to and from the episode."""
+class _RemoteSession:
+    """What `Seat` needs of a session and of its world, over the pipe to the episode. Every read costs a message."""
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
         self._reader, self._writer = reader, writer
         self._number = 0
         # NumPy's numbers become plain ones; everything else that is not JSON raises in the agent's call.
         self._encode = msgspec.json.Encoder(enc_hook=_plain_number).encode
+        self.world = self  # a seat reads the world through its session
+        self.lock = nullcontext()  # the episode's own session has the lock
+        self.seat = self.tick = self.ticks = 0
+        self.ended = False
+        self._deadline: float | None = None
 
     def messages(self) -> Iterator[dict[str, Any]]:
         for line in self._reader:
@@ -381,36 +380,6 @@ class _Pipe:
         self._writer.write(self._encode({"jsonrpc": "2.0", "method": method, "params": params, **more}) + b"\n")
         self._writer.flush()
 
-    def call(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Return the result of a request. Raises RpcError when it is refused, SystemExit when the pipe is closed."""
-        self._number += 1
-        self.send(method, params, id=self._number)
-        for message in self.messages():
-            if message.get("id") == self._number:
-                if "error" in message:
-                    raise RpcError(**message["error"])
-                return message["result"]
-        raise SystemExit  # the episode is over
-
-
-def _plain_number(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise NotImplementedError
-
-
-class _RemoteSession:
-    """What `Seat` needs of a session and of its world, over the pipe. Every read costs a message."""
-
-    def __init__(self, pipe: _Pipe, brief: Mapping[str, Any]) -> None:
-        self._pipe = pipe
-        self.world = self
-        self.seat = brief["seat"]
-        self.lock = nullcontext()
-        self.tick, self.ticks = 0, brief["ticks"]
-        self.ended = False
-        self._deadline: float | None = None
-
     def begin(self, params: Mapping[str, Any]) -> None:
         """Begin the turn that a `tick` notification announced."""
         self.tick, self.ended = params["tick"], False
@@ -418,6 +387,7 @@ class _RemoteSession:
         self._deadline = None if left is None else time.monotonic() + left
 
     def call(self, method: str, params: Any = None, *, idempotency_key: str | None = None) -> Any:
+        """Return the result of a method. Raises RpcError when it is refused, SystemExit when the episode is over."""
         arguments = dict(params or {})
         found = methods.find(method)
         if found.name == methods.END_TURN:
@@ -428,7 +398,14 @@ class _RemoteSession:
             raise refusal("turn_over", f"your turn in tick {self.tick} is over", tick=self.tick)
         if idempotency_key is not None:
             arguments["idempotencyKey"] = idempotency_key
-        return self._pipe.call(found.name, arguments)
+        self._number += 1
+        self.send(found.name, arguments, id=self._number)
+        for message in self.messages():
+            if message.get("id") == self._number:
+                if "error" in message:
+                    raise RpcError(**message["error"])
+                return message["result"]
+        raise SystemExit  # the pipe is closed: the episode is over
 
     def clock_facts(self) -> dict[str, Any]:
         stats = self.call("a2a.getSystemStats")
@@ -471,6 +448,12 @@ class _RemoteSession:
 
     def trades(self, limit: int) -> list[views.TradeView]:
         return self._views(views.TradeView, "a2a.getTrades", "trades", limit=limit)
+
+
+def _plain_number(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise NotImplementedError
 
 
 if __name__ == "__main__":

@@ -189,27 +189,15 @@ class SeatHandler(RequestHandler):
         """Send the task once: only the seat's own messages and the clock change it."""
         yield await self.on_get_task(pb.GetTaskRequest(id=params.id), context)
 
-    # The base class declares the following as abstract. A world pushes nothing, and its card is the same for all.
+    # The base class declares all of the following as abstract. A world pushes nothing, and its card is the same for all.
 
-    async def on_create_task_push_notification_config(
-        self, params: pb.TaskPushNotificationConfig, context: ServerCallContext
-    ) -> pb.TaskPushNotificationConfig:
+    async def _no_push(self, params: Any, context: ServerCallContext) -> Any:
         raise errors.PushNotificationNotSupportedError
 
-    async def on_get_task_push_notification_config(
-        self, params: pb.GetTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> pb.TaskPushNotificationConfig:
-        raise errors.PushNotificationNotSupportedError
-
-    async def on_list_task_push_notification_configs(
-        self, params: pb.ListTaskPushNotificationConfigsRequest, context: ServerCallContext
-    ) -> pb.ListTaskPushNotificationConfigsResponse:
-        raise errors.PushNotificationNotSupportedError
-
-    async def on_delete_task_push_notification_config(
-        self, params: pb.DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> None:
-        raise errors.PushNotificationNotSupportedError
+    on_create_task_push_notification_config = _no_push
+    on_get_task_push_notification_config = _no_push
+    on_list_task_push_notification_configs = _no_push
+    on_delete_task_push_notification_config = _no_push
 
     async def on_get_extended_agent_card(
         self, params: pb.GetExtendedAgentCardRequest, context: ServerCallContext

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.records.trajectory import FILE, TrajectoryWriter
-from bakeoff.workloads.market.journal import Attendance, Journal, steps
+from bakeoff.workloads.market.journal import Attendance, steps
 from bakeoff.workloads.market.rpc import refusal
 from bakeoff.workloads.market.session import ACTION_BUDGET, Session
 
@@ -55,7 +55,7 @@ class Game:
                 on_end=lambda number=number: self._ended(number),  # type: ignore[misc]
                 clock=clock,
             )
-            self.seats.append(Attendance(session, Journal(session) if record else None))
+            self.seats.append(Attendance(session, record))
         self._begin()
 
     @property
@@ -98,8 +98,7 @@ class Game:
                     seat.note("late", self.tick_timeout or 0.0, "missed the deadline")
         self.world.advance()
         for seat in self.seats:
-            if seat.journal:
-                seat.journal.settle()
+            seat.settle()
         if not self.world.done:
             self._begin()
         self.on_advance()
@@ -108,8 +107,7 @@ class Game:
         self._began = self._clock()
         for seat in self.seats:
             seat.session.begin_turn(self.deadline)
-            if seat.journal:
-                seat.journal.begin()
+            seat.begin()
 
 
 @dataclass(frozen=True, slots=True)
