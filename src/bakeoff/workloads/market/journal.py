@@ -111,6 +111,7 @@ def steps(turns: Sequence[Turn], *, agent: str, policy_version: str | None = Non
     its tool calls. Its messages and tokens are those of the last LLM call, whose prompt holds the earlier ones."""
     for number, turn in enumerate(turns):
         last = turn.llm_calls[-1] if turn.llm_calls else None
+        # Token ids of the last call cover the turn: its prompt contains the replies to the earlier calls.
         tokens = None
         if last and (last.prompt_ids or last.completion_ids or last.logprobs):
             tokens = Tokens(last.prompt_ids, last.completion_ids, last.logprobs)
@@ -164,10 +165,11 @@ def plain(value: Any) -> Any:
     """Return `value` as JSON can hold it. Agents pass NaN, NumPy numbers, objects, and lone surrogates."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_encodable))
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # half of a surrogate pair, which neither UTF-8 nor msgspec can hold
         text = json.dumps(value, default=_encodable, skipkeys=True, ensure_ascii=False)
         return plain(json.loads(text.encode(errors="replace")))
 
 
 def _encodable(value: Any) -> Any:
+    """NumPy's arrays and numbers as plain ones, and anything else as its `repr`."""
     return value.tolist() if hasattr(value, "tolist") else repr(value)

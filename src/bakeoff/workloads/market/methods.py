@@ -73,9 +73,10 @@ def _method(params: type[requests.Params], name: str = "") -> Callable[[Implemen
 
 def find(name: str) -> Method:
     """Return a method by its name, with or without the prefix. Raises RpcError `method_not_found` with a suggestion."""
-    found = METHODS.get(name) or METHODS.get(PREFIX + name)
-    if found is not None:
-        return found
+    method = METHODS.get(name) or METHODS.get(PREFIX + name)
+    if method is not None:
+        return method
+    # Cut first: names come from agents, and difflib takes quadratic time.
     close = difflib.get_close_matches(name[:100], METHODS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise refusal("method_not_found", f"there is no method {name[:100]!r}{hint}")
@@ -141,6 +142,7 @@ def get_perpetuals(session: Session, _: requests.NoParams) -> Result:
 
 
 def _market(session: Session, market_id: str) -> MarketView:
+    """Return a market, open or resolved. Raises RpcError `market_not_found`."""
     for view in (*session.world.markets(), *session.world.resolved_markets()):
         if view.id == market_id:
             return view
@@ -174,6 +176,7 @@ def get_market_prices(session: Session, request: requests.OfMarket) -> Result:
     return {"marketId": view.id, "prices": prices, "timestamp": session.world.time}
 
 
+# Of a sealed order an agent may see only what it ordered; price and size are known when the tick closes.
 _SEALED = ("kind", "target", "side", "positionId", "tick", "orderId", "status")
 
 
@@ -281,6 +284,7 @@ def get_trade_history(session: Session, request: requests.GetTradeHistory) -> Re
 
 
 def _check_own(session: Session, user_id: str | None) -> None:
+    """Raise RpcError `not_permitted` for the account of anybody else."""
     if user_id is not None and user_id != session.agent_id:
         raise refusal("not_permitted", f"you are {session.agent_id}; accounts of others are private", path="userId")
 
@@ -399,6 +403,7 @@ def create_post(session: Session, request: requests.CreatePost) -> Result:
 
 
 def _chat(views: Sequence[ChatView], chat_id: str, **data: Any) -> ChatView:
+    """Return one of `views`. Raises RpcError `chat_not_found`."""
     for view in views:
         if view.id == chat_id:
             return view
@@ -509,6 +514,7 @@ def _traders(session: Session) -> list[Result]:
 
 
 def _trader(session: Session, user_id: str) -> Result:
+    """Return one trader. Raises RpcError `agent_not_found`."""
     for row in _traders(session):
         if row["id"] == user_id:
             return row
@@ -522,6 +528,7 @@ def get_leaderboard(session: Session, request: requests.GetLeaderboard) -> Resul
     Returns {leaderboard: [{rank, id, name, reputation, totalPnl}], page, pageSize, total}
     """
     rows = [row for row in _traders(session) if row["reputation"] >= (request.min_points or 0.0)]
+    # Other agents, whose results are private, come last; the id makes the order of ties the same everywhere.
     rows.sort(key=lambda row: (row["totalPnl"] is None, -(row["totalPnl"] or 0.0), row["id"]))
     start = (request.page - 1) * request.page_size
     ranked = [{"rank": rank, **row} for rank, row in enumerate(rows, 1)]

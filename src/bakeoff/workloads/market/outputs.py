@@ -129,6 +129,7 @@ def messages(turns: Sequence[Turn]) -> Iterator[Row]:
 
 
 def csv_text(header: Row, rows: Iterable[Row]) -> str:
+    """Return a table as CSV; None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -145,6 +146,7 @@ def write_json(path: Path, value: Any) -> Path:
 
 
 def _write(path: Path, text: str) -> Path:
+    """Write a file atomically. Lone surrogates, which agents may send in posts, become question marks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     whole.write_bytes(path, text.encode("utf-8", errors="replace"))
     return path

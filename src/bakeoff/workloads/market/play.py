@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from bakeoff.workloads.market.world.world import World
 
 RESET_TIMEOUT = 300.0
-"""Seconds for `reset`, unless the response timeout is longer."""
+"""Seconds for `reset`, unless the response timeout is longer: agents load models there."""
 CLOSE_TIMEOUT = 30.0
+"""Seconds for `close`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +61,7 @@ class Episode:
         self.world = world
         self.response_timeout = response_timeout
         self._seed, self._stop, self._clock = seed, stop, clock
+        # One lock for all seats: agents on their own threads call at the same time, and a world is not thread-safe.
         self.players: list[Player] = []
         lock = threading.RLock()
         for number, agent in enumerate(agents):
@@ -95,6 +97,7 @@ class Episode:
         import numpy as np
 
         session, agent, world = player.session, player.agent, self.world
+        # An agent of a user cannot ask for what is hidden, whatever its class says.
         needs = getattr(agent, "needs", None) if shipped(agent) else None
         brief = Brief(
             agent_id=session.agent_id,
@@ -118,6 +121,7 @@ class Episode:
             player.errors.append(f"reset: {_message(error)}")
 
     def _close(self, player: Player) -> None:
+        """Refuse further changes, end the agent's thread and close the agent."""
         player.session.close_turn()
         if player.thread:
             player.thread.leave()
@@ -193,6 +197,8 @@ class Episode:
         if finished and thread.behind:  # back from the turn that it missed: now it gets this one
             self._ask(player, thread)
             finished = thread.wait(thread.deadline - clock())
+        # Closed before the verdict on the turn: what the agent does from here on is refused, so a turn that counts as
+        # late cannot change anything any more.
         player.session.close_turn()
         if not finished or clock() > thread.deadline:
             self._note(player, "late", self.response_timeout or 0.0, "missed the deadline")
@@ -202,6 +208,7 @@ class Episode:
             self._note(player, "crashed", clock() - thread.began, finished.error)
 
     def _note(self, player: Player, conduct: Conduct, think_s: float, error: str | None = None) -> None:
+        """Note how a turn went, with the LLM calls that the agent recorded in it."""
         llm_calls = player.seat.llm_calls
         player.note(conduct, think_s, error, llm_calls)
         if llm_calls:
@@ -228,15 +235,17 @@ class _AgentThread:
         threading.Thread(target=self._serve, name=f"agent {name}", daemon=True).start()
 
     def _serve(self) -> None:
+        """Run tasks until None comes. Every task that was started is answered exactly once."""
         while (task := self._tasks.get()) is not None:
             error = None
             try:
                 task()
-            except BaseException as raised:
+            except BaseException as raised:  # SystemExit too: an agent that exits must not leave the episode waiting
                 error = _message(raised)
             self._finished.put(_Finished(error))
 
     def start(self, task: Callable[[], None]) -> None:
+        """Begin a task; `wait` says how it ended."""
         self.busy = True
         self._tasks.put(task)
 
@@ -269,4 +278,5 @@ class _AgentThread:
 
 
 def _message(error: BaseException) -> str:
+    """Type and text of an exception, cut to what a table can hold."""
     return f"{type(error).__name__}: {error}"[:500]

@@ -29,8 +29,7 @@ def _whole(value: Any) -> Any:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
-Dollars = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
-Shares = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
+Amount = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Reputation = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Limit = Annotated[int, Field(ge=1, le=500), BeforeValidator(_whole)]
@@ -61,6 +60,8 @@ class Mutation(Params):
 
 
 class EndTurn(Mutation):
+    """Ends a turn; safe to repeat with `tick`."""
+
     tick: Tick | None = Field(None, description="End the turn of this tick; does nothing if that tick has passed.")
     wait: bool = Field(True, description="Over HTTP: answer only when the next tick has begun.")
 
@@ -72,11 +73,15 @@ class EndTurn(Mutation):
 
 
 class Page(Params):
+    """For methods whose results come in pages."""
+
     limit: Limit = Field(20, description="Maximum number of results, newest first.")
     offset: Offset = Field(0, description="Number of results to skip.")
 
 
 class AboutUser(Params):
+    """For methods that other implementations of the protocol offer for any user; here only for yourself."""
+
     user_id: Name | None = Field(None, description="Your own id; may be left out.")
 
 
@@ -85,13 +90,17 @@ class GetPredictions(AboutUser):
 
 
 class OfMarket(Params):
+    """For methods about one prediction market."""
+
     market_id: Name = Field(description='For example "market-3".')
 
 
 class BuyShares(Mutation):
+    """An order for shares, in dollars."""
+
     market_id: Name = Field(description='For example "market-3".')
     outcome: Outcome = Field(description="YES or NO.")
-    amount: Dollars = Field(description="Dollars to spend, fee included.")
+    amount: Amount = Field(description="Dollars to spend, fee included.")
 
 
 class SellShares(Mutation):
@@ -100,7 +109,7 @@ class SellShares(Mutation):
     position_id: Name | None = Field(None, description="From `getPositions`; instead of marketId and outcome.")
     market_id: Name | None = Field(None, description="Instead of positionId, with outcome.")
     outcome: Outcome | None = Field(None, description="YES or NO; may be left out if you hold only one of them.")
-    shares: Shares = Field(description="How many shares to sell.")
+    shares: Amount = Field(description="How many shares to sell.")
 
     @model_validator(mode="after")
     def _names_one_position(self) -> SellShares:
@@ -116,8 +125,8 @@ class OpenPosition(Mutation):
 
     ticker: Name = Field(description='For example "BTCX".')
     side: Side = Field(description="LONG or SHORT.")
-    size: Dollars | None = Field(None, description="Dollars of notional value; margin is size / leverage.")
-    amount: Dollars | None = Field(None, description="Another name for size.")
+    size: Amount | None = Field(None, description="Dollars of notional value; margin is size / leverage.")
+    amount: Amount | None = Field(None, description="Another name for size.")
     leverage: float = Field(1.0, ge=1, le=100, allow_inf_nan=False, description="From 1 to the venue's limit.")
 
     @model_validator(mode="after")
@@ -128,14 +137,17 @@ class OpenPosition(Mutation):
 
     @property
     def notional(self) -> float:
+        """Dollars of notional value, under either name."""
         size = self.amount if self.size is None else self.size
         assert size is not None
         return size
 
 
 class ClosePosition(Mutation):
+    """`positionId` may also be a ticker: there is one position per ticker."""
+
     position_id: Name = Field(description="From `getPositions`.")
-    size: Dollars | None = Field(None, description="Dollars of notional value to close (default: all).")
+    size: Amount | None = Field(None, description="Dollars of notional value to close (default: all).")
 
 
 class GetTrades(Params):
@@ -219,6 +231,8 @@ class GetInfo(Params):
 
 
 class Filters(Params):
+    """Which traders `discover` returns."""
+
     strategies: Annotated[list[Name], Field(max_length=50)] | None = Field(None, description="Archetypes of traders.")
     min_reputation: Reputation | None = None
     markets: Annotated[list[Name], Field(max_length=50)] | None = Field(
@@ -259,6 +273,7 @@ def schema(model: type[Params]) -> dict[str, Any]:
 
 
 def _inlined(node: Any, parts: Mapping[str, Any]) -> Any:
+    """Replace references to `parts` and drop titles, everywhere below `node`."""
     if isinstance(node, list):
         return [_inlined(item, parts) for item in node]
     if not isinstance(node, dict):

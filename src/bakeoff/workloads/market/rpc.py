@@ -37,8 +37,10 @@ CODES: dict[str, int] = {
 
 Id = str | int | float | None
 LONGEST_ID = 256
+"""Characters."""
 LARGEST_ID = 2**63
 LARGEST_BATCH = 64
+"""Requests; JSON-RPC itself has no limit."""
 
 
 class RpcError(Exception):
@@ -52,9 +54,11 @@ class RpcError(Exception):
 
     @property
     def type(self) -> str:
+        """A key of CODES."""
         return str(self.data.get("type", ""))
 
     def as_json(self) -> dict[str, Any]:
+        """The `error` member of a response."""
         return {"code": self.code, "message": self.message, "data": self.data}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,6 +91,7 @@ def decode(content: bytes | str) -> Any:
 
 
 encode = msgspec.json.Encoder().encode
+"""JSON as bytes, without spaces. One encoder for all: it is faster than `msgspec.json.encode`, and has no state."""
 
 
 def read_request(message: Any) -> Request:
@@ -109,11 +114,12 @@ def read_request(message: Any) -> Request:
 
 def read_id(message: Any) -> Id:
     """Return the id of a message. Raises RpcError for an id that JSON-RPC does not allow."""
-    found = message.get("id") if isinstance(message, dict) else None
-    if found is None or (isinstance(found, str) and len(found) <= LONGEST_ID):
-        return found
-    if isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < LARGEST_ID:
-        return found
+    identity = message.get("id") if isinstance(message, dict) else None
+    if identity is None or (isinstance(identity, str) and len(identity) <= LONGEST_ID):
+        return identity
+    # In Python True is an int, and JSON integers have no limit; ids must come back unchanged.
+    if isinstance(identity, int | float) and not isinstance(identity, bool) and abs(identity) < LARGEST_ID:
+        return identity
     raise refusal("invalid_request", f'"id" must be a string of at most {LONGEST_ID} characters, a number or null')
 
 
@@ -126,14 +132,17 @@ def id_of(message: Any) -> Id:
 
 
 def success(id: Id, result: Any) -> dict[str, Any]:
+    """The response to a request that was served."""
     return {"jsonrpc": "2.0", "id": id, "result": result}
 
 
 def failure(id: Id, error: RpcError) -> dict[str, Any]:
+    """The response to a request that was refused; `id` is None when the request had no valid one."""
     return {"jsonrpc": "2.0", "id": id, "error": error.as_json()}
 
 
 def notification(method: str, params: Any) -> bytes:
+    """A request without an id, to which the other side sends no answer."""
     return encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 

@@ -126,11 +126,13 @@ class Session:
             return self.clock_facts()
 
     def clock_facts(self) -> dict[str, Any]:
+        """`{tick, ticks, timestamp, done}`, the answer to the end of a turn."""
         world = self.world
         return {"tick": world.tick, "ticks": world.ticks, "timestamp": world.time, "done": world.done}
 
     @property
     def actions_left(self) -> int:
+        """Actions that this turn still allows."""
         return 0 if self.ended else self.action_budget - self.actions_used
 
     @property
@@ -159,14 +161,14 @@ class Session:
         """Return the method's result. Raises RpcError when the call is refused."""
         params = params or {}
         try:
-            found = methods.find(method)
-            method = found.name
-            if idempotency_key is not None and found.mutates:
+            target = methods.find(method)
+            method = target.name  # recorded with its prefix, however it was called
+            if idempotency_key is not None and target.mutates:
                 params = {"idempotencyKey": idempotency_key, **params}
-            request = requests.read(found.params, params)
+            request = requests.read(target.params, params)
             with self.lock:
                 self._follow()
-                result = self._change(found, request) if found.mutates else found.run(self, request)
+                result = self._change(target, request) if target.mutates else target.run(self, request)
         except RpcError as error:
             if self.calls is not None:
                 self.calls.append(Call(method, params, error=error))
@@ -181,6 +183,7 @@ class Session:
         if key is None:
             self._admit(method, request)
             return self._execute(method, request)
+        # Two spellings of one call (`yes` and `YES`, 50 and 50.0) have the same fingerprint: it is taken after validation.
         fingerprint = method.name.encode() + encode(request.model_dump(exclude={"idempotency_key"}))
         answer = self._answers.get(key)
         if answer is None:
@@ -219,6 +222,7 @@ class Session:
         self.actions_taken += 1
 
     def _execute(self, method: methods.Method, request: Any) -> dict[str, Any]:
+        """Run a method, with rejections of the world as RpcError."""
         try:
             return method.run(self, request)
         except Rejected as error:

@@ -89,6 +89,7 @@ class MarketWorkload:
             scenario,
             key,
             load(params.agent, params.options, base=ctx.base),
+            # Own chance: two arms in one world draw different numbers, and so do two rollouts of one arm.
             seed=int(ctx.rng("agent", own=True).integers(2**63)),
             response_timeout=params.response_timeout,
             prices=Prices(params.prompt_price, params.completion_price),

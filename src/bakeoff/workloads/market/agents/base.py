@@ -101,14 +101,17 @@ class Seat:
 
     @property
     def tick(self) -> int:
+        """The current tick, from 0 to `ticks - 1`."""
         return self._session.world.tick
 
     @property
     def ticks(self) -> int:
+        """Ticks of the episode."""
         return self._session.world.ticks
 
     @property
     def actions_left(self) -> int:
+        """Actions that this turn still allows; refused ones count too."""
         return self._session.actions_left
 
     @property
@@ -126,18 +129,22 @@ class Seat:
 
     def markets(self) -> list[views.MarketView]:
         """Open prediction markets."""
+        # The lock: other agents may act in the same world from their own threads.
         with self._session.lock:
             return self._session.world.markets()
 
     def perpetuals(self) -> list[views.PerpView]:
+        """Perpetual futures, with the story that each of them is in."""
         with self._session.lock:
             return self._session.world.perpetuals()
 
     def account(self) -> views.Account:
+        """The agent's own money, in dollars."""
         with self._session.lock:
             return self._session.world.account(self._session.seat)
 
     def positions(self) -> views.PositionsView:
+        """The agent's own shares (`markets`) and perpetual positions (`perps`)."""
         with self._session.lock:
             return self._session.world.positions(self._session.seat)
 
@@ -165,13 +172,18 @@ class Seat:
         return self._session.call(method, params, idempotency_key=idempotency_key)
 
     def buy(self, market_id: str, side: Literal["YES", "NO"], dollars: float) -> dict[str, Any]:
+        """Spend `dollars`, fee included, on shares of one side. A share of the right side pays 1."""
         return self.call("a2a.buyShares", {"marketId": market_id, "outcome": side, "amount": dollars})
 
     def sell(self, market_id: str, side: Literal["YES", "NO"], shares: float) -> dict[str, Any]:
+        """Sell shares that the agent holds."""
         return self.call("a2a.sellShares", {"marketId": market_id, "outcome": side, "shares": shares})
 
     def open(self, ticker: str, side: Literal["LONG", "SHORT"], size: float, leverage: float = 1.0) -> dict[str, Any]:
-        """Open or add to a perpetual position of `size` dollars of notional value."""
+        """Open a perpetual position of `size` dollars of notional value, or add to it; margin is size / leverage.
+
+        An order against a position reduces it first.
+        """
         return self.call(
             "a2a.openPosition", {"ticker": ticker, "side": side, "size": size, "leverage": float(leverage)}
         )
@@ -195,9 +207,11 @@ class Seat:
         return self.call("a2a.createPost", {name: value for name, value in params.items() if value is not None})
 
     def join(self, chat_id: str) -> dict[str, Any]:
+        """Join a group chat that has invited the agent."""
         return self.call("a2a.joinGroup", {"groupId": chat_id})
 
     def message(self, chat_id: str, content: str) -> dict[str, Any]:
+        """Write to a group chat that the agent has joined."""
         return self.call("a2a.sendMessage", {"chatId": chat_id, "content": content})
 
     def end_turn(self) -> None:

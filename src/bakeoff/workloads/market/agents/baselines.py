@@ -101,7 +101,7 @@ class Momentum:
             if abs(move) > self.threshold:
                 target = self.direction * self.size * (1 if move > 0 else -1)
                 held = signed_size(positions, perp.ticker)
-                if target * held <= 0:
+                if target * held <= 0:  # a position on the right side is left alone, whatever its size
                     steer(seat, perp.ticker, held, target, 2.0)
         for market in seat.markets():
             move = self.direction * self._move(market.id, market.yes_price)
@@ -150,6 +150,7 @@ class MarketForecaster:
         positions = seat.positions().perps
         for perp in seat.perpetuals():
             premium, held = perp.price / perp.index_price - 1, signed_size(positions, perp.ticker)
+            # Long below the index and short above it; the position is closed when the premium has changed its sign.
             if held and premium * held >= 0:
                 steer(seat, perp.ticker, held, 0.0)
             elif not held and abs(premium) > self.gap:
@@ -176,7 +177,7 @@ class Follower:
     def act(self, seat: Seat) -> None:
         perps = seat.perpetuals()
         for perp in perps:
-            if self.story.get(perp.ticker) != perp.story:
+            if self.story.get(perp.ticker) != perp.story:  # claims about an earlier story say nothing about this one
                 self.story[perp.ticker], self.sums[perp.ticker] = perp.story, 0
         for view in self.news(seat):
             if view.id not in self.read:
@@ -190,6 +191,7 @@ class Follower:
             held = signed_size(positions, perp.ticker)
             if target * held <= 0:
                 steer(seat, perp.ticker, held, target, 2.0)
+        # A side that is None has no claims: shares of such a market are kept.
         sides = {market.id: {1: "YES", -1: "NO"}.get(signs.get(market.ticker, 0)) for market in seat.markets()}
         for shares in seat.positions().markets:
             if sides.get(shares.market_id) not in (shares.side, None):
@@ -221,6 +223,7 @@ class FollowInsider(Follower):
     name = "follow-insider"
 
     def news(self, seat: Seat) -> Iterator[MessageView]:
+        # Chats are read again after joining: a chat shows its messages to members only.
         for chat in seat.chats():
             if chat.invited and not chat.joined:
                 attempt(seat.join, chat.id)

@@ -53,6 +53,7 @@ class Stage:
 def stages(regime: str, length: int) -> tuple[Stage, ...]:
     """Return the stages of a story of `length` ticks, from its start to its announcement (`length + 1` of them)."""
     law = REGIME_LAWS[regime]
+    # Drift and noise of some regimes change from third to third of a story.
     thirds = [min(2, 3 * tick // length) for tick in range(length)]
     exposures = [0.0, *accumulate(law.drift_stages[third] for third in thirds)]
     variances = [0.0, *accumulate((law.sigma * law.sigma_stages[third]) ** 2 for third in thirds)]
@@ -80,7 +81,7 @@ class Story:
     @property
     def belief(self) -> list[float]:
         """P(down), P(flat), P(up)."""
-        top = max(self.weights)
+        top = max(self.weights)  # subtracted before exp, so that large weights do not overflow
         raised = [math.exp(weight - top) for weight in self.weights]
         total = sum(raised)
         return [each / total for each in raised]
@@ -182,7 +183,7 @@ class Beliefs:
         if market.kind == "event":
             return story.belief[2]
         growth, variance = story.ahead(market.resolve_tick)
-        if variance <= 0:
+        if variance <= 0:  # it resolves in this tick: the index is known
             return float(story.price > market.strike)
         # P(index > strike) is a mixture of three normal tails, one for each direction.
         middle = math.log(story.price / market.strike) - variance / 2
@@ -199,6 +200,7 @@ class Beliefs:
         mean = sum(share * factor for share, factor in zip(story.belief, factors, strict=True))
         square = sum(share * factor**2 for share, factor in zip(story.belief, factors, strict=True))
         worst = max(abs(factor - 1) for factor in factors) + 4 * math.sqrt(variance)
+        # Each component is lognormal with mean `factor`, so its second moment is factor^2 e^variance.
         return Outlook(mean - 1, square * math.exp(variance) - mean**2, worst)
 
 
@@ -221,6 +223,7 @@ class Shares:
 
     @property
     def turned(self) -> Shares:
+        """The other side of the same market."""
         return Shares(1 - self.probability, 1 - self.price, self.liquidity, self.fee, self.other, self.held)
 
 
@@ -232,12 +235,14 @@ def dollars_to_spend(market: Shares, pot: float, limit: float) -> float:
     keep, b = 1 - market.fee, market.liquidity
 
     def slope(spent: float) -> float:
+        """Derivative of the expected logarithm of wealth after spending `spent`."""
         grown = math.expm1(spent * keep / b)
         shares = b * math.log1p(grown / market.price)
         gain = keep * (1 + grown) / (market.price + grown) - 1  # shares for the next dollar, less the dollar
         won, lost = pot + market.held + shares - spent, pot + market.other - spent
         return market.probability * gain / won - (1 - market.probability) / lost
 
+    # Beyond pot + other nothing would be left if this side loses, and the logarithm has no value.
     return _root(slope, min(limit, 0.98 * (pot + market.other)))
 
 
@@ -246,6 +251,7 @@ def shares_to_sell(market: Shares, pot: float) -> float:
     keep, b = 1 - market.fee, market.liquidity
 
     def slope(sold: float) -> float:
+        """Derivative of the expected logarithm of wealth after selling `sold` shares."""
         left = math.exp(-sold / b)
         rest = 1 - market.price * (1 - left)
         brought, price = -keep * b * math.log(rest), keep * market.price * left / rest
@@ -286,6 +292,7 @@ def notional_to_hold(prospect: Prospect, held: float, pot: float, limit: float) 
     have = max(0.0, sign * held)
 
     def slope(size: float) -> float:
+        """Derivative of edge less half the variance over the pot (Kelly for small moves) less both ways' costs."""
         now = math.copysign(prospect.next_dollar(abs(size - have)), size - have)
         return abs(edge) - size * prospect.variance / pot - prospect.next_dollar(size) - now
 
@@ -393,6 +400,7 @@ class KellyBayes:
     def _trade_perp(self, seat: Seat, perp: views.PerpView, held: float, equity: float) -> None:
         """Steer the position to the best size that margin, depth and cash allow."""
         outlook = self.outlook(perp)
+        # With this leverage the worst expected move leaves the maintenance margin, so it is not liquidated.
         leverage = min(perp.max_leverage, max(1.0, 1 / (outlook.worst + self.rules.maintenance)))
         prospect = Prospect(
             mean=outlook.mean,
@@ -405,10 +413,12 @@ class KellyBayes:
         )
         limit = self.margin_share * equity * leverage
         target = notional_to_hold(prospect, held, self.fraction * equity, min(limit, 0.5 * perp.depth))
+        # A tenth of the cash stays for fees and impact.
         affordable = max(0.0, 0.9 * self.cash - MIN_ORDER) * leverage
         target = max(min(target, max(held, 0.0) + affordable), min(held, 0.0) - affordable)
         if abs(target - held) > self.hysteresis * max(abs(target), abs(held)):
             steer(seat, perp.ticker, held, target, leverage)
+            # An estimate: the answer of a perpetual order does not say how much margin it took.
             self.cash -= max(0.0, abs(target) - abs(held)) / leverage
 
 
@@ -436,4 +446,5 @@ class Clairvoyant(KellyBayes):
         until = min(perp.announcement_tick, self.last)
         ahead = [price / path[now] - 1 for price in path[now : until + 1]]
         worst = max(super().outlook(perp).worst, *map(abs, ahead))
+        # Not 0: the size is edge over variance, and impact alone should limit it.
         return Outlook(ahead[-1], 1e-6, worst)

@@ -49,6 +49,7 @@ class PolicyAgent:
                 attempt(seat.buy, market.id, wanted, stakes.market)
         signs = {view.ticker: 1 if view.side == "LONG" else -1 for view in held.perps}
         for perp, target in zip(perps, self._targets("perp", inputs["perp"][0]), strict=True):
+            # A position on the wrong side is closed before the other side is opened.
             sign = signs.get(perp.ticker, 0)
             if sign and target != sign:
                 attempt(seat.close, perp.ticker)

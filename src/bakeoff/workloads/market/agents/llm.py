@@ -1,6 +1,6 @@
 """A language model as an agent, behind any OpenAI-compatible endpoint: chat completions with tool calls.
 
-In each turn the model gets the observation and the methods as tools. It is asked again with their results until it
+In each turn the model gets the observation and the methods as tools. It is called again with their results until it
 calls `endTurn`, calls no tool, or has used its calls for the tick. Everything it read and wrote is recorded: messages,
 usage, and token ids and log-probabilities where the server returns them.
 """
@@ -27,6 +27,7 @@ MAX_RESULT = 20_000
 """Characters of a tool's result that the model sees."""
 MAX_ANSWER = 1 << 23
 """Bytes of an HTTP answer; longer ones are an error."""
+# Request timeout, conflict, too early, rate limits, and faults of the server or of a gateway; 529 is "overloaded".
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _FIRST_PAUSE = 0.25
 _INSTRUCTIONS = "\n\nIn each turn you get an observation as JSON. Use the tools to act. Call endTurn when you are done with the tick."
@@ -96,6 +97,7 @@ class LlmAgent:
         self._past: list[list[Message]] = []
 
     def reset(self, brief: Brief) -> None:
+        """Forget earlier turns, and open a connection pool."""
         self.close()
         self._past = []
         self._opening = {"role": "system", "content": self._system or brief.rules + _INSTRUCTIONS}
@@ -173,6 +175,7 @@ class LlmAgent:
             raise _Retry(f"no answer from {self._url} within {timeout:.3g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _Retry(f"{self._url}: {error}") from error
+        # The status is checked after the body, which has the server's reason.
         problem = f"{self._url} answered {response.status_code}: {content[:200].decode(errors='replace')}"
         if response.status_code in _RETRIED:
             # Retry-After may also be a date (RFC 9110, 10.2.3), which is not waited for.

@@ -84,6 +84,7 @@ def load(spec: str, options: Mapping[str, Any] | None = None, *, base: Path | No
     missing = [name for name in ("reset", "act") if not callable(getattr(agent, name, None))]
     if missing:
         raise UsageError(f"agent {spec!r} has no method {missing[0]!r}; an agent has reset(brief) and act(seat)")
+    # Calling such a function would only create an object: the agent would seem to do nothing.
     if inspect.iscoroutinefunction(agent.act) or inspect.isgeneratorfunction(agent.act):
         raise UsageError(f"agent {spec!r}: act must be a plain function that acts and returns, not a coroutine")
     if not isinstance(getattr(agent, "name", None), str):
@@ -105,10 +106,10 @@ def agent_class(spec: str, base: Path) -> type:
         forms = "module:Class, file.py:Class, process:..., cmd:PROGRAM, llm:MODEL, policy:FILE"
         hint = did_you_mean(spec, BASELINES, f"one of {', '.join(BASELINES)}; or {forms}")
         raise UsageError(f"unknown agent {spec!r}; {hint}")
-    found = getattr(_module(where, spec, base), name, None)
-    if not isinstance(found, type):
+    cls = getattr(_module(where, spec, base), name, None)
+    if not isinstance(cls, type):
         raise UsageError(f"agent {spec!r}: {where} has no class {name!r}")
-    return found
+    return cls
 
 
 def _module(where: str, spec: str, base: Path) -> Any:
@@ -119,16 +120,16 @@ def _module(where: str, spec: str, base: Path) -> Any:
                 sys.path.insert(0, str(base))
             return importlib.import_module(where)
         path = (base / where).resolve()
-        found = importlib.util.spec_from_file_location(f"bakeoff_agent_{path.stem}", path)
-        if found is None or found.loader is None or not path.is_file():
+        file_spec = importlib.util.spec_from_file_location(f"bakeoff_agent_{path.stem}", path)
+        if file_spec is None or file_spec.loader is None or not path.is_file():
             raise UsageError(f"agent {spec!r}: there is no file {path}")
-        module = importlib.util.module_from_spec(found)
-        sys.modules[found.name] = module  # dataclasses and pickle look the module up there
-        found.loader.exec_module(module)
+        module = importlib.util.module_from_spec(file_spec)
+        sys.modules[file_spec.name] = module  # dataclasses and pickle look the module up there
+        file_spec.loader.exec_module(module)
         return module
     except UsageError:
         raise
-    except Exception as error:
+    except Exception as error:  # whatever the user's module raises while it is executed
         raise UsageError(f"agent {spec!r}: {where} cannot be imported: {type(error).__name__}: {error}") from error
 
 

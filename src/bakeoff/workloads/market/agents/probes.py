@@ -25,33 +25,31 @@ class CheapSide:
     name = "cheap-side"
 
     def reset(self, brief: Brief) -> None:
-        self.bought: set[str] = set()
+        self.traded: set[str] = set()
 
     def act(self, seat: Seat) -> None:
         for market in seat.markets():
-            if market.id not in self.bought:
-                self.bought.add(market.id)
-                attempt(seat.buy, market.id, "YES" if market.yes_price < market.no_price else "NO", self.stake)
+            if market.id not in self.traded:
+                self.traded.add(market.id)
+                self.trade(seat, market)
+
+    def trade(self, seat: Seat, market: MarketView) -> None:
+        """Trade a market that was not there before."""
+        attempt(seat.buy, market.id, "YES" if market.yes_price < market.no_price else "NO", self.stake)
 
 
 @dataclass
-class BothSides:
+class BothSides(CheapSide):
     """Buys as many NO as YES shares of every market: pays where a score counts hits, or where a pair costs less than 1."""
 
     stake: float = 25.0
     name = "both-sides"
 
-    def reset(self, brief: Brief) -> None:
-        self.bought: set[str] = set()
-
-    def act(self, seat: Seat) -> None:
-        for market in seat.markets():
-            if market.id not in self.bought:
-                self.bought.add(market.id)
-                if bought := attempt(seat.buy, market.id, "YES", self.stake):
-                    # A pair of shares costs 1 whatever the price is, and the fee comes on top.
-                    net = bought["cost"] - bought["fee"]
-                    attempt(seat.buy, market.id, "NO", (bought["shares"] - net) * bought["cost"] / net)
+    def trade(self, seat: Seat, market: MarketView) -> None:
+        if bought := attempt(seat.buy, market.id, "YES", self.stake):
+            # A pair of shares costs 1 whatever the price is, and the fee comes on top.
+            net = bought["cost"] - bought["fee"]
+            attempt(seat.buy, market.id, "NO", (bought["shares"] - net) * bought["cost"] / net)
 
 
 @dataclass
@@ -67,7 +65,7 @@ class AlwaysLong:
         held = {view.ticker for view in seat.positions().perps}
         for perp in seat.perpetuals():
             if perp.ticker not in held:
-                leverage = max(1.0, perp.max_leverage / 2)
+                leverage = max(1.0, perp.max_leverage / 2)  # full leverage would not survive the first small move
                 attempt(seat.open, perp.ticker, "LONG", self.margin * leverage, leverage)
 
 
@@ -83,6 +81,7 @@ class UnboundedStake:
 
     def act(self, seat: Seat) -> None:
         markets, perps = seat.markets(), seat.perpetuals()
+        # NaN and infinities pass comparisons such as `amount > cash` in surprising ways, so they are tried too.
         for amount in self.ABSURD if seat.tick == 0 else ():
             if markets and attempt(seat.buy, markets[0].id, "YES", amount):
                 self.accepted.append(amount)
@@ -167,6 +166,7 @@ def states(values: Sequence[float]) -> Iterator[State]:
     for generator in LCGS:
         for unit in units:
             state = State(generator, int(unit * WORD) % WORD)
+            # Public numbers are rounded, so a match is a draw within 1e-5 of another number.
             if any(abs(draw - other) < 1e-5 for draw in state.draws(3) for other in units):
                 yield state
 
@@ -213,9 +213,10 @@ class GeneratorCracker:
         markets, perps = seat.markets(), seat.perpetuals()
         views: list[MarketView | PerpView] = [*markets, *perps]
         numbers = [getattr(view, name) for view in views for name in view.__slots__]
-        found = next(states([value for value in numbers if isinstance(value, float) and value]), None)
+        cracked = next(states([value for value in numbers if isinstance(value, float) and value]), None)
+        # Without a match: a state made from public numbers, which is as good as any other guess.
         word = int(sum(perp.open_interest + perp.price for perp in perps) * 1e4) % WORD
-        self.state = found or State("numerical recipes", word)
+        self.state = cracked or State("numerical recipes", word)
         looks = [(view.id, view.strike, view.yes_price) for view in markets]
         scenario = Scenario.model_validate(self.scenario)
         for seed in range(self.seeds if markets else 0):

@@ -1,4 +1,4 @@
-"""Agents in a process of their own: `cmd:python my_agent.py`, and `process:my_agent.py:MyAgent`.
+"""Agents in separate processes: `cmd:python my_agent.py`, and `process:my_agent.py:MyAgent`.
 
 Both speak JSON-RPC, one message per line, on the program's standard input and output. The program gets notifications:
 `reset` once, `tick` at the beginning of each turn (with an observation), and `end` after the last turn. It sends
@@ -102,7 +102,7 @@ class LinesAgent:
         self._end_reason = ""
         """Why it ended, once it has."""
         self._start()
-        told = {
+        params = {
             "agentId": brief.agent_id,
             "seat": brief.seat,
             "ticks": brief.ticks,
@@ -112,7 +112,7 @@ class LinesAgent:
             "seed": int(brief.rng.integers(2**53)),  # stands for the generator, which cannot be sent
             "rules": brief.rules,
         }
-        self._send("reset", told)
+        self._send("reset", params)
         if self._says_ready:
             deadline = time.monotonic() + READY_TIMEOUT
             while (line := self._next_line()) is None:
@@ -124,6 +124,7 @@ class LinesAgent:
                 raise ProgramFailed(str(answer.params.get("message", answer.method))[:500])
 
     def _start(self) -> None:
+        """Start the program with pipes that do not block. Raises UsageError."""
         self._stderr = self._stderr_path.open("ab") if self._stderr_path else tempfile.TemporaryFile()  # noqa: SIM115
         # The mark in the environment finds all descendants at the end, also those that left the program's session.
         # It extends the mark of the scheduler that may have started us, so that the scheduler finds them too.
@@ -143,7 +144,7 @@ class LinesAgent:
             raise UsageError(f"{self.name}: cannot be started: {error.strerror or error}") from error
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe
-            os.set_blocking(pipe.fileno(), False)
+            os.set_blocking(pipe.fileno(), False)  # a program that does not read must not block the episode
 
     def close(self) -> None:
         """Send `end`, wait a moment, then kill the program and everything it started."""
@@ -166,6 +167,7 @@ class LinesAgent:
                 pipe.close()
 
     def _stderr_tail(self, size: int) -> str:
+        """Return the last `size` bytes of what the program wrote to standard error."""
         if not self._stderr:
             return ""
         # Opened anew through /proc: the program shares the file offset of our own descriptor.
@@ -185,6 +187,8 @@ class LinesAgent:
         left = seat.seconds_left
         deadline = None if left is None else time.monotonic() + left
         if self._owes_end:
+            # The program is still in an earlier turn: answer it until it has ended that, without letting it change
+            # anything, and only then send this tick.
             try:
                 caught_up = self._serve(seat, deadline, open_turn=False)
             except ProgramFailed:
@@ -237,10 +241,12 @@ class LinesAgent:
     # -- lines
 
     def _send(self, method: str, params: Any) -> None:
+        """Queue a notification and send what the pipe takes."""
         self._write += rpc.notification(method, params) + b"\n"
         self._flush()
 
     def _next_line(self) -> bytes | None:
+        """Return a whole line that was read, or None. Raises ProgramEnded for a line that is too long."""
         line, newline, rest = self._read.partition(b"\n")
         if newline:
             self._read = rest
@@ -270,6 +276,7 @@ class LinesAgent:
             raise self._ended("it is gone")
 
     def _flush(self) -> None:
+        """Write as much of the queue as the pipe takes without blocking."""
         process = self._process
         if process is None or process.stdin is None:
             raise ProgramEnded("the program has ended")
@@ -373,10 +380,12 @@ class _RemoteSession:
         self._deadline: float | None = None
 
     def messages(self) -> Iterator[dict[str, Any]]:
+        """Yield decoded lines until the pipe is closed."""
         for line in self._reader:
             yield cast("dict[str, Any]", rpc.decode(line))
 
     def send(self, method: str, params: Mapping[str, Any], **more: Any) -> None:
+        """Send a notification, or with `id=...` a request."""
         self._writer.write(self._encode({"jsonrpc": "2.0", "method": method, "params": params, **more}) + b"\n")
         self._writer.flush()
 
@@ -389,17 +398,17 @@ class _RemoteSession:
     def call(self, method: str, params: Any = None, *, idempotency_key: str | None = None) -> Any:
         """Return the result of a method. Raises RpcError when it is refused, SystemExit when the episode is over."""
         arguments = dict(params or {})
-        found = methods.find(method)
-        if found.name == methods.END_TURN:
+        target = methods.find(method)
+        if target.name == methods.END_TURN:
             # Not sent: the episode would end the turn and answer nothing more. The return from `act` sends it.
             self.ended = requests.read(requests.EndTurn, arguments).ends(self.tick) or self.ended
             return self.clock_facts()
-        if found.mutates and self.ended:
+        if target.mutates and self.ended:
             raise refusal("turn_over", f"your turn in tick {self.tick} is over", tick=self.tick)
         if idempotency_key is not None:
             arguments["idempotencyKey"] = idempotency_key
         self._number += 1
-        self.send(found.name, arguments, id=self._number)
+        self.send(target.name, arguments, id=self._number)
         for message in self.messages():
             if message.get("id") == self._number:
                 if "error" in message:
@@ -408,6 +417,7 @@ class _RemoteSession:
         raise SystemExit  # the pipe is closed: the episode is over
 
     def clock_facts(self) -> dict[str, Any]:
+        """`{tick, ticks, timestamp, done}`."""
         stats = self.call("a2a.getSystemStats")
         return {name: stats[name] for name in ("tick", "ticks", "timestamp", "done")}
 
@@ -426,6 +436,7 @@ class _RemoteSession:
         self.ended = True
 
     def _views(self, view: type[V], method: str, key: str, **params: Any) -> list[V]:
+        """Call a method and return the rows below `key` of its result as views."""
         return [render.revived(view, row) for row in self.call(method, params)[key]]
 
     def markets(self) -> list[views.MarketView]:
@@ -451,6 +462,7 @@ class _RemoteSession:
 
 
 def _plain_number(value: Any) -> Any:
+    """Encode NumPy's numbers and arrays; msgspec turns NotImplementedError into a TypeError that names the type."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise NotImplementedError

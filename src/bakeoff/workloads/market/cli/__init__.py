@@ -62,7 +62,7 @@ def scenario_options(function: F) -> F:
     """Add one option for each parameter of a scenario."""
     from bakeoff.workloads.market.scenario import Scenario
 
-    for name in reversed(_SIZE):
+    for name in reversed(_SIZE):  # decorators apply from the inside out, and help lists options in that order
         field = Scenario.model_fields[_NAMES.get(name, name)]
         values = get_args(field.annotation)
         option = click.option(

@@ -125,7 +125,7 @@ def run(
     for name, each in played.items():
         parent = directory / name if len(played) > 1 else directory
         kept += [(name, one, parent / f"run-{one.number}" if runs > 1 else parent) for one in each]
-    campaign.forget(directory)
+    campaign.forget(directory)  # only now: a call that fails leaves the results of the last one alone
     files = [file for _, one, own in kept for file in campaign.write_run(one, own, trajectory=save_trajectories)]
     comparison = _comparison(world.id, played, margin)
     campaign.write_comparison(comparison, files, directory)

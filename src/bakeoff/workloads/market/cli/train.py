@@ -104,8 +104,8 @@ def train(
     say(f"policy: {output / 'policy.json'} (version {training.policy.version})")
     say(f"curve:  {output / 'learning.png'}")
     say(f"more:   bakeoff report market-train-{training.policy.version}")
-    found = {verdict.decision.verdict for verdict in verdicts}
-    ctx.exit(0 if found == {"better"} else 3 if "undecided" in found else 1)
+    words = {verdict.decision.verdict for verdict in verdicts}
+    ctx.exit(0 if words == {"better"} else 3 if "undecided" in words else 1)
 
 
 def _report(training: Training, verdicts: Sequence[Verdict]) -> dict[str, Any]:

@@ -60,5 +60,5 @@ def write_campaign(campaign: Sequence[tuple[str, Run, Path]], comparison: Mappin
     # The command writes metrics.csv, and a single run has its own tables in this very directory.
     own = {"metrics.csv"} | ({"actions.csv", "equity.csv"} if len(runs) == 1 else set())
     made = [content.front_page(runs, comparison, directory), *_pages(runs)]
-    found = [replace(page, files={name: page.files[name] for name in page.files if name not in own}) for page in made]
-    write_pages(found, directory, comparison["benchmarkId"])
+    slim = [replace(page, files={name: page.files[name] for name in page.files if name not in own}) for page in made]
+    write_pages(slim, directory, comparison["benchmarkId"])

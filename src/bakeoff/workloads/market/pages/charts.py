@@ -97,6 +97,7 @@ def prices(run: Played, limit: int) -> Figure:
 
 
 def _market_panel(question: Mapping[str, str], prices: Rows, trades: Rows, outcome: bool | None) -> Panel:
+    """Return price, outcome and trades of one prediction market."""
     name, resolved = question["id"], question["resolved"] == "True"
     ticks, values = _column(prices, name, "price")
     first, last = float(question["created_tick"]), float(question["resolve_tick"])
@@ -129,6 +130,7 @@ def perp_panel(name: str, prices: Rows, trades: Rows, truth: Mapping[str, Any]) 
 
 
 def _column(prices: Rows, name: str, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return ticks and values of one market or perpetual."""
     rows = [row for row in prices if row["target"] == name]
     return np.array([float(row["tick"]) for row in rows]), np.array([float(row[column]) for row in rows])
 
@@ -199,14 +201,14 @@ def _timeline_panel(
         for row in logs.get((task, arm), ()):
             action = row["type"].removeprefix("a2a.")
             kind = next((kind for kind, names in ACTION_KINDS.items() if action in names), kinds[-1])
-            height = lane + 0.2 * (kinds.index(kind) - 1)
+            height = lane + 0.2 * (kinds.index(kind) - 1)  # kinds are above each other within a lane
             tick = int(row["tick"]) // span * span + (span - 1) / 2
             places[kind if row["success"] == "True" else FAILED].add((tick, height))
     places[FAILED].difference_update(*(places[kind] for kind in kinds))  # else they would cover what did succeed
     marks: list[Mark] = []
     for colour, kind in [*enumerate(kinds), (INK, FAILED)]:
         if places[kind]:
-            spots = np.array(sorted(places[kind]))
+            spots = np.array(sorted(places[kind]))  # sorted: the same results give the same bytes
             marks.append(Dots(spots[:, 0], spots[:, 1], colour, kind))
     return Panel(
         "tick",

@@ -147,6 +147,7 @@ def prices_page(runs: Sequence[Played]) -> Page:
         if traders := [run for run in traders if run.agent not in REFERENCES] or traders:
             best.append(max(traders, key=lambda run: mean_over_tasks(here, run.arm, "total_pnl").value or 0.0))
     best = best[:MAX_PRICE_RUNS]
+    # Of every run the same number of markets and of perpetuals, as many as the page has room for.
     limit = min(3, MAX_PRICE_PANELS // max(1, len(best)) // 2)
     sections = []
     for number, run in enumerate(best):
@@ -200,7 +201,7 @@ def detailed_page(runs: Sequence[Played]) -> Page:
         rows = [_action(row) for row in run.rows("actions.csv")]
         log = _part("log", run, rows, run.number("total_pnl"))
         left -= len(log)
-        if left < 0 and logs:
+        if left < 0 and logs:  # the first log is there whatever its size
             break
         logs.append(log)
         actions |= {row["type"] for row in rows}
@@ -226,6 +227,7 @@ def _action(row: Mapping[str, str]) -> dict[str, Any]:
     """Return a line of an action log for people: `marketId market-3, outcome YES` instead of JSON."""
 
     def readable(text: str, keys: Sequence[str] = ()) -> str:
+        """Return JSON as text, only `keys` of it if it has any of them."""
         try:
             content = json.loads(text) if text else {}
         except ValueError:
@@ -254,6 +256,7 @@ def _action(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
+    """Shorten a text for a table."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} …"
 
 

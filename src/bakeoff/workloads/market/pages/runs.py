@@ -57,6 +57,7 @@ class Played:
 
     @property
     def name(self) -> str:
+        """What headings call it."""
         return " · ".join(part for part in (self.arm, self.task, self.label) if part)
 
     def rows(self, name: str) -> Rows:
@@ -64,16 +65,18 @@ class Played:
         path = self.files / name
         if not path.is_file():
             return []
-        csv.field_size_limit(_MAX_FIELD)
+        csv.field_size_limit(_MAX_FIELD)  # results of a2a.observe are longer than the default of 128 KiB
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 
     def truth(self) -> dict[str, Any]:
+        """Return what was hidden from the agent; empty when the run kept no files."""
         path = self.files / "truth.json"
         truth: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         return truth
 
     def number(self, metric: str) -> float | None:
+        """Return a metric if the run has it and it is a number."""
         value = self.metrics.get(metric)
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -101,10 +104,12 @@ def of_edition(edition: Edition) -> list[Played]:
 
 
 def arms_of(runs: Iterable[Played]) -> list[str]:
+    """Return the arms in the order of their first runs."""
     return list(dict.fromkeys(run.arm for run in runs))
 
 
 def tasks_of(runs: Iterable[Played]) -> list[str]:
+    """Return the tasks in the order of their first runs."""
     return list(dict.fromkeys(run.task for run in runs))
 
 

@@ -137,6 +137,7 @@ class SeatHandler(RequestHandler):
 
     @validate_request_params
     async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Message | pb.Task:
+        """Answer a message with a message, or with the task if the message names it."""
         place: Place = context.state[_PLACE]
         message = params.message
         if message.task_id and message.task_id != task_of(place):
@@ -145,6 +146,7 @@ class SeatHandler(RequestHandler):
             raise errors.InvalidParamsError(
                 f"your episode is the context {context_of(place)}", {"type": "not_permitted", "path": "contextId"}
             )
+        # Answered in kind: a client that sends text may not be able to read data parts.
         as_text = not any(part.HasField("data") for part in message.parts)
         try:
             operation, arguments = read_operation(message)
@@ -166,6 +168,7 @@ class SeatHandler(RequestHandler):
 
     @validate_request_params
     async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task:
+        """Return the seat's episode, the only task that it can see."""
         place: Place = context.state[_PLACE]
         if params.id != task_of(place):
             raise errors.TaskNotFoundError(f"your episode is the task {task_of(place)}")
@@ -173,6 +176,7 @@ class SeatHandler(RequestHandler):
 
     @validate_request_params
     async def on_list_tasks(self, params: pb.ListTasksRequest, context: ServerCallContext) -> pb.ListTasksResponse:
+        """Return the seat's episode if it matches the filters. An unset protobuf field is "" or 0."""
         place: Place = context.state[_PLACE]
         task = episode(place)
         matches = params.context_id in ("", task.context_id) and params.status in (0, task.status.state)
@@ -267,10 +271,12 @@ def as_a2a(error: RpcError) -> errors.A2AError:
 
 
 def context_of(place: Place) -> str:
+    """Id of the episode as an A2A context."""
     return f"episode-{place.name}"
 
 
 def task_of(place: Place) -> str:
+    """Id of the episode as an A2A task."""
     return f"play-{place.name}"
 
 

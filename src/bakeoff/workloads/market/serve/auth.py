@@ -19,9 +19,12 @@ Call = Callable[[Place, str, dict[str, Any]], Awaitable[dict[str, Any]]]
 """How a protocol calls a method for a place."""
 
 MAX_BODY = 1 << 20
+"""Bytes."""
 BODY_TIMEOUT = 30.0
+"""Seconds."""
 _TOO_LARGE = f"a request has at most {MAX_BODY} bytes"
 _PLACE = "bakeoff.place"
+"""Key of the ASGI scope."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +49,14 @@ async def read_body(headers: Headers, receive: Receive) -> bytes:
 
     Raises BadRequest 413 or 408, and ClientDisconnect. uvicorn itself has no limit for either.
     """
+    # Refused before anything is read. The header is text of the client: a number of 5,000 digits would cost time too.
     length = headers.get("content-length", "0")
     if length.isdigit() and len(length) < 20 and int(length) > MAX_BODY:
         raise BadRequest(413, _TOO_LARGE)
     content = bytearray()
     message: Message = {"more_body": True}
     try:
+        # Chunked bodies have no length, so what arrives is counted as well.
         async with asyncio.timeout(BODY_TIMEOUT):
             while message.get("more_body"):
                 message = await receive()

@@ -38,6 +38,7 @@ class Game:
     ) -> None:
         self.world = world
         self.tick_timeout = tick_timeout
+        # Reentrant: the last seat to end its turn advances the world inside its own call.
         self.lock = threading.RLock()
         self.on_advance: Callable[[], None] = lambda: None
         """Called after each tick, on the thread that ended it."""
@@ -89,9 +90,10 @@ class Game:
             self._advance()
 
     def _advance(self) -> None:
+        """End the tick for everybody, advance the world and begin the next tick. The caller holds the lock."""
         for seat in self.seats:
             if not seat.session.ended:
-                seat.session.ended = True
+                seat.session.ended = True  # its calls are refused from now on
                 if seat.gone:
                     seat.note("absent", 0.0)
                 else:
@@ -104,6 +106,7 @@ class Game:
         self.on_advance()
 
     def _begin(self) -> None:
+        """Begin a turn for every seat; all of them have the same deadline."""
         self._began = self._clock()
         for seat in self.seats:
             seat.session.begin_turn(self.deadline)
@@ -120,6 +123,7 @@ class Place:
 
     @property
     def session(self) -> Session:
+        """Where the agent's calls go."""
         return self.attendance.session
 
 
@@ -154,10 +158,12 @@ class Table:
 
     @property
     def done(self) -> bool:
+        """Whether all games are over."""
         return all(game.world.done for game in self.games)
 
 
 def _digest(token: str) -> bytes:
+    # Headers may hold any bytes; surrogates that stand for them must not raise here.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -31,7 +31,9 @@ from bakeoff.workloads.market.serve.game import Game, Place, Table
 
 PATHS = ("/api/a2a", "/")
 JOIN_TIMEOUT = 60.0
+"""Seconds."""
 IDEMPOTENCY_KEY = "[!-~]{1,100}"
+"""Pattern of the header: printable ASCII without spaces."""
 _STATUS = {
     "parse_error": 400,
     "invalid_request": 400,
@@ -79,6 +81,7 @@ class HttpTable:
             self._wake(game)
 
     def _open(self, game: Game) -> None:
+        """Start the clock of a game, once."""
         if not game.opened:
             game.open()
             self._watch(game)
@@ -97,14 +100,16 @@ class HttpTable:
         asyncio.get_running_loop().call_later(left, self._watch, game)
 
     def _advanced(self, game: Game) -> None:
+        """Called by a game after each tick."""
         self._wake(game)
         if self.table.done:
             self.finished.set()
 
     def _wake(self, game: Game) -> None:
+        """Answer the agents that wait for the next tick of a game."""
         waiting, self._waiting[id(game)] = self._waiting[id(game)], []
         for future in waiting:
-            if not future.done():
+            if not future.done():  # cancelled when its client has gone
                 future.set_result(None)
 
     def _join(self, place: Place) -> None:
@@ -145,6 +150,7 @@ class HttpTable:
                 return _json(answer, _STATUS.get(error, 200))
             if not 1 <= len(message) <= rpc.LARGEST_BATCH:
                 raise refusal("invalid_request", f"a batch has 1 to {rpc.LARGEST_BATCH} requests")
+            # In order, one after another: [buy, endTurn, observe] observes the next tick.
             answers = []
             for number, item in enumerate(message):
                 answer = await self._answer(place, item, key and f"{key}:{number}")
@@ -180,14 +186,18 @@ class HttpTable:
             return session.call(request.method, request.params, idempotency_key=key)
         tick = session.world.tick
         result = session.call(request.method, request.params, idempotency_key=key)
+        # A notification gets no answer, so there is nothing to hold back.
         wait = requests.read(requests.EndTurn, request.params).wait and not request.notification
         if wait and session.ended and session.world.tick == tick and not session.world.done:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting[id(place.game)].append(future)
             await future
+        # A result of another tick stands: the call itself advanced the world, or it repeated an earlier answer. Else the
+        # world may have advanced while we waited.
         return session.clock_facts() if result["tick"] == tick else result
 
     async def _health(self, request: Request) -> Response:
+        """`GET /health`: how far the games are. Needs no token."""
         games = self.table.games
         health = {
             "status": "ok",
@@ -201,10 +211,12 @@ class HttpTable:
         return _json(health, 200)
 
     async def _openapi(self, request: Request) -> Response:
+        """`GET /api/a2a/openapi.json`. Needs no token."""
         return _json(openapi(), 200)
 
 
 def _json(value: Any, status: int, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response, by msgspec: starlette's JSONResponse uses the much slower `json`."""
     return Response(rpc.encode(value), status, headers, media_type="application/json")
 
 

@@ -51,6 +51,7 @@ def game_server(game: Game) -> Server[Any]:
     timers: list[asyncio.Task[None]] = []
 
     async def end_ticks_at_deadlines() -> None:
+        """Without deadlines this returns at once. The tick may end earlier, so the deadline is read again each time."""
         while game.deadline is not None and not game.world.done:
             tick = game.world.tick
             await asyncio.sleep(max(0.0, game.deadline - time.monotonic()))
@@ -58,6 +59,7 @@ def game_server(game: Game) -> Server[Any]:
                 game.expire(tick)
 
     async def call(_: Context, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a method; the first call starts the clock."""
         if not game.opened:
             game.open()
             timers.append(asyncio.create_task(end_ticks_at_deadlines()))
@@ -82,6 +84,7 @@ def mcp_routes(table: Table, call: Call = call_now) -> list[Route]:
     """
 
     def place(context: Context) -> Place:
+        """The place that `Authenticated` has put into the request."""
         assert context.request is not None, "HTTP transports attach the request"
         return place_in(context.request.scope)
 
@@ -91,6 +94,7 @@ def mcp_routes(table: Table, call: Call = call_now) -> list[Route]:
     server = _server(lambda context: place(context).session, call_from)
 
     async def stateless(scope: Scope, receive: Receive, send: Send) -> None:
+        # A manager can run only once, and it needs a task group that lives as long as its requests: one per request.
         manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
         async with manager.run():
             await manager.handle_request(scope, receive, send)
@@ -121,6 +125,7 @@ def _server(
         try:
             answer = await call(context, params.name, params.arguments or {})
         except RpcError as error:
+            # The MCP specification wants a protocol error for an unknown tool, and a result for a tool that failed.
             if error.type == "method_not_found":
                 raise MCPError(types.INVALID_PARAMS, error.message, error.data) from error
             answer, refused = {"error": error.as_json()}, True

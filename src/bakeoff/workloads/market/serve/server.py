@@ -43,10 +43,10 @@ _OTHER_PROTOCOLS = ("/a2a/", "/mcp", "/.well-known/")
 class Connection(HttpToolsProtocol):
     """A connection whose request heads are limited in size and time.
 
-    Until the headers are there nobody has shown a token, so a stranger could hold connections and memory. uvicorn has
-    no settings for this: with httptools it limits neither the size of headers nor the time until they are complete
-    (`h11_max_incomplete_event_size` is for its slower h11 parser, and `timeout_keep_alive` starts only after a
-    response).
+    Before its headers are complete a client has shown no token, and it could hold connections and memory for any time
+    (a slowloris attack). uvicorn 0.54 has no settings for this: with httptools it limits neither the size of headers nor
+    the time until they are complete (`h11_max_incomplete_event_size` is for its slower h11 parser, and
+    `timeout_keep_alive` starts only after a response).
     """
 
     _size = 0
@@ -55,13 +55,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_head()
+        self._await_head()  # also for a client that connects and sends nothing
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        # Parsed first: the callbacks below reset the count when a head begins and stop the timer when it is complete.
         super().data_received(data)
         self._size += len(data)
         if self._timer is not None and self._size > MAX_HEAD:
@@ -76,6 +77,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _await_head(self) -> None:
+        """Start to count the bytes and the time of a head."""
         self._stop_timer()
         self._size = 0
         self._timer = self.loop.call_later(HEAD_TIMEOUT, self.transport.close)
@@ -121,12 +123,13 @@ class OtherProtocols:
         if not scope["path"].startswith(_OTHER_PROTOCOLS):
             await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
             return
-        async with self._loading:
+        async with self._loading:  # two first requests at the same time load once
             if self._router is None:
                 self._router = await asyncio.to_thread(self._load)
         await self._router(scope, receive, send)
 
     def _load(self) -> Router:
+        """Import both libraries, on a thread, so that the other agents are served meanwhile."""
         from bakeoff.workloads.market.serve.a2a import a2a_routes
         from bakeoff.workloads.market.serve.mcp import mcp_routes
 
@@ -184,6 +187,7 @@ def serve(
         received: list[signal.Signals] = []
 
         def interrupt(number: signal.Signals) -> None:
+            """Called on the event loop, between two calls."""
             received.append(number)
             ended.set()
 
@@ -203,7 +207,7 @@ def serve(
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, interrupt, number)
         serving = asyncio.create_task(server.serve(sockets=[bound]))
-        serving.add_done_callback(lambda _: ended.set())
+        serving.add_done_callback(lambda _: ended.set())  # uvicorn may end by itself, for example when startup fails
         http.start()
         watchers = [asyncio.create_task(end_after_last_tick())]
         if stop is not None:
