@@ -152,6 +152,7 @@ def test_prices_show_the_agent_that_earned_most_with_its_trades_and_the_outcomes
     assert "price of YES" in html and "mark price" in html and "outcome" in html
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_pages_in_a_report_of_the_usual_kind(
     kept: bakeoff.Experiment, pages: dict[str, Page], tmp_path: Path
 ) -> None:
@@ -181,9 +182,7 @@ def played(place: Path, arms: int, seeds: int) -> Iterator[Played]:
         for seed in range(seeds):
             files = place / f"{arm}-{seed}"
             files.mkdir()
-            (files / "actions.csv").write_text(
-                f"{','.join(ACTIONS)}\n0,a2a.createPost,{{}},True,,0.1,acted,{{}}\n"
-            )
+            (files / "actions.csv").write_text(f"{','.join(ACTIONS)}\n0,a2a.createPost,{{}},True,,0.1,acted,{{}}\n")
             metrics = {"total_pnl": float(seed)}
             yield Played(f"arm-{arm}", "agent", "t", seed, f"seed {seed}", "succeeded", metrics, files)
 
@@ -238,6 +237,7 @@ def test_a_task_weighs_the_same_however_many_runs_it_has() -> None:
     assert mean_over_tasks(runs, "x", "sharpe") == Mean(None, 0)
 
 
+@pytest.mark.slow
 def test_market_run_links_only_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     world = ["--duration", "5", "--markets", "2", "--perpetuals", "1", "--agents", "2"]

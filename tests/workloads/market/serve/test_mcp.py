@@ -62,6 +62,7 @@ def test_an_episode_over_http_ends_in_the_same_world_as_in_process(mode: str) ->
         assert_same_state(seats.games[0].world, here.world)
 
 
+@pytest.mark.slow
 def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process(tmp_path: Path) -> None:
     heard: list[Any] = []
 

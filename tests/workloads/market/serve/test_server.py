@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import httpx2
+import pytest
 from a2a.client import ClientConfig, create_client
 from a2a.helpers import get_data_parts, new_data_part
 from a2a.types import a2a_pb2 as pb
@@ -80,6 +81,7 @@ async def play_over_json_rpc(url: str, token: str) -> None:
         await play_there(call)
 
 
+@pytest.mark.slow
 def test_three_protocols_share_a_world_which_ends_as_it_does_in_process() -> None:
     with table(seats=3) as seats:
 

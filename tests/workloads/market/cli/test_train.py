@@ -1,4 +1,4 @@
-"""market train: play, learn, play worlds that were never seen, and let a verdict decide."""
+"""`bakeoff market train`: play, learn, play worlds that training never saw, and decide by a verdict."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ Bakeoff = Callable[..., Result]
 SMALL = ("--windows-per-iteration", "96", "--min-agents", "5", "--iterations", "4", "--held-out", "40")
 
 
+@pytest.mark.slow
 def test_the_trained_policy_beats_its_starting_point_and_momentum_in_worlds_it_never_saw(
     bakeoff: Bakeoff, tmp_path: Path
 ) -> None:
@@ -42,7 +43,7 @@ def test_the_trained_policy_beats_its_starting_point_and_momentum_in_worlds_it_n
     # Again: everything is there already, and nothing is run twice.
     again = bakeoff("market", "train", *SMALL)
     assert again.exit_code == 0
-    assert "going on after iteration 4" in again.stdout and "iteration 1/4" not in again.stdout
+    assert "continuing after iteration 4" in again.stdout and "iteration 1/4" not in again.stdout
     assert again.stdout.count("Better: trained against") == 2
 
     other = bakeoff("market", "train", *SMALL, "--learning-rate", "0.5")

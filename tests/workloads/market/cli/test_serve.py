@@ -40,6 +40,7 @@ def players(told: dict[str, Any], http: httpx.Client) -> list[Client]:
     return [Client(told["url"], token, http) for token in told["tokens"].values()]
 
 
+@pytest.mark.slow
 def test_a_game_is_played_to_its_end_and_leaves_results(tmp_path: Path) -> None:
     with served("--seats", "2", "--output", str(tmp_path / "out"), "--save-trajectories") as (process, told):
         with httpx.Client(timeout=30) as http:
@@ -62,6 +63,7 @@ def test_a_game_is_played_to_its_end_and_leaves_results(tmp_path: Path) -> None:
     assert steps[0].observation["tick"] == 0
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_cleanly_with_what_there_is(tmp_path: Path) -> None:
     with served("--seats", "2", "--shared", "--output", str(tmp_path)) as (process, told):
         with httpx.Client(timeout=30) as http:
@@ -73,6 +75,7 @@ def test_a_signal_ends_it_cleanly_with_what_there_is(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "player-1" / "result.json").read_text())["done"] is False
 
 
+@pytest.mark.slow
 def test_tokens_are_kept_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     with served("--token-file", str(file)) as (process, told):
