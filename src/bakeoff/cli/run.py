@@ -20,7 +20,7 @@ from bakeoff.cli.options import json_option, root_option
 
 if TYPE_CHECKING:
     from bakeoff.engine.executors.base import Start
-    from bakeoff.engine.scheduler import Observer, Summary
+    from bakeoff.engine.scheduler import Summary
     from bakeoff.engine.session import Options, Session
     from bakeoff.records.results import Result
     from bakeoff.spec.plan import Plan
@@ -192,7 +192,7 @@ def _isolate(plan: Plan, sandbox: str | None, yes: bool) -> None:
         if sandbox is not None:
             raise click.UsageError(f"--sandbox goes with tasks, not with workload {plan.experiment.workload!r}")
         return
-    from bakeoff.sandbox.face import VARIABLE, choose
+    from bakeoff.sandbox.base import VARIABLE, choose
     from bakeoff.workloads.tasks.workload import UNSANDBOXED
 
     if sandbox is not None:
@@ -209,6 +209,7 @@ def _isolate(plan: Plan, sandbox: str | None, yes: bool) -> None:
 def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
     from bakeoff.cli.progress import observers
     from bakeoff.engine.session import open_session
+    from bakeoff.spec import registry
 
     session = open_session(plan, options)
     try:
@@ -217,7 +218,8 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
             click.echo(f"the plan grew by {session.grown} runs since this edition began", err=True)
         source = _source(session)
         with _Interrupts(session) as interrupts:
-            looking = [interrupts, *_rollout_files(session), *observers(session, verbosity, source)]
+            beside = registry.dialect(plan.dialect).observers(session)
+            looking = [interrupts, *beside, *observers(session, verbosity, source)]
             summary = session.run(looking, source)
         report = _report(session, summary, _counts(session))
         return report if source is None else {**report, **_decision(source, summary)}
@@ -232,15 +234,6 @@ def _note(notes: Sequence[str]) -> None:
         click.echo(f"note: and {len(notes) - MOST_NOTES} more", err=True)
 
 
-def _rollout_files(session: Session) -> list[Observer]:
-    """A task benchmark's own files beside ours, where its dialect asks for them."""
-    if session.plan.dialect != "tasks":
-        return []
-    from bakeoff.workloads.tasks.rollouts import RolloutFiles
-
-    return [RolloutFiles(session, session.options.source or Path(session.paths.experiment))]
-
-
 def _source(session: Session) -> UntilDecided | None:
     if session.plan.experiment.sequential is None:
         return None
@@ -251,13 +244,11 @@ def _source(session: Session) -> UntilDecided | None:
 
 def _decision(source: UntilDecided, summary: Summary) -> dict[str, Any]:
     """What the sequential test says at the end, and the exit code that goes with it."""
-    from bakeoff.cli.sequential import facts
-
-    found = source.look()
-    interrupted = summary.stopped == "interrupted" and not found.stopped
+    report = source.look()
+    interrupted = summary.stopped == "interrupted" and not report.stopped
     failed_fast = summary.stopped.startswith("stopped at the first failure")
-    code = 130 if interrupted else 1 if failed_fast else 0 if found.decided else 3
-    return {"sequential": facts(found), "exit_code": code}
+    code = 130 if interrupted else 1 if failed_fast else 0 if report.decided else 3
+    return {"sequential": report.facts(), "exit_code": code}
 
 
 class _Interrupts:
@@ -306,7 +297,7 @@ def _counts(session: Session) -> Counter[str]:
     only = session.selected()
     if only is None:
         return Counter(session.edition.counts())
-    chosen = (status for run, status in session.edition.statuses() if only(run))
+    chosen = (run.status for run in session.edition.runs() if only(run))
     return Counter(chosen)
 
 

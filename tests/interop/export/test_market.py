@@ -100,5 +100,5 @@ def test_the_rewards_of_an_episode_add_up_to_what_it_earned(traded: Edition, tmp
     steps = pl.read_parquet(tmp_path / "steps.parquet")
     earned = steps.group_by("run_id").agg(pl.col("reward").sum(), pl.col("return").first())
     assert (earned["reward"] - earned["return"]).abs().max() < 1e-9
-    pnl = {row[1]: json.loads(row[11])["total_pnl"] for row in traded.rows()}
+    pnl = {run.run_id: run.metrics["total_pnl"] for run in traded.runs()}
     assert all(pnl[run_id] == pytest.approx(reward, abs=1e-6) for run_id, reward, _ in earned.rows())

@@ -9,8 +9,8 @@ import pytest
 
 from bakeoff.engine.context import Context, Facts
 from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox.base import Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.sandbox.spec import Image
 from bakeoff.workloads.tasks import pytest_tools
 from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.agents.face import Assignment, Invocation

@@ -60,7 +60,7 @@ def export(
     least = min_group if min_group is not None else 2 if form.grouped else 1
     filters = replace(filters, min_group=least, needs_reward=form.needs_reward, whole_groups=form.grouped)
     cells, facts = edition.cells(), edition.facts()
-    check_names(filters, (cell["arm"] for cell in cells), (cell["task"] for cell in cells))
+    check_names(filters, (cell.arm for cell in cells), (cell.task for cell in cells))
     dropped: Counter[str] = Counter()
     groups = select(read_rollouts(edition, dropped), filters, dropped)
     place = output or edition.paths.directory / DIRECTORY / form.file

@@ -18,7 +18,8 @@ from typing import Any
 
 from bakeoff.interop.export.dialogue import Unspeakable, opening
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import FAILED, decode_metrics
+from bakeoff.records.results import FAILED
+from bakeoff.records.run import CellRecord
 from bakeoff.records.trajectory import TrajectoryIndex, read_trajectory
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.trajectory import Step
@@ -64,39 +65,38 @@ class Rollout:
 
 def read_rollouts(edition: Edition, dropped: Counter[str]) -> Iterator[Rollout]:
     """Every finished trajectory, in the order of the plan; `dropped` counts the others by reason."""
-    cells = {cell["cell"]: cell for cell in edition.cells()}
+    cells = {cell.number: cell for cell in edition.cells()}
     analysis = edition.facts()["spec"].get("analysis") or {}
     indexed = edition.trajectories()
-    for position, run_id, number, seed, rollout, status, _, started, ended, _, error, text in edition.rows():
-        index = indexed.get(position)
+    for run in edition.runs():
+        index = indexed.get(run.position)
         if index is None:
             dropped["no trajectory"] += 1
             continue
-        if status != "succeeded" and status not in FAILED:
-            dropped[f"not finished ({status})"] += 1
+        if run.status != "succeeded" and run.status not in FAILED:
+            dropped[f"not finished ({run.status})"] += 1
             continue
-        path = edition.paths.run(run_id) / index.path
+        path = edition.paths.run(run.run_id) / index.path
         first = next(read_trajectory(path), None) if path.exists() else None
         if first is None:
             dropped["no steps" if path.exists() else "file is missing"] += 1
             continue
-        cell, metrics = cells[number], decode_metrics(text)
-        reward = _reward(status, metrics, index, analysis)
+        reward = _reward(run.status, run.metrics, index, analysis)
         yield Rollout(
-            run_id=run_id,
-            arm=cell["arm"],
-            task=cell["task"],
-            seed=seed,
-            rollout=rollout,
-            status=status,
-            error=error,
-            started_at=started,
-            ended_at=ended,
-            metrics=metrics,
+            run_id=run.run_id,
+            arm=run.arm,
+            task=run.task,
+            seed=run.seed,
+            rollout=run.rollout,
+            status=run.status,
+            error=run.error,
+            started_at=run.started_at,
+            ended_at=run.ended_at,
+            metrics=run.metrics,
             path=path,
             reward=reward,
-            success=_success(status, metrics, reward),
-            group=_group(cell, seed, first),
+            success=_success(run.status, run.metrics, reward),
+            group=_group(cells[run.cell], run.seed, first),
             agent=first.agent,
             policy_version=first.policy_version,
         )
@@ -123,12 +123,12 @@ def _success(status: str, metrics: Mapping[str, Any], reward: float | None) -> b
     return bool(metrics["success"]) if "success" in metrics else reward is not None and reward > 0
 
 
-def _group(cell: Mapping[str, Any], seed: int, first: Step) -> str:
-    policy = [cell["params"], cell["flags"], first.agent, first.policy_version]
+def _group(cell: CellRecord, seed: int, first: Step) -> str:
+    policy = [cell.params, cell.flags, first.agent, first.policy_version]
     try:
         prompt: Any = opening(first) or first.observation
     except Unspeakable:  # some formats take it as it is
         prompt = first.messages
     world = first.info.get("world", f"s{seed}")
-    what = canonical_json([cell["task"], cell["task_digest"], world, policy, prompt])
-    return f"{cell['task']}__{world}__{hashlib.sha256(what.encode()).hexdigest()[:12]}"
+    what = canonical_json([cell.task, cell.task_digest, world, policy, prompt])
+    return f"{cell.task}__{world}__{hashlib.sha256(what.encode()).hexdigest()[:12]}"

@@ -10,9 +10,9 @@ from typing import Any
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.trajectory import FILE, read_trajectory
-from bakeoff.report.site.page import Page
-from bakeoff.report.text import NOTHING, duration, number, printable
 from bakeoff.spec.identity import slug
+from bakeoff.text import NOTHING, duration, number, printable
+from bakeoff.web.folder import Page
 from bakeoff.workloads.tasks.changes import marked, readable
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS
 
@@ -25,7 +25,7 @@ Run = Mapping[str, Any]
 
 
 def pages(edition: Edition) -> list[Page]:
-    runs = [edition.run(run.position) for run, _ in edition.statuses()]
+    runs = [edition.run(run.position) for run in edition.runs()]
     tasks = list(dict.fromkeys(run["task"] for run in runs))
     files = {task: _slug(f"task-{index}-{task}") for index, task in enumerate(tasks)}
     shown = _rollouts(edition, runs, files)

@@ -23,8 +23,8 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
 from bakeoff.records.results import Result
-from bakeoff.sandbox.face import Box, Sandbox
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox.base import Box, Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import FINISHED, Status
 from bakeoff.workloads.tasks.attempt import Attempt, Worked
 from bakeoff.workloads.tasks.boxes import give
@@ -70,9 +70,7 @@ def rescore(
         edition.lock()
         base = Path(edition.sessions()[0]["provenance"]["base"])
         session = edition.begin_session(provenance.collect(base, sys.argv), edition.planned())
-        work = [
-            run for run, status in edition.statuses() if status in FINISHED or _unscored(status, paths.run(run.run_id))
-        ]
+        work = [run for run in edition.runs() if run.status in FINISHED or _unscored(run.status, paths.run(run.run_id))]
         runs = [edition.run(run.position) for run in work]
         found = []
         try:

@@ -51,10 +51,10 @@ class RolloutFiles:
         (self.directory / "task_results").mkdir(parents=True, exist_ok=True)
         self._written = 0.0
         self._stale = False
-        for run, status in session.edition.statuses():
-            if status in FINISHED:
+        for run in session.edition.runs():
+            if run.status in FINISHED:
                 found = session.edition.run(run.position)
-                self._add(run.position, run.run_id, self._cells[run.cell].params, status, found)
+                self._add(run.position, run.run_id, self._cells[run.cell].params, run.status, found)
         self._write()
 
     def finished(self, start: Start, result: Result) -> None:

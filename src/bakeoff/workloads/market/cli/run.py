@@ -125,7 +125,7 @@ def run(
     for name, each in played.items():
         parent = directory / name if len(played) > 1 else directory
         kept += [(name, one, parent / f"run-{one.number}" if runs > 1 else parent) for one in each]
-    campaign.forget(directory)  # only now: a call that fails leaves the results of the last one alone
+    campaign.remove_earlier(directory)  # only now: a call that fails leaves the results of the last one alone
     files = [file for _, one, own in kept for file in campaign.write_run(one, own, trajectory=save_trajectories)]
     comparison = _comparison(world.id, played, margin)
     campaign.write_comparison(comparison, files, directory)
@@ -179,9 +179,9 @@ def _comparison(world_id: str, played: dict[str, list[Run]], margin: float | Non
     """Return what comparison.json has: a summary of each agent, and verdicts against the first one that acted."""
     from bakeoff.api import compare
     from bakeoff.version import __version__
-    from bakeoff.workloads.market.campaign import together
+    from bakeoff.workloads.market.campaign import summary
 
-    agents = {name: together(runs) for name, runs in played.items()}
+    agents = {name: summary(runs) for name, runs in played.items()}
     comparison: dict[str, Any] = {"version": __version__, "benchmarkId": world_id, "agents": agents}
     acting = [name for name in played if not agents[name]["neverActed"]]
     if len(acting) < 2:

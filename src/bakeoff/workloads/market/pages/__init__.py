@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from bakeoff.records.edition import Edition
-from bakeoff.report.site.folder import write_pages
-from bakeoff.report.site.page import Page
+from bakeoff.web.folder import Page, write_pages
 from bakeoff.workloads.market.campaign import Run
 from bakeoff.workloads.market.pages import content
 from bakeoff.workloads.market.pages.runs import Curve, Played, of_edition

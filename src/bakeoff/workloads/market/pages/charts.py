@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from bakeoff.report.figure import INK, Dots, Figure, Line, Mark, Panel, Rule, Ticks
-from bakeoff.report.learning import Curve as Series
-from bakeoff.report.learning import learning_curves
-from bakeoff.report.site import inline
-from bakeoff.report.site.pictures import slim
-from bakeoff.report.style import dash
 from bakeoff.stats import curves
+from bakeoff.web.arms import Curve as Series
+from bakeoff.web.arms import learning_curves
+from bakeoff.web.drawing import page_element
+from bakeoff.web.figure import INK, Dots, Figure, Line, Mark, Panel, Rule, Ticks, dash
+from bakeoff.web.pictures import slim
 from bakeoff.workloads.market.pages.runs import Played, Rows, arms_of, tasks_of
 
 MAX_PANELS = 12
@@ -25,13 +24,7 @@ MAX_PANELS = 12
 
 def drawn(figure: Figure, slug: str) -> dict[str, Any]:
     """Return a figure as the macro `picture` of the report takes it; `slug` keeps ids of drawings apart."""
-    figure = slim(figure)
-    return {
-        "slug": slug,
-        "figure": figure,
-        "legend": inline.legend(figure),
-        "drawings": inline.drawings(figure, slug),
-    }
+    return page_element(slim(figure), slug)
 
 
 # -- equity

@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bakeoff.report.site.folder import environment
-from bakeoff.report.site.page import Page
-from bakeoff.report.text import figure as shown
+from bakeoff.text import figure as shown
+from bakeoff.web.folder import Page, environment
 from bakeoff.workloads.market.pages import charts
 from bakeoff.workloads.market.pages.runs import (
     Mean,

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import decode_metrics
 from bakeoff.records.series import read_block
 from bakeoff.workloads.market.outputs import ACTIONS, csv_text
 
@@ -83,23 +82,23 @@ class Played:
 
 def of_edition(edition: Edition) -> list[Played]:
     """Return every run of an edition, in the order of the plan."""
-    cells = {cell["cell"]: cell for cell in edition.cells()}
+    agents = {cell.number: str(cell.params.get("agent", "")) for cell in edition.cells()}
     curves = {position: read_block(block).get("equity") for position, block in edition.all_series()}
-    rows = list(edition.rows())
-    several = any(row[4] for row in rows)
+    runs = list(edition.runs())
+    several = any(run.rollout for run in runs)
     return [
         Played(
-            arm=cells[cell]["arm"],
-            agent=str(cells[cell]["params"].get("agent", "")),
-            task=cells[cell]["task"],
-            unit=seed,
-            label=f"seed {seed}, rollout {rollout}" if several else f"seed {seed}",
-            status=status,
-            metrics=decode_metrics(metrics),
-            files=edition.paths.run(run_id) / "out",
-            equity=Curve(*curve) if (curve := curves.get(position)) is not None else None,
+            arm=run.arm,
+            agent=agents[run.cell],
+            task=run.task,
+            unit=run.seed,
+            label=f"seed {run.seed}, rollout {run.rollout}" if several else f"seed {run.seed}",
+            status=run.status,
+            metrics=run.metrics,
+            files=edition.paths.run(run.run_id) / "out",
+            equity=Curve(*curve) if (curve := curves.get(run.position)) is not None else None,
         )
-        for position, run_id, cell, seed, rollout, status, _, _, _, _, _, metrics in rows
+        for run in runs
     ]
 
 
