@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bakeoff.records.importing import FoundRun
     from bakeoff.records.layout import EditionPaths
 
+PARAMETERS = sweep.PARAMETERS
+
 
 class SweepDialect(Dialect):
     name: ClassVar[str] = "sweep"
