@@ -23,7 +23,7 @@ from bakeoff.records import layout, provenance
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
-from bakeoff.records.results import Pending
+from bakeoff.records.run import RunRecord
 from bakeoff.spec import registry
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
@@ -116,7 +116,7 @@ class Session:
         created = self.edition.facts()["created_at"]
         return hashlib.sha256(f"{self.paths.experiment}/{self.paths.name}/{created}".encode()).hexdigest()[:16]
 
-    def selected(self) -> Callable[[Pending], bool] | None:
+    def selected(self) -> Callable[[RunRecord], bool] | None:
         """Which runs `only` means; None for all."""
         tests, cells = self.options.only, {cell.index: cell for cell in self.plan.cells}
         if not tests:
