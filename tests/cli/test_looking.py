@@ -18,7 +18,6 @@ import pytest
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import Result as RunResult
 from factories import START, Outcome, series, succeeds
 from lab import LONG
 
@@ -288,7 +287,7 @@ def test_logs_reads_an_earlier_attempt(bakeoff: Bakeoff, make_edition: MakeEditi
     (directory / "attempts/1").mkdir(parents=True)
     (directory / "stdout.txt").rename(directory / "attempts/1/stdout.txt")
     (directory / "stdout.txt").write_text("second\n")
-    edition.finish([RunResult(0, run_id, 2, "succeeded")], 1)
+    edition.finish([next(edition.runs()).next_attempt(status="succeeded")], 1)
     assert bakeoff("logs", run_id).stdout == "second\n"
     assert bakeoff("logs", run_id, "--attempt", "1").stdout == "hello\n"
     assert "has no attempt 3; there are 1, 2" in bakeoff("logs", run_id, "--attempt", "3").stderr
@@ -302,13 +301,13 @@ def test_logs_follow_prints_what_comes_until_the_run_has_ended(make_edition: Mak
     log.write_text("begin\n")
     with open(edition.paths.lease) as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
-        edition.beat(1, [(0, START)])
+        edition.beat(1, [next(edition.runs()).next_attempt(started_at=START)])
         process = subprocess.Popen([*MODULE, "logs", "-f", run_id], cwd=tmp_path, stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"begin\n"
         with log.open("a") as file:
             file.write("more\n")
         assert process.stdout.readline() == b"more\n"
-        edition.finish([RunResult(0, run_id, 1, "succeeded")], 1)
+        edition.finish([next(edition.runs()).next_attempt(status="succeeded")], 1)
         assert process.wait(LONG) == 0
         process.stdout.close()

@@ -207,17 +207,15 @@ def test_results_that_are_not_yet_in_the_file_itself_are_not_overlooked(sqlite_e
 
 def test_a_full_disk_loses_nothing_that_was_reported(sqlite_edition: Edition) -> None:
     """The largest size that the file may have stands for the disk."""
-    from bakeoff.records.results import Result
-
     session = sqlite_edition.begin_session({}, 6)
     (pages,) = sqlite_edition.database.one("PRAGMA page_count") or (0,)
     sqlite_edition.database.one(f"PRAGMA max_page_count = {pages + 4}")
-    runs = [run.run_id for run in sqlite_edition.runs()]
+    runs = list(sqlite_edition.runs())
     reported = []
     with pytest.raises(StorageError, match="full"):
-        for position, run_id in enumerate(runs):
-            sqlite_edition.finish([Result(position, run_id, 1, "succeeded", series=os.urandom(6000))], session)
-            reported.append(position)
+        for run in runs:
+            sqlite_edition.finish([run.next_attempt(status="succeeded", series=os.urandom(6000))], session)
+            reported.append(run.position)
     sqlite_edition.close()
     edition = Edition.open(sqlite_edition.paths)
     assert [run.position for run in edition.runs() if run.status == "succeeded"] == reported and reported

@@ -15,18 +15,16 @@ from hypothesis import strategies as st
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import Result, decode_metrics, encode_metrics, storable
-from bakeoff.records.run import RunRecord
+from bakeoff.records.run import Attempt, RunRecord, TrajectoryIndex, decode_metrics, encode_metrics, storable
 from bakeoff.records.series import Series, read_block
 from bakeoff.records.table import FIXED, read_table
-from bakeoff.records.trajectory import TrajectoryIndex
 from toy import SETTINGS, Begin, make_plan
 
 
-def result(edition: Edition, position: int, status: str = "succeeded", attempt: int = 1, **more: Any) -> Result:
-    run_id = edition.run(position)["run_id"]
+def result(edition: Edition, position: int, status: str = "succeeded", attempt: int = 1, **more: Any) -> Attempt:
+    run = next(run for run in edition.runs() if run.position == position)
     times = {"started_at": 100.0 + position, "ended_at": 101.5 + position}
-    return Result(position, run_id, attempt, **{"status": status, **times, **more})  # type: ignore[arg-type]
+    return msgspec.structs.replace(run.next_attempt(**{"status": status, **times, **more}), number=attempt)
 
 
 def statuses(edition: Edition) -> list[str]:
@@ -133,14 +131,14 @@ def test_only_runs_without_a_try_of_their_own_are_pending(begin: Begin) -> None:
 def test_a_session_begins_lives_and_ends(begin: Begin) -> None:
     edition = begin()
     first = edition.begin_session({"host": "here", "text": "é"}, 6)
-    edition.beat(first, [(0, 123.0), (1, 124.0)])
+    edition.beat(first, [result(edition, 0, started_at=123.0), result(edition, 1, started_at=124.0)])
     assert statuses(edition)[:3] == ["running", "running", "planned"]
     assert edition.run(0)["started_at"] == 123.0
     assert edition.latest_run() == 1
     second = edition.begin_session({}, 6)  # the first one was killed
     assert (first, second) == (1, 2) and set(statuses(edition)) == {"planned"}
     edition.finish([result(edition, position) for position in range(6)], second)
-    edition.beat(second, [(0, 999.0)])
+    edition.beat(second, [result(edition, 0, started_at=999.0)])
     assert set(statuses(edition)) == {"succeeded"}  # what has ended is not running
     assert edition.end_session(second, "done") and edition.complete
     told = edition.sessions()
@@ -151,7 +149,7 @@ def test_a_session_begins_lives_and_ends(begin: Begin) -> None:
 def test_nothing_is_running_when_a_session_has_ended(begin: Begin) -> None:
     edition = begin()
     session = edition.begin_session({}, 6)
-    edition.beat(session, [(0, 123.0)])  # and then its worker gave it back
+    edition.beat(session, [result(edition, 0, started_at=123.0)])  # and then its worker gave it back
     edition.end_session(session, "interrupted")
     assert set(statuses(edition)) == {"planned"}
 

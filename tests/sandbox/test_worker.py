@@ -12,7 +12,7 @@ from bakeoff.sandbox.spec import BoxSpec
 
 WORKER = """
 from bakeoff.engine import processes
-from bakeoff.engine.world import World
+from bakeoff.engine.node.world import World
 from bakeoff.sandbox.face import choose
 from bakeoff.sandbox.spec import BoxSpec
 

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,20 +112,22 @@ def _imported(command: str, directory: Path) -> Recipe:
 
 def _environment(run: Mapping[str, Any], kind: str, base: Path, directory: Path) -> tuple[dict[str, str], Path]:
     """What the engine adds for this run, and where it starts it."""
-    from bakeoff.engine.context import Facts
+    from bakeoff.engine.node.context import Context
+    from bakeoff.records.run import Attempt
     from bakeoff.spec import registry
     from bakeoff.spec.workload import CommandWorkload
 
     workload = registry.workload(kind)
     if not isinstance(workload, CommandWorkload):
         raise UsageError(f"workload {kind!r} is installed in another version, which does not start commands")
-    named = {name: run[name] for name in ("run_id", "arm", "task", "seed", "rollout")}
+    named = {name: run[name] for name in ("position", "run_id", "cell", "arm", "task", "seed", "rollout")}
+    attempt = Attempt(**named, number=run["attempts"], flags=tuple(run["flags"]))
     with tempfile.TemporaryDirectory() as elsewhere:  # a workload may make directories for its command
-        facts = Facts(**named, attempt=run["attempts"], flags=tuple(run["flags"]), base=base, path=Path(elsewhere))
+        facts = Context(attempt, base, Path(elsewhere))
         started = workload.command(workload.Params.model_validate(run["params"]), facts)
     settings = registry.settings(kind)
     params = {key: value for key, value in run["params"].items() if key not in settings}
-    return {**started.env, **replace(facts, path=directory).environment(json.dumps(params))}, started.cwd
+    return {**started.env, **Context(attempt, base, directory).environment(json.dumps(params))}, started.cwd
 
 
 def _in_process(edition: Edition, run: Mapping[str, Any], provenance: Mapping[str, Any]) -> Recipe:

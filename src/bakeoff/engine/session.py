@@ -14,17 +14,16 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bakeoff.engine.executors.base import Executor
-from bakeoff.engine.executors.local import environment, local
+from bakeoff.engine.executors import NodeSetup, open_executor
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
-from bakeoff.errors import LeaseHeld, StorageError, UsageError
+from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
 from bakeoff.records import layout, provenance
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
 from bakeoff.records.run import RunRecord
-from bakeoff.spec import registry
+from bakeoff.spec import registry, variables
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
 from bakeoff.spec.workload import Checked
@@ -92,7 +91,24 @@ class Session:
         return summary
 
     def _scheduled(self, queue: Queue, observers: Sequence[Observer], more: More | None) -> Summary:
-        executor = self._executor()
+        experiment = self.plan.experiment
+        live = self.options.stream or registry.dialect(self.plan.dialect).live_files
+        created = self.edition.facts()["created_at"]
+        named = f"{self.paths.experiment}/{self.paths.name}/{created}"
+        setup = NodeSetup(
+            workload=experiment.workload,
+            dialect=self.plan.dialect,
+            paths=self.paths,
+            base=self.plan.base,
+            jobs=self.jobs,
+            limits=experiment.limits,
+            env=environment(self.plan),
+            fresh=experiment.isolation == "fresh",
+            settle_after=0.0 if live else SETTLE_AFTER,
+            edition_mark=hashlib.sha256(named.encode()).hexdigest()[:16],
+            session=self.number,
+        )
+        executor = open_executor("local", setup)
         try:
             return Scheduler(
                 self.plan, self.edition, self.number, executor, queue,
@@ -107,14 +123,6 @@ class Session:
             self.edition.end_session(self.number, how)
         except StorageError:
             pass
-
-    def _executor(self) -> Executor:
-        settle = 0.0 if self.options.stream or registry.dialect(self.plan.dialect).live_files else SETTLE_AFTER
-        return local(self.plan, self.paths, jobs=self.jobs, mark=self._mark(), session=self.number, settle_after=settle)
-
-    def _mark(self) -> str:
-        created = self.edition.facts()["created_at"]
-        return hashlib.sha256(f"{self.paths.experiment}/{self.paths.name}/{created}".encode()).hexdigest()[:16]
 
     def selected(self) -> Callable[[RunRecord], bool] | None:
         """Which runs `only` means; None for all."""
@@ -145,6 +153,22 @@ def open_session(plan: Plan, options: Options) -> Session:
         session = _begin(plan, options, directory)
     session.notes = notes
     return session
+
+
+def environment(plan: Plan) -> dict[str, str]:
+    """The experiment's `env`, with `${NAME}` filled in. Only done when runs start, so that no record holds a secret.
+
+    Raises SpecError for a variable that is not set.
+    """
+    known = variables.variables()
+    filled = {}
+    for name, text in plan.experiment.env.items():
+        try:
+            filled[name] = variables.expand(text, known)
+        except variables.MissingVariable as missing:
+            fix = f"export {missing.args[0]}=... before the run"
+            raise SpecError([Problem(f"env.{name}", f"${{{missing.args[0]}}} is not set", fix)]) from missing
+    return filled
 
 
 def _checked(plan: Plan, options: Options) -> Iterator[str]:

@@ -15,11 +15,11 @@ from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records.database import URL_VARIABLE, Database, Transaction, connect
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.reader import EditionReader
-from bakeoff.records.results import OPEN, Result, encode_metrics, storable
+from bakeoff.records.run import OPEN, Attempt, encode_metrics, storable
 
 if TYPE_CHECKING:  # readers of results need no pydantic models, which take longer to import than a table to read
     from bakeoff.spec.experiment import Experiment
-    from bakeoff.spec.plan import Cell, Plan, RunSpec
+    from bakeoff.spec.plan import Cell, Plan, Run
 
 
 class Edition(EditionReader):
@@ -129,7 +129,7 @@ class Edition(EditionReader):
         )
         transaction.run("DROP TABLE moves")
 
-    def add_runs(self, runs: Iterable[RunSpec]) -> int:
+    def add_runs(self, runs: Iterable[Run]) -> int:
         """Plan further runs, behind those that are there; a run that is there already is left alone."""
         known = self.run_ids()
         position = self.planned()
@@ -172,8 +172,8 @@ class Edition(EditionReader):
             "UPDATE runs SET status = 'planned' WHERE edition_id = ? AND status = 'running'", (self.edition_id,)
         )
 
-    def beat(self, session: int, running: Iterable[tuple[int, float]]) -> None:
-        """Say that the session lives, and which runs have been going on for a while (position, start)."""
+    def beat(self, session: int, running: Iterable[Attempt]) -> None:
+        """Record that the session is alive and which attempts are running."""
         with self.database.transaction() as transaction:
             transaction.run(
                 "UPDATE sessions SET seen_at = ? WHERE edition_id = ? AND session = ?",
@@ -182,7 +182,7 @@ class Edition(EditionReader):
             transaction.many(
                 "UPDATE runs SET status = 'running', started_at = ? WHERE edition_id = ? AND position = ? "
                 "AND status IN ('planned', 'cancelled', 'infra_error', 'failed', 'timeout')",
-                [(start, self.edition_id, position) for position, start in running],
+                [(attempt.started_at, self.edition_id, attempt.position) for attempt in running],
             )
 
     def end_session(self, session: int, how: str) -> bool:
@@ -201,22 +201,22 @@ class Edition(EditionReader):
             self._nothing_is_running(transaction)  # what was taken back from a worker had been shown as running
         return not left
 
-    def finish(self, results: Sequence[Result], session: int) -> None:
+    def finish(self, attempts: Sequence[Attempt], session: int) -> None:
         """Record results in one transaction. When this returns they are durable."""
         edition = self.edition_id
-        final = [r for r in results if r.final]
-        again = [r for r in results if not r.final]
+        final = [r for r in attempts if r.final]
+        again = [r for r in attempts if not r.final]
         with self.database.transaction() as transaction:
             transaction.many(
                 "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(edition, r.position, r.attempt, session, r.status, r.started_at, r.ended_at, r.exit_code,
-                  storable(r.error)) for r in results],
+                [(edition, r.position, r.number, session, r.status, r.started_at, r.ended_at, r.exit_code,
+                  storable(r.error)) for r in attempts],
             )  # fmt: skip
-            self._set_aside(transaction, [(edition, r.position) for r in final if r.attempt > 1])
+            self._set_aside(transaction, [(edition, r.position) for r in final if r.number > 1])
             transaction.many(
                 "UPDATE runs SET status = ?, attempts = ?, started_at = ?, ended_at = ?, exit_code = ?, error = ?, "
                 "metrics = ?, command = ? WHERE edition_id = ? AND position = ?",
-                [(r.status, r.attempt, r.started_at, r.ended_at, r.exit_code, storable(r.error),
+                [(r.status, r.number, r.started_at, r.ended_at, r.exit_code, storable(r.error),
                   encode_metrics(r.metrics), storable(r.command), edition, r.position) for r in final],
             )  # fmt: skip
             transaction.many(
@@ -229,7 +229,7 @@ class Edition(EditionReader):
             )
             transaction.many(
                 "UPDATE runs SET status = 'planned', attempts = ? WHERE edition_id = ? AND position = ?",
-                [(r.attempt, edition, r.position) for r in again],
+                [(r.number, edition, r.position) for r in again],
             )
             transaction.many(
                 "INSERT INTO superseded VALUES (?, ?, ?)",

@@ -23,13 +23,13 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.foreign import number, read_bytes, read_csv, read_json
 from bakeoff.records.layout import EditionPaths, experiment_directory, new_edition, point_latest
 from bakeoff.records.lease import is_held
-from bakeoff.records.results import Result
+from bakeoff.records.run import Attempt, RunRecord
 from bakeoff.records.rundir import META, SERIES
 from bakeoff.records.series import read_jsonl
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import Experiment, flatten
 from bakeoff.spec.identity import slug
-from bakeoff.spec.plan import Arm, Cell, Plan, RunSpec, Task
+from bakeoff.spec.plan import Arm, Cell, Plan, Run, Task
 from bakeoff.spec.workload import Scalar, Status
 
 _NAME = re.compile(r"(?P<arm>.+?)[_.\-]+(?:seed|s)[_=\-]?(?P<seed>\d+)", re.IGNORECASE)
@@ -280,34 +280,31 @@ def copy_edition(source: EditionPaths, name: str | None, root: Path) -> EditionP
 
 
 def _record(
-    plan: Plan, runs: list[RunSpec], found: list[FoundRun], paths: EditionPaths, place: str | None = None
+    plan: Plan, runs: list[Run], found: list[FoundRun], paths: EditionPaths, place: str | None = None
 ) -> Edition:
     edition = Edition.create(plan, paths, place)
     paths.lease.touch()
     edition.add_cells(plan.cells, frozenset())
     edition.add_runs(runs)
-    edition.finish([_result(position, run) for position, run in enumerate(found)], session=0)
+    edition.finish([_attempt(run, seen) for run, seen in zip(edition.runs(), found, strict=True)], session=0)
     edition.end_session(0, "imported")  # there was no session; this says whether every run has an outcome
     return edition
 
 
-def _result(position: int, run: FoundRun) -> Result:
-    return Result(
-        position,
-        run.run_id,
-        1,
-        run.status,
-        run.started_at,
-        run.ended_at,
-        run.exit_code,
-        run.error,
-        run.metrics,
-        run.series,
-        command=run.command,
+def _attempt(run: RunRecord, found: FoundRun) -> Attempt:
+    return run.next_attempt(
+        status=found.status,
+        started_at=found.started_at,
+        ended_at=found.ended_at,
+        exit_code=found.exit_code,
+        error=found.error,
+        metrics=found.metrics,
+        series=found.series,
+        command=found.command,
     )
 
 
-def _plan(found: list[FoundRun], name: str, description: str) -> tuple[Plan, list[RunSpec]]:
+def _plan(found: list[FoundRun], name: str, description: str) -> tuple[Plan, list[Run]]:
     """A plan that has just these runs, in this order."""
     cells: dict[str, Cell] = {}
     runs = []
@@ -316,7 +313,7 @@ def _plan(found: list[FoundRun], name: str, description: str) -> tuple[Plan, lis
         if key not in cells:
             arm = Arm(run.arm, {}, run.flags, base=run.base or run.arm, ablation=run.ablation)
             cells[key] = Cell(len(cells), arm, Task(run.task), run.params, {}, 1, lambda seed, rollout: "")
-        runs.append(RunSpec(position, run.run_id, cells[key], run.seed, run.rollout))
+        runs.append(Run(position, run.run_id, cells[key], run.seed, run.rollout))
     names = {run.dialect for run in found}
     dialect = registry.dialect(names.pop() if len(names) == 1 else "native")
     experiment = Experiment(

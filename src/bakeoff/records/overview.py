@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import FAILED, OPEN
+from bakeoff.records.run import FAILED, OPEN
 from bakeoff.records.rundir import STDERR, STDOUT
 
 MOST_METRICS = 4

@@ -10,9 +10,7 @@ from typing import Any
 from bakeoff.errors import UsageError
 from bakeoff.records.database import Database, Row
 from bakeoff.records.layout import EditionPaths
-from bakeoff.records.results import FAILED, OPEN, decode_metrics
-from bakeoff.records.run import CellRecord, RunRecord
-from bakeoff.records.trajectory import TrajectoryIndex
+from bakeoff.records.run import FAILED, OPEN, CellRecord, RunRecord, TrajectoryIndex, decode_metrics
 
 _RUNS = (
     "SELECT r.position, r.run_id, r.cell, c.arm, c.task, r.seed, r.rollout, r.status, r.attempts, r.started_at, "

@@ -5,28 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import zstandard
 
+from bakeoff.records.run import TrajectoryIndex
 from bakeoff.spec.trajectory import Step
 
 FILE = "trajectory.jsonl.zst"
 FLUSH_AFTER = 1.0
 """Seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrajectoryIndex:
-    """What the database knows about a trajectory file."""
-
-    path: str
-    steps: int
-    reward: float | None
-    bytes: int
 
 
 class TrajectoryWriter:

@@ -16,6 +16,7 @@ from bakeoff.spec.workload import CommandWorkload, Workload
 
 WORKLOADS = "bakeoff.workloads"
 DIALECTS = "bakeoff.dialects"
+EXECUTORS = "bakeoff.executors"
 
 
 @cache
@@ -23,7 +24,7 @@ def _entries(group: str) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
-def _load(group: str, name: str, noun: str) -> Any:
+def load(group: str, name: str, noun: str) -> Any:
     """The object behind an entry point. Raises UsageError for an unknown name and for an import that fails."""
     entries = _entries(group)
     if name not in entries:
@@ -43,7 +44,7 @@ def kinds() -> list[str]:
 @cache
 def workload(kind: str) -> Workload | CommandWorkload:
     """The workload of this kind, one instance per process. Raises UsageError when there is none or it is unusable."""
-    instance = _load(WORKLOADS, kind, "workload")()
+    instance = load(WORKLOADS, kind, "workload")()
     if not isinstance(instance, Workload | CommandWorkload):
         raise UsageError(
             f"{_entries(WORKLOADS)[kind].value} is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`"
@@ -62,7 +63,7 @@ def dialect(name: str) -> Dialect:
     """The dialect called `name`; `native` is that of our own files. Raises UsageError when it is not installed."""
     if name == NATIVE.name:
         return NATIVE
-    instance = _load(DIALECTS, name, "dialect")
+    instance = load(DIALECTS, name, "dialect")
     if not isinstance(instance, Dialect):
         raise UsageError(f"{_entries(DIALECTS)[name].value} is not an instance of bakeoff.spec.dialect.Dialect")
     return instance

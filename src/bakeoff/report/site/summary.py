@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bakeoff.records.overview import by_arm
-from bakeoff.records.results import FAILED
-from bakeoff.records.run import RunRecord
+from bakeoff.records.run import FAILED, RunRecord
 from bakeoff.report.site.contents import Contents
 from bakeoff.report.text import duration, figure, one_line, utc
 from bakeoff.version import __version__

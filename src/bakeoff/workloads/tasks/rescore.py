@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from bakeoff.records import provenance
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
-from bakeoff.records.results import Result
+from bakeoff.records.run import Attempt as RunAttempt
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.spec.workload import FINISHED, Status
@@ -79,8 +79,9 @@ def rescore(
                     runs, pool.map(lambda run: _again(run, paths, base, sandbox, judge), runs), strict=True
                 ):
                     if one.status != "infra_error":
-                        series, trajectory = edition.series(run["position"]), edition.trajectory(run["position"])
-                        edition.finish([replace(result, series=series, trajectory=trajectory)], session)
+                        result.series = edition.series(run["position"])
+                        result.trajectory = edition.trajectory(run["position"])
+                        edition.finish([result], session)
                     found.append(one)
                     told(one)
         finally:
@@ -96,7 +97,7 @@ def _unscored(status: str, directory: Path) -> bool:
 
 def _again(
     run: dict[str, Any], paths: EditionPaths, base: Path, sandbox: Sandbox, judge: Mapping[str, Any] | None
-) -> tuple[Result, Rescored]:
+) -> tuple[RunAttempt, Rescored]:
     directory = paths.run(run["run_id"])
     params = TasksParams.model_validate(run["params"])
     if judge is not None:
@@ -114,9 +115,9 @@ def _again(
         status, metrics, error = outcome.status, dict(outcome.metrics), outcome.error
     except BakeoffError as failure:
         status, error = "infra_error", str(failure)
-    result = Result(
-        run["position"], run["run_id"], run["attempts"] + 1, status,
-        started_at=began, ended_at=time.time(), exit_code=run["exit_code"], error=error, metrics=metrics,
+    result = RunAttempt(
+        run["position"], run["run_id"], run["cell"], run["arm"], run["task"], run["seed"], run["rollout"],
+        run["attempts"] + 1, status=status, started_at=began, ended_at=time.time(), exit_code=run["exit_code"], error=error, metrics=metrics,
         command=run["command"],
     )  # fmt: skip
     before = run["metrics"].get("total_score")

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bakeoff.engine.executors.base import Start
 from bakeoff.engine.session import Session
 from bakeoff.errors import UsageError
 from bakeoff.records import whole
-from bakeoff.records.results import Result
+from bakeoff.records.run import Attempt
 from bakeoff.spec.workload import FINISHED
 
 DATA = Path("data")
@@ -57,15 +56,15 @@ class RolloutFiles:
                 self._add(run.position, run.run_id, self._cells[run.cell].params, run.status, found)
         self._write()
 
-    def finished(self, start: Start, result: Result) -> None:
-        if not result.final:
+    def finished(self, attempt: Attempt) -> None:
+        if not attempt.final:
             return
-        facts = {"exit_code": result.exit_code, "error": result.error, "metrics": dict(result.metrics)}
-        self._add(start.position, start.run_id, start.cell.params, result.status, facts)
+        facts = {"exit_code": attempt.exit_code, "error": attempt.error, "metrics": dict(attempt.metrics)}
+        self._add(attempt.position, attempt.run_id, self._cells[attempt.cell].params, attempt.status, facts)
         self._stale = True
         self.tick(())
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+    def tick(self, running: Sequence[Attempt]) -> None:
         if self._stale and time.monotonic() - self._written > _PAUSE_S:
             self._write()
 

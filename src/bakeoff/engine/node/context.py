@@ -1,18 +1,17 @@
-"""What a run knows about itself, in the scheduler (`Facts`) and inside a worker (`Context`)."""
+"""What a run knows about itself: `Context` wraps an attempt, and is the `ctx` that workloads get."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bakeoff.records.run import Attempt, TrajectoryIndex
 from bakeoff.records.rundir import SERIES
 from bakeoff.records.series import Series
-from bakeoff.records.trajectory import FILE, TrajectoryIndex, TrajectoryWriter
+from bakeoff.records.trajectory import FILE, TrajectoryWriter
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.trajectory import Step
 
@@ -20,22 +19,47 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    run_id: str
-    arm: str
-    task: str
-    seed: int
-    rollout: int
-    attempt: int
-    flags: tuple[str, ...]
-    base: Path
-    path: Path
+def stream_key(*parts: Any) -> int:
+    """128 bits that depend on nothing but `parts`: the key of a Philox generator."""
+    return int.from_bytes(hashlib.sha256(canonical_json(parts).encode()).digest()[:16], "little")
+
+
+class Context:
+    """The `RunContext` of spec/workload.py. A command's workload uses the facts; an in-process run uses all of it.
+
+    `base` is the experiment file's directory, `path` the run's directory, which need not exist yet.
+    """
+
+    def __init__(self, attempt: Attempt, base: Path, path: Path, deadline: float | None = None) -> None:
+        self.run_id = attempt.run_id
+        self.arm = attempt.arm
+        self.task = attempt.task
+        self.seed = attempt.seed
+        self.rollout = attempt.rollout
+        self.attempt = attempt.number
+        self.flags = attempt.flags
+        self.base = base
+        self.path = path
+        self.deadline = deadline
+        self.stop_asked = False
+        """Set by the worker when the run is to stop."""
+        self.cooperative = False
+        """The run has looked at `cancelled`, so it is expected to stop by itself."""
+        self.finished: dict[str, Any] = {}
+        self.series = Series()
+        self._trajectory: TrajectoryWriter | None = None
+        self._lines: deque[str] = deque()
+        self._streaming = False
 
     @property
     def directory(self) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
         return self.path
+
+    @property
+    def cancelled(self) -> bool:
+        self.cooperative = True
+        return self.stop_asked
 
     def environment(self, params: str) -> dict[str, str]:
         """What every command finds in its environment. `params` is JSON, without settings that say how to run."""
@@ -50,45 +74,8 @@ class Facts:
             "BAKEOFF_PARAMS": params,
         }
 
-
-def stream_key(*parts: Any) -> int:
-    """128 bits that depend on nothing but `parts`."""
-    return int.from_bytes(hashlib.sha256(canonical_json(parts).encode()).digest()[:16], "little")
-
-
-class Context:
-    """The `ctx` of one in-process run."""
-
-    def __init__(self, facts: Facts, deadline: float | None = None) -> None:
-        self._facts = facts
-        self.run_id = facts.run_id
-        self.arm = facts.arm
-        self.task = facts.task
-        self.seed = facts.seed
-        self.rollout = facts.rollout
-        self.attempt = facts.attempt
-        self.flags = facts.flags
-        self.base = facts.base
-        self.path = facts.path
-        self.deadline = deadline
-        self.stop_asked = False
-        self.cooperative = False
-        self.finished: dict[str, Any] = {}
-        self.series = Series()
-        self._trajectory: TrajectoryWriter | None = None
-        self._lines: deque[str] = deque()
-        self._streaming = False
-
-    @property
-    def directory(self) -> Path:
-        return self._facts.directory
-
-    @property
-    def cancelled(self) -> bool:
-        self.cooperative = True  # who asks is expected to stop by itself
-        return self.stop_asked
-
     def rng(self, name: str = "", *, own: bool = False) -> np.random.Generator:
+        """Counter-based (Philox, Salmon et al. 2011): equal keys give equal streams on every machine."""
         import numpy as np
 
         mine = (self.arm, self.rollout) if own else ()
@@ -100,6 +87,7 @@ class Context:
         self._lines.append(json.dumps({"step": step, **numbers}))
 
     def finish(self, **metrics: Any) -> None:
+        """Add final metrics; those that `run` returns win. `bakeoff.finish` in a script ends up here."""
         self.finished.update(metrics)
 
     def trajectory(self, step: Step) -> None:
@@ -108,7 +96,10 @@ class Context:
         self._trajectory.add(step)
 
     def flush(self) -> None:
-        """Called now and then during a long run: what was logged so far can be read, and survives a crash."""
+        """Write what was logged so far to `metrics.jsonl`, where it can be read and survives a crash.
+
+        The worker's second thread calls this during long runs.
+        """
         lines = [self._lines.popleft() for _ in range(len(self._lines))]  # the run may add to it meanwhile
         if lines:
             self._streaming = True
@@ -116,12 +107,8 @@ class Context:
                 file.write("".join(f"{line}\n" for line in lines))
 
     def close(self) -> tuple[bytes | None, TrajectoryIndex | None]:
-        """The series as a block, and where the trajectory is."""
+        """The series as a block, and the index of the trajectory; None where the run recorded none."""
         if self._streaming:
             self.flush()
         index = self._trajectory.close() if self._trajectory is not None else None
         return (self.series.block() if self.series else None), index
-
-
-def deadline_in(seconds: float | None) -> float | None:
-    return None if seconds is None else time.monotonic() + seconds

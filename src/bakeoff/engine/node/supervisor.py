@@ -1,6 +1,7 @@
-"""`python -m bakeoff.engine.warden MARK`: waits until its standard input ends, then ends what carries the mark.
+"""`python -m bakeoff.engine.node.supervisor MARK`: ends every process with the mark when its node dies.
 
-The scheduler holds the other end of the pipe, so when it dies, by whatever signal, its runs die with it.
+The supervisor waits until its standard input ends. The node holds the other end of that pipe, and the kernel closes it
+when the node dies, whatever the signal. So `kill -9` of a scheduler also ends its runs.
 """
 
 from __future__ import annotations
@@ -13,29 +14,30 @@ import sys
 from bakeoff.engine import processes
 
 
-class Warden:
-    """The scheduler's end: the warden acts when this is closed, or when the process that holds it is gone."""
+class Supervisor:
+    """The node's end of the pipe. The supervisor acts when this is closed, or when the process that holds it is gone."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
-        self._process = self._begin()
+        self._process = self._start()
 
-    def _begin(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "bakeoff.engine.warden", self._mark],
+            [sys.executable, "-P", "-m", "bakeoff.engine.node.supervisor", self._mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C at the terminal is not for it
-            env={**os.environ, processes.MARK: f"{self._mark}warden"},
+            env={**os.environ, processes.MARK: f"{self._mark}supervisor"},
         )
 
     def check(self) -> None:
-        """If somebody killed it, there must be another."""
+        """Start another one if it was killed."""
         if self._process.poll() is not None:
             self._close_pipe()
-            self._process = self._begin()
+            self._process = self._start()
 
     def close(self) -> None:
+        """Let it end what still carries the mark, and wait until it has."""
         self._close_pipe()
         self._process.wait()
 
