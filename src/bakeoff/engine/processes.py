@@ -115,14 +115,6 @@ def never_executed(pid: int) -> bool:
     return fields is not None and bool(int(fields[6]) & _PF_FORKNOEXEC)
 
 
-def session_of(pid: int) -> int | None:
-    """The session that the process is in; None when it is gone."""
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return None
-
-
 def parents() -> dict[int, int]:
     """pid to parent's pid, of every process that can be seen."""
     tree = {}
@@ -249,8 +241,11 @@ class Orphans:
         for child in children():
             if child == pid or child in living or child in self._before:
                 continue
-            session = session_of(child)
-            if session is None or session == self._home:
+            try:
+                session = os.getsid(child)
+            except OSError:
+                continue  # it is gone
+            if session == self._home:
                 continue
             if not alive(child):
                 reap(child)

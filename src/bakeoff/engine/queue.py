@@ -77,38 +77,28 @@ class Queue:
 
     def take(self) -> Attempt | None:
         """The next attempt that may start now; it counts as running from here on."""
-        attempt = self._due()
-        if attempt is None:
-            attempt = self._next_in_plan()
-        if attempt is not None:
-            self._running.update(self._group_of[attempt.cell].keys)
-        return attempt
-
-    def _due(self) -> Attempt | None:
-        """One that was given back, or a retry whose time has come."""
+        now = time.monotonic()
+        while self._later and self._later[0][0] <= now:  # retries whose time has come
+            _, _, attempt = heapq.heappop(self._later)
+            self._front.append(attempt)
         for number, attempt in enumerate(self._front):
             if self._may_run(self._group_of[attempt.cell]):
-                return self._front.pop(number)
-        now = time.monotonic()
-        while self._later and self._later[0][0] <= now:
-            _, _, attempt = heapq.heappop(self._later)
-            if self._may_run(self._group_of[attempt.cell]):
-                return attempt
-            self._front.append(attempt)
-        return None
-
-    def _next_in_plan(self) -> Attempt | None:
-        able = [group for group in self._groups if self._may_run(group) and self._filled(group)]
-        if not able:
-            return None
-        run = min(able, key=lambda group: group.page[0].position).page.popleft()
-        cell = self._cells[run.cell]
-        params = self._params.get(run.cell)
-        if params is None:
-            if len(self._params) >= _CELLS:
-                self._params.clear()
-            params = self._params[run.cell] = json.dumps(dict(cell.params))
-        return run.next_attempt(flags=cell.arm.flags, ablation=cell.arm.ablation, params=params)
+                del self._front[number]
+                break
+        else:
+            able = [group for group in self._groups if self._may_run(group) and self._filled(group)]
+            if not able:
+                return None
+            run = min(able, key=lambda group: group.page[0].position).page.popleft()
+            cell = self._cells[run.cell]
+            params = self._params.get(run.cell)
+            if params is None:
+                if len(self._params) >= _CELLS:
+                    self._params.clear()
+                params = self._params[run.cell] = json.dumps(dict(cell.params))
+            attempt = run.next_attempt(flags=cell.arm.flags, ablation=cell.arm.ablation, params=params)
+        self._running.update(self._group_of[attempt.cell].keys)
+        return attempt
 
     def _may_run(self, group: _Group) -> bool:
         return all(self._running[key] < self._limits[key[0]] for key in group.keys)

@@ -42,12 +42,9 @@ class Switch:
         self.state: Literal["", "drain", "now"] = ""
         self.why = ""
 
-    def press(self, why: str = "interrupted") -> None:
-        self.state = "drain" if self.state == "" else "now"
-        self.why = self.why or why
-
-    def stop_now(self, why: str) -> None:
-        self.state = "now"
+    def press(self, why: str = "interrupted", *, now: bool = False) -> None:
+        """`now` ends what is running at the first press."""
+        self.state = "drain" if self.state == "" and not now else "now"
         self.why = self.why or why
 
 
@@ -153,8 +150,8 @@ class Scheduler:
         self._observers = observers
         self._more = more
         self._account = Account(plan.experiment.budget, edition)
-        self._in_flight: set[int] = set()
-        """Positions of attempts that were started and are not recorded yet."""
+        self._in_flight: dict[int, Attempt] = {}
+        """Attempts that were started and are not recorded yet, by position."""
         self._failures: Counter[int] = Counter()
         self._ended: list[Attempt] = []
         self._failing = False
@@ -174,22 +171,25 @@ class Scheduler:
     def _step(self) -> bool:
         """One turn of the loop. False when there is nothing left to do."""
         if self._switch.state:
-            self._executor.recall()
-        if self._switch.state == "now":
-            self._executor.stop()
+            self._executor.stop(running=self._switch.state == "now")
         if self._ended and self._account.metered:
             self._record()  # what the next run may cost depends on what the last one did
         self._fill()
         if self._ended and (time.monotonic() >= self._record_at or len(self._ended) == len(self._in_flight)):
             self._record()
         if not self._in_flight and (self._switch.state or self._queue.empty()):
-            return not self._switch.state and self._plan_more()
+            runs = list(self._more()) if self._more is not None and not self._switch.state else []
+            if not runs or not self._edition.add_runs(runs):
+                return False
+            self._queue.reopen()
+            return True
         patience = max(0.0, min(_TICK, self._record_at - time.monotonic())) if self._ended else _TICK
         for attempt in self._executor.wait(patience):
-            self._note(attempt)
-        for attempt in self._executor.returned():
-            self._in_flight.remove(attempt.position)
-            self._queue.give_back(attempt)
+            if attempt.status == "planned":
+                del self._in_flight[attempt.position]
+                self._queue.give_back(attempt)
+            else:
+                self._note(attempt)
         self._tick()
         return True
 
@@ -206,7 +206,7 @@ class Scheduler:
             attempt = self._queue.take()
             if attempt is None:
                 return
-            self._in_flight.add(attempt.position)
+            self._in_flight[attempt.position] = attempt
             self._executor.start(attempt)
 
     def _note(self, attempt: Attempt) -> None:
@@ -229,7 +229,7 @@ class Scheduler:
         group, self._ended = self._ended, []
         self._persist(group)
         for attempt in group:
-            self._in_flight.remove(attempt.position)
+            del self._in_flight[attempt.position]
             self._queue.ended(attempt)
             self.summary.attempts += 1
             self._account.charge(attempt)
@@ -237,7 +237,7 @@ class Scheduler:
                 self.summary.statuses[attempt.status] += 1
                 if self._fail_fast and _is_failure(attempt):
                     cause = attempt.error or attempt.status
-                    self._switch.stop_now(f"stopped at the first failure: {attempt.run_id} ({cause})")
+                    self._switch.press(f"stopped at the first failure: {attempt.run_id} ({cause})", now=True)
             else:
                 delay = self._retries.backoff * 2 ** (self._failures[attempt.position] - 1)
                 self._queue.again(attempt, min(delay, _LONGEST_BACKOFF))
@@ -268,7 +268,11 @@ class Scheduler:
         if now < self._tick_at:
             return
         self._tick_at = now + _TICK
-        running = self._executor.running()
+        running = [
+            attempt
+            for attempt in self._in_flight.values()
+            if attempt.started_at is not None and attempt.ended_at is None
+        ]
         for observer in self._observers:
             observer.tick(running)
         if now >= self._beat_at:
@@ -277,14 +281,6 @@ class Scheduler:
                 self._edition.beat(self._session, running)
             except StorageError:
                 pass  # a sign of life is not a result; if the trouble lasts, recording reports it
-
-    def _plan_more(self) -> bool:
-        """Ask the source of further runs, if there is one. False when it has none."""
-        runs = list(self._more()) if self._more is not None else []
-        if not runs or not self._edition.add_runs(runs):
-            return False
-        self._queue.reopen()
-        return True
 
 
 def _is_failure(attempt: Attempt) -> bool:

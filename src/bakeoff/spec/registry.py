@@ -36,6 +36,11 @@ def load(group: str, name: str, noun: str) -> Any:
         raise UsageError(f"{noun} {name!r} ({entries[name].value}) cannot be imported: {error}") from error
 
 
+def executors() -> list[str]:
+    """The names of all installed executors; `bakeoff.engine.executors` opens them."""
+    return sorted(_entries(EXECUTORS))
+
+
 def kinds() -> list[str]:
     """The names of all installed workloads."""
     return sorted(_entries(WORKLOADS))

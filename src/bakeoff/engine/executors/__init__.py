@@ -55,28 +55,30 @@ class NodeSetup:
 
 
 class Executor(Protocol):
-    """All methods are called from the scheduler's one thread."""
+    """All methods are called from the scheduler's one thread.
+
+    An attempt that is started and not yet ended is the executor's. It sets `started_at` when the attempt begins, so
+    that the scheduler knows what is running, and the fields of the result when it ends.
+    """
 
     def capacity(self) -> int:
         """How many more attempts may be started now."""
 
     def start(self, attempt: Attempt) -> None:
-        """Take an order; called only while there is capacity. An attempt that cannot start is a result."""
+        """Take an order; called only while there is capacity.
+
+        An attempt that cannot be started is not an error here: `wait` returns it with status `infra_error`.
+        """
 
     def wait(self, timeout: float) -> list[Attempt]:
-        """Attempts that ended, with their results, after at most `timeout` seconds."""
+        """Attempts that came back, after at most `timeout` seconds.
 
-    def returned(self) -> list[Attempt]:
-        """Orders that were taken, had not begun, and are given back."""
+        Those that ended have a result. One whose status is still `planned` had not begun and is given back.
+        """
 
-    def running(self) -> list[Attempt]:
-        """Attempts that have begun; `started_at` says when."""
-
-    def recall(self) -> None:
-        """Give back what has not begun; it appears in `returned`."""
-
-    def stop(self) -> None:
-        """End what is running: SIGTERM, then SIGKILL after the grace period."""
+    def stop(self, *, running: bool) -> None:
+        """Give back what has not begun. With `running`, end what is running: SIGTERM, then SIGKILL after the grace
+        period. Called again and again until everything came back."""
 
     def close(self) -> None:
         """End whatever still runs and free all resources."""

@@ -27,16 +27,10 @@ class Capture:
         scratch.mkdir(parents=True, exist_ok=True)
         self._paths = {STDOUT: str(scratch / f"{name}.out"), STDERR: str(scratch / f"{name}.err")}
         self._fds = {name: _open(path) for name, path in self._paths.items()}
+        # Descriptors for the run. Their numbers stay the same when the files behind them are renewed.
+        self.stdout, self.stderr = self._fds[STDOUT], self._fds[STDERR]
         self._settled = False
         self._standard = False
-
-    @property
-    def stdout(self) -> int:
-        return self._fds[STDOUT]
-
-    @property
-    def stderr(self) -> int:
-        return self._fds[STDERR]
 
     def take_over_standard_streams(self) -> None:
         """Make descriptors 1 and 2 of this process the captured ones. Our copies stay: a run may close its own."""

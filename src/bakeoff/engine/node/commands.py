@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shlex
@@ -53,23 +54,12 @@ class CommandNode(Node):
         self._running: dict[int, _Running] = {}
         self._failed: list[Attempt] = []
         """Those that could not be started; they count as running until `wait` returns them."""
-        self._unbegun: list[Attempt] = []
         self._poll = select.epoll()
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def capacity(self) -> int:
         return self._setup.jobs - len(self._running) - len(self._failed)
-
-    def running(self) -> list[Attempt]:
-        return [run.attempt for run in self._running.values()]
-
-    def returned(self) -> list[Attempt]:
-        unbegun, self._unbegun = self._unbegun, []
-        return unbegun
-
-    def recall(self) -> None:
-        """Nothing to do: a command begins when it is started."""
 
     def start(self, attempt: Attempt) -> None:
         context = self._context(attempt)
@@ -113,7 +103,7 @@ class CommandNode(Node):
         env = {
             **self._env,
             **command.env,
-            **context.environment(self._user_params(attempt)),
+            **context.environment(json.dumps(self._user_params(attempt))),
             processes.MARK: f"{self._run_mark(attempt)}{attempt.number}",
         }
         program = _program(command.argv[0], env.get("PATH", os.defpath))
@@ -145,7 +135,8 @@ class CommandNode(Node):
                 # Ctrl-C reaches a child that is not in its own session yet, and kills it before it is the program.
                 self._wait_for(run)
                 self._keep_output(run, renew=False)
-                self._unbegun.append(run.attempt)
+                run.attempt.started_at = None
+                ended.append(run.attempt)
             else:
                 ended.append(self._ended(run))
         now = time.monotonic()
@@ -164,30 +155,25 @@ class CommandNode(Node):
             pass  # a full disk shows when the result is recorded
 
     def _ended(self, run: _Running) -> Attempt:
+        """Fill in the result. How we or the kernel ended the command goes before what the workload makes of it."""
         attempt = run.attempt
         code = self._wait_for(run)
-        attempt.ended_at = time.time()
+        started_at, attempt.ended_at = attempt.started_at or 0.0, time.time()
         left = self._end_orphans(run)
-        kept = self._keep_output(run, renew=left > 0 or self._orphans.any_doubtful)
-        outcome = self._outcome(run, code, kept.get(STDOUT))
-        note = f"left {left} process{'es' if left > 1 else ''} behind, ended" if left else None
-        attempt.status, attempt.metrics, attempt.exit_code = outcome.status, outcome.metrics, shell_code(code)
-        attempt.error = "; ".join(part for part in (outcome.error, note) if part) or None
-        attempt.command = shlex.join(run.command.argv)
-        return self._finish(attempt, run.context, run.command)
-
-    def _outcome(self, run: _Running, code: int, stdout: Path | None) -> Outcome:
-        """What the workload says came of the command; how we or the kernel ended it goes before its own word."""
-        started_at, ended_at = run.attempt.started_at, run.attempt.ended_at
-        assert started_at is not None and ended_at is not None
-        end = ending(run.watch.reason or run.watch.why_ended(started_at, ended_at), self._limits)
-        if end is None and code < 0:
-            end = death(code, run.oom_before)
+        stdout = self._keep_output(run, renew=left > 0 or self._orphans.any_doubtful).get(STDOUT)
         try:
             outcome = self._workload.outcome(run.params, run.context, Exit(shell_code(code), stdout))
         except Exception as error:  # nothing that a run wrote may end the scheduler
             outcome = Outcome(status="failed", error=f"its output cannot be read: {type(error).__name__}: {error}")
-        return outcome if end is None else Outcome(outcome.metrics, end.status, end.error)
+        end = ending(run.watch.reason or run.watch.why_ended(started_at, attempt.ended_at), self._limits)
+        if end is None and code < 0:
+            end = death(code, run.oom_before)
+        attempt.status, cause = (outcome.status, outcome.error) if end is None else end
+        note = f"left {left} process{'es' if left > 1 else ''} behind, ended" if left else None
+        attempt.error = "; ".join(part for part in (cause, note) if part) or None
+        attempt.metrics, attempt.exit_code = outcome.metrics, shell_code(code)
+        attempt.command = shlex.join(run.command.argv)
+        return self._finish(attempt, run.context, run.command)
 
     def _wait_for(self, run: _Running) -> int:
         _, status = os.waitpid(run.pid, 0)
@@ -205,9 +191,11 @@ class CommandNode(Node):
         others = [other.pid for other in self._running.values()]
         return self._orphans.end(self._run_mark(run.attempt), run.pid, others, rivals=others)
 
-    def stop(self) -> None:
-        for run in self._running.values():
-            run.watch.end("cancelled")
+    def stop(self, *, running: bool) -> None:
+        """Nothing waits here: a command begins when it is started."""
+        if running:
+            for run in self._running.values():
+                run.watch.end("cancelled")
 
     def close(self) -> None:
         """Ends what still runs: that happens only when the scheduler leaves because of an error."""

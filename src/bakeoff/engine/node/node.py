@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from abc import abstractmethod
@@ -40,7 +39,8 @@ class Node(Executor):
         self._dialect = registry.dialect(setup.dialect)
         self._settings = registry.settings(setup.workload)
         self._params: dict[int, Any] = {}
-        self._params_json: dict[int, str] = {}
+        self._unbegun: list[Attempt] = []
+        """Attempts to give back."""
         self._supervisor_at = 0.0
         processes.end_marked(f"{setup.edition_mark}:")
         shutil.rmtree(setup.paths.scratch, ignore_errors=True)
@@ -82,31 +82,33 @@ class Node(Executor):
             params = self._params[attempt.cell] = self._workload.Params.model_validate(decode_json(attempt.params))
         return params
 
-    def _user_params(self, attempt: Attempt) -> str:
-        """The parameters as JSON, without the settings that say how to run: what BAKEOFF_PARAMS holds."""
-        text = self._params_json.get(attempt.cell)
-        if text is None:
-            if len(self._params_json) >= _CELLS:
-                self._params_json.clear()
-            text = self._params_json[attempt.cell] = json.dumps(self._shown_params(attempt))
-        return text
-
-    def _shown_params(self, attempt: Attempt) -> dict[str, Any]:
+    def _user_params(self, attempt: Attempt) -> dict[str, Any]:
+        """The parameters without the settings that say how to run."""
         return {key: value for key, value in decode_json(attempt.params).items() if key not in self._settings}
 
     def _finish(self, attempt: Attempt, context: Context, command: Command | None = None) -> Attempt:
         """Read the series that the run wrote into its directory, and write `meta.json` there.
 
         The run wrote whatever lies in the directory: nothing in it may end the scheduler. `command` is the one that
-        was spawned; None for an in-process run.
+        was spawned; for an in-process run it is the equivalent one, when its workload knows that.
         """
-        if attempt.status == "failed" and self._disk_is_full():  # whatever failed, the arm is not to blame
-            attempt.status = "infra_error"
-            _add_note(attempt, "the disk is full")
+        if attempt.status == "failed":
+            try:
+                space = os.statvfs(self._setup.paths.directory)
+                full = space.f_bavail * space.f_frsize < _FULL
+            except OSError:
+                full = False
+            if full:  # whatever failed, the arm is not to blame
+                attempt.status = "infra_error"
+                _add_note(attempt, "the disk is full")
         if not context.path.exists():
             return attempt
-        if command is None and (command := self._equivalent(attempt, context)) is not None:
-            attempt.exit_code = _EXIT_CODES.get(attempt.status)
+        if command is None and isinstance(self._workload, Equivalent):
+            try:
+                command = self._workload.equivalent(self._validated(attempt), context)
+                attempt.exit_code = _EXIT_CODES.get(attempt.status)
+            except UsageError:
+                pass  # what is wrong with the parameters is already the run's error
         steps = context.path / SERIES
         if attempt.series is None and steps.exists():
             try:
@@ -120,22 +122,6 @@ class Node(Executor):
             _add_note(attempt, f"meta.json could not be written: {error}")
         return attempt
 
-    def _equivalent(self, attempt: Attempt, context: Context) -> Command | None:
-        """The command that an in-process run stands for, when its workload knows one."""
-        if not isinstance(self._workload, Equivalent):
-            return None
-        try:
-            return self._workload.equivalent(self._validated(attempt), context)
-        except UsageError:  # what is wrong with the parameters is already the run's error
-            return None
-
-    def _disk_is_full(self) -> bool:
-        try:
-            space = os.statvfs(self._setup.paths.directory)
-        except OSError:
-            return False
-        return space.f_bavail * space.f_frsize < _FULL
-
     def _write_meta(self, attempt: Attempt, context: Context, command: Command | None) -> None:
         """`meta.json` of an attempt that starts (without an end) or has ended."""
         meta: dict[str, Any] = {
@@ -148,7 +134,7 @@ class Node(Executor):
             "seed": attempt.seed,
             "rollout": attempt.rollout,
             "attempt": attempt.number,
-            "params": self._dialect.meta(self._shown_params(attempt), attempt),
+            "params": self._dialect.meta(self._user_params(attempt), attempt),
             "ablation_name": attempt.ablation or "baseline",
             "ablation_flags": list(attempt.flags),
             "cmd": list(command.argv) if command else None,

@@ -33,17 +33,15 @@ class Supervisor:
     def check(self) -> None:
         """Start another one if it was killed."""
         if self._process.poll() is not None:
-            self._close_pipe()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
             self._process = self._start()
 
     def close(self) -> None:
         """Let it end what still carries the mark, and wait until it has."""
-        self._close_pipe()
-        self._process.wait()
-
-    def _close_pipe(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+        self._process.wait()
 
 
 def main() -> None:

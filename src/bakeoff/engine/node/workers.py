@@ -87,7 +87,6 @@ class WorkerNode(Node):
         self._scratch = self._setup.paths.scratch
         self._workers: list[_Worker] = []
         self._selector = selectors.EpollSelector()
-        self._unbegun: list[Attempt] = []
         self._typical: float | None = None
         """Moving average of how long a run takes, in seconds."""
         self._failed_starts = 0
@@ -174,7 +173,7 @@ class WorkerNode(Node):
 
     def wait(self, timeout: float) -> list[Attempt]:
         ended: list[Attempt] = []
-        for key, _ in self._selector.select(timeout):
+        for key, _ in self._selector.select(0 if self._unbegun else timeout):
             ended += self._read(key.data)
         now = time.monotonic()
         for worker in self._workers:
@@ -185,7 +184,10 @@ class WorkerNode(Node):
             elif worker.leaving_since is not None and now - worker.leaving_since > _TIME_TO_LEAVE:
                 worker.process.kill()  # an exit handler hangs
         self._check_supervisor(now)
-        return ended
+        unbegun, self._unbegun = self._unbegun, []
+        for attempt in unbegun:
+            attempt.started_at = None
+        return [*ended, *sorted(unbegun, key=lambda attempt: attempt.position)]
 
     def _read(self, worker: _Worker) -> list[Attempt]:
         ended: list[Attempt] = []
@@ -275,25 +277,21 @@ class WorkerNode(Node):
             self._unbegun += lost
             lost = []
         for attempt in lost:
-            self._lose(worker, attempt, code)
+            context = self._context(attempt)
+            for suffix, name in ((".out", STDOUT), (".err", STDERR)):
+                path = self._scratch / f"{worker.name}{suffix}"
+                try:
+                    if path.stat().st_size:
+                        path.rename(context.directory / name)
+                except OSError:
+                    continue  # it lies in the run's directory already, or there is no room for one
+            attempt.status, attempt.error = ending(worker.watch.reason, self._limits) or death(code, worker.oom_before)
+            if worker.garbled:
+                attempt.status, attempt.error = "failed", "wrote into the socket through which workers report"
+            attempt.ended_at, attempt.exit_code = time.time(), shell_code(code)
+            self._finish(attempt, context)
         self._forget(worker)
         return lost
-
-    def _lose(self, worker: _Worker, attempt: Attempt, code: int) -> None:
-        """Say why the attempt has no result: its worker died with this exit code."""
-        context = self._context(attempt)
-        for suffix, name in ((".out", STDOUT), (".err", STDERR)):
-            path = self._scratch / f"{worker.name}{suffix}"
-            try:
-                if path.stat().st_size:
-                    path.rename(context.directory / name)
-            except OSError:
-                continue  # it lies in the run's directory already, or there is no room for one
-        attempt.status, attempt.error = ending(worker.watch.reason, self._limits) or death(code, worker.oom_before)
-        if worker.garbled:
-            attempt.status, attempt.error = "failed", "wrote into the socket through which workers report"
-        attempt.ended_at, attempt.exit_code = time.time(), shell_code(code)
-        self._finish(attempt, context)
 
     def _end_orphans(self, worker: _Worker) -> None:
         living = [other.process.pid for other in self._workers]
@@ -306,23 +304,12 @@ class WorkerNode(Node):
         for suffix in (".out", ".err", ".log"):
             (self._scratch / f"{worker.name}{suffix}").unlink(missing_ok=True)
 
-    # -- the rest of the interface
+    # -- stopping
 
-    def returned(self) -> list[Attempt]:
-        unbegun, self._unbegun = self._unbegun, []
-        return sorted(unbegun, key=lambda attempt: attempt.position)
-
-    def running(self) -> list[Attempt]:
-        return [worker.assigned[0] for worker in self._workers if worker.assigned]
-
-    def recall(self) -> None:
+    def stop(self, *, running: bool) -> None:
         for worker in self._workers:
             self._take_back(worker)
-
-    def stop(self) -> None:
-        for worker in self._workers:
-            self._take_back(worker)
-            if worker.assigned:
+            if running and worker.assigned:
                 worker.watch.end("cancelled")
 
     def close(self) -> None:

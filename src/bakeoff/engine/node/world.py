@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
@@ -45,7 +45,19 @@ class World:
 
     def restore(self) -> bool:
         """Put things back. False when the worker cannot be used again: threads, processes or broken streams are left."""
-        intact = self._restore_streams()
+        for stream in (sys.stdout, sys.stderr):
+            if stream not in self._streams:
+                try:
+                    stream.flush()
+                except Exception:
+                    pass  # the run put something else there; what that does is the run's own affair
+        sys.stdout, sys.stderr = self._streams
+        intact = True
+        try:
+            for stream in self._streams:
+                stream.flush()
+        except (OSError, ValueError):
+            intact = False
         os.environ = self._environ  # noqa: B003 - a run may have replaced the whole object
         if self._variables != self._variables_before:
             os.environ.clear()
@@ -64,31 +76,11 @@ class World:
             moved = True
         if moved:
             os.chdir(self._directory)
-        return self._end_children() and threading.active_count() <= self._threads and intact
-
-    def _restore_streams(self) -> bool:
-        for stream in (sys.stdout, sys.stderr):
-            if stream not in self._streams:
-                try:
-                    stream.flush()
-                except Exception:
-                    pass  # the run put something else there; what that does is the run's own affair
-        sys.stdout, sys.stderr = self._streams
-        try:
-            for stream in self._streams:
-                stream.flush()
-        except (OSError, ValueError):
-            return False
-        return True
-
-    @staticmethod
-    def _end_children() -> bool:
-        """True when there were none. The worker is a subreaper, so daemons are among them."""
-        if not processes.has_children():
-            return True
-        left = set(processes.children()) - processes.SPARED
-        processes.send(processes.descendants(left), signal.SIGKILL)
-        return not left
+        if processes.has_children():  # the worker is a subreaper, so daemons are among them
+            left = set(processes.children()) - processes.SPARED
+            processes.send(processes.descendants(left), signal.SIGKILL)
+            intact = intact and not left
+        return intact and threading.active_count() <= self._threads
 
 
 _LIBRARIES: dict[str, Callable[[ModuleType, int], object]] = {
@@ -119,7 +111,8 @@ class Seeder(MetaPathFinder):
                 seed(module, key)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Called by Python for each import. Finds nothing itself; it wraps the loader of the libraries above."""
+        """Called by Python for each import. Finds nothing itself: it takes what the other finders found, and
+        lets the loader of the libraries above seed them."""
         if name not in _LIBRARIES or self._looking:
             return None
         self._looking = True
@@ -128,23 +121,11 @@ class Seeder(MetaPathFinder):
         finally:
             self._looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _SeedingLoader(spec.loader, lambda module: _LIBRARIES[name](module, self._key))
+            load = spec.loader.exec_module
+
+            def load_and_seed(module: ModuleType) -> None:
+                load(module)
+                _LIBRARIES[name](module, self._key)
+
+            spec.loader.exec_module = load_and_seed  # type: ignore[method-assign]
         return spec
-
-
-class _SeedingLoader(Loader):
-    """Another loader that calls `after` with the module once it is loaded."""
-
-    def __init__(self, loader: Loader, after: Callable[[ModuleType], object]) -> None:
-        self._loader = loader
-        self._after = after
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        self._after(module)
