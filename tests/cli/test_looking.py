@@ -224,7 +224,7 @@ def test_latest_names_the_newest_run_alone_and_behind_an_experiment(
 
 def test_a_run_can_be_named_by_its_directory(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:
     edition = make_edition()
-    run_id = edition.run(2)["run_id"]
+    run_id = edition.run(2).run_id
     assert json.loads(bakeoff("show", edition.paths.run(run_id), "--json").stdout)["run_id"] == run_id
 
 
@@ -282,7 +282,7 @@ def test_logs_of_a_run_that_was_not_run_yet_says_so(bakeoff: Bakeoff, make_editi
 
 def test_logs_reads_an_earlier_attempt(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:
     edition = make_edition(outcome=lambda arm, seed: {"status": "infra_error"})
-    run_id = edition.run(0)["run_id"]
+    run_id = edition.run(0).run_id
     directory = edition.paths.run(run_id)
     (directory / "attempts/1").mkdir(parents=True)
     (directory / "stdout.txt").rename(directory / "attempts/1/stdout.txt")
@@ -295,7 +295,7 @@ def test_logs_reads_an_earlier_attempt(bakeoff: Bakeoff, make_edition: MakeEditi
 
 def test_logs_follow_prints_what_comes_until_the_run_has_ended(make_edition: MakeEdition, tmp_path: Path) -> None:
     edition = make_edition(outcome=lambda arm, seed: None)
-    run_id = edition.run(0)["run_id"]
+    run_id = edition.run(0).run_id
     log = edition.paths.run(run_id) / "stdout.txt"
     log.parent.mkdir(parents=True)
     log.write_text("begin\n")

@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from bakeoff.cli.market_serve import _read_tokens, command
-from bakeoff.records.trajectory import FILE, read_trajectory
+from bakeoff.records.rundir import TRAJECTORY as FILE
+from bakeoff.records.series import read_trajectory
 from market_served import Client
 
 SERVE = [sys.executable, "-m", "bakeoff", "market", "serve", "--port", "0", "--json", "--linger", "0"]

@@ -16,10 +16,9 @@ import pytest
 
 from bakeoff.errors import StorageError, UsageError
 from bakeoff.records import layout
-from bakeoff.records.database import connect
+from bakeoff.records.database import VERSION, connect
 from bakeoff.records.edition import Edition
 from bakeoff.records.lease import Lease
-from bakeoff.records.schema import VERSION
 from toy import SETTINGS, Begin, make_plan
 
 
@@ -148,7 +147,7 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such database"):
         connect(str(tmp_path / "experiment.db"), readonly=True)
     (tmp_path / "empty.db").touch()
-    with pytest.raises(StorageError, match="holds no bakeoff tables"):
+    with pytest.raises(StorageError, match="has no bakeoff tables"):
         connect(str(tmp_path / "empty.db"), readonly=True)
     assert [entry.name for entry in tmp_path.iterdir()] == ["empty.db"]
 

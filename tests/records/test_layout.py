@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
-from bakeoff.records.edition import Edition
-from bakeoff.records.find import all_editions, experiments, find_edition, find_run
+from bakeoff.records.edition import Edition, find_run
 from bakeoff.records.layout import (
     EditionPaths,
+    all_editions,
     default_root,
     editions,
     experiment_directory,
+    experiments,
+    find_edition,
     new_edition,
     point_latest,
     point_through_latest,
@@ -241,7 +243,7 @@ def test_nothing_is_the_latest_where_nothing_ran(tmp_path: Path) -> None:
 def run_id(root: Path, name: str) -> str:
     edition, position = find_run(name, root)
     try:
-        return f"{edition.paths.experiment}/{edition.paths.name}/{edition.run(position)['run_id']}"
+        return f"{edition.paths.experiment}/{edition.paths.name}/{edition.run(position).run_id}"
     finally:
         edition.close()
 

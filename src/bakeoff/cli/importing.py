@@ -11,10 +11,9 @@ from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import BakeoffError
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import is_edition
 from bakeoff.records.importing import Findings, copy_edition, read_directory, take_in
-from bakeoff.records.layout import EditionPaths, editions
-from bakeoff.records.overview import Tally
+from bakeoff.records.layout import EditionPaths, editions, is_edition
+from bakeoff.records.table import Tally
 
 
 @click.command("import")

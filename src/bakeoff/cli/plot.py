@@ -45,7 +45,7 @@ def command(kind: str, name: str, output: Path | None, root: Path, as_json: bool
     EXPERIMENT is a name, name/edition, a path, or `latest` (the default). HTML opens without a network.
     """
     from bakeoff.records.edition import Edition
-    from bakeoff.records.find import find_edition
+    from bakeoff.records.layout import find_edition
     from bakeoff.report.from_edition import Request, draw
     from bakeoff.report.write import check, write
 

@@ -11,7 +11,7 @@ import click
 from bakeoff.cli import display
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import find_edition
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:

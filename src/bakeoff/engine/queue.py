@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.run import Attempt, RunRecord
+from bakeoff.records.run import FAILED, OPEN, Attempt, RunRecord
 from bakeoff.spec.experiment import Concurrency, flatten
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.plan import Cell, Plan
@@ -58,7 +58,7 @@ class Queue:
         self._cells = {cell.index: cell for cell in plan.cells}
         self._edition = edition
         self._only = only
-        self._retry_failed = retry_failed
+        self._statuses = (*OPEN, *FAILED) if retry_failed else OPEN
         self._limits = {number: entry.limit for number, entry in enumerate(plan.experiment.concurrency)}
         self._group_of: dict[int, _Group] = {}
         groups: dict[tuple[Key, ...], _Group] = {}
@@ -107,9 +107,8 @@ class Queue:
         """Whether the group has a run; reads the next page when it has none."""
         narrow = len(self._groups) > 1 and len(group.cells) <= _MOST_ASKED_FOR
         while not group.page and not group.dry:
-            runs = self._edition.pending(
-                group.after, self._page, retry_failed=self._retry_failed, cells=group.cells if narrow else None
-            )
+            cells = group.cells if narrow else None
+            runs = list(self._edition.runs(self._statuses, after=group.after, limit=self._page, cells=cells))
             if not runs:
                 group.dry = True
                 break

@@ -10,7 +10,7 @@ from typing import Any
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import find_edition
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts.observations import Observations, from_edition, metric_names
 
@@ -129,7 +129,7 @@ def _same_tasks(a: Observations, b: Observations) -> None:
 
 
 def open_edition(name: str, root: Path) -> OneEdition:
-    """Any name that `records.find` understands."""
+    """Any name that `find_edition` understands."""
     return OneEdition(Edition.open(find_edition(name, root)))
 
 

@@ -16,8 +16,7 @@ from bakeoff.errors import UsageError
 from bakeoff.interop import directories
 from bakeoff.interop.source import TRAINED, Runs, Source, numbered
 from bakeoff.interop.tables import SUFFIXES, Columns, read_table
-from bakeoff.records.find import is_edition
-from bakeoff.records.layout import LATEST, editions
+from bakeoff.records.layout import LATEST, editions, is_edition
 from bakeoff.verdicts.runlogs import RunLog, of_run
 
 ONLINE = "wandb:"

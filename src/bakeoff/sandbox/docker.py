@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.sandbox import cache, host, images, marks, seccomp
 from bakeoff.sandbox.container import LABEL, DockerBox, infra, told
 from bakeoff.sandbox.spec import BoxSpec, Image
@@ -171,7 +171,7 @@ class Podman(Docker):
         """podman by the name of a file."""
         file = cache.directory("seccomp") / f"{_short(profile)}.json"
         if not file.exists():
-            whole.write_text(file, profile)
+            atomic_write(file, profile)
         return str(file)
 
     def _fix(self) -> str:

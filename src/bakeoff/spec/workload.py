@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from bakeoff.spec.trajectory import Step
+from bakeoff.spec.trajectory import Step as Step
 
 if TYPE_CHECKING:  # whoever reads results imports this module, and needs neither
     import numpy as np

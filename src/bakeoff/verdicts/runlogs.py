@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition, find_run
+from bakeoff.records.edition import Edition, find_run
+from bakeoff.records.layout import find_edition
 from bakeoff.records.series import read_block, read_jsonl
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.verdicts.observations import Observation, Observations, state_of
@@ -129,14 +129,14 @@ def of_run(name: str, root: Path) -> RunLog:
     try:
         run, block = edition.run(position), edition.series(position)
         return RunLog(
-            name=run["run_id"],
-            arm=run["arm"],
-            task=run["task"],
-            seed=run["seed"],
-            rollout=run["rollout"],
-            status=run["status"],
+            name=run.run_id,
+            arm=run.arm,
+            task=run.task,
+            seed=run.seed,
+            rollout=run.rollout,
+            status=run.status,
             series=_columns(read_block(block)) if block is not None else {},
-            numbers=_numbers(run["metrics"]),
+            numbers=_numbers(run.metrics),
         )
     finally:
         edition.close()

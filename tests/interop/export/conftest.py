@@ -16,7 +16,7 @@ from bakeoff.interop.export.exporting import export
 from bakeoff.interop.export.forms import FORMS
 from bakeoff.interop.export.selection import Filters
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import find_edition
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.records.run import Attempt, TrajectoryIndex
 from bakeoff.records.rundir import SERIES
-from bakeoff.records.series import Series
-from bakeoff.records.trajectory import FILE, TrajectoryWriter
+from bakeoff.records.rundir import TRAJECTORY as FILE
+from bakeoff.records.series import Series, TrajectoryWriter
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.trajectory import Step
 

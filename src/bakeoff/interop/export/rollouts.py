@@ -19,7 +19,7 @@ from typing import Any
 from bakeoff.interop.export.dialogue import Unspeakable, opening
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import FAILED, CellRecord, TrajectoryIndex
-from bakeoff.records.trajectory import read_trajectory
+from bakeoff.records.series import read_trajectory
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.trajectory import Step
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.overview import Tally
 from bakeoff.records.run import CellRecord, RunRecord
+from bakeoff.records.table import Tally
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.verdicts.observations import Observations, from_edition
 

@@ -21,7 +21,7 @@ from typing import IO, Any
 import msgspec
 
 from bakeoff.errors import UsageError
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.market import render
 from bakeoff.workloads.market import scenario as scenarios
@@ -97,7 +97,7 @@ def generate(
             raise UsageError(f"{path}: something else is there; give another --output, or --force to replace it")
         spool.flush()
         os.replace(spool.name, private)
-    whole.write_bytes(path, text)
+    atomic_write(path, text)
     return Written(public["id"], path, private, scenario, fresh=True)
 
 

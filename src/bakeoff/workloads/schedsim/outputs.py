@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.workloads.schedsim import perfetto, summary
 from bakeoff.workloads.schedsim.engine import Engine, TraceEvent
 from bakeoff.workloads.schedsim.workflow import KINDS
@@ -34,7 +34,7 @@ def _write(path: Path, parts: Iterable[str]) -> Path:
         with fresh.open("w", encoding="ascii", newline="\n") as file:
             file.writelines(parts)
 
-    whole.replace(path, write_to)
+    atomic_write(path, write_to)
     return path
 
 

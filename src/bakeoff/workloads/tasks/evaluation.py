@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.workloads.tasks.attempt import Attempt
 from bakeoff.workloads.tasks.changes import lines_changed, touched
 from bakeoff.workloads.tasks.model import Task
@@ -173,7 +173,7 @@ def write(evaluation: Evaluation, directory: Path) -> None:
 
 def _put(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole.write_bytes(path, data)
+    atomic_write(path, data)
 
 
 def repo_info(evaluation: Evaluation) -> dict[str, Any]:

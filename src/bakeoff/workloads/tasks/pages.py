@@ -8,8 +8,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from bakeoff.records.edition import Edition
-from bakeoff.records.trajectory import FILE, read_trajectory
+from bakeoff.records.rundir import TRAJECTORY as FILE
+from bakeoff.records.series import read_trajectory
 from bakeoff.report.site.page import Page
 from bakeoff.report.text import NOTHING, duration, number, printable
 from bakeoff.spec.identity import slug
@@ -25,7 +28,7 @@ Run = Mapping[str, Any]
 
 
 def pages(edition: Edition) -> list[Page]:
-    runs = [edition.run(run.position) for run in edition.runs()]
+    runs: list[Run] = [structs.asdict(run) for run in edition.runs()]
     tasks = list(dict.fromkeys(run["task"] for run in runs))
     files = {task: _slug(f"task-{index}-{task}") for index, task in enumerate(tasks)}
     shown = _rollouts(edition, runs, files)

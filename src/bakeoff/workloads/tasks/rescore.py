@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.records import provenance
 from bakeoff.records.edition import Edition
@@ -71,7 +73,7 @@ def rescore(
         base = Path(edition.sessions()[0]["provenance"]["base"])
         session = edition.begin_session(provenance.collect(base, sys.argv), edition.planned())
         work = [run for run in edition.runs() if run.status in FINISHED or _unscored(run.status, paths.run(run.run_id))]
-        runs = [edition.run(run.position) for run in work]
+        runs = [{**structs.asdict(run), "params": edition.cell(run.cell).params} for run in work]
         found = []
         try:
             with ThreadPoolExecutor(jobs) as pool:
@@ -117,8 +119,8 @@ def _again(
         status, error = "infra_error", str(failure)
     result = RunAttempt(
         run["position"], run["run_id"], run["cell"], run["arm"], run["task"], run["seed"], run["rollout"],
-        run["attempts"] + 1, status=status, started_at=began, ended_at=time.time(), exit_code=run["exit_code"], error=error, metrics=metrics,
-        command=run["command"],
+        run["attempts"] + 1, status=status, started_at=began, ended_at=time.time(), exit_code=run["exit_code"],
+        error=error, metrics=metrics, command=run["command"],
     )  # fmt: skip
     before = run["metrics"].get("total_score")
     after = before if status == "infra_error" else metrics.get("total_score")

@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from bakeoff.engine.session import Session
 from bakeoff.errors import UsageError
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.records.run import Attempt
 from bakeoff.spec.workload import FINISHED
 
@@ -52,8 +54,8 @@ class RolloutFiles:
         self._stale = False
         for run in session.edition.runs():
             if run.status in FINISHED:
-                found = session.edition.run(run.position)
-                self._add(run.position, run.run_id, self._cells[run.cell].params, run.status, found)
+                params = self._cells[run.cell].params
+                self._add(run.position, run.run_id, params, run.status, structs.asdict(run))
         self._write()
 
     def finished(self, attempt: Attempt) -> None:
@@ -111,7 +113,7 @@ class RolloutFiles:
         head = {"config": str(self._config), "name": self._name, "created_at": self._stamp}
         edition = str(self._session.paths.directory)
         _replace(self.directory / "manifest.json", {**head, "edition": edition, "results": rows})
-        whole.write_text(self.directory / "runs.txt", "".join(f"{row['run_dir']}\n" for row in rows))
+        atomic_write(self.directory / "runs.txt", "".join(f"{row['run_dir']}\n" for row in rows))
         index = self._data / "rollouts" / "temp" / f"rollout_{self._session.paths.experiment}__{self._stamp}.json"
         index.parent.mkdir(exist_ok=True)
         tasks = _once(row["task_dir"] for row in rows)
@@ -126,4 +128,4 @@ def _once(names: Iterable[str]) -> list[str]:
 
 
 def _replace(path: Path, value: Any) -> None:
-    whole.write_text(path, json.dumps(value, indent=2) + "\n")
+    atomic_write(path, json.dumps(value, indent=2) + "\n")

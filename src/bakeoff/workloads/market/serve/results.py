@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bakeoff.records.trajectory import FILE, TrajectoryWriter
+from bakeoff.records.rundir import TRAJECTORY as FILE
+from bakeoff.records.series import TrajectoryWriter
 from bakeoff.workloads.market.journal import steps
 from bakeoff.workloads.market.serve.table import Place, Table
 
