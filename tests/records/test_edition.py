@@ -149,7 +149,6 @@ def test_a_session_begins_lives_and_ends(begin: Begin) -> None:
     edition.beat(first, [result(edition, 0, started_at=123.0), result(edition, 1, started_at=124.0)])
     assert statuses(edition)[:3] == ["running", "running", "planned"]
     assert edition.run(0).started_at == 123.0
-    assert edition.latest_run() == 1
     second = edition.begin_session({}, 6)  # the first one was killed
     assert (first, second) == (1, 2) and set(statuses(edition)) == {"planned"}
     edition.finish([result(edition, position) for position in range(6)], second)

@@ -223,7 +223,7 @@ def test_a_directory_of_the_same_name_does_not_hide_an_experiment(root: Path) ->
         ("sortin", "no experiment called 'sortin' under .*did you mean 'sorting'"),
         ("zzz", "`bakeoff ls` lists what is there"),
         ("sorting/2025", "sorting has no edition '2025'; there are"),
-        ("empty", "holds no experiment of ours; `bakeoff import"),
+        ("empty", "is not an experiment of bakeoff; `bakeoff import"),
     ],
 )
 def test_names_that_mean_nothing_are_told(root: Path, name: str, told: str) -> None:

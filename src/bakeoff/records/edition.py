@@ -15,6 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -368,14 +369,6 @@ class Edition:
         )
         return [(int(position), run_id) for position, run_id in rows]
 
-    def latest_run(self) -> int | None:
-        """The position of the run that started last; None when none has."""
-        row = self.database.one(
-            "SELECT position FROM runs WHERE edition_id = ? AND started_at IS NOT NULL ORDER BY started_at DESC LIMIT 1",
-            (self.edition_id,),
-        )
-        return int(row[0]) if row else None
-
     def planned(self) -> int:
         """How many runs the plan has."""
         return int(self._value("SELECT COUNT(*) FROM runs WHERE edition_id = ?"))
@@ -400,14 +393,23 @@ class Edition:
             counts[status] = counts.get(status, 0) + int(number)
         return by_arm
 
-    def cells(self) -> list[CellRecord]:
-        """All cells, by number."""
-        return [_cell(row) for row in self.database.all(f"{_CELLS} ORDER BY cell", (self.edition_id,))]
+    def cells(self, number: int | None = None) -> list[CellRecord]:
+        """All cells by number, or only the one with this number."""
+        values = (self.edition_id,) if number is None else (self.edition_id, number)
+        which = "ORDER BY cell" if number is None else "AND cell = ?"
+        return [
+            CellRecord(
+                cell, arm, task, base, ablation, json.loads(flags), digest, json.loads(params), json.loads(columns)
+            )
+            for cell, arm, task, base, ablation, flags, digest, params, columns in self.database.all(
+                f"{_CELLS} {which}", values
+            )
+        ]
 
     def cell(self, number: int) -> CellRecord:
         """The cell that `RunRecord.cell` names."""
-        (row,) = self.database.all(f"{_CELLS} AND cell = ?", (self.edition_id, number))
-        return _cell(row)
+        (cell,) = self.cells(number)
+        return cell
 
     def attempts(self, position: int) -> list[dict[str, Any]]:
         """A run's attempts, oldest first: attempt, session, status, started_at, ended_at, exit_code, error."""
@@ -453,13 +455,6 @@ class Edition:
         return row[0]
 
 
-def _cell(row: Row) -> CellRecord:
-    number, arm, task, base, ablation, flags, digest, params, columns = row
-    return CellRecord(
-        number, arm, task, base, ablation, json.loads(flags), digest, json.loads(params), json.loads(columns)
-    )
-
-
 def find_run(name: str, root: Path) -> tuple[Edition, int]:
     """The edition and position of the run that a user's `name` means. The caller closes the edition.
 
@@ -469,11 +464,14 @@ def find_run(name: str, root: Path) -> tuple[Edition, int]:
     where, _, run = name.rstrip("/").rpartition("/")
     if run == LATEST:
         edition = Edition.open(find_edition(where or LATEST, root))
-        position = edition.latest_run()
-        if position is None:
+        row = edition.database.one(
+            "SELECT position FROM runs WHERE edition_id = ? AND started_at IS NOT NULL ORDER BY started_at DESC LIMIT 1",
+            (edition.edition_id,),
+        )
+        if row is None:
             edition.close()
             raise UsageError(f"{edition.paths.experiment}/{edition.paths.name}: no run has started yet")
-        return edition, position
+        return edition, int(row[0])
     if where:
         in_runs = Path(where).is_dir() and Path(where).name == "runs"
         searched = [find_edition(str(Path(where).parent) if in_runs else where, root)]
@@ -510,7 +508,12 @@ def remove(paths: EditionPaths) -> None:
     with Lease(paths.lease):
         url = os.environ.get(URL_VARIABLE)
         if url and not paths.database.exists():
-            _remove_rows(url, paths)
+            with closing(connect(url)) as database, database.transaction() as transaction:
+                of_edition = "(SELECT edition_id FROM editions WHERE experiment = ? AND edition = ?)"
+                for table in TABLE_NAMES:
+                    transaction.run(
+                        f"DELETE FROM {table} WHERE edition_id IN {of_edition}", (paths.experiment, paths.name)
+                    )
         for entry in paths.directory.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -531,17 +534,3 @@ def remove(paths: EditionPaths) -> None:
             entry.unlink()
     if not any(directory.iterdir()):
         directory.rmdir()
-
-
-def _remove_rows(url: str, paths: EditionPaths) -> None:
-    database = connect(url)
-    try:
-        row = database.one(
-            "SELECT edition_id FROM editions WHERE experiment = ? AND edition = ?", (paths.experiment, paths.name)
-        )
-        if row is not None:
-            with database.transaction() as transaction:
-                for table in TABLE_NAMES:
-                    transaction.run(f"DELETE FROM {table} WHERE edition_id = ?", row)
-    finally:
-        database.close()

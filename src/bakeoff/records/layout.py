@@ -133,25 +133,23 @@ def find_edition(name: str, root: Path) -> EditionPaths:
     experiment, _, edition = name.rstrip("/").partition("/")
     named = experiment not in ("", ".", "..")
     known = named and (editions(experiment_directory(root, experiment)) or editions(root / experiment))
-    if not known:  # a name goes before a directory that happens to be called the same
-        return _edition_at(Path(name), experiment, root)
-    if edition in ("", LATEST):
-        return known[-1]
-    for paths in known:
-        if paths.name == edition:
-            return paths
-    listed = ", ".join(paths.name for paths in known[-5:])
-    raise UsageError(f"{experiment} has no edition {edition!r}; there are {listed}")
-
-
-def _edition_at(path: Path, experiment: str, root: Path) -> EditionPaths:
+    if known:
+        if edition in ("", LATEST):
+            return known[-1]
+        for paths in known:
+            if paths.name == edition:
+                return paths
+        listed = ", ".join(paths.name for paths in known[-5:])
+        raise UsageError(f"{experiment} has no edition {edition!r}; there are {listed}")
+    # A name goes before a directory that happens to be called the same.
+    path = Path(name)
     if path.is_dir() or path.name == DATABASE:
         directory = (path.parent if path.name == DATABASE else path).resolve()
         if is_edition(directory):
             return EditionPaths(directory)
         inside = editions(directory)
         if not inside:
-            raise UsageError(f"{directory}: holds no experiment of ours; `bakeoff import {directory}` takes in others")
+            raise UsageError(f"{directory}: is not an experiment of bakeoff; `bakeoff import {directory}` reads others")
         return inside[-1]
     if path.is_file():
         raise UsageError(f"{path}: is a file, not an experiment; compare, gate, rank, variance and power read tables")
