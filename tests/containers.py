@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from bakeoff.sandbox.base import choose
 from bakeoff.sandbox.docker import Docker
-from bakeoff.sandbox.face import choose
 from lab import eventually
 
 CONTAINERS_CONF = """

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import pytest
 
 from bakeoff.engine import cgroup
-from bakeoff.sandbox import cgroups, marks
-from bakeoff.sandbox.spec import Limits
+from bakeoff.sandbox import cache, cgroups
+from bakeoff.sandbox.base import Limits
 from lab import LONG, Lab, eventually, reported
 
 RUNS, KILLS = 300, 30
@@ -253,9 +253,10 @@ def run(ctx):
 def _short_of_memory(megabytes: int) -> Iterator[list[int]]:
     """A cgroup with little memory, by its open doors."""
     groups = cgroups.Groups(
-        {"memory": cgroups.planned(marks.fresh("memory"))["memory"]}, Limits(memory_mb=megabytes, pids=None, cpus=None)
+        {"memory": cgroups.planned(cache.unique_name("memory"))["memory"]},
+        Limits(memory_mb=megabytes, pids=None, cpus=None),
     )
-    doors = groups.doors()
+    doors = groups.join_fds()
     try:
         yield doors
     finally:

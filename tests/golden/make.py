@@ -55,7 +55,7 @@ VOLATILE = re.compile(
     r"(^|_)(at|s|dir|path|directory|database|edition|source|version|bakeoff|csv|parquet|command|host|files|output)$"
 )
 VOLATILE_COLUMNS = re.compile(
-    r"^(edition|error|started_at|ended_at|wall_s|run_dir|exp_dir|.*_path|wall_time_s|host|think_ms_.*)$"
+    r"^(edition|error|started_at|ended_at|wall_s|run_dir|exp_dir|.*_path|wall_time_s|.*_time_unix_s|host|think_ms_.*)$"
 )
 WORD = re.compile(r"[A-Za-z0-9_+=.@^-]*")
 LITMUS_RULES = """

@@ -27,7 +27,7 @@ from bakeoff.records.run import (
     storable,
 )
 from bakeoff.records.series import Series, read_block
-from bakeoff.records.table import FIXED, read_table
+from bakeoff.results.frame import FIXED, read_table
 from toy import SETTINGS, Begin, make_plan
 
 

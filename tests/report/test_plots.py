@@ -16,40 +16,42 @@ import pytest
 import bakeoff
 from bakeoff.cli.plot import KINDS as NAMED
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
 from bakeoff.report.figure import Band, Dots, Figure, Line, Panel, Radial, Rule, Span
-from bakeoff.report.from_edition import KINDS, Request, draw
 from bakeoff.report.interactive import page
+from bakeoff.report.kinds import KINDS, draw
 from bakeoff.report.learning import learning_curves
 from bakeoff.report.static import image
 from bakeoff.report.write import write
+from bakeoff.results.sources import open_results
+from bakeoff.results.table import Results
+from bakeoff.verdicts.question import Plot
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-ONE_TASK = Request(tasks=("maze",))
+ONE_TASK = Plot(only_tasks=("maze",))
 
 
 @pytest.fixture(scope="module")
-def editions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Edition]]:
+def editions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Results]]:
     """Both example experiments, run by the real engine."""
     root = tmp_path_factory.mktemp("root")
     opened = {}
     for name in ("learners", "until-decided"):
         experiment = bakeoff.load(EXAMPLES / f"{name}.toml", root=root)
         experiment.run()
-        opened[name] = Edition.open(experiment.edition)
+        opened[name] = open_results([str(experiment.edition.directory)], root)
     yield opened
     for edition in opened.values():
         edition.close()
 
 
 @pytest.fixture(scope="module")
-def figures(editions: dict[str, Edition]) -> dict[str, Figure]:
+def figures(editions: dict[str, Results]) -> dict[str, Figure]:
     """Every kind of plot."""
     return {
         kind: draw(
             kind,
             editions["until-decided" if kind == "e-process" else "learners"],
-            ONE_TASK if kind in ("bootstrap", "power") else Request(),
+            ONE_TASK if kind in ("bootstrap", "power") else Plot(),
         )
         for kind in KINDS
     }
@@ -147,25 +149,25 @@ def test_the_radial_plot_has_the_numbers_in_its_table(figures: dict[str, Figure]
         assert ((spoke.low <= spoke.values) & (spoke.values <= spoke.high)).all()
 
 
-def test_paired_differences_of_a_sequential_edition_carry_the_confidence_sequence(editions: dict[str, Edition]) -> None:
-    figure = draw("differences", editions["until-decided"], Request())
+def test_paired_differences_of_a_sequential_edition_carry_the_confidence_sequence(editions: dict[str, Results]) -> None:
+    figure = draw("differences", editions["until-decided"], Plot())
     assert "confidence sequence" in figure.caption
     with pytest.raises(UsageError, match="fixed number of runs"):
-        draw("bootstrap", editions["until-decided"], Request())
+        draw("bootstrap", editions["until-decided"], Plot())
 
 
 @pytest.mark.parametrize(
     ("kind", "asked", "message"),
     [
-        ("curves", Request(metrics=("nothing",)), "no series called 'nothing'; there are reward"),
+        ("curves", Plot(metric="nothing"), "no series called 'nothing'; there are reward"),
         ("radial", ONE_TASK, "three axes"),
-        ("e-process", Request(), "fixed number of runs"),
-        ("differences", Request(arms=("nobody",)), "no arm called 'nobody'"),
-        ("bootstrap", Request(), "one unit is one pair"),
-        ("variance", Request(tasks=("nowhere",)), "no such task"),
+        ("e-process", Plot(), "fixed number of runs"),
+        ("differences", Plot(arms=("nobody",)), "no arm called 'nobody'"),
+        ("bootstrap", Plot(), "one unit is one pair"),
+        ("variance", Plot(only_tasks=("nowhere",)), "no task called 'nowhere'"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(editions: dict[str, Edition], kind: str, asked: Request, message: str) -> None:
+def test_what_cannot_be_drawn_is_said(editions: dict[str, Results], kind: str, asked: Plot, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         draw(kind, editions["learners"], asked)
 
@@ -175,12 +177,12 @@ def test_the_ending_decides_and_an_unknown_one_is_refused(tmp_path: Path) -> Non
         write(Figure("t", "c", []), tmp_path / "plot.pdf")
 
 
-def test_the_verb_writes_the_file_and_says_what_it_is(editions: dict[str, Edition], tmp_path: Path) -> None:
+def test_the_verb_writes_the_file_and_says_what_it_is(editions: dict[str, Results], tmp_path: Path) -> None:
     from click.testing import CliRunner
 
     from bakeoff.cli import main
 
-    root = editions["learners"].paths.directory.parent.parent
+    root = editions["learners"].edition.paths.directory.parent.parent
     target = tmp_path / "deep" / "curves.svg"
     done = CliRunner().invoke(main, ["plot", "curves", "learners", "-o", str(target), "--root", str(root), "--json"])
     assert done.exit_code == 0, done.output

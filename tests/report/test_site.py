@@ -17,7 +17,7 @@ from bakeoff.records.edition import Edition
 from bakeoff.report.site import page
 from bakeoff.report.site.folder import MOST_BYTES, write
 from bakeoff.report.site.page import Page
-from bakeoff.report.text import figure, printable
+from bakeoff.text import figure, printable
 from lab import Lab
 from trouble import TROUBLE, TROUBLE_CODE
 

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from bakeoff.records.importing import Findings, FoundRun, look_at
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from bakeoff.records.importing import Findings, FoundRun, look_at
 from bakeoff.report.site.folder import write
 from lab import Lab
 from trouble import TROUBLE, TROUBLE_CODE

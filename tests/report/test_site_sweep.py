@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from bakeoff.records.importing import look_at, read_directory
 
 from bakeoff.errors import UsageError
-from bakeoff.records.importing import look_at, read_directory
 from bakeoff.records.sweep_table import read_runs_csv
 from bakeoff.report.figure import Dots, Figure, Panel, Rule
 from bakeoff.report.site import policies

@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bakeoff.sandbox.face import choose
-from bakeoff.sandbox.spec import BoxSpec, Ended, Limits
+from bakeoff.sandbox.base import BoxSpec, CommandResult, Limits, choose
 
 LIMITS = Limits(memory_mb=128, cpus=1, pids=40, disk_mb=32)
 
@@ -264,7 +263,7 @@ def commands(aims: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def told(ended: Ended) -> dict[str, Any]:
+def told(ended: CommandResult) -> dict[str, Any]:
     facts = dataclasses.asdict(ended)
     for name in ("stdout", "stderr"):
         facts[f"{name}_size"] = len(facts[name])

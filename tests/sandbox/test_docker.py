@@ -16,14 +16,18 @@ from typing import Any
 import pytest
 
 from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox.base import BoxSpec, Image, Limits, Mount
 from bakeoff.sandbox.container import LABEL, DockerBox
 from bakeoff.sandbox.docker import Docker
-from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
 from containers import started
 from lab import eventually
 
 LIMITS = Limits(memory_mb=64, cpus=1, pids=30, disk_mb=20)
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="starting a container service needs root")
+pytestmark = [
+    pytest.mark.daemon,
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="starting a container service needs root"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +155,7 @@ def test_limits_end_a_command_and_are_told(box: DockerBox) -> None:
 
 def test_containers_of_a_killed_process_end_and_are_removed(service: Docker, tiny_root: Path) -> None:
     script = (
-        "import sys; from bakeoff.sandbox.face import choose; from bakeoff.sandbox.spec import BoxSpec, Image;"
+        "import sys; from bakeoff.sandbox.base import BoxSpec, Image, choose;"
         "from pathlib import Path; box = choose(sys.argv[1]).open(BoxSpec(image=Image.root(Path(sys.argv[2]))));"
         "print('open', flush=True); box.run(['sleep', '1000'])"
     )
@@ -167,7 +171,7 @@ def test_containers_of_a_killed_process_end_and_are_removed(service: Docker, tin
     owner.wait()
     owner.stdout.close()
     eventually(lambda: theirs() == [], "it stops by itself")
-    assert service.remove_leftovers() == 1
+    assert service.remove_abandoned() == 1
     assert theirs(all=True) == []
 
 

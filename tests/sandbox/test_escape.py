@@ -23,6 +23,8 @@ SOURCES = str(Path(bakeoff.__file__).parent.parent)
 AS_NOBODY = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
 Told = dict[str, dict[str, Any]]
 
+pytestmark = [pytest.mark.apt, pytest.mark.slow]
+
 
 def python_for_anybody() -> str:
     """Ours may lie in a home directory that others cannot enter."""

@@ -11,9 +11,8 @@ import pytest
 
 from bakeoff.engine import processes
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.face import choose
+from bakeoff.sandbox.base import BoxSpec, Image, Limits, Mount, choose
 from bakeoff.sandbox.none import HostBox, NoSandbox
-from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def command(
 
     Earlier scores stay on record as earlier tries. Exit code: 0 everything was scored; 1 something could not be.
     """
-    from bakeoff.sandbox.face import choose
+    from bakeoff.sandbox.base import choose
     from bakeoff.workloads.tasks.rescore import rescore
     from bakeoff.workloads.tasks.workload import available
 

@@ -13,7 +13,7 @@ from bakeoff.errors import BakeoffError
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, all_editions, editions, find_edition
 from bakeoff.records.lease import is_held
-from bakeoff.records.table import Tally
+from bakeoff.records.overview import Tally
 
 NUMBERS = ("planned", "succeeded", "failed", "missing")
 

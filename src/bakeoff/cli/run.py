@@ -191,7 +191,7 @@ def _isolate(plan: Plan, sandbox: str | None, yes: bool) -> None:
         if sandbox is not None:
             raise click.UsageError(f"--sandbox goes with tasks, not with workload {plan.experiment.workload!r}")
         return
-    from bakeoff.sandbox.face import VARIABLE, choose
+    from bakeoff.sandbox.base import VARIABLE, choose
     from bakeoff.workloads.tasks.workload import UNSANDBOXED
 
     if sandbox is not None:
@@ -243,13 +243,11 @@ def _source(session: Session) -> UntilDecided | None:
 
 def _decision(source: UntilDecided, summary: Summary) -> dict[str, Any]:
     """What the sequential test says at the end, and the exit code that goes with it."""
-    from bakeoff.cli.sequential import facts
-
-    found = source.look()
-    interrupted = summary.stopped == "interrupted" and not found.stopped
+    report = source.look()
+    interrupted = summary.stopped == "interrupted" and not report.stopped
     failed_fast = summary.stopped.startswith("stopped at the first failure")
-    code = 130 if interrupted else 1 if failed_fast else 0 if found.decided else 3
-    return {"sequential": facts(found), "exit_code": code}
+    code = 130 if interrupted else 1 if failed_fast else 0 if report.decided else 3
+    return {"sequential": report.facts(), "exit_code": code}
 
 
 class _Interrupts:

@@ -19,7 +19,7 @@ from bakeoff.errors import BakeoffError, SpecError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bakeoff.sandbox.face import Sandbox
+    from bakeoff.sandbox.base import Sandbox
     from bakeoff.workloads.tasks.model import Task
     from bakeoff.workloads.tasks.results import Verification
 
@@ -261,7 +261,7 @@ def _each(places: tuple[Path, ...]) -> list[Path]:
 
 def _sandbox(name: str | None) -> Sandbox:
     """The sandbox, if it can be had. `none` asks first."""
-    from bakeoff.sandbox.face import VARIABLE, choose
+    from bakeoff.sandbox.base import VARIABLE, choose
 
     accepted = False
     if (name or os.environ.get(VARIABLE)) == "none":
@@ -278,7 +278,7 @@ def _logs(given: Path | None) -> Iterator[Path]:
     if given is not None:
         yield given.absolute()
         return
-    from bakeoff.sandbox.scratch import scratch
+    from bakeoff.sandbox.cache import scratch
 
     with scratch("logs") as here:
         yield here

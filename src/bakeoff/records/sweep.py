@@ -7,6 +7,7 @@ runs/<run_id>/out/       summary.csv (one row) and tiers.csv (one row for each t
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.foreign import number, read_csv, read_json
-from bakeoff.records.importing import FoundRun, command_of, ending, read_ours, run_id_of
-from bakeoff.records.table import read_table, typed
+from bakeoff.results.frame import read_table, typed
+from bakeoff.results.importers.directories import checked_run_id, read_own_run
+from bakeoff.results.importers.files import number, read_csv, read_json
+from bakeoff.results.table import Row
 from bakeoff.spec.dialects.sweep import PARAMETERS, SWITCH
 from bakeoff.spec.experiment import flatten
 from bakeoff.spec.workload import Scalar
@@ -47,15 +49,15 @@ def read_metrics(directory: str) -> dict[str, Scalar] | None:
     return metrics
 
 
-def read_run(directory: Path, meta: Mapping[str, Any]) -> FoundRun | None:
+def read_run(directory: Path, meta: Mapping[str, Any]) -> Row | None:
     """A run directory of the sweep runner, or one that we wrote for a sweep; None for anything else."""
     if {"arm", "workload"} <= set(meta):
         params = dict(meta.get("params") or {})
         if "seed" not in meta or params.get("seed") != int(meta["seed"]) or not set(PARAMETERS) <= set(params):
             return None
-        run = read_ours(directory, meta)
-        del run.params["seed"]
-        return replace(run, dialect="sweep", ablation=str(meta.get("ablation_name") or ""))
+        run = read_own_run(directory, meta, {})
+        del params["seed"]
+        return replace(run, params=params, dialect="sweep", ablation=str(meta.get("ablation_name") or ""))
     if not {"params", "ablation_name"} <= set(meta):
         return None
     params = dict(meta["params"])
@@ -66,9 +68,10 @@ def read_run(directory: Path, meta: Mapping[str, Any]) -> FoundRun | None:
     metrics = read_metrics(str(directory))
     if metrics is None and status == "succeeded":
         status, error = "failed", "out/summary.csv: the command wrote no such file"
-    return FoundRun(
-        directory,
-        run_id=run_id_of(meta, directory),
+    command = meta.get("cmd")
+    return Row(
+        directory=directory,
+        run_id=checked_run_id(str(meta.get("run_id") or directory.name), directory),
         arm=base if ablation == "baseline" else f"{base}+{ablation}",
         seed=seed,
         dialect="sweep",
@@ -83,8 +86,17 @@ def read_run(directory: Path, meta: Mapping[str, Any]) -> FoundRun | None:
         started_at=meta.get("start_time_unix_s"),
         ended_at=meta.get("end_time_unix_s"),
         metrics=metrics or {},
-        command=command_of(meta),
+        command=shlex.join(map(str, command)) if isinstance(command, list) else None,
     )
+
+
+def ending(exit_code: Any) -> tuple[str, str | None]:
+    """Status and error that the sweep runner's exit code stands for."""
+    if exit_code is None:
+        return "cancelled", "had not ended when it was imported"
+    if exit_code == 127:
+        return "infra_error", "exit code 127: the command could not be started"
+    return ("succeeded", None) if exit_code == 0 else ("failed", f"exit code {exit_code}")
 
 
 def frame_of_directory(directory: Path) -> tuple[pl.DataFrame, list[str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bakeoff.report.figure import Array, Bars, Dots, Figure, Mark, Panel, Rule, Span
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 
 MOST_NAMED = 24
 """Up to this many units each has its name on the axis."""

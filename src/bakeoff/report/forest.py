@@ -10,7 +10,7 @@ import numpy as np
 
 from bakeoff.report.figure import Dots, Figure, Line, Mark, Panel, Rule
 from bakeoff.report.spread import height_for, row_ticks, short
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 
 
 @dataclass(frozen=True, slots=True)

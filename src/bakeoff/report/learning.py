@@ -10,7 +10,7 @@ import numpy as np
 from bakeoff.report import style
 from bakeoff.report.figure import Array, Band, Figure, Line, Mark, Panel
 from bakeoff.stats.curves import common_grid
-from bakeoff.stats.special import t_quantile
+from bakeoff.stats.numerics import t_quantile
 
 Curve = tuple[Array, Array]
 """(steps, values) of one seed."""

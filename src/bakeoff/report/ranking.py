@@ -10,7 +10,7 @@ import numpy as np
 
 from bakeoff.report import style
 from bakeoff.report.figure import Array, Band, Figure, Grid, Line, Mark, Panel, Radial, Spoke
-from bakeoff.stats.special import t_quantile
+from bakeoff.stats.numerics import t_quantile
 from bakeoff.verdicts.rank import Ranking
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bakeoff.report.figure import Array, Dots, Figure, Line, Mark, Panel, Rule, Ticks
 from bakeoff.report.learning import versus
-from bakeoff.stats.special import t_quantile
+from bakeoff.stats.numerics import t_quantile
 
 MOST_DOTS, MOST_IN_ALL = 60, 1_500
 """More values of an arm, or in a whole figure, are drawn as fewer quantiles."""

@@ -18,10 +18,11 @@ from bakeoff.engine.session import Options, Session
 from bakeoff.errors import UsageError
 from bakeoff.records import layout
 from bakeoff.records.edition import Edition
+from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Experiment, Sequential
 from bakeoff.spec.plan import Plan, Run
 from bakeoff.spec.select import Facts, Test
-from bakeoff.verdicts.sequential import SequentialReport, declared_metrics, line, report, sequential_rule
+from bakeoff.verdicts.sequential import SequentialReport, declared_metrics, report, sequential_rule
 
 LEAST_BLOCK = 4
 
@@ -65,7 +66,7 @@ class UntilDecided:
     def __init__(self, session: Session) -> None:
         self._session = session
         session.edition.restate(session.plan.experiment)  # more seeds may be asked for than when it began
-        self.found: SequentialReport = report(session.edition)
+        self.report: SequentialReport = report(edition_results(session.edition))
 
         self.looks = 0
         self._added: Counter[str] = Counter()
@@ -78,8 +79,8 @@ class UntilDecided:
 
     def look(self) -> SequentialReport:
         self.looks += 1
-        self.found = report(self._session.edition)
-        return self.found
+        self.report = report(edition_results(self._session.edition))
+        return self.report
 
     def _next_block(self) -> Iterator[Run]:
         plan, edition = self._session.plan, self._session.edition
@@ -91,7 +92,7 @@ class UntilDecided:
 
     @property
     def line(self) -> str:
-        return line(self.found)
+        return self.report.line()
 
     def take_added(self) -> Counter[str]:
         """How many runs each arm was given since this was last asked."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bakeoff.sandbox.spec import Image
+from bakeoff.sandbox.base import Image
 from bakeoff.workloads.tasks.boxes import box_spec
 from bakeoff.workloads.tasks.guard import configures, guard
 from bakeoff.workloads.tasks.guard import test_locations as locations

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import SpecError
+from bakeoff.sandbox.base import Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.sandbox.spec import Image
 from bakeoff.workloads.tasks.boxes import box_spec
 from bakeoff.workloads.tasks.built import refused, stand_in
 from bakeoff.workloads.tasks.harbor import without_canary

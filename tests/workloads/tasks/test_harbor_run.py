@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import InfraError
+from bakeoff.sandbox.base import Box
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.sandbox.face import Box
 from bakeoff.workloads.tasks.artifacts import keep
 from bakeoff.workloads.tasks.harbor_run import combined, play
 from bakeoff.workloads.tasks.loading import load_task

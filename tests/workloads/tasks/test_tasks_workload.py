@@ -10,8 +10,8 @@ import pytest
 from bakeoff.engine.node.context import Context
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.records.run import Attempt
+from bakeoff.sandbox.base import Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.sandbox.spec import Image
 from bakeoff.workloads.tasks import pytest_tools
 from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.agents.face import Assignment, Invocation

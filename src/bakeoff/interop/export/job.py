@@ -14,7 +14,7 @@ import msgspec
 
 from bakeoff.interop.export.dialogue import Dialogue, Unspeakable, dialogue
 from bakeoff.interop.export.rollouts import Rollout
-from bakeoff.report.text import standard
+from bakeoff.text import standard
 
 Emit = Callable[[Any], None]
 _JSON = msgspec.json.Encoder()

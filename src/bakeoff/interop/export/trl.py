@@ -17,7 +17,7 @@ from bakeoff.interop.export.dialogue import Dialogue, Message, arguments_of
 from bakeoff.interop.export.job import Job
 from bakeoff.interop.export.rollouts import Rollout
 from bakeoff.spec.trajectory import Tokens
-from bakeoff.stats.advantages import group_relative
+from bakeoff.stats.effects import group_relative
 
 
 def write_sft(job: Job) -> None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.errors import BakeoffError
 from bakeoff.report.site.contents import Contents
-from bakeoff.stats.decision import decide
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.multiplicity import benjamini_hochberg
-from bakeoff.verdicts import describe, prereg, sequential
-from bakeoff.verdicts.compare import Comparison, Options, ask, compare
-from bakeoff.verdicts.explore import Exploratory
+from bakeoff.stats.evidence import Interval
+from bakeoff.verdicts import sequential
+from bakeoff.verdicts.answer import answer as ask
+from bakeoff.verdicts.compare import Comparison, Exploratory, explore
 from bakeoff.verdicts.observations import Observations
+from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.sequential import SequentialComparison, SequentialReport
-from bakeoff.verdicts.wording import own
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +78,26 @@ class Ablations:
 
 
 def answer(contents: Contents) -> Answers:
-    """Through the same doors as `bakeoff compare`."""
+    """The answer of `bakeoff compare` to the declared question; or why there is none."""
     try:
-        if sequential.applies(contents.edition):
-            return _followed(contents)
-        return _compared(contents)
+        verdict = ask(contents.results, Compare())
     except BakeoffError as error:
         return Answers(contents.control, problem=str(error))
-
-
-def _compared(contents: Contents) -> Answers:
-    seen = [contents.observe(name) for name in contents.declared] or [contents.observe(_only_metric(contents))]
-    options = Options()
-    found = compare(seen, options)
+    registration = verdict.registration
+    lines = [] if registration is None else [registration.sentence, *registration.deviations]
+    if verdict.sequential is not None:
+        followed = verdict.sequential.comparisons
+        return Answers(
+            followed[0].control, [_followed_line(each) for each in followed], (), lines, sequential=verdict.sequential
+        )
+    comparisons = verdict.comparisons
     return Answers(
-        found[0].control,
-        [_line(one) for one in sorted(found, key=lambda one: one.candidate in contents.base_of)],
-        _warnings(found),
-        _registration(contents, options, [one.metric for one in seen]),
-        seen=seen,
-        comparisons=found,
+        comparisons[0].control,
+        [_line(each) for each in sorted(comparisons, key=lambda each: each.candidate in contents.base_of)],
+        _warnings(comparisons),
+        lines,
+        seen=verdict.observations,
+        comparisons=comparisons,
     )
 
 
@@ -112,32 +110,12 @@ def _warnings(found: Sequence[Comparison]) -> list[str]:
     return [text if len(arms) == len(found) else f"{', '.join(arms)}: {text}" for text, arms in kinds.values()]
 
 
-def _only_metric(contents: Contents) -> str:
-    if len(contents.metrics) == 1:
-        return contents.metrics[0]
-    known = f"runs report {', '.join(contents.metrics[:20])}" if contents.metrics else "no run reports any metric"
-    raise UsageError(f"the experiment declares no metric to be judged by (analysis.metric); {known}")
-
-
-def _registration(contents: Contents, options: Options, metrics: Sequence[str]) -> list[str]:
-    check = prereg.check(contents.edition, contents.analysis, options, metrics)
-    return [] if check is None else [check.sentence, *check.deviations]
-
-
 def _line(one: Comparison) -> VerdictLine:
     return VerdictLine(
         one.metric, one.candidate, one.verdict, one.sentence, one.control_mean, one.candidate_mean, one.effect,
         one.deciding_interval, one.p_adjusted, one.units, one.failed, one.missing, one.chosen,
         one.population, one.other, one.lift, one.improvement, one.mde,
     )  # fmt: skip
-
-
-def _followed(contents: Contents) -> Answers:
-    found = sequential.report(contents.edition)
-    lines = [_followed_line(one) for one in found.comparisons]
-    return Answers(
-        found.comparisons[0].control, lines, (), _registration(contents, Options(), contents.declared), sequential=found
-    )
 
 
 def _followed_line(one: SequentialComparison) -> VerdictLine:
@@ -151,51 +129,25 @@ def ablations(contents: Contents) -> list[Ablations]:
     """For each metric that pictures show, every ablation against its base; adjusted over all of them, no verdict."""
     if not contents.base_of or sequential.applies(contents.edition):
         return []
-    found = []
+    tables = []
     for metric in contents.main:
         try:
-            seen = contents.observe(metric)
+            observations = contents.observe(metric)
         except BakeoffError:
             continue
-        found.append(Ablations(metric, _adjusted([_delta(seen, contents, arm) for arm in contents.base_of])))
-    return found
+        arms = list(contents.base_of)
+        lines = explore([(observations, contents.base_of[arm][0], arm) for arm in arms])
+        deltas = [_delta(observations, contents, arm, line) for arm, line in zip(arms, lines, strict=True)]
+        tables.append(Ablations(metric, deltas))
+    return tables
 
 
-def _delta(seen: Observations, contents: Contents, arm: str) -> Delta:
+def _delta(observations: Observations, contents: Contents, arm: str, line: Exploratory) -> Delta:
     base, ablation = contents.base_of[arm]
-    found = _explored(seen, base, arm)
-    values = {name: _values(seen, name) for name in (base, arm)}
+    values: dict[str, dict[tuple[str, int | None, int], float | None]] = {base: {}, arm: {}}
+    for row in observations.rows:
+        if row.arm in values:
+            values[row.arm][row.task, row.seed, row.rollout] = row.value if row.state == "scored" else None
     known = [value for value in values[base].values() if value is not None]
     mean = sum(known) / len(known) if known else None
-    return Delta(ablation, base, found, mean, bool(known) and values[base] == values[arm])
-
-
-def _explored(seen: Observations, base: str, arm: str) -> Exploratory:
-    """What is declared about failures and missing runs holds here too; what cannot be compared says why."""
-    try:
-        question = ask(seen, base, arm, Options(), 1)
-    except UsageError as error:
-        return Exploratory(seen.metric, base, arm, note=str(error))
-    effect = describe.describe(question.design).effect
-    if not seen.final:
-        return Exploratory(seen.metric, base, arm, effect, note="not final")
-    (decision,) = decide([question.test], seen.analysis.alpha)
-    reason = decision.reason.replace("_", " ") if decision.p is None else ""
-    return Exploratory(seen.metric, base, arm, effect, own(decision.interval, seen), decision.p, note=reason)
-
-
-def _values(seen: Observations, arm: str) -> dict[tuple[str, int | None, int], float | None]:
-    return {
-        (row.task, row.seed, row.rollout): row.value if row.state == "scored" else None
-        for row in seen.rows
-        if row.arm == arm
-    }
-
-
-def _adjusted(deltas: list[Delta]) -> list[Delta]:
-    known = [delta.found.p for delta in deltas if delta.found.p is not None]
-    adjusted = iter(benjamini_hochberg(known) if known else ())
-    return [
-        delta if delta.found.p is None else replace(delta, found=replace(delta.found, p_adjusted=next(adjusted)))
-        for delta in deltas
-    ]
+    return Delta(ablation, base, line, mean, bool(known) and values[base] == values[arm])

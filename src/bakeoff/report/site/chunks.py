@@ -9,7 +9,7 @@ from typing import Any
 from bakeoff.records.run import RunRecord
 from bakeoff.report.interactive import script_json
 from bakeoff.report.site.contents import Contents, is_number
-from bakeoff.report.text import printable
+from bakeoff.text import printable
 
 RUNS = 5_000
 """Lines of the table of runs in one file."""

@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from bakeoff.records.edition import Edition
+from bakeoff.records.overview import Tally
 from bakeoff.records.run import CellRecord, RunRecord
-from bakeoff.records.table import Tally
+from bakeoff.results.editions import edition_results
+from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis, Experiment
-from bakeoff.verdicts.observations import Observations, from_edition
+from bakeoff.verdicts.observations import Observations, observe
 
 BASELINE = ("", "baseline")
 """What the base arm's own ablation is called."""
@@ -26,6 +28,10 @@ class Contents:
     @cached_property
     def facts(self) -> dict[str, Any]:
         return self.edition.facts()
+
+    @cached_property
+    def results(self) -> Results:
+        return edition_results(self.edition)
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -93,9 +99,9 @@ class Contents:
     def observe(self, metric: str) -> Observations:
         """A metric that the analysis does not declare has no range, score or summary from it."""
         if metric in self.declared or not self.declared:
-            return from_edition(self.edition, metric)
+            return observe(self.results, metric)
         plain = {"bounds": None, "failure_score": None, "margin": None, "relative_margin": None, "summary": None}
-        return from_edition(self.edition, metric, self.analysis.model_copy(update=plain))
+        return observe(self.results, metric, self.analysis.model_copy(update=plain))
 
     @property
     def control(self) -> str:

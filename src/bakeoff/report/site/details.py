@@ -20,7 +20,7 @@ from bakeoff.records.series import read_block
 from bakeoff.report.interactive import script_json
 from bakeoff.report.site.chunks import shown, table_metrics
 from bakeoff.report.site.contents import Contents
-from bakeoff.report.text import printable
+from bakeoff.text import printable
 
 RUNS = 200
 """Runs in one file: a run's page loads the one that it is in."""

@@ -21,7 +21,7 @@ from bakeoff.report.site.details import Details
 from bakeoff.report.site.page import Page, pages_of
 from bakeoff.report.site.pictures import Picture, pictures
 from bakeoff.report.static import image
-from bakeoff.report.text import duration, figure, number, printable
+from bakeoff.text import duration, figure, number, printable
 from bakeoff.verdicts.wording import format_level, format_p
 from bakeoff.version import __version__
 

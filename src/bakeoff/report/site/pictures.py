@@ -13,13 +13,14 @@ from bakeoff.report import evidence, spread
 from bakeoff.report.differences import paired_differences
 from bakeoff.report.figure import Band, Figure, Line, Mark, Panel
 from bakeoff.report.forest import Effect, forest
-from bakeoff.report.from_edition import MOST_PANELS, Request, draw, of_comparison
+from bakeoff.report.kinds import MOST_PANELS, draw, of_comparison
 from bakeoff.report.site import policies
 from bakeoff.report.site.answers import Ablations, Answers, VerdictLine
 from bakeoff.report.site.contents import Contents, is_number
 from bakeoff.report.spread import Lane, t_interval
 from bakeoff.report.tradeoff import Point, cost_against_quality
 from bakeoff.verdicts.observations import Observations
+from bakeoff.verdicts.question import Plot
 from bakeoff.verdicts.wording import format_level
 
 MOST_DRAWN_ARMS = 40
@@ -73,7 +74,7 @@ def _thinner(mark: Mark, stride: int) -> Mark:
 def _of_verdicts(contents: Contents, answers: Answers) -> Iterator[Picture]:
     if answers.sequential is not None and answers.sequential.pairs:
         yield Picture("e-process", "verdicts", evidence.e_process(answers.sequential))
-        yield _tried("differences", "verdicts", partial(draw, "differences", contents.edition, Request()))
+        yield _tried("differences", "verdicts", partial(draw, "differences", contents.results, Plot()))
         return
     for metric in dict.fromkeys(line.metric for line in answers.lines):
         lines = [line for line in answers.lines if line.metric == metric and line.effect is not None]
@@ -148,8 +149,8 @@ def _curves(contents: Contents) -> Iterator[Picture]:
     logged = _logged(contents)
     names = [name for name in contents.main if name in logged][:2] or logged[:2]
     for name in names:
-        asked = Request(metrics=(name,), tasks=tuple(contents.tasks[:MOST_PANELS]), arms=tuple(_few(contents)))
-        yield _tried(f"curves-{name}", "values", partial(draw, "curves", contents.edition, asked))
+        plot = Plot(metric=name, only_tasks=tuple(contents.tasks[:MOST_PANELS]), arms=tuple(_few(contents)))
+        yield _tried(f"curves-{name}", "values", partial(draw, "curves", contents.results, plot))
 
 
 def _few(contents: Contents) -> list[str]:

@@ -17,7 +17,7 @@ from bakeoff.report.figure import Figure, Panel, Rule
 from bakeoff.report.forest import Effect, forest
 from bakeoff.report.site.contents import Contents, is_number
 from bakeoff.report.spread import Lane, height_for, lanes, t_interval
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.evidence import Interval
 
 MAKESPANS = {"p50": "makespan_p50_ms", "p95": "makespan_p95_ms", "p99": "makespan_p99_ms"}
 COST = "cost_mean"

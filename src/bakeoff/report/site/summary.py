@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bakeoff.records.overview import by_arm
 from bakeoff.records.run import FAILED, RunRecord
-from bakeoff.records.table import by_arm
 from bakeoff.report.site.contents import Contents
-from bakeoff.report.text import duration, figure, one_line, utc
+from bakeoff.text import duration, figure, one_line, utc
 from bakeoff.version import __version__
 
 MOST_GROUPS = 40

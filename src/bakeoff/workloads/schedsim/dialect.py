@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bakeoff.records.edition import Edition
-    from bakeoff.records.importing import FoundRun
     from bakeoff.records.layout import EditionPaths
+    from bakeoff.results.table import Row
 
 
 class SweepDialect(Dialect):
@@ -44,7 +44,7 @@ class SweepDialect(Dialect):
 
         return frame_of_edition(edition)
 
-    def read_run(self, directory: Path, meta: Mapping[str, Any]) -> FoundRun | None:
+    def read_run(self, directory: Path, meta: Mapping[str, Any]) -> Row | None:
         from bakeoff.records.sweep import read_run
 
         return read_run(directory, meta)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.face import Box
+from bakeoff.sandbox.base import Box
 from bakeoff.workloads.tasks.model import Artifact, Step, Task
 from bakeoff.workloads.tasks.start import remove
 

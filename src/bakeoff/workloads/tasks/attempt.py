@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.face import Box, Sandbox
-from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec, Ended
+from bakeoff.sandbox.base import Box, BoxSpec, CommandResult, Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.agents.face import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
 from bakeoff.workloads.tasks.boxes import box_spec, filled_in, give, inner, seen
 from bakeoff.workloads.tasks.built import built_for
@@ -117,7 +116,7 @@ class Crew:
         self.worked.append(Worked(_status(ended), ended.code, ended.seconds, ended.peak_memory_mb))
 
 
-def _status(ended: Ended) -> AgentStatus:
+def _status(ended: CommandResult) -> AgentStatus:
     if ended.timed_out:
         return "timeout"
     if ended.memory_killed:

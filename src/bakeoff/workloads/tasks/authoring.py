@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bakeoff.errors import Problem, SpecError, UsageError
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks import prepared
 from bakeoff.workloads.tasks.git import git, git_asks
 from bakeoff.workloads.tasks.guard import TEST_FOLDERS

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.face import Box
-from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
+from bakeoff.sandbox.base import Box, BoxSpec, Image, Limits, Mount
 from bakeoff.spec.identity import slug
 from bakeoff.spec.variables import MissingVariable
 from bakeoff.spec.variables import variables as host_variables

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox.face import Sandbox
-from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec, Image
+from bakeoff.sandbox.base import BoxSpec, Image, Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.compose import refusal
 from bakeoff.workloads.tasks.model import Environment
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.git import GitFailed, git
 from bakeoff.workloads.tasks.start import StartState, remove, submodules
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.errors import InfraError
-from bakeoff.sandbox.face import Sandbox
+from bakeoff.sandbox.base import Sandbox
 from bakeoff.workloads.tasks.authoring import is_draft
 from bakeoff.workloads.tasks.built import built_for, refused, stand_in
 from bakeoff.workloads.tasks.harbor_run import last_line

@@ -16,9 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.face import Box, Sandbox
-from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec
+from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.artifacts import Taken, collect, hand_over, keep, run_hooks
 from bakeoff.workloads.tasks.boxes import box_spec, filled_in, tree_copy
 from bakeoff.workloads.tasks.built import built_for

@@ -13,9 +13,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.face import Box, Sandbox
-from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec, Ended, Image
+from bakeoff.sandbox.base import Box, BoxSpec, CommandResult, Image, Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.boxes import box_spec, filled_in, give, seen
 from bakeoff.workloads.tasks.git import GitFailed, git
 from bakeoff.workloads.tasks.guard import guard
@@ -71,7 +70,7 @@ def _run_script(
 
 def _by_pytest(
     task: Task, script: Script, configuration: str, box: Box, output: Path
-) -> tuple[Ended, str | None, tuple[Case, ...]]:
+) -> tuple[CommandResult, str | None, tuple[Case, ...]]:
     """How pytest ended, what it sealed, and its cases where the two agree."""
     secret = secrets.token_hex(16)
     given = (LIBRARY, REPOSITORY, box.spec.workdir, f"{REPOSITORY}/{configuration}", REPORT, SEAL, f"{REPOSITORY}/{script.path}")  # fmt: skip
@@ -81,12 +80,12 @@ def _by_pytest(
     return ended, sealed, _report(box) if sealed == str(ended.code) else ()
 
 
-def _by_exit_code(task: Task, script: Script, box: Box, output: Path) -> Ended:
+def _by_exit_code(task: Task, script: Script, box: Box, output: Path) -> CommandResult:
     path = seen(box, f"{REPOSITORY}/{script.path}")
     return _ended(task, box, [path] if script.content.startswith("#!") else ["bash", path], output)
 
 
-def _ended(task: Task, box: Box, argv: list[str], output: Path, stdin: bytes | None = None) -> Ended:
+def _ended(task: Task, box: Box, argv: list[str], output: Path, stdin: bytes | None = None) -> CommandResult:
     return box.run(
         argv,
         cwd=box.spec.workdir,
@@ -136,7 +135,7 @@ def lay_out(task: Task, tree: Path, box: Box, user: str | None) -> None:
         give(box, user, (REPOSITORY, "/logs"))  # git trusts nobody else's repository
 
 
-def _result(script: Script, ended: Ended, cases: tuple[Case, ...], said: str) -> ScriptResult:
+def _result(script: Script, ended: CommandResult, cases: tuple[Case, ...], said: str) -> ScriptResult:
     """pytest's exit code of 0 alone is no pass: code under test can end the process with it before a test has run."""
     good = any(case.outcome == "passed" for case in cases) or not script.by_pytest
     bad = any(case.outcome in ("failed", "error") for case in cases)

@@ -14,8 +14,8 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.rundir import TRAJECTORY as FILE
 from bakeoff.records.series import read_trajectory
 from bakeoff.report.site.page import Page
-from bakeoff.report.text import NOTHING, duration, number, printable
 from bakeoff.spec.identity import slug
+from bakeoff.text import NOTHING, duration, number, printable
 from bakeoff.workloads.tasks.changes import marked, readable
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS
 

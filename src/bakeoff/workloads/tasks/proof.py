@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.face import Box, Sandbox
+from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.workloads.tasks.boxes import filled_in
 from bakeoff.workloads.tasks.harbor_run import SOLUTION, Act, hide, last_line, play, show, started, unreached_network
 from bakeoff.workloads.tasks.hidden_tests import tail

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import cache
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 
 TOOLS = "/opt/hidden-tests"
 """Where it lies in the box."""

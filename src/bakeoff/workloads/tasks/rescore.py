@@ -25,8 +25,8 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
 from bakeoff.records.run import Attempt as RunAttempt
-from bakeoff.sandbox.face import Box, Sandbox
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox.base import Box, Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import FINISHED, Status
 from bakeoff.workloads.tasks.attempt import Attempt, Worked
 from bakeoff.workloads.tasks.boxes import give

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.face import Sandbox
+from bakeoff.sandbox.base import Sandbox
 from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.hidden_tests import rubric_scores, run_scripts
 from bakeoff.workloads.tasks.model import Task

@@ -13,9 +13,9 @@ import msgspec
 from pydantic import BaseModel
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import leftovers
-from bakeoff.sandbox.face import Sandbox, choose
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox import cleanup
+from bakeoff.sandbox.base import Sandbox, choose
+from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks import evaluation as files
 from bakeoff.workloads.tasks import pytest_tools
@@ -95,7 +95,7 @@ class TasksWorkload:
     def _run(self, params: TasksParams, ctx: RunContext) -> Outcome:
         task = task_of(params, ctx.base)
         sandbox = available(chosen())
-        leftovers.remove()
+        cleanup.remove_abandoned()
         agent = find_agent(params.agent, params.agents, ctx.base)
         with ExitStack() as stack:
             crew = Crew(

@@ -9,10 +9,10 @@ import pytest
 
 from bakeoff.workloads.market.batch import MarketBatch
 from bakeoff.workloads.market.scenario import REGIMES, Scenario
-from bakeoff.workloads.market.world import calls
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world.chronicle import chronicle
+from bakeoff.workloads.market.world import seats
 from bakeoff.workloads.market.world.rules import DRIFT, EXPOSURE, JUMP, KINDS, LOG_Z, PRIOR, SIGMA, VARIANCE, rules_of
+from bakeoff.workloads.market.world.truth import chronicle
 from bakeoff.workloads.market.world.world import World
 
 WORLDS = 1500
@@ -137,10 +137,10 @@ def test_the_chance_of_a_question_is_what_simulation_says(regime: str) -> None:
         growth += rules.regime[kind, JUMP + theta] * (until == due)
         assert np.exp(growth).mean() == pytest.approx(1.0, abs=5 * np.exp(growth).std() / math.sqrt(len(theta)))
         for strike in (0.99, 1.0, 1.012):
-            told = calls.index_chance(
-                world.state.ints, world.state.floats, world.r, 0, until, price * strike, *map(float, prior)
-            )
-            assert told == pytest.approx((np.exp(growth) > strike).mean(), abs=0.006)
+            world.state.markets[0, 0, [at.OPEN, at.KIND, at.ASSET, at.DUE]] = 1, at.ABOVE, 0, until
+            world.state.prices[0, 0, at.STRIKE] = price * strike
+            chance = seats.market_chance(world.state.ints, world.state.floats, world.r, 0, *map(float, prior))
+            assert chance == pytest.approx((np.exp(growth) > strike).mean(), abs=0.006)
 
 
 def test_stories_follow_their_prior_and_claims_their_reliability() -> None:

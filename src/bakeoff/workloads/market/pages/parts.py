@@ -9,7 +9,7 @@ from typing import Any
 from bakeoff.report.figure import Figure
 from bakeoff.report.site import inline
 from bakeoff.report.site.pictures import slim
-from bakeoff.report.text import printable
+from bakeoff.text import printable
 
 
 def text(value: Any) -> str:

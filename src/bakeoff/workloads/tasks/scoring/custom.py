@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.face import Sandbox
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox.base import Sandbox
+from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.boxes import box_spec
 from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.hidden_tests import lay_out
