@@ -133,6 +133,13 @@ class Limits(Section):
     """Seconds between the polite signal and the final one."""
 
 
+class ExecutorEntry(Section):
+    """Where runs are executed."""
+
+    kind: str = "local"
+    """`local` is this machine; others are installed as entry points of the group `bakeoff.executors`."""
+
+
 class Retries(Section):
     """How often a run is tried again."""
 
@@ -286,6 +293,8 @@ class Experiment(Section):
     budget: Budget = Budget()
     analysis: Analysis = Analysis()
     sequential: Sequential | None = None
+    executor: ExecutorEntry | None = None
+    """Where runs are executed; on this machine by default."""
 
     @field_validator("matrix", mode="before")
     @classmethod
