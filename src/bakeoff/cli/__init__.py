@@ -39,7 +39,6 @@ VERBS: dict[str, tuple[str, str]] = {
     "power": ("bakeoff.cli.power", "Say how many runs an effect needs, and what the runs at hand can find."),
     "litmus": ("bakeoff.cli.litmus", "Check rules with thresholds and evidence: confirmed, failed or inconclusive."),
     "rank": ("bakeoff.cli.rank", "Rank many arms on many tasks: IQM, profiles, ranks, pass@k."),
-    "schedsim": ("bakeoff.workloads.schedsim.command", "Simulate agent workflows under a scheduling policy."),
     "sandbox": ("bakeoff.cli.sandbox", "Check the sandboxes of this machine, clean up, and take in images."),
     "market": ("bakeoff.workloads.market.cli", "Generate, play, serve and train on worlds of markets."),
     "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
