@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 from bakeoff.workloads.tasks.agents.face import PROGRAMS, Assignment, Invocation
 from bakeoff.workloads.tasks.proxy.wire.face import WireName
 from bakeoff.workloads.template import Argument, fill, fill_argv, fill_shell, placeholders

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 from bakeoff.workloads.tasks.proxy.wire.face import WireName
 
 PROGRAMS = "/opt/bakeoff"

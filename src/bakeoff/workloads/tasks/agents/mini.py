@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 from bakeoff.workloads.tasks.agents.face import PROGRAMS, Assignment, Invocation
 from bakeoff.workloads.tasks.agents.installed import DIRECTORY, VARIABLE, agent_directories
 from bakeoff.workloads.tasks.proxy.wire.face import WireName

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 from bakeoff.workloads.tasks.agents.face import PROGRAMS, Assignment, Invocation
 from bakeoff.workloads.tasks.agents.installed import Program, npm_program
 from bakeoff.workloads.tasks.proxy.wire.face import WireName

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 from bakeoff.version import __version__
 from bakeoff.workloads.tasks.agents.face import PROGRAMS, Assignment, Invocation
 from bakeoff.workloads.tasks.proxy.wire.face import WireName
