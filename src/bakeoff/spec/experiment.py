@@ -200,7 +200,7 @@ class Analysis(Section):
     summary: Summary | None = None
     direction: Literal["maximize", "minimize"] = "maximize"
     control: str | None = None
-    """The arm that the others are compared with; the first arm when left out."""
+    """The arm that the others are compared with; default: the first arm."""
     seeds: Literal["nested", "crossed"] = "nested"
     """`crossed`: one seed is one world (or one trained policy) on every task."""
     tasks: Literal["sample", "fixed"] | None = None
@@ -208,9 +208,11 @@ class Analysis(Section):
     margin: Annotated[float, Field(gt=0)] | None = None
     """Differences below this do not matter; needed for the verdict `equivalent`."""
     relative_margin: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The margin as a share of the control's mean."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """Chance of any false verdict in the family of comparisons (default: 0.05)."""
     failure_score: float | None = None
-    """The value of a run that failed by its arm's own doing."""
+    """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest possible value of the metric."""
     matched: list[str] = []

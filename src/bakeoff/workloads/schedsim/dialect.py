@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bakeoff.records.layout import EditionPaths
     from bakeoff.results.table import Row
 
+PARAMETERS = sweep.PARAMETERS
+
 
 class SweepDialect(Dialect):
     name: ClassVar[str] = "sweep"
