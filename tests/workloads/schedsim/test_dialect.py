@@ -155,7 +155,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(common_args={"pdfs": 1, **{k: v for k, v in COMMON.items() if k != "iters"}}), "common_args", "iters is needed"),
         (changed(matrix={"workflows": [5], "policy": []}), "matrix.policy", "at least one value"),
         (changed(matrix={"workflows": [5], "policy": "full"}), "matrix.policy", "at least one value"),
-        (changed(matrix={"workflows": [5], "policy": ["full", "full"]}), "matrix.policy", "stands in it twice"),
+        (changed(matrix={"workflows": [5], "policy": ["full", "full"]}), "matrix.policy", "is in it twice"),
         (changed(matrix={"workflows": [5], "policy": ["../full"]}), "matrix.policy", "part of a directory's name"),
         (changed(matrix={"workflows": [5], "policy": ["full"], "seed": [1]}), "matrix.seed", "did you mean 'seeds'?"),
         (changed(matrix={**SMOKE["matrix"], "seeds": []}), "matrix.seeds", "at least one seed"),
