@@ -50,7 +50,7 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 """Each verb's module, which has a click command called `command`, and its line in `bakeoff --help`."""
 
-EXTRAS = dict.fromkeys(("a2a", "httptools", "mcp", "mcp_types", "starlette", "uvicorn"), "agents")
+EXTRAS = dict.fromkeys(("a2a", "httptools", "httpx", "mcp", "mcp_types", "starlette", "uvicorn"), "agents")
 """Packages that only some verbs need, and the extra that brings each."""
 
 

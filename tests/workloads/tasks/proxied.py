@@ -12,10 +12,9 @@ from typing import Any
 import httpx
 
 from bakeoff.workloads.tasks.proxy.budget import Budget
-from bakeoff.workloads.tasks.proxy.calls import Call, read_calls
-from bakeoff.workloads.tasks.proxy.http import ServerLimits
 from bakeoff.workloads.tasks.proxy.providers import Providers
-from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
+from bakeoff.workloads.tasks.proxy.records import Call, read_calls
+from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun, ServerLimits
 from workloads.tasks.scripted import Failure, ScriptedModel, Turn
 
 KEY = "sk-the-real-key-0123456789"

@@ -12,9 +12,9 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.sandbox.spec import Image
 from bakeoff.workloads.tasks import pytest_tools
-from bakeoff.workloads.tasks.agents.command import AgentEntry
-from bakeoff.workloads.tasks.agents.face import Assignment, Invocation
-from bakeoff.workloads.tasks.agents.nop import Nop
+from bakeoff.workloads.tasks.agents.base import Assignment, Invocation
+from bakeoff.workloads.tasks.agents.builtin import Nop
+from bakeoff.workloads.tasks.agents.registry import AgentEntry
 from bakeoff.workloads.tasks.boxes import box_spec
 from bakeoff.workloads.tasks.hidden_tests import lay_out
 from bakeoff.workloads.tasks.loading import load_task

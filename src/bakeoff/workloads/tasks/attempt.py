@@ -16,7 +16,7 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.face import Box, Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.sandbox.spec import BoxSpec, Ended
-from bakeoff.workloads.tasks.agents.face import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
+from bakeoff.workloads.tasks.agents.base import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
 from bakeoff.workloads.tasks.boxes import box_spec, filled_in, give, inner, seen
 from bakeoff.workloads.tasks.built import built_for
 from bakeoff.workloads.tasks.changes import Changes, changes_of

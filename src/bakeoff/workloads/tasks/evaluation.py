@@ -12,7 +12,7 @@ from bakeoff.records import whole
 from bakeoff.workloads.tasks.attempt import Attempt
 from bakeoff.workloads.tasks.changes import lines_changed, touched
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proxy.totals import Totals
+from bakeoff.workloads.tasks.proxy.records import Totals
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.scoring.custom import Measured
 from bakeoff.workloads.tasks.scoring.judge import Judgement, weighted

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.spec.dialects.tasks import Variables
-from bakeoff.workloads.tasks.agents.command import AgentEntry
+from bakeoff.workloads.tasks.agents.registry import AgentEntry
 from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
 

@@ -19,7 +19,7 @@ from bakeoff.sandbox.scratch import scratch
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks import evaluation as files
 from bakeoff.workloads.tasks import pytest_tools
-from bakeoff.workloads.tasks.agents.face import TaskAgent
+from bakeoff.workloads.tasks.agents.base import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
 from bakeoff.workloads.tasks.attempt import PORT, Attempt, Crew, attempt
 from bakeoff.workloads.tasks.boxes import check_variables, network_withheld
@@ -32,8 +32,8 @@ from bakeoff.workloads.tasks.params import TasksParams
 from bakeoff.workloads.tasks.proof import missing_reference
 from bakeoff.workloads.tasks.proxy.budget import Budget
 from bakeoff.workloads.tasks.proxy.providers import Providers
+from bakeoff.workloads.tasks.proxy.records import Totals
 from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
-from bakeoff.workloads.tasks.proxy.totals import Totals
 from bakeoff.workloads.tasks.scoring.custom import measure
 from bakeoff.workloads.tasks.scoring.judge import Judgement, judge, judge_key
 

@@ -10,8 +10,8 @@ import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.spec import Mount
-from bakeoff.workloads.tasks.agents.face import Assignment
-from bakeoff.workloads.tasks.agents.installed import MACHINE
+from bakeoff.workloads.tasks.agents.base import Assignment
+from bakeoff.workloads.tasks.agents.clients import MACHINE
 from bakeoff.workloads.tasks.agents.registry import SHIPPED, agent
 from workloads.tasks.clients import Bench
 
@@ -51,7 +51,7 @@ def test_a_class_of_ones_own_is_an_agent(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(UsageError, match="lacks wire, version, install, invocation"):
         agent("my_agents:Half")
     for wrong in ("my_agents:Absent", "no_such_module:X"):
-        with pytest.raises(UsageError, match="cannot be made"):
+        with pytest.raises(UsageError, match="cannot be created"):
             agent(wrong)
 
 
@@ -81,7 +81,7 @@ def test_the_files_of_a_command_are_mounted_below_its_programs(tmp_path: Path) -
     (tmp_path / "tool").write_text("")
     made = agent("mine", table(mounts={"bin/tool": "tool"}), base=tmp_path)
     assert made.install() == (Mount(tmp_path / "tool", "/opt/bakeoff/bin/tool"),)
-    with pytest.raises(UsageError, match="absent is not there"):
+    with pytest.raises(UsageError, match="absent does not exist"):
         agent("mine", table(mounts={"x": "absent"}), base=tmp_path).install()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bakeoff.workloads.tasks.proxy.http import ServerLimits
+from bakeoff.workloads.tasks.proxy.server import ServerLimits
 from workloads.tasks.proxied import PATHS, WIRES, Lab, headers, lab, request
 from workloads.tasks.scripted import say
 

@@ -14,10 +14,10 @@ import pytest
 
 from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.spec.trajectory import Tokens
-from bakeoff.workloads.tasks.proxy.calls import ToolSet, read_calls
+from bakeoff.workloads.tasks.proxy.budget import Usage
 from bakeoff.workloads.tasks.proxy.providers import Providers
+from bakeoff.workloads.tasks.proxy.records import ToolSet, read_calls
 from bakeoff.workloads.tasks.proxy.server import ModelProxy
-from bakeoff.workloads.tasks.proxy.usage import Usage
 from workloads.tasks.proxied import KEY, MODEL, PATHS, WIRES, events, headers, lab, request
 from workloads.tasks.scripted import Failure, ScriptedModel, Use, say, shell
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakeoff.workloads.tasks.proxy.sse import EventReader
+from bakeoff.workloads.tasks.proxy.upstream import EventReader
 
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from bakeoff.errors import StorageError, UsageError
-from bakeoff.workloads.tasks.proxy.budget import Budget
-from bakeoff.workloads.tasks.proxy.usage import Usage
+from bakeoff.workloads.tasks.proxy.budget import Budget, Usage
 from lab import eventually
 from workloads.tasks.proxied import MODEL, PATHS, WIRES, events, headers, lab, request
 from workloads.tasks.scripted import Failure, Use, say
