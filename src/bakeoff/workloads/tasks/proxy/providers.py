@@ -223,21 +223,20 @@ class Providers:
 
 def _well_known(environment: Mapping[str, str]) -> dict[str, Provider]:
     """OpenAI and Anthropic, at the base URLs that their own clients would use."""
-
-    def key_name(vendor: str) -> str | None:
+    keys: dict[str, str | None] = {}
+    for vendor in ("OPENAI", "ANTHROPIC"):
         # A local server in the vendor's place usually needs no key, and then none is set.
         local = environment.get(f"{vendor}_BASE_URL") and not environment.get(f"{vendor}_API_KEY")
-        return None if local else f"{vendor}_API_KEY"
-
+        keys[vendor] = None if local else f"{vendor}_API_KEY"
     return {
         "openai": Provider(
             base_url=environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
-            env_key=key_name("OPENAI"),
+            env_key=keys["OPENAI"],
             wire_api=ALL if "OPENAI_BASE_URL" in environment else ("chat", "responses"),
         ),
         "anthropic": Provider(
             base_url=environment.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
-            env_key=key_name("ANTHROPIC"),
+            env_key=keys["ANTHROPIC"],
             wire_api=("messages", "chat"),
         ),
     }

@@ -17,7 +17,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import UsageError
 from bakeoff.sandbox.face import Sandbox
 from bakeoff.sandbox.scratch import scratch
 from bakeoff.workloads.tasks.boxes import box_spec
@@ -61,24 +60,6 @@ class Measured:
                 self.values[str(key)] = number
 
 
-def scripts_of(task: Task) -> list[Path]:
-    """The metric scripts of a task, by name."""
-    folder = task.directory / FOLDER
-    return sorted(file for file in folder.iterdir() if file.suffix in _RUNNERS) if folder.is_dir() else []
-
-
-def function(name: str) -> Any:
-    """The function `module:function`. Modules beside the experiment file can be imported. Raises UsageError."""
-    if not name.partition(":")[2]:
-        raise UsageError(
-            f"metrics: {name!r} must be 'module:function'\n  fix: scripts go into the task's {FOLDER}/ directory"
-        )
-    try:
-        return pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"metrics: {name!r} cannot be found: {error}") from error
-
-
 def measure(
     task: Task,
     functions: Sequence[str],
@@ -92,13 +73,18 @@ def measure(
     `run` is what they get; `diff` is what the agent changed; `taken` are names of metrics that every run has.
     """
     measured = Measured(frozenset(taken))
-    scripts = scripts_of(task)
+    folder = task.directory / FOLDER
+    scripts = sorted(file for file in folder.iterdir() if file.suffix in _RUNNERS) if folder.is_dir() else []
     if scripts:
         _run_scripts(measured, task, scripts, run, diff, sandbox)
     for name in functions:
+        if not name.partition(":")[2]:
+            measured.problems[name] = f"must be 'module:function'; scripts go into the task's {FOLDER}/ directory"
+            continue
         try:
-            measured.take(name, function(name)(dict(run)))
-        except Exception as error:  # the user's code may raise anything
+            # Modules beside the experiment file can be imported.
+            measured.take(name, pkgutil.resolve_name(name)(dict(run)))
+        except Exception as error:  # the user's code may raise anything, on import too
             measured.problems[name] = f"{type(error).__name__}: {error}"
     return measured
 

@@ -123,9 +123,22 @@ class Messages(Wire):
 
     def reply(self, body: Json) -> Reply:
         turns = _turns({"role": "assistant", "content": body.get("content") or []})
+        used, usage = body.get("usage"), None
+        if isinstance(used, dict):
+            # `input_tokens` does not include tokens that were read from the cache or written to it; `Usage.input` does.
+            # https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
+            cached = integer(used.get("cache_read_input_tokens"))
+            written = integer(used.get("cache_creation_input_tokens"))
+            usage = Usage(
+                input=integer(used.get("input_tokens")) + cached + written,
+                cached=cached,
+                cache_write=written,
+                output=integer(used.get("output_tokens")),
+                reasoning=integer(inner(used.get("output_tokens_details"), "thinking_tokens")),
+            )
         return Reply(
             message=turns[0] if turns else None,
-            usage=_usage(body.get("usage")),
+            usage=usage,
             finish=string(body.get("stop_reason")),
             id=string(body.get("id")),
         )
@@ -175,21 +188,3 @@ def _turns(message: Json) -> list[Json]:
 def _without_cache_mark(block: Json) -> Json:
     """Clients move `cache_control` from block to block; it says nothing about the content."""
     return {key: value for key, value in block.items() if key != "cache_control"}
-
-
-def _usage(used: Any) -> Usage | None:
-    """`input_tokens` does not include tokens that were read from the cache or written to it; `Usage.input` does.
-
-    https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
-    """
-    if not isinstance(used, dict):
-        return None
-    cached = integer(used.get("cache_read_input_tokens"))
-    written = integer(used.get("cache_creation_input_tokens"))
-    return Usage(
-        input=integer(used.get("input_tokens")) + cached + written,
-        cached=cached,
-        cache_write=written,
-        output=integer(used.get("output_tokens")),
-        reasoning=integer(inner(used.get("output_tokens_details"), "thinking_tokens")),
-    )
