@@ -1,8 +1,8 @@
 """Published agent clients: Claude Code, Codex CLI, opencode and mini-swe-agent, and where they are on this machine.
 
-They are looked for in `BAKEOFF_AGENTS`, then in `.agents` in the working directory or above it, then (npm packages) on
-PATH. The npm packages carry a native program for each platform. Only that program is mounted into the sandbox, so it needs
-neither Node nor the rest of the package.
+They are looked for in `BAKEOFF_AGENTS`, then in `.agents` in the working directory or above it, then (npm packages)
+on PATH. The npm packages carry a native program for each platform. Only that program is mounted into the sandbox,
+so it needs neither Node nor the rest of the package.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _npm_program(package: str, native: str, inside: str, command: str, directori
 
 
 class NpmClient(TaskAgent):
-    """A client from npm. `name` is its command, too."""
+    """A client from npm. `name` is also its command, and the name of its mount below `programs`."""
 
     package: str
     native: str
@@ -116,7 +116,7 @@ class Claude(NpmClient):
             "ANTHROPIC_DEFAULT_HAIKU_MODEL": assignment.model,
             "CLAUDE_CODE_SUBAGENT_MODEL": assignment.model,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "CLAUDE_CODE_MAX_RETRIES": "2",
+            "CLAUDE_CODE_MAX_RETRIES": "2",  # the proxy retries, too
             "DISABLE_AUTOUPDATER": "1",
             "IS_SANDBOX": "1",  # without this it refuses to skip permissions as root
         }
@@ -197,6 +197,7 @@ class Opencode(NpmClient):
         env = {
             "HOME": assignment.home,
             "OPENCODE_CONFIG": place,
+            # Without network each of these would only wait for its timeout.
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
             "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
@@ -244,7 +245,10 @@ def _mini_packages(directories: tuple[Path, ...]) -> Path:
 
 
 class Mini(TaskAgent):
-    """mini-swe-agent. Its variables and configuration: https://mini-swe-agent.com/latest/advanced/yaml_configuration/"""
+    """From PyPI: mini-swe-agent.
+
+    Its variables and configuration: https://mini-swe-agent.com/latest/advanced/yaml_configuration/
+    """
 
     name = "mini"
     wire: WireName | None = "chat"
@@ -276,9 +280,9 @@ class Mini(TaskAgent):
             "MSWEA_CONFIGURED": "true",
             "MSWEA_SILENT_STARTUP": "1",
             "MSWEA_GLOBAL_CONFIG_DIR": f"{assignment.home}/.config/mini-swe-agent",
-            "MSWEA_COST_TRACKING": "ignore_errors",
+            "MSWEA_COST_TRACKING": "ignore_errors",  # it does not know the price of every model
             "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "2",
-            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or litellm fetches a price list at start
             "OPENAI_API_KEY": assignment.token,
             "OPENAI_API_BASE": f"{assignment.url}/v1",
         }

@@ -73,7 +73,8 @@ def agent(name: str, tables: Mapping[str, Any] | None = None, base: Path | None 
     missing = [part for part in ("name", "wire", "version", "install", "invocation") if not hasattr(custom, part)]
     if missing:
         raise UsageError(
-            f"agent {name!r} lacks {', '.join(missing)}\n  fix: inherit from bakeoff.workloads.tasks.agents.base.TaskAgent"
+            f"agent {name!r} lacks {', '.join(missing)}\n"
+            "  fix: inherit from bakeoff.workloads.tasks.agents.base.TaskAgent"
         )
     return custom
 

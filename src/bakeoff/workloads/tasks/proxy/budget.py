@@ -112,7 +112,8 @@ class Spending:
     def expected(self, letters: int) -> Share:
         """What a request of this many letters is expected to use, in proportion to the calls so far.
 
-        The first call has nothing to go by, so it reserves nothing and is always let through.
+        A client sends its whole history with every call, so requests grow, and so does what they cost. The first
+        call has nothing to go by, so it reserves nothing and is always let through.
         """
         if not self._letters:
             return Share(0.0, 0.0, letters / LETTERS_PER_TOKEN)
@@ -136,6 +137,7 @@ class Spending:
 
     def longest_answer(self, share: Share, price: Price | None) -> int | None:
         """How many tokens the answer may have to stay within the budget; None when no budget limits it."""
+        # Shares of other running calls are not subtracted, so calls at the same time may exceed a budget by that much.
         left = []
         if self.budget.tokens is not None:
             left.append(self.budget.tokens - self.tokens - share.input)

@@ -1,9 +1,9 @@
 """Which call continues which: a client sends its whole history each time, and only the end of it is new.
 
-A call continues the call whose reply is the last thing that the assistant says in its history. Clients rewrite what lies
-before that (reminders that come and go, other ids, cache marks), so an equal beginning only decides between candidates.
-A second call that continues the same reply is a branch. A call that continues nothing begins a new conversation: that
-is how sub-agents and side questions (a title, a summary) are recognised.
+A call continues the call whose reply is the last thing that the assistant says in its history. Clients rewrite what
+lies before that (reminders that come and go, other ids, cache marks), so an equal beginning only decides between
+candidates. A second call that continues the same reply is a branch. A call that continues nothing begins a new
+conversation: that is how sub-agents and side questions (a title, a summary) are recognised.
 """
 
 from __future__ import annotations

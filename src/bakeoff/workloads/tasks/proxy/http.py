@@ -1,8 +1,8 @@
 """HTTP between clients and the proxy: uvicorn and starlette do the protocol, this module sets limits and finds the run.
 
-The clients run in sandboxes and nobody should trust them. uvicorn alone waits forever for a client that sends nothing or
-half a request, so `Connection` adds the timeouts. The module is imported when a proxy starts, not before: httpx, starlette
-and uvicorn take longer to import than everything else that a run needs.
+The clients run in sandboxes and nobody should trust them. uvicorn alone waits forever for a client that sends
+nothing or half a request, so `Connection` adds the timeouts. The module is imported when a proxy starts, not
+before: httpx, starlette and uvicorn take longer to import than everything else that a run needs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def error_body(message: str) -> bytes:
 class Connection(H11Protocol):
     """One client connection. Every wait for the client has a limit.
 
-    uvicorn parses requests with h11, which enforces the size of a request's head, and runs the application for each one.
+    uvicorn parses requests with h11, which enforces the size of a request's head, and runs the application for each
+    one.
     """
 
     def __init__(self, limits: ServerLimits, config: Config, state: ServerState) -> None:
@@ -53,6 +54,7 @@ class Connection(H11Protocol):
         self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        # With more connections than that the process would run out of file descriptors, which runs share.
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
             transport.close()
@@ -79,6 +81,7 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._head_ends = None
             return
+        # `trailing_data` is what h11 has received and not parsed yet: here, the beginning of the next head.
         if not self.conn.trailing_data[0]:
             ends, self._head_ends = self.loop.time() + self.limits.idle_s, None
         else:
@@ -91,16 +94,17 @@ class Connection(H11Protocol):
         self._stuck = self.loop.call_later(self.limits.write_s, self.transport.abort)
 
     def resume_writing(self) -> None:
+        # Also called when the connection is lost.
         super().resume_writing()
         if self._stuck is not None:
             self._stuck.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        # uvicorn calls this while it handles h11's exception, which knows the fitting status: 431 for a head that is too
-        # large, 501 for an unknown transfer encoding, else 400.
+        # uvicorn calls this while it handles h11's exception, which knows the fitting status: 431 for a head that
+        # is too large, 501 for an unknown transfer encoding, else 400.
         error = sys.exception()
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer has begun already
             body = error_body("this is not a valid HTTP request")
             headers = [
                 ("content-type", "application/json"),
@@ -113,19 +117,26 @@ class Connection(H11Protocol):
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its answer, which is whole (`answer`) or in pieces (`start`, then `send`).
+
+    A `send` to a client that has left does nothing; `gone` is how the caller learns about it.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: ServerLimits) -> None:
         self._scope, self._receive, self._send, self._limits = scope, receive, send, limits
         self._request = Request(scope, receive)
         self.method: str = scope["method"]
-        self.path: str = scope["raw_path"].decode("ascii")
+        self.path: str = scope["raw_path"].decode("ascii")  # h11 accepts no other characters
         self.headers = self._request.headers
         self.status: int | None = None
         """The status of the answer, once it has begun."""
 
     async def body(self) -> bytes:
-        """The whole body. Raises HTTPException when it is too large, too slow or compressed, and ClientDisconnect."""
+        """The whole body.
+
+        Raises HTTPException when it is too large, too slow or compressed (a small body may be huge when unpacked), and
+        ClientDisconnect when the client leaves before its end.
+        """
         limits = self._limits
         if self.headers.get("content-encoding", "identity") != "identity":
             raise HTTPException(415, "send the body without content-encoding")
@@ -145,12 +156,15 @@ class Exchange:
         return bytes(body)
 
     async def gone(self) -> None:
-        """Return when the client hangs up. Call it after `body`."""
+        """Return when the client hangs up. Call it after `body`, which uses the same channel."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Begin an answer of unknown length; `send` its pieces, the last with `more=False`: else the client sees a cut."""
+        """Begin an answer of unknown length.
+
+        `send` its pieces, the last with `more=False`: else the client sees a cut.
+        """
         self.status = status
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})

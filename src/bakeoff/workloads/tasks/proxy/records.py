@@ -36,10 +36,12 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     waited_s: float
 
 
-class Call(msgspec.Struct, frozen=True, omit_defaults=True, tag="call", tag_field="type"):
-    """One model call as it is recorded. docs/agents.md lists the fields for users."""
+class Call(msgspec.Struct, omit_defaults=True, tag="call", tag_field="type"):
+    """One model call as it is recorded. The relay fills it in while the call runs. docs/agents.md lists the fields."""
 
+    # These four have no default, because `omit_defaults` would leave them out.
     number: int
+    """Counts the calls of a run from 1, in the order in which they end."""
     wire: str
     end: End
     time_s: float
@@ -128,7 +130,8 @@ class Totals:
     limit: str | None = None
     """The first budget that refused or ended a call."""
     broken: str | None = None
-    """Why the model could not be reached: the provider failed and answered no later call. Such a run must not be scored."""
+    """Why the model could not be reached: the provider failed and answered no later call. Such a run must not be
+    scored."""
 
     @property
     def tokens(self) -> int:

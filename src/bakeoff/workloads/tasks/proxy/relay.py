@@ -1,4 +1,8 @@
-"""One model call from end to end: checked, forwarded, read while it passes, recorded."""
+"""One model call from end to end: checked, forwarded, read while it passes, recorded.
+
+The order matters. A call is written to disk after the last event or the whole body has arrived, and before the client
+gets the end of its answer. So a client that has its answer, and whoever waits for that client, finds the call recorded.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from bakeoff.errors import UsageError
 from bakeoff.workloads.tasks.proxy.budget import LETTERS_PER_TOKEN, Limit, Usage
 from bakeoff.workloads.tasks.proxy.providers import NOT_THE_AGENT, Route, redact
-from bakeoff.workloads.tasks.proxy.records import Call, End, Retry
+from bakeoff.workloads.tasks.proxy.records import Call, End
 from bakeoff.workloads.tasks.proxy.upstream import EndlessEvent, EventReader, Unreachable, post, without
 from bakeoff.workloads.tasks.proxy.wire.base import BadRequest, Json, ModelRequest, Reply, Wire, json_object
 
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
     from bakeoff.workloads.tasks.proxy.server import ProxiedRun
 
 REFUSALS = (429, 403, 401)
-"""Statuses for a run without budget: first, second and later calls. Some clients repeat a 429 for minutes, some a 403."""
+"""Statuses for a run without budget: first, second and later calls. Some clients repeat a 429 for minutes, some a
+403."""
 FINAL = {"x-should-retry": "false"}
 """The vendors' own client libraries obey this header and give up at once."""
 PASSED_ON = ("accept", "user-agent", "anthropic-version", "anthropic-beta", "openai-beta")
@@ -36,23 +41,22 @@ PASSED_BACK = re.compile(
 
 
 class Relay:
-    """One call of `run` on its way through the proxy. `serve` does everything; the attributes are what is recorded."""
+    """One call of `run` on its way through the proxy. `serve` does everything."""
 
     def __init__(self, exchange: Exchange, run: ProxiedRun, wire: Wire, client: httpx.AsyncClient) -> None:
         self.exchange, self.run, self.wire, self.client = exchange, run, wire, client
         self.began = time.monotonic()
-        self.end: End = "answered"
-        self.status: int | None = None
+        self.call = Call(number=0, wire=wire.name, end="answered", time_s=round(self.began - run.began, 4))
+        """The record, which is filled in as the call goes on."""
         self.reply = Reply()
-        self.first_token: float | None = None
-        self.error: str | None = None
-        self.limit: Limit | None = None
-        self.retries: list[Retry] = []
         self._finish: Callable[[], Awaitable[None]] | None = None
-        """Sends the end of the answer. It runs once the call is on disk: a client that is done finds it recorded."""
+        """Sends the end of the answer. It runs once the call is on disk."""
 
     async def serve(self) -> None:
-        """Answer the request and record the call. Raises what `Exchange.body` raises, and OSError if nothing is recorded."""
+        """Answer the request and record the call.
+
+        Raises what `Exchange.body` raises, and OSError if nothing is recorded.
+        """
         body = json_object(await self.exchange.body())
         try:
             if isinstance(body, str):
@@ -80,18 +84,18 @@ class Relay:
         sent = self.wire.outgoing(body, route.model, route.provider.request)
         if (most := spending.longest_answer(share, route.price)) is not None:
             sent = self.wire.capped(sent, most)
-        spending.begin(share)
+        spending.begin(share)  # until `end` below, so that calls at the same time see it
         try:
             await self._until_deadline(self._forward(body, sent, route))
         except (ClientDisconnect, asyncio.CancelledError) as error:
             # Many clients hang up at the last event of a stream. They have the whole answer, so the call counts.
             if self.reply.finish is None:
                 gone = isinstance(error, ClientDisconnect)
-                self.end, self.error = "client", "the client hung up" if gone else "the run was over"
+                self._failed("client", "the client hung up" if gone else "the run was over")
             if not isinstance(error, ClientDisconnect):
                 raise
         except Exception as error:  # whatever happens, the call is recorded and the proxy lives
-            self.end, self.error = "upstream", f"proxy: {type(error).__name__}: {error}"
+            self._failed("upstream", f"proxy: {type(error).__name__}: {error}")
             raise
         finally:
             usage = self.reply.usage
@@ -99,12 +103,15 @@ class Relay:
                 # A call that nobody counted must not be free, and no request has 0 tokens.
                 written = len(msgspec.json.encode(self.reply.message))
                 usage = Usage(input=letters // LETTERS_PER_TOKEN, output=written // LETTERS_PER_TOKEN, estimated=True)
-            paid = usage.dollars(route.price) if usage else None
-            spending.end(share, letters, usage, paid)
-            self._record(request, route, usage, paid)
+            self.call.usage, self.call.cost = usage, usage.dollars(route.price) if usage else None
+            spending.end(share, letters, usage, self.call.cost)
+            self._record(request, route)
 
     async def _until_deadline(self, forwarding: Awaitable[None]) -> None:
-        """Wait for the answer, the run's deadline or the client hanging up, whichever comes first. Raises ClientDisconnect."""
+        """Wait for the answer, the run's deadline or the client hanging up, whichever comes first.
+
+        Raises ClientDisconnect.
+        """
         deadline = self.run.spending.budget.deadline
         left = None if deadline is None else deadline - time.monotonic()
         answering = asyncio.ensure_future(forwarding)
@@ -129,6 +136,7 @@ class Relay:
             if self.wire.name not in route.provider.wire_api:
                 raise UsageError(f"{route.provider_name} does not speak the {self.wire.name} API")
             headers = {name: self.exchange.headers[name] for name in PASSED_ON if name in self.exchange.headers}
+            # Not compressed: the bytes of the answer are read and passed on as they are.
             headers |= {"content-type": "application/json", "accept-encoding": "identity"}
             headers |= route.headers(self.wire, environment)
         except UsageError as error:
@@ -143,7 +151,7 @@ class Relay:
                 sent,
                 silence_s=route.provider.timeout_s,
                 retries=route.provider.retries,
-                on_retry=self.retries.append,
+                on_retry=self.call.retries.append,
             ) as response:
                 back = {name: value for name, value in response.headers.items() if PASSED_BACK.fullmatch(name)}
                 if response.status_code >= 300:
@@ -164,11 +172,12 @@ class Relay:
             text = ""
         text = redact(text, secrets)
         bad_request = 400 <= response.status_code < 500 and response.status_code not in NOT_THE_AGENT
-        self.end = "refused" if bad_request else "upstream"
-        self.error = f"{response.status_code} {response.reason_phrase}: {text[:2000]}"
+        error = f"{response.status_code} {response.reason_phrase}: {text[:2000]}"
+        self._failed("refused" if bad_request else "upstream", error)
         self._answer(response.status_code, text.encode(), headers)
 
     async def _pass_whole(self, response: httpx.Response, headers: dict[str, str], secrets: list[str]) -> None:
+        """Pass on an answer in one piece, if it is JSON."""
         try:
             text = without(await response.aread(), [secret.encode() for secret in secrets])
         except httpx.HTTPError as error:
@@ -178,26 +187,30 @@ class Relay:
         if isinstance(answer, str):
             self._refuse(502, "upstream_broke", "the provider's answer is not JSON", "upstream")
             return
-        self.first_token = time.monotonic()
+        self.call.first_token_s = self._elapsed()
         self.reply = self.wire.reply(answer)
         if self.reply.message is None:  # some gateways put an error into a body with status 200
             shown = text[:400].decode(errors="replace")
-            self.end, self.error = "upstream", f"the provider's answer has no message: {shown}"
+            self._failed("upstream", f"the provider's answer has no message: {shown}")
         self._answer(response.status_code, text, headers)
 
     async def _pass_stream(
         self, response: httpx.Response, headers: dict[str, str], body: Json, secrets: list[str]
     ) -> None:
-        """Pass on every event at once, but for those that only the proxy asked for."""
+        """Pass on every event at once, but for those that only the proxy asked for.
+
+        Once an answer has begun, its status cannot change any more. A stream that goes wrong after that is left without
+        an end: HTTP's chunked encoding has a last chunk (RFC 9112, 7.1), and a client that misses it knows.
+        """
         reader, assembler = EventReader(secrets), self.wire.assembler()
-        self.status = response.status_code
+        self.call.status = response.status_code
         await self.exchange.start(response.status_code, {**headers, "cache-control": "no-cache"})
         try:
             async for chunk in response.aiter_bytes():
                 shown = []
                 for event in reader.feed(chunk):
                     if event.data is not None:
-                        self.first_token = self.first_token or time.monotonic()
+                        self.call.first_token_s = self.call.first_token_s or self._elapsed()
                         assembler.feed(event.name, event.data)
                     elif b"[DONE]" in event.raw:
                         assembler.ended = True
@@ -211,24 +224,26 @@ class Relay:
             self.reply = self.wire.reply(assembler.body())
         if assembler.error is None and not assembler.ended:
             assembler.error = "the provider's stream ended early"
-        if assembler.error is not None:  # the answer stays without its end, so the client sees that it was cut off
-            self.end, self.error = "upstream", assembler.error
+        if assembler.error is not None:
+            self._failed("upstream", assembler.error)
             return
         self._finish = lambda: self.exchange.send(reader.rest, more=False)
 
     def _over_budget(self, limit: Limit) -> None:
+        """Refuse the call because of this limit."""
         status = REFUSALS[min(self.run.refusals, len(REFUSALS) - 1)]
         self.run.refusals += 1
-        self.run.limit = self.limit = limit
+        self.run.limit = self.call.limit = limit
         self._refuse(status, "budget_exceeded", f"this run's {limit} budget is used up", "budget")
 
     def _answer(self, status: int, body: Json | bytes, headers: dict[str, str]) -> None:
-        self.status = status
+        """Set the answer that is sent once the call is recorded."""
+        self.call.status = status
         self._finish = lambda: self.exchange.answer(status, body, headers)
 
     def _refuse(self, status: int, code: str, message: str, end: End) -> None:
         """Answer with an error in the shape of the API; in the middle of a stream, with an event and a cut."""
-        self.end, self.error = end, message
+        self._failed(end, message)
         body = self.wire.error(status, code, message)
         if self.exchange.status is None:
             self._answer(status, body, FINAL if end == "budget" else {})
@@ -236,28 +251,17 @@ class Relay:
             event = msgspec.json.encode({"type": "error", **body})
             self._finish = lambda: self.exchange.send(b"event: error\ndata: " + event + b"\n\n")
 
-    def _record(
-        self, request: ModelRequest | None, route: Route | None, usage: Usage | None = None, paid: float | None = None
-    ) -> None:
+    def _record(self, request: ModelRequest | None, route: Route | None) -> None:
         """Write the call to disk. `request` is None where the body was not a request."""
-        if self.end == "answered" and self.reply.message is None:
-            self.end, self.error = "upstream", "the provider's answer has no message"
-        self.run.calls += 1
-        call = Call(
-            number=self.run.calls,
-            wire=self.wire.name,
-            end=self.end,
-            time_s=round(self.began - self.run.began, 4),
-            status=self.status,
-            reply=self.reply.message,
-            finish=self.reply.finish,
-            usage=usage,
-            tokens=self.reply.tokens,
-            cost=paid,
-            first_token_s=None if self.first_token is None else round(self.first_token - self.began, 4),
-            total_s=round(time.monotonic() - self.began, 4),
-            retries=self.retries,
-            limit=self.limit,
-            error=self.error,
-        )
-        self.run.write(call, request, route, self.reply.id)
+        call, reply = self.call, self.reply
+        if call.end == "answered" and reply.message is None:
+            self._failed("upstream", "the provider's answer has no message")
+        call.reply, call.finish, call.tokens = reply.message, reply.finish, reply.tokens
+        call.total_s = self._elapsed()
+        self.run.write(call, request, route, reply.id)
+
+    def _elapsed(self) -> float:
+        return round(time.monotonic() - self.began, 4)
+
+    def _failed(self, end: End, error: str) -> None:
+        self.call.end, self.call.error = end, error

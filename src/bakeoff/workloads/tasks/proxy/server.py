@@ -46,7 +46,7 @@ MAX_SOCKET_PATH = 107
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What a client may take before the proxy closes its connection."""
+    """Limits for clients. The proxy closes the connection of a client that exceeds one."""
 
     header_bytes: int = 64 << 10
     body_bytes: int = 64 << 20
@@ -84,8 +84,6 @@ class ProxiedRun:
         self.spending = Spending(budget)
         self.limit: Limit | None = None
         """The budget that a call has met, as soon as it has: the agent cannot do anything more."""
-        self.calls = 0
-        """Calls that were recorded."""
         self.refusals = 0
         """Calls that were refused for a budget."""
         self.active: set[asyncio.Task[None]] = set()
@@ -100,7 +98,9 @@ class ProxiedRun:
         """The name to give to the agent's client. Any other name that it uses means the same model, except `others`."""
         self.models = [model, *others]
         """What the client sees when it lists models."""
+        self._count = 0
         self._unrecorded: OSError | None = None
+        """Why a call could not be written to the record."""
         self._log: CallLog | None = None
         self._conversations = Conversations()
         self._tool_sets: set[str] = set()
@@ -134,11 +134,14 @@ class ProxiedRun:
 
     def write(self, call: Call, request: ModelRequest | None, route: Route | None, reply_id: str | None) -> None:
         """Record a call together with what is new in its request. Raises OSError, which `totals` reports, too."""
+        self._count += 1
+        call.number = self._count
         try:
             if self._log is None:
                 self._log = CallLog(self.record)
             if request is not None and route is not None:
                 reply = call.reply if call.end == "answered" else None
+                # A call without an answer has a place to continue from, but nothing can continue it.
                 place = self._conversations.add(call.number, request.messages, request.previous, reply, reply_id)
                 digest = None
                 if request.tools:
@@ -146,42 +149,41 @@ class ProxiedRun:
                     if digest not in self._tool_sets:
                         self._log.add(ToolSet(digest, request.tools))
                         self._tool_sets.add(digest)
-                call = msgspec.structs.replace(
-                    call,
-                    provider=route.provider_name,
-                    model=route.model,
-                    asked_model=None if request.model in (self.models[0], route.model) else request.model,
-                    stream=request.stream,
-                    conversation=place.conversation,
-                    parent=place.parent,
-                    branch=place.branch,
-                    kept=place.kept,
-                    messages=request.messages if place.branch else request.messages[place.kept :],
-                    tools=digest,
-                    parameters=request.parameters,
-                )
+                call.provider, call.model = route.provider_name, route.model
+                call.asked_model = None if request.model in (self.models[0], route.model) else request.model
+                call.stream, call.tools, call.parameters = request.stream, digest, request.parameters
+                call.conversation, call.parent = place.conversation, place.parent
+                call.branch, call.kept = place.branch, place.kept
+                # A branch repeats its history, so that each conversation can be read alone.
+                call.messages = request.messages if place.branch else request.messages[place.kept :]
             self._log.add(call)
         except OSError as error:
             self._unrecorded = error
             raise
 
     async def finish(self) -> None:
-        """Runs in the proxy's loop: wait until every call is over and recorded, then close the record."""
+        """Wait until every call is over and recorded, then close the record. Runs in the proxy's event loop.
+
+        A client that has just read the end of its stream may leave its call running for a moment, so calls get
+        LAST_CALLS_S before they are cancelled. A cancelled call is recorded, too.
+        """
         if self.active:
             await asyncio.wait(self.active, timeout=LAST_CALLS_S)
         for task in list(self.active):
             task.cancel()
         await asyncio.gather(*self.active, return_exceptions=True)
-        self.close_log()
-
-    def close_log(self) -> None:
         if self._log is not None:
             self._log.close()
             self._log = None
 
 
 class ModelProxy:
-    """The proxy as a context manager. `socket` is where it listens for sandboxes; `loopback` adds a port on 127.0.0.1."""
+    """The proxy: a context manager that runs an HTTP server in a thread while it is open.
+
+    `socket` is the path of a unix socket, which can be mounted into a sandbox without network; `loopback` adds a
+    port on 127.0.0.1 (see `url`) for agents without a sandbox. Raises UsageError for a path that is too long, and
+    BakeoffError from `with` when it cannot listen.
+    """
 
     def __init__(
         self, *, socket: Path | None = None, loopback: bool = False, limits: ServerLimits | None = None
@@ -198,7 +200,8 @@ class ModelProxy:
         self.runs: dict[str, ProxiedRun] = {}
         """Open runs by token."""
         self.turned_away: str | None = None
-        """Why a client was rejected before its run was known: a wrong key or another API, which says nothing about a model."""
+        """Why a client was rejected before its run was known: a wrong key or another API, which says nothing about
+        a model."""
         self._loopback = loopback
         self._server: Server | None = None
         self._ready = threading.Event()
@@ -225,7 +228,8 @@ class ModelProxy:
     ) -> ProxiedRun:
         """Begin a run that may call `model`. Raises UsageError for a missing key or price.
 
-        `others` are further models: the name that the client uses -> the model. Calls are recorded in the file `record`.
+        `others` are further models: the name that the client uses -> the model. Calls are recorded in the file
+        `record`.
         """
         run = ProxiedRun(self, providers, model, record, budget or Budget(), others or {})
         self.runs[run.token] = run
@@ -254,10 +258,10 @@ class ModelProxy:
         self._thread.join()
 
     def _main(self) -> None:
-        """The thread: an event loop of its own."""
+        """The thread of the proxy. `__enter__` reports a failure to start."""
         try:
             asyncio.run(self._serve())
-        except BaseException as error:
+        except BaseException as error:  # nobody else would see what a thread raises
             self._failure = error
             self._ready.set()
 
@@ -271,6 +275,6 @@ class ModelProxy:
         finally:
             await self._server.stop()
             for run in self.runs.values():
-                run.close_log()
+                await run.finish()
             if self.socket is not None:
                 self.socket.unlink(missing_ok=True)

@@ -13,8 +13,8 @@ from functools import cache
 import httpx
 import msgspec
 
-# httpx-sse has a public interface only for a whole response. This decoder takes single lines, so the bytes of each event
-# can go to the client unchanged while the proxy reads what they mean.
+# httpx-sse has a public interface only for a whole response. This decoder takes single lines, so the bytes of each
+# event can go to the client unchanged while the proxy reads what they mean.
 from httpx_sse._decoders import SSEDecoder
 
 from bakeoff.workloads.tasks.proxy.providers import RETRYABLE, retry_delay
@@ -60,9 +60,10 @@ async def post(
     retries: int,
     on_retry: Callable[[Retry], None],
 ) -> AsyncIterator[httpx.Response]:
-    """The provider's response with its headers read and its body still to come. Raises Unreachable.
+    """Send a request; gives the response with its headers read and its body still to come. Raises Unreachable.
 
-    A retryable status or a lost connection is tried again up to `retries` times; `on_retry` gets each failed try.
+    `silence_s` is the longest time without a byte from the provider. A retryable status or a lost connection is
+    tried again up to `retries` times; `on_retry` gets each failed try.
     """
     content = msgspec.json.encode(body)
     timeout = httpx.Timeout(silence_s, connect=min(15.0, silence_s))
@@ -106,8 +107,9 @@ class Event:
 class EventReader:
     """Cuts a byte stream into server-sent events, wherever the network cut it into chunks.
 
-    The bytes of all events and of `rest` are exactly the bytes of the stream, but for `secrets`: a line that contains one
-    gets `[key]` in its place. https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+    The bytes of all events and of `rest` are exactly the bytes of the stream, but for `secrets`: a line that
+    contains one gets `[key]` in its place.
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -133,7 +135,8 @@ class EventReader:
             text = line.rstrip(b"\r\n").decode(errors="replace")
             decoded = self._decoder.decode(text)
             if not text:
-                # The decoder gives nothing for an event without fields, such as a comment; its bytes go on all the same.
+                # The decoder gives nothing for an event without fields, such as a comment; its bytes go on all the
+                # same.
                 data = json_object(decoded.data) if decoded is not None else ""
                 raw = b"".join(self._lines)
                 events.append(Event(raw, decoded.event if decoded else "", data if isinstance(data, dict) else None))

@@ -1,9 +1,9 @@
 """Custom metrics: scripts of a task, and Python functions that an experiment names.
 
-A script is a file in the task's `metrics/`, which the agent never sees. It runs in a fresh sandbox where the repository is
-as the agent left it, reads the run as JSON from standard input and prints a JSON object of numbers. A function
-`module:function` gets the same facts as a dict and returns a mapping of numbers. When one fails, its metric is missing and
-the run says why; a missing metric never becomes 0.
+A script is a file in the task's `metrics/`, which the agent never sees. It runs in a fresh sandbox where the
+repository is as the agent left it, reads the run as JSON from standard input and prints a JSON object of numbers. A
+function `module:function` gets the same facts as a dict and returns a mapping of numbers. When one fails, its
+metric is missing and the run says why; a missing metric never becomes 0.
 """
 
 from __future__ import annotations

@@ -106,13 +106,14 @@ class Call(NamedTuple):
 
 
 def bash(arguments: Json) -> str:
+    """Run a command; its output with its exit code. The whole process group is killed after the timeout."""
     seconds = number(arguments, "timeout", 120)
     process = subprocess.Popen(
         ["bash", "-c", text(arguments, "command")],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,
+        start_new_session=True,  # so that its children can be killed with it
     )
     try:
         output, note = process.communicate(timeout=seconds)[0], ""
@@ -123,6 +124,7 @@ def bash(arguments: Json) -> str:
 
 
 def read(arguments: Json) -> str:
+    """Lines of a file with their numbers."""
     first, count = number(arguments, "first", 1), number(arguments, "lines", 400)
     with open(text(arguments, "path"), encoding="utf-8", errors="replace") as file:
         lines = file.read().splitlines()
@@ -137,6 +139,7 @@ def read(arguments: Json) -> str:
 
 
 def write(arguments: Json) -> str:
+    """Write a whole file."""
     path, content = text(arguments, "path"), text(arguments, "content")
     data = content.encode()  # before the file is truncated: half a surrogate pair cannot be encoded
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
@@ -146,6 +149,7 @@ def write(arguments: Json) -> str:
 
 
 def edit(arguments: Json) -> str:
+    """Replace a text that occurs exactly once. Line ends stay as they are in the file."""
     path, old, new = text(arguments, "path"), text(arguments, "old"), text(arguments, "new")
     if not old:
         raise ToolError("`old` is empty; use write for a new file")
@@ -268,6 +272,7 @@ class Endpoint:
 
 
 def stop(code: int, why: str) -> NoReturn:
+    """End the agent with this exit code."""
     print(f"agent: {why}", file=sys.stderr)
     raise SystemExit(code)
 
@@ -290,7 +295,7 @@ def work(endpoint: Endpoint, instruction: str, turns: int) -> None:
         {"role": "system", "content": SYSTEM.format(cwd=os.getcwd())},
         {"role": "user", "content": instruction},
     ]
-    errors, nudged = 0, False
+    errors, nudged = 0, False  # turns in a row with nothing but errors; whether NUDGE was sent
     for _ in range(turns):
         while True:
             try:
@@ -305,7 +310,7 @@ def work(endpoint: Endpoint, instruction: str, turns: int) -> None:
             print(content, flush=True)
         formal = calls_in(message)
         calls = formal or written_calls(content)
-        if not calls and (nudged or len(messages) > 2):
+        if not calls and (nudged or len(messages) > 2):  # a model that has worked before, or was asked twice, is done
             return
         messages.append(assistant(content, formal))
         if not calls:
@@ -339,6 +344,7 @@ def assistant(content: str, calls: list[Call]) -> Json:
 
 
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description="A small coding agent.")
     parser.add_argument("instruction", help="file with the instruction")
     parser.add_argument("--url", required=True, help="base URL of a chat completions endpoint, with /v1")

@@ -19,6 +19,9 @@ WIRES: dict[WireName, Wire] = {"chat": Chat(), "responses": Responses(), "messag
 
 
 def wire_at(path: str) -> Wire | None:
-    """The API at this request path, with or without the `/v1` that some clients add to the base URL; None for others."""
+    """The API at this request path, with or without the `/v1` that some clients add to the base URL.
+
+    None for others.
+    """
     rest = path.strip("/").removeprefix("v1/")
     return next((wire for wire in WIRES.values() if rest == wire.path), None)

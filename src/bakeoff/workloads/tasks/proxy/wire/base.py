@@ -24,7 +24,8 @@ Json = dict[str, Any]
 WireName = Literal["chat", "responses", "messages"]
 
 ADDED_BELOW = 4096
-"""An answer limit that the client did not set is added only below this: a larger one may exceed what the model allows."""
+"""An answer limit that the client did not set is added only below this: a larger one may exceed what the model
+allows."""
 
 
 class BadRequest(ValueError):

@@ -1,6 +1,7 @@
 """The chat completions API: https://platform.openai.com/docs/api-reference/chat/create.
 
-Many servers speak a dialect of it (vLLM, SGLang, llama.cpp, OpenRouter, DeepSeek), so several fields have two names here.
+Many servers speak a dialect of it (vLLM, SGLang, llama.cpp, OpenRouter, DeepSeek), so several fields have two names
+here.
 """
 
 from __future__ import annotations
@@ -162,9 +163,9 @@ def _message(message: Json) -> Json:
 def _tokens(body: Json, choice: Json) -> Tokens | None:
     """Token ids and log-probabilities, where the server reports them.
 
-    OpenAI has log-probabilities only. vLLM adds `token_ids` to a choice and `prompt_token_ids` to the body or the choice
-    (`return_token_ids` in https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html); other servers put an
-    id beside each log-probability.
+    OpenAI has log-probabilities only. vLLM adds `token_ids` to a choice and `prompt_token_ids` to the body or the
+    choice (`return_token_ids` in https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html); other
+    servers put an id beside each log-probability.
     """
     entries = objects(inner(choice.get("logprobs"), "content"))
     ids = choice.get("token_ids") or [entry[key] for entry in entries for key in ("token_id", "id") if key in entry]

@@ -153,8 +153,8 @@ class Messages(Wire):
 def _turns(message: Json) -> list[Json]:
     """One message with content blocks, as messages in the chat shape.
 
-    A user message may hold results of tools beside text. The chat API has a message for each result, so the results come
-    first and the text follows.
+    A user message may hold results of tools beside text. The chat API has a message for each result, so the results
+    come first and the text follows.
     """
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else objects(content)
