@@ -75,7 +75,7 @@ def in_process(edition_directory: Path) -> dict[str, Any]:
     """Two callables that give seconds; what they made is compared once."""
     from bakeoff.records.edition import Edition
     from bakeoff.records.layout import EditionPaths
-    from bakeoff.records.table import read_table
+    from bakeoff.results.frame import read_table
 
     sys.path.insert(0, str(PEER.parent))
     from pandas_collect import collect

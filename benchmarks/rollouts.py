@@ -221,12 +221,12 @@ def many(given: Options, directory: Path) -> tuple[list[dict[str, Any]], dict[st
 
 
 def leftovers(directory: Path) -> list[str]:
-    from bakeoff.sandbox import cgroups, marks
+    from bakeoff.sandbox import cache, cgroups
 
     found = [f"directory {path.name}" for path in (directory / "cache/boxes").iterdir() if path.is_dir()]
     for parent in set(cgroups.parents().values()):
-        groups = [path for path in parent.glob(f"{marks.PREFIX}*") if path.is_dir()]
-        found += [f"cgroup {path}" for path in groups if marks.abandoned(path.name.removeprefix(marks.PREFIX))]
+        groups = [path for path in parent.glob(f"{cache.PREFIX}*") if path.is_dir()]
+        found += [f"cgroup {path}" for path in groups if cache.owner_gone(path.name.removeprefix(cache.PREFIX))]
     for process in Path("/proc").glob("[0-9]*"):
         if int(process.name) == os.getpid():
             continue

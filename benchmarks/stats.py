@@ -28,10 +28,9 @@ from scipy import stats
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 sys.path.insert(0, str(SOURCE))
 
-from bakeoff.stats import strata  # noqa: E402
+from bakeoff.stats import aggregates  # noqa: E402
 from bakeoff.stats.bootstrap import bootstrap  # noqa: E402
-from bakeoff.stats.permutation import permutation_mean  # noqa: E402
-from bakeoff.stats.signflip import SignFlip, exact_tails  # noqa: E402
+from bakeoff.stats.permutation import SignFlip, exact_tails, permutation_mean  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,7 @@ def rliable_procedure(quick: bool) -> list[Line]:
     scores = {f"arm {i}": rng.lognormal(size=(10, 26)) for i in range(5)}
 
     def ours() -> object:
-        return [strata.iqm(list(x.T), 2_000) for x in scores.values()]
+        return [aggregates.iqm(list(x.T), 2_000) for x in scores.values()]
 
     (mine,) = smallest(3 if quick else 7, ours)
     if importlib.util.find_spec("rliable") is not None:

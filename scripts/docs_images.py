@@ -11,22 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import bakeoff
-from bakeoff.records.edition import Edition
-from bakeoff.report.figure import Figure
-from bakeoff.report.from_edition import KINDS, Request, draw
-from bakeoff.report.write import write
+from bakeoff.web.figure import Figure
+from bakeoff.web.kinds import KINDS, draw
+from bakeoff.web.drawing import write
+from bakeoff.results.sources import open_results
+from bakeoff.results.table import Results
+from bakeoff.verdicts.question import Plot
 
 HOME = Path(__file__).parent.parent
-OF_SEEDS = Request(tasks=("maze",))
+OF_SEEDS = Plot(only_tasks=("maze",))
 PLOTS = {
-    "curves": ("learners", Request()),
+    "curves": ("learners", Plot()),
     "differences": ("learners", OF_SEEDS),
     "bootstrap": ("learners", OF_SEEDS),
-    "variance": ("learners", Request()),
+    "variance": ("learners", Plot()),
     "power": ("learners", OF_SEEDS),
-    "profiles": ("learners", Request()),
-    "radial": ("learners", Request()),
-    "e-process": ("until-decided", Request()),
+    "profiles": ("learners", Plot()),
+    "radial": ("learners", Plot()),
+    "e-process": ("until-decided", Plot()),
 }
 assert set(PLOTS) == set(KINDS)
 README = ("quickstart", "curves")
@@ -39,29 +41,29 @@ def figures(root: Path) -> dict[str, Figure]:
     for name in ("learners", "until-decided"):
         experiment = bakeoff.load(HOME / "examples" / f"{name}.toml", root=root)
         experiment.run()
-        edition = Edition.open(experiment.edition)
+        results = open_results([str(experiment.edition.directory)], root)
         try:
             drawn |= {
-                kind: _undated(draw(kind, edition, asked), edition) for kind, (of, asked) in PLOTS.items() if of == name
+                kind: _undated(draw(kind, results, asked), results) for kind, (of, asked) in PLOTS.items() if of == name
             }
         finally:
-            edition.close()
+            results.close()
     return drawn
 
 
 def readme_figure(root: Path) -> Figure:
     experiment = bakeoff.load(HOME / "examples" / f"{README[0]}.toml", root=root)
     experiment.run()
-    edition = Edition.open(experiment.edition)
+    results = open_results([str(experiment.edition.directory)], root)
     try:
-        return _undated(draw(README[1], edition, Request()), edition)
+        return _undated(draw(README[1], results, Plot()), results)
     finally:
-        edition.close()
+        results.close()
 
 
-def _undated(figure: Figure, edition: Edition) -> Figure:
+def _undated(figure: Figure, results: Results) -> Figure:
     """An edition's name is a time; a picture in the documentation should not change with it."""
-    return replace(figure, caption=figure.caption.replace(f"/{edition.paths.name}", ""))
+    return replace(figure, caption=figure.caption.replace(f"/{results.label.partition('/')[2]}", ""))
 
 
 def main(directory: Path) -> None:

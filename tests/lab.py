@@ -21,7 +21,7 @@ from bakeoff.engine.scheduler import Summary
 from bakeoff.records.edition import Edition
 from bakeoff.records.find import find_edition
 from bakeoff.records.series import read_block
-from bakeoff.records.table import read_table
+from bakeoff.results.frame import read_table
 
 TAG = "BAKEOFF_LAB"
 LONG = 150.0

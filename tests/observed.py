@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from bakeoff.spec.experiment import Analysis
-from bakeoff.verdicts.compare import Comparison, Options, compare
+from bakeoff.verdicts.compare import Comparison, compare
 from bakeoff.verdicts.observations import Observation, Observations
+from bakeoff.verdicts.question import Compare
 
 Row = dict[str, Any]
 """arm, task, seed, rollout, value; a value of None is a missing run, NaN a failed one."""
@@ -52,7 +53,9 @@ def grid(arms: Mapping[str, np.ndarray]) -> list[Row]:
     ]
 
 
-def verdict(rows: Iterable[Row], options: Options | None = None, **how: Any) -> Comparison:
+def verdict(
+    rows: Iterable[Row], question: Compare | None = None, covariate: Observations | None = None, **how: Any
+) -> Comparison:
     """The one comparison of a table with two arms."""
-    (found,) = compare([observations(rows, **how)], options)
-    return found
+    (comparison,) = compare([observations(rows, **how)], question, covariate=covariate)
+    return comparison

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.engine.scheduler import Observer, Summary
 from bakeoff.engine.session import Options, open_session
@@ -20,7 +20,7 @@ from bakeoff.spec.select import expression
 if TYPE_CHECKING:
     import polars as pl
 
-    from bakeoff.interop.source import Source
+    from bakeoff.results.table import Results
     from bakeoff.verdicts.compare import Verdict
 
 
@@ -78,7 +78,7 @@ class Experiment:
 
     def table(self) -> pl.DataFrame:
         """One row for each run of the newest edition."""
-        from bakeoff.records.table import read_table
+        from bakeoff.results.frame import read_table
 
         edition = Edition.open(self.edition)
         try:
@@ -95,76 +95,40 @@ def load(path: str | Path, *, root: str | Path | None = None, overrides: Sequenc
 
 
 def compare(
-    *sources: Any,
-    metric: str | Sequence[str] = (),
-    control: str | None = None,
-    arms: Sequence[str] = (),
-    margin: float | None = None,
-    relative_margin: float | None = None,
-    alpha: float | None = None,
-    direction: Literal["maximize", "minimize"] | None = None,
-    summary: str | None = None,
-    window: str | None = None,
-    last: int | None = None,
-    threshold: float | None = None,
-    percentile: float | None = None,
-    smoothing: float | None = None,
-    failure_score: float | None = None,
-    bounds: tuple[float, float] | None = None,
-    tasks: Literal["sample", "fixed"] | None = None,
-    seeds: Literal["nested", "crossed"] | None = None,
-    unpaired: bool = False,
-    intersect: bool = False,
-    simultaneous: bool = False,
-    methods: Sequence[str] = (),
-    covariate: str | None = None,
-    resamples: int = 9_999,
-    columns: Mapping[str, str] | None = None,
-    root: str | Path | None = None,
+    *sources: Any, columns: Mapping[str, str] | None = None, root: str | Path | None = None, **question: Any
 ) -> list[Verdict]:
     """Is B better than A: every arm against the control on every metric named, as one family.
 
-    `sources` are what `bakeoff compare` takes (names, `A:arm`, files, directories; the newest experiment when there are
-    none), an `Experiment`, or one table in memory: a Polars or pandas frame, or rows as dicts. `columns` names a table's
-    columns by role: arm, task, seed, rollout, value.
+    `sources` are what `bakeoff compare` takes (names, `A:arm`, files, directories; default: the newest experiment), an
+    `Experiment`, or one table in memory: a Polars or pandas frame, or rows as dicts. `columns` names a table's columns
+    by role: arm, task, seed, rollout, value. The other keywords are the fields of `bakeoff.verdicts.question.Compare`,
+    which are the options of the command and the keys of `[analysis]`:
+
+        bakeoff.compare("results.csv", metric="score", control="base", margin=0.01)
     """
-    from bakeoff.interop.asking import Asked, answer
-    from bakeoff.verdicts.compare import Options as CompareOptions
+    from bakeoff.verdicts.answer import answer
+    from bakeoff.verdicts.question import Compare
 
-    shape = {"type": summary, "window": window, "last": last, "threshold": threshold, "percentile": percentile}
-    changes: dict[str, Any] = {
-        "margin": margin, "relative_margin": relative_margin, "alpha": alpha, "direction": direction,
-        "failure_score": failure_score, "bounds": bounds, "tasks": tasks, "seeds": seeds,
-        "summary": {key: value for key, value in {**shape, "smoothing": smoothing}.items() if value is not None},
-    }  # fmt: skip
-    options = CompareOptions(
-        control=control,
-        candidates=arms,
-        tasks=tasks,
-        unpaired=unpaired,
-        intersect=intersect,
-        simultaneous=simultaneous,
-        methods=methods,
-        resamples=resamples,
-    )
-    metrics = [metric] if isinstance(metric, str) else list(metric)
+    asked = Compare.ask(**question)
     place = Path(root) if root is not None else default_root()
-    with closing(_source(sources, place, dict(columns or {}))) as source:
-        found = answer(source, Asked(metrics=metrics, changes=changes, options=options, covariate=covariate))
-    if found.sequential is not None:
-        raise UsageError(f"{found.source} was run until it was decided; `bakeoff.verdicts.sequential.report` reads it")
-    return list(found.comparisons)
+    with closing(_results(sources, place, dict(columns or {}))) as results:
+        verdict = answer(results, asked)
+    if verdict.sequential is not None:
+        raise UsageError(
+            f"{verdict.source} was run until it was decided; `bakeoff.verdicts.sequential.report` reads it"
+        )
+    return list(verdict.comparisons)
 
 
-def _source(given: Sequence[Any], root: Path, columns: dict[str, str | None]) -> Source:
-    from bakeoff.interop.sources import open_source
+def _results(sources: Sequence[Any], root: Path, columns: dict[str, str | None]) -> Results:
+    from bakeoff.results.sources import open_results
 
-    if len(given) == 1 and isinstance(given[0], Experiment):
-        return open_source([str(given[0].edition.directory)], root)
-    if all(isinstance(one, str | Path) for one in given):
-        return open_source([str(one) for one in given], root, columns)
-    if len(given) > 1:
+    if len(sources) == 1 and isinstance(sources[0], Experiment):
+        return open_results([str(sources[0].edition.directory)], root)
+    if all(isinstance(source, str | Path) for source in sources):
+        return open_results([str(source) for source in sources], root, columns)
+    if len(sources) > 1:
         raise UsageError("give one table, or names of sources")
-    from bakeoff.interop.tables import Columns, of_frame
+    from bakeoff.results.importers.tables import Columns, frame_results
 
-    return of_frame(given[0], Columns(**columns))
+    return frame_results(sources[0], columns=Columns(**columns))

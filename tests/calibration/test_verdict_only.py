@@ -1,4 +1,4 @@
-"""`Options(describe=False)`, which calibration uses, leaves descriptions out and nothing of the verdict."""
+"""`verdict_only=True`, which calibration uses, leaves descriptions out and nothing of the verdict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from calibrate.cells import CROSSED, PAIRED, UNPAIRED, Grid, same_law, three_met
 from calibrate.laws import LAWS, NORMAL
 from calibrate.table import Batch, Judge
 
-from bakeoff.verdicts.compare import Options, compare
+from bakeoff.verdicts.compare import compare
 
 RNG = np.random.default_rng(7)
 FAMILIES: list[tuple[Judge, Batch]] = [
@@ -23,13 +23,13 @@ FAMILIES: list[tuple[Judge, Batch]] = [
 def test_the_verdict_alone_is_the_same_verdict(number: int) -> None:
     judge, batch = FAMILIES[number]
     for family in judge.tables(batch):
-        whole, alone = compare(family), compare(family, Options(describe=False))
+        whole, alone = compare(family), compare(family, verdict_only=True)
         assert [one.decision for one in alone] == [one.decision for one in whole]
         assert [one.effect for one in alone] == [one.effect for one in whole]
 
 
 def test_the_verdict_alone_has_no_descriptions() -> None:
     (family,) = PAIRED.tables(same_law(RNG, 1, NORMAL, 9))
-    (whole,), (alone,) = compare(family), compare(family, Options(describe=False))
+    (whole,), (alone,) = compare(family), compare(family, verdict_only=True)
     assert whole.skew is not None and whole.mde is not None and whole.control_mean is not None
     assert alone.skew is None and alone.mde is None and alone.control_mean is None

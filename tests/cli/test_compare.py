@@ -306,9 +306,8 @@ class TestOlderCommandLines:
     def test_run_ids_may_be_runs_of_our_own(self, bakeoff: Bakeoff, edition: Callable[..., Edition]) -> None:
         ids: dict[str, list[str]] = {}
         made = edition()
-        cells = {cell["cell"]: cell["arm"] for cell in made.cells()}
-        for row in made.rows():
-            ids.setdefault(cells[row[2]], []).append(row[1])
+        for run in made.runs():
+            ids.setdefault(run.arm, []).append(run.run_id)
         result = bakeoff(
             "compare",
             "--control-run-ids",

@@ -12,7 +12,7 @@ from click.testing import Result
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.find import find_edition
-from bakeoff.records.table import read_table
+from bakeoff.results.frame import read_table
 from factories import write_sweep_run
 
 Bakeoff = Callable[..., Result]

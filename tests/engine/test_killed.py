@@ -15,8 +15,8 @@ from typing import Any, Literal
 import pytest
 
 from bakeoff.engine import cgroup
-from bakeoff.sandbox import cgroups, marks
-from bakeoff.sandbox.spec import Limits
+from bakeoff.sandbox import cache, cgroups
+from bakeoff.sandbox.base import Limits
 from lab import LONG, Lab, eventually, reported
 
 RUNS, KILLS = 300, 30
@@ -120,10 +120,10 @@ def _notes(lab: Lab, run_id: str) -> list[Path]:
 def _is_consistent(lab: Lab) -> None:
     """Attempts are numbered from 1, the last one is the one that counts, and only infrastructure failed before."""
     with closing(lab.edition()) as edition:
-        for run, status in edition.statuses():
+        for run in edition.runs():
             tried = edition.attempts(run.position)
             assert [entry["attempt"] for entry in tried] == list(range(1, run.attempts + 1))
-            assert [entry["status"] for entry in tried] == ["infra_error"] * (run.attempts - 1) + [status]
+            assert [entry["status"] for entry in tried] == ["infra_error"] * (run.attempts - 1) + [run.status]
 
 
 @pytest.mark.parametrize("kind", ["python", "command"])
@@ -253,9 +253,9 @@ def run(ctx):
 def _short_of_memory(megabytes: int) -> Iterator[list[int]]:
     """A cgroup with little memory, by its open doors."""
     groups = cgroups.Groups(
-        {"memory": cgroups.planned(marks.fresh("memory"))["memory"]}, Limits(memory_mb=megabytes, pids=None, cpus=None)
+        {"memory": cgroups.planned(cache.unique_name("memory"))["memory"]}, Limits(memory_mb=megabytes, pids=None, cpus=None)
     )
-    doors = groups.doors()
+    doors = groups.join_fds()
     try:
         yield doors
     finally:

@@ -212,7 +212,7 @@ def test_a_full_disk_loses_nothing_that_was_reported(sqlite_edition: Edition) ->
     session = sqlite_edition.begin_session({}, 6)
     (pages,) = sqlite_edition.database.one("PRAGMA page_count") or (0,)
     sqlite_edition.database.one(f"PRAGMA max_page_count = {pages + 4}")
-    runs = [row[1] for row in sqlite_edition.rows()]
+    runs = [run.run_id for run in sqlite_edition.runs()]
     reported = []
     with pytest.raises(StorageError, match="full"):
         for position, run_id in enumerate(runs):
@@ -220,5 +220,5 @@ def test_a_full_disk_loses_nothing_that_was_reported(sqlite_edition: Edition) ->
             reported.append(position)
     sqlite_edition.close()
     edition = Edition.open(sqlite_edition.paths)
-    assert [row[0] for row in edition.rows() if row[5] == "succeeded"] == reported and reported
+    assert [run.position for run in edition.runs() if run.status == "succeeded"] == reported and reported
     edition.close()

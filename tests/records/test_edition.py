@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.results import Result, decode_metrics, encode_metrics, storable
+from bakeoff.records.run import RunRecord
 from bakeoff.records.series import Series, read_block
-from bakeoff.records.table import FIXED, read_table
 from bakeoff.records.trajectory import TrajectoryIndex
+from bakeoff.results.frame import FIXED, read_table
 from toy import SETTINGS, Begin, make_plan
 
 
@@ -28,7 +30,11 @@ def result(edition: Edition, position: int, status: str = "succeeded", attempt: 
 
 
 def statuses(edition: Edition) -> list[str]:
-    return [row[5] for row in edition.rows()]
+    return [run.status for run in edition.runs()]
+
+
+def without_cell(run: RunRecord) -> RunRecord:
+    return msgspec.structs.replace(run, cell=-1)
 
 
 def test_an_edition_says_what_it_is(begin: Begin) -> None:
@@ -49,10 +55,10 @@ def test_cells_keep_parameters_and_the_columns_of_the_table(begin: Begin) -> Non
     plan = make_plan(params={"net": {"depth": 2}, "nan": math.nan}, ablations=[{"name": "dry", "flags": ["-d"]}])
     edition = begin(plan)
     first, second, *_ = edition.cells()
-    assert (first["arm"], first["task"], first["base"], first["ablation"]) == ("lr=1", "default", "lr=1", "")
-    assert (second["arm"], second["base"], second["ablation"], second["flags"]) == ("lr=1+dry", "lr=1", "dry", ["-d"])
-    assert first["params"]["net"] == {"depth": 2} and first["params"]["function"] == "m:f"
-    assert set(first["columns"]) == {"net.depth", "nan", "lr"}
+    assert (first.arm, first.task, first.base, first.ablation) == ("lr=1", "default", "lr=1", "")
+    assert (second.arm, second.base, second.ablation, second.flags) == ("lr=1+dry", "lr=1", "dry", ["-d"])
+    assert first.params["net"] == {"depth": 2} and first.params["function"] == "m:f"
+    assert set(first.columns) == {"net.depth", "nan", "lr"}
 
 
 def test_adding_the_same_runs_again_changes_nothing(begin: Begin) -> None:
@@ -74,18 +80,17 @@ def test_a_grown_plan_adds_runs_behind_and_results_keep_their_arm(begin: Begin) 
     edition = begin(make_plan(matrix={"lr": [1, 2]}, tasks=[{"name": "t"}]))
     session = edition.begin_session({}, 6)
     edition.finish([result(edition, 1, metrics={"x": 2})], session)
-    before = {row[1]: row[3:] for row in edition.rows()}
+    before = {run.run_id: without_cell(run) for run in edition.runs()}
     assert not edition.end_session(session, "done")
     larger = make_plan(matrix={"lr": [0, 1, 2]}, tasks=[{"name": "s"}, {"name": "t"}], seeds=4)
     edition.add_cells(larger.cells, SETTINGS)  # a scheduler may be killed right here: arms must be right already
     assert [edition.run(position)["arm"] for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
     assert edition.add_runs(larger) == 24 - 6
     assert [edition.run(position)["arm"] for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
-    assert {run_id: row for run_id, row in ((row[1], row[3:]) for row in edition.rows()) if run_id in before} == before
+    assert {run.run_id: without_cell(run) for run in edition.runs() if run.run_id in before} == before
     by_id = {run.run_id: (run.cell.arm.name, run.cell.task.name) for run in larger}
-    for row in edition.rows():
-        found = edition.run(row[0])
-        assert (found["arm"], found["task"]) == by_id[row[1]]
+    for run in edition.runs():
+        assert (run.arm, run.task) == by_id[run.run_id]
 
 
 def test_cells_that_a_plan_no_longer_has_are_kept_for_their_runs(begin: Begin) -> None:
@@ -93,7 +98,7 @@ def test_cells_that_a_plan_no_longer_has_are_kept_for_their_runs(begin: Begin) -
     smaller = make_plan(matrix={"lr": [3]}, seeds=1)
     edition.add_cells(smaller.cells, SETTINGS)
     assert [edition.run(position)["arm"] for position in range(3)] == ["lr=1", "lr=2", "lr=3"]
-    assert [cell["arm"] for cell in edition.cells()] == ["lr=3", "lr=1", "lr=2"]
+    assert [cell.arm for cell in edition.cells()] == ["lr=3", "lr=1", "lr=2"]
     edition.add_cells(make_plan(matrix={"lr": [2, 3]}, seeds=1).cells, SETTINGS)
     assert [edition.run(position)["arm"] for position in range(3)] == ["lr=1", "lr=2", "lr=3"]
     assert read_table(edition).frame["lr"].to_list() == [1, 2, 3]

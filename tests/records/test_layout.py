@@ -248,7 +248,7 @@ def run_id(root: Path, name: str) -> str:
 
 def test_a_run_is_found_by_every_kind_of_name(root: Path) -> None:
     edition = Edition.open(find_edition(f"sorting/{FIRST}", root))
-    full = next(row[1] for row in edition.rows() if row[1].startswith("small__s2"))
+    full = next(run.run_id for run in edition.runs() if run.run_id.startswith("small__s2"))
     edition.close()
     digest = full[-12:]
     newest = f"search/{THIRD}"

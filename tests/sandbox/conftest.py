@@ -1,4 +1,4 @@
-"""Boxes for tests: a cache of their own, and a look at the machine after each test."""
+"""Boxes for tests: a separate cache, and a check after each test that nothing was left behind."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.sandbox import cache, cgroups, leftovers, marks
+from bakeoff.sandbox import cache, cgroups
 from bakeoff.sandbox.bubblewrap import Bubblewrap
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that opens a box of bubblewrap, or an image of busybox, needs these programs."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if item.path.is_relative_to(Path(__file__).parent) and {"sandbox", "tiny_root"} & set(fixtures):
+            item.add_marker(pytest.mark.apt)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,16 +40,15 @@ def own_cache() -> Iterator[Path]:
 def nothing_left() -> Iterator[None]:
     """The test fails when one of its boxes left a directory or a cgroup behind."""
     yield
-    assert [path.name for path in leftovers.boxes().iterdir() if path.is_dir()] == []
-    groups = [
-        group for parent in set(cgroups.parents().values()) for group in parent.glob(f"{marks.PREFIX}{marks.maker()}*")
-    ]
+    assert [path.name for path in cache.directory("boxes").iterdir() if path.is_dir()] == []
+    ours = cache.PREFIX + cache.unique_name().rpartition("-")[0]
+    groups = [group for parent in set(cgroups.parents().values()) for group in parent.glob(f"{ours}*")]
     assert groups == []
 
 
 @pytest.fixture(scope="session")
 def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An image of nothing but busybox, with a user of its own."""
+    """An image of nothing but busybox, and a second user."""
     busybox = shutil.which("busybox")
     if busybox is None:
         pytest.fail("busybox is not installed: run `make test`, or scripts/install-bubblewrap.sh", pytrace=False)
@@ -59,8 +67,8 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sandbox() -> Bubblewrap:
-    found = Bubblewrap()
-    problem = found.missing()
+    backend = Bubblewrap()
+    problem = backend.missing()
     if problem is not None:
         pytest.fail(f"bubblewrap does not work: {problem}", pytrace=False)
-    return found
+    return backend

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bakeoff.sandbox.base import BoxSpec
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.sandbox.spec import BoxSpec
 
 CLIENT = """
 import socket, sys
@@ -52,8 +52,8 @@ def _serve(server: socket.socket) -> None:
 
 def ask(sandbox: Bubblewrap, path: Path, port: int, word: str, times: int) -> str:
     with sandbox.open(BoxSpec(sockets={8099: path})) as box:
-        ended = box.run(["/usr/bin/python3", "-c", CLIENT, str(port), word, str(times)], timeout=30)
-        return (ended.stdout + ended.stderr).decode()
+        result = box.run(["/usr/bin/python3", "-c", CLIENT, str(port), word, str(times)], timeout=30)
+        return (result.stdout + result.stderr).decode()
 
 
 def test_bytes_go_both_ways_until_either_side_is_done(sandbox: Bubblewrap, echo: Path) -> None:
@@ -64,15 +64,15 @@ def test_bytes_go_both_ways_until_either_side_is_done(sandbox: Bubblewrap, echo:
 def test_many_connections_at_once(sandbox: Bubblewrap, echo: Path) -> None:
     script = 'for i in 1 2 3 4 5 6 7 8; do /usr/bin/python3 -c "$0" 8099 w$i 1 & done; wait'
     with sandbox.open(BoxSpec(sockets={8099: echo})) as box:
-        ended = box.run(["/bin/sh", "-c", script, CLIENT], timeout=60)
-    assert sorted(ended.stdout.decode().split()[1::2]) == [f"W{number}" for number in range(1, 9)]
+        result = box.run(["/bin/sh", "-c", script, CLIENT], timeout=60)
+    assert sorted(result.stdout.decode().split()[1::2]) == [f"W{number}" for number in range(1, 9)]
 
 
 def test_the_bridge_serves_every_command_of_a_box(sandbox: Bubblewrap, echo: Path) -> None:
     with sandbox.open(BoxSpec(sockets={8099: echo})) as box:
         for word in ("one", "two"):
-            ended = box.run(["/usr/bin/python3", "-c", CLIENT, "8099", word, "1"], timeout=30)
-            assert ended.stdout.decode() == f"3 {word.upper()}\n"
+            result = box.run(["/usr/bin/python3", "-c", CLIENT, "8099", word, "1"], timeout=30)
+            assert result.stdout.decode() == f"3 {word.upper()}\n"
         assert b"bridge" not in box.run(["/bin/sh", "-c", "cat /proc/[0-9]*/cmdline"]).stdout
 
 
@@ -82,6 +82,6 @@ def test_other_ports_lead_nowhere(sandbox: Bubblewrap, echo: Path) -> None:
 
 def test_a_server_that_is_gone_is_a_closed_connection(sandbox: Bubblewrap, tmp_path: Path) -> None:
     with sandbox.open(BoxSpec(sockets={8099: tmp_path / "nobody"})) as box:
-        ended = box.run(["/usr/bin/python3", "-c", CLIENT, "8099", "x", "1"], timeout=10)
-    assert not ended.timed_out
-    assert ended.stdout in (b"0 \n", b"")
+        result = box.run(["/usr/bin/python3", "-c", CLIENT, "8099", "x", "1"], timeout=10)
+    assert not result.timed_out
+    assert result.stdout in (b"0 \n", b"")

@@ -14,8 +14,8 @@ import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import images
+from bakeoff.sandbox.base import BoxSpec, Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.sandbox.spec import BoxSpec, Image
 
 
 @pytest.fixture(autouse=True)
@@ -72,9 +72,9 @@ def rooted(tiny_root: Path) -> bytes:
 
 def run(sandbox: Bubblewrap, name: str, script: str) -> str:
     with sandbox.open(BoxSpec(image=Image.named(name))) as box:
-        ended = box.run(["sh", "-c", script])
-        assert ended.ok, ended
-        return ended.stdout.decode()
+        result = box.run(["sh", "-c", script])
+        assert result.ok, result
+        return result.stdout.decode()
 
 
 def test_an_exported_file_system_is_one_layer(sandbox: Bubblewrap, tiny_root: Path, tmp_path: Path) -> None:
@@ -155,9 +155,9 @@ def test_a_hard_link_cannot_take_a_file_from_outside(tmp_path: Path) -> None:
         images.add("hard", tmp_path / "hard.tar")
 
 
-def test_what_is_no_image_is_told(tmp_path: Path) -> None:
+def test_what_is_not_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.tar").write_text("not an archive")
-    with pytest.raises(UsageError, match=r"text\.tar: no archive of an image"):
+    with pytest.raises(UsageError, match=r"text\.tar: not an archive of an image"):
         images.add("x", tmp_path / "text.tar")
     with pytest.raises(UsageError, match="no such file"):
         images.add("x", tmp_path / "nothing")

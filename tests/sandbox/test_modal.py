@@ -1,4 +1,4 @@
-"""What we would send to Modal, held against the real library. Nothing here speaks to the service."""
+"""What we would send to Modal fits the signatures of the real library. The service is not contacted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import modal
 import pytest
 
 from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox.base import BoxSpec, Image, Limits, Mount
+from bakeoff.sandbox.commands import Command
 from bakeoff.sandbox.modal import Modal, ModalBox, check, creation, execution
-from bakeoff.sandbox.spec import BoxSpec, Image, Limits, Mount
 
 
 def bound(function: Any, *args: Any, **settings: Any) -> dict[str, Any]:
@@ -33,29 +34,27 @@ def spec() -> BoxSpec:
 def test_a_sandbox_is_created_with_arguments_the_library_has(spec: BoxSpec) -> None:
     image = Modal().image(spec)
     assert isinstance(image, modal.Image)
-    args, settings = creation(spec, image, "mark")
     app = modal.App("bakeoff")
-    found = bound(modal.Sandbox.create, *args, app=app, **settings)
-    assert found["args"] == ("sleep", "infinity")
-    assert found["cpu"] == (1.5, 1.5)
-    assert found["memory"] == (512, 512)
-    assert found["block_network"] is True
-    assert found["workdir"] == "/app"
-    assert found["tags"] == {"made-by": "bakeoff", "bakeoff": "mark"}
+    bindings = bound(modal.Sandbox.create, "sleep", "infinity", app=app, **creation(spec, image, "a-name"))
+    assert bindings["cpu"] == (1.5, 1.5)
+    assert bindings["memory"] == (512, 512)
+    assert bindings["block_network"] is True
+    assert bindings["workdir"] == "/app"
+    assert bindings["tags"] == {"made-by": "bakeoff", "bakeoff": "a-name"}
 
 
 def test_without_limits_none_are_asked_for() -> None:
-    _, settings = creation(BoxSpec(image=Image.named("x"), network=True), None, "mark")
+    settings = creation(BoxSpec(image=Image.named("x"), network=True), None, "a-name")
     assert "cpu" not in settings and "memory" not in settings
     assert settings["block_network"] is False
 
 
 def test_a_command_is_started_with_arguments_the_library_has() -> None:
-    words, settings = execution(["echo", "a b"], {"A": "1"}, "/app", 2.6, None)
-    found = bound(modal.Sandbox.exec, None, *words, **settings)
-    assert found["args"] == ("echo", "a b")
-    assert (found["timeout"], found["workdir"], found["text"]) == (3, "/app", False)
-    words, _ = execution(["echo", "a b"], {}, None, None, "agent")
+    words, settings = execution(Command(["echo", "a b"], {"A": "1"}, "/app", 2.6, None, None), None)
+    bindings = bound(modal.Sandbox.exec, None, *words, **settings)
+    assert bindings["args"] == ("echo", "a b")
+    assert (bindings["timeout"], bindings["workdir"], bindings["text"]) == (3, "/app", False)
+    words, _ = execution(Command(["echo", "a b"], {}, None, None, None, None), "agent")
     assert words == ["su", "-s", "/bin/sh", "agent", "-c", "echo 'a b'"]
 
 
@@ -94,11 +93,11 @@ def test_what_modal_cannot_do_is_refused(tmp_path: Path) -> None:
         check(BoxSpec(mounts=(Mount(tmp_path, "/x", writable=True),)))
     with pytest.raises(UsageError, match="keep_layer"):
         check(BoxSpec(keep_layer=True))
-    with pytest.raises(UsageError, match="cannot show a box this machine"):
+    with pytest.raises(UsageError, match="cannot use this machine as an image"):
         Modal().image(BoxSpec())
 
 
-def test_without_an_account_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_an_account_the_error_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"):
         monkeypatch.delenv(name, raising=False)
     problem = Modal().missing()
@@ -107,7 +106,7 @@ def test_without_an_account_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPat
         Modal().open(BoxSpec(image=Image.named("x")))
 
 
-def test_a_box_has_the_face_of_a_box() -> None:
+def test_a_hosted_box_has_the_interface_of_a_local_one() -> None:
     from bakeoff.sandbox.bubblewrap import BubblewrapBox
 
     for name in ("run", "put", "get", "write", "read", "end_processes", "close"):

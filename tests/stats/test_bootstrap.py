@@ -1,3 +1,5 @@
+"""Bootstrap intervals against scipy on the same indices, and the laws of what they resample."""
+
 from __future__ import annotations
 
 import tracemalloc
@@ -8,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bakeoff.stats.bootstrap import bootstrap, bootstrap_difference, studentized_mean
+from bakeoff.stats.bootstrap import (
+    bootstrap,
+    bootstrap_crossed,
+    bootstrap_difference,
+    bootstrap_two_level,
+    studentized_mean,
+)
 from bakeoff.stats.resample import (
     iqm_distribution,
     mean_distribution,
@@ -213,3 +221,30 @@ def test_a_statistic_that_returns_a_view_of_its_rows_is_safe() -> None:
 def test_calls_that_make_no_sense_are_refused(call) -> None:
     with pytest.raises(ValueError):
         call()
+
+
+def test_the_two_level_bootstrap_adds_the_noise_inside_clusters() -> None:
+    rng = np.random.default_rng(2)
+    clusters = [m + rng.normal(0, 3, 4) for m in rng.normal(0, 1, 10)]
+    two = bootstrap_two_level(clusters)
+    means = np.array([c.mean() for c in clusters])
+    expected = means.var() / 10 + np.mean([c.var() / 4 for c in clusters]) / 10
+    assert two.standard_error == pytest.approx(np.sqrt(expected), rel=0.05)
+    assert two.standard_error > means.std() / np.sqrt(10)
+
+
+def test_crossed_margins_are_resampled_independently() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(0, 1, (8, 1)) + rng.normal(0, 2, (1, 6)) + rng.normal(0, 0.1, (8, 6))
+    ours = bootstrap_crossed(x)
+    expected = x.mean(axis=1).var() / 8 + x.mean(axis=0).var() / 6
+    assert ours.standard_error == pytest.approx(np.sqrt(expected), rel=0.1)
+
+
+def test_tables_that_are_too_small_or_broken_are_refused() -> None:
+    for call in (
+        lambda: bootstrap_two_level([[1.0, 2.0]]),
+        lambda: bootstrap_crossed([[1.0, 2.0]]),
+    ):
+        with pytest.raises(ValueError):
+            call()

@@ -11,7 +11,6 @@ from bakeoff.stats.curves import (
     area,
     common_grid,
     exponential_average,
-    moving_average,
     reduce_series,
     restricted_times,
     series,
@@ -22,9 +21,8 @@ def reduced(steps, values, **summary) -> float:
     return reduce_series(steps, values, Summary(**summary)).value
 
 
-def test_the_normalised_area_of_a_straight_line_is_its_middle() -> None:
+def test_the_area_of_a_straight_line_is_its_middle() -> None:
     assert reduced([0, 10], [0, 4], kind="auc") == pytest.approx(2.0)
-    assert reduced([0, 10], [0, 4], kind="auc", normalise=False) == pytest.approx(20.0)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=30), st.floats(0.05, 1.0))
@@ -107,10 +105,7 @@ def test_of_two_values_at_one_step_the_later_stays_and_order_does_not_matter() -
 
 def test_smoothing_averages_what_came_before() -> None:
     v = np.array([1.0, 2.0, 6.0, 3.0])
-    assert moving_average(v, 2) == pytest.approx([1.0, 1.5, 4.0, 4.5])
-    assert moving_average(v, 1) == pytest.approx(v)
     assert exponential_average(v, 0.5) == pytest.approx([1.0, 5 / 3, 29 / 7, 3.533333333])
-    assert reduced(np.arange(4), v, kind="best", smooth=2) == 4.5
 
 
 def test_runs_are_brought_onto_the_steps_they_share() -> None:
@@ -138,7 +133,7 @@ def test_one_point_has_its_value_for_an_area() -> None:
         lambda: Window(last=25.0),
         lambda: Window(start=5, end=5),
         lambda: Window(first=0.2, end=10),
-        lambda: moving_average(np.ones(3), 0),
+        lambda: exponential_average(np.ones(3), 1.0),
     ],
 )
 def test_series_and_windows_that_make_no_sense_are_refused(call) -> None:

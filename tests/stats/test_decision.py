@@ -8,20 +8,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
-from bakeoff.stats.choose import (
-    binary_paired_test,
-    binary_unpaired_test,
+from bakeoff.stats.binary import paired_binary, unpaired_binary
+from bakeoff.stats.decision import (
+    CAMPAIGN_WORDS,
+    Decision,
+    benjamini_hochberg,
     crossed_test,
+    decide,
     flips_suffice,
+    holm,
     paired_test,
+    seed_has_no_effect,
+    skew_check,
     stratified_paired_test,
     stratified_test,
+    undecided,
     unpaired_test,
 )
-from bakeoff.stats.decision import CAMPAIGN_WORDS, Decision, decide, seed_has_no_effect, skew_check, undecided
-from bakeoff.stats.evidence import Test
-from bakeoff.stats.signflip import SignFlip
+from bakeoff.stats.evidence import Test, with_margin
+from bakeoff.stats.permutation import SignFlip
 from bakeoff.stats.ttests import one_sample_t
 from stats.strategies import samples, spread_samples
 
@@ -48,10 +56,11 @@ def comparisons_of_any_design(draw: st.DrawFn, margin: bool = True, comparisons:
             other = rng.normal(0.0, 1.0, draw(st.sampled_from([n, n + 2])))
             return unpaired_test(other, data(n), 0.05, comparisons, d)
         case "binary":
-            return binary_paired_test(rng.integers(0, 2, n), (data(n) > 0).astype(float), None if d is None else d / 3)
+            outcome = (data(n) > 0).astype(float)
+            return with_margin(paired_binary(rng.integers(0, 2, n), outcome), None if d is None else d / 3)
         case "binary unpaired":
             outcome = (data(n + 1) > 0).astype(float)
-            return binary_unpaired_test(rng.integers(0, 2, n), outcome, None if d is None else d / 3)
+            return with_margin(unpaired_binary(rng.integers(0, 2, n), outcome), None if d is None else d / 3)
         case "stratified":
             return stratified_paired_test([data(3), data(5), data(4)], d)
         case "strata":
@@ -144,9 +153,9 @@ def test_row_order_common_offset_and_positive_scale_change_nothing(
 @settings(max_examples=60, deadline=None)
 def test_p_is_never_zero_and_never_below_its_named_floor(d: np.ndarray) -> None:
     test = paired_test(d)
-    assert test.p >= test.floor > 0.0
-    if test.method == "sign-flip" and d.size <= 20:
-        assert test.floor == 2.0 / 2**d.size
+    assert test.p >= test.evidence.floor > 0.0
+    if test.evidence.method == "sign-flip" and d.size <= 20:
+        assert test.evidence.floor == 2.0 / 2**d.size
 
 
 def test_the_method_follows_from_units_alpha_and_comparisons_alone() -> None:
@@ -155,15 +164,15 @@ def test_the_method_follows_from_units_alpha_and_comparisons_alone() -> None:
     assert [flips_suffice(n, alpha=0.01) for n in (9, 10)] == [False, True]
     rng = np.random.default_rng(0)
     for _ in range(5):
-        assert paired_test(rng.standard_cauchy(6)).method == "paired t"
-        assert paired_test(rng.standard_cauchy(7)).method == "sign-flip"
+        assert paired_test(rng.standard_cauchy(6)).evidence.method == "paired t"
+        assert paired_test(rng.standard_cauchy(7)).evidence.method == "sign-flip"
 
 
 def test_small_samples_are_judged_by_t_and_larger_ones_by_sign_flips() -> None:
     rng = np.random.default_rng(1)
     small, large = rng.normal(1.0, 1.0, 5), rng.normal(1.0, 1.0, 9)
     assert paired_test(small).p == one_sample_t(small).p
-    assert "normal" in paired_test(small).assumes
+    assert "normal" in paired_test(small).evidence.assumes
     assert paired_test(large).p == SignFlip(large).p
 
 
@@ -250,8 +259,8 @@ def test_zero_spread_in_every_design_falls_back_to_counting_units() -> None:
     ]
     for make, units in cases:
         assert make().p == pytest.approx(2.0 / 2**units)
-        assert make().n == units
-    assert stratified_paired_test([[1.0, 1.0], [2.0, 2.0, 2.0]]).effect == pytest.approx(1.5)
+        assert make().evidence.n == units
+    assert stratified_paired_test([[1.0, 1.0], [2.0, 2.0, 2.0]]).evidence.effect == pytest.approx(1.5)
 
 
 def test_false_verdicts_stay_within_alpha_over_a_family_of_three_metrics() -> None:
@@ -263,3 +272,41 @@ def test_false_verdicts_stay_within_alpha_over_a_family_of_three_metrics() -> No
         family = [paired_test(d[:, k], comparisons=3) for k in range(3)]
         wrong += any(x.verdict != "undecided" for x in decide(family))
     assert wrong / 600 <= 0.06 + 3 * np.sqrt(0.06 * 0.94 / 600)
+
+
+p_values = st.lists(st.floats(0.0, 1.0) | st.sampled_from([0.01, 0.025, 0.05, 0.05 / 3]), min_size=1, max_size=8)
+
+
+@given(p_values, st.sampled_from([0.01, 0.05, 0.1]))
+@settings(max_examples=40, deadline=None)
+def test_holm_is_statsmodels(p: list[float], alpha: float) -> None:
+    ours = holm(p, alpha)
+    rejected, adjusted, *_ = multipletests(p, alpha, method="holm")
+    assert ours.adjusted == pytest.approx(adjusted, rel=1e-9, abs=1e-12)
+    near = np.isclose(adjusted, alpha, rtol=1e-9)
+    assert np.array_equal(np.array(ours.rejected)[~near], rejected[~near])
+
+
+@given(p_values, st.sampled_from([0.01, 0.05, 0.1]))
+def test_holms_levels_adjusted_p_and_rejections_say_the_same(p: list[float], alpha: float) -> None:
+    ours = holm(p, alpha)
+    for value, adjusted, level, rejected in zip(p, ours.adjusted, ours.levels, ours.rejected, strict=True):
+        assert rejected == (value <= level) == (adjusted <= alpha)
+        assert alpha / len(p) <= level <= alpha
+
+
+def test_what_was_not_rejected_carries_the_level_of_the_first_failure() -> None:
+    ours = holm([0.2, 0.001, 0.03, 0.04], 0.05)
+    assert ours.rejected == (False, True, False, False)
+    assert ours.levels == pytest.approx((0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3))
+
+
+@given(p_values)
+def test_benjamini_hochberg_is_scipys(p: list[float]) -> None:
+    assert benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("bad", [[0.5, np.nan], [-0.1], [1.1], [[0.1]]])
+def test_numbers_that_are_no_p_values_are_refused(bad: list) -> None:
+    with pytest.raises(ValueError, match="p-values"):
+        holm(bad)

@@ -1,3 +1,5 @@
+"""Effect sizes, pairing, covariates, and group-relative advantages."""
+
 from __future__ import annotations
 
 import math
@@ -5,10 +7,21 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from statsmodels.stats.meta_analysis import effectsize_smd
 
-from bakeoff.stats.cuped import cuped, cuped_arms
-from bakeoff.stats.effects import cohens_d, cohens_dz, hedges_g, pairing, small_sample_factor
+from bakeoff.stats.effects import (
+    cohens_d,
+    cohens_dz,
+    cuped,
+    cuped_arms,
+    group_relative,
+    hedges_g,
+    pairing,
+    small_sample_factor,
+    varies,
+)
 from stats.strategies import spread_samples
 
 
@@ -88,3 +101,27 @@ def test_bad_samples_are_refused() -> None:
     ):
         with pytest.raises(ValueError):
             call()
+
+
+REWARDS = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 8)), elements=st.floats(-1e6, 1e6))
+
+
+@given(REWARDS)
+def test_advantages_are_centred_and_ordered_like_rewards(rewards: np.ndarray) -> None:
+    advantages = group_relative(rewards)
+    assert np.abs(advantages.mean(axis=-1)).max() < 1e-6
+    for reward, advantage in zip(rewards, advantages, strict=True):
+        assert (np.diff(advantage[np.argsort(reward)]) >= 0).all()
+
+
+@given(REWARDS)
+def test_equal_rewards_say_exactly_nothing(rewards: np.ndarray) -> None:
+    advantages = group_relative(rewards)
+    assert (advantages[~varies(rewards)] == 0).all()
+    assert (group_relative(np.full(3, 0.1)) == 0).all()  # whose mean is not 0.1 in floating point
+
+
+def test_the_scale_of_rewards_does_not_matter() -> None:
+    rewards = np.array([1.0, 2.0, 6.0])
+    assert group_relative(rewards) == pytest.approx(group_relative(1000 * rewards - 7), rel=1e-5)
+    assert group_relative(rewards).std() == pytest.approx(1, rel=1e-5)

@@ -1,3 +1,5 @@
+"""Planning with spreads, success rates and variance components."""
+
 from __future__ import annotations
 
 import math
@@ -8,19 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
+from statsmodels.stats.proportion import power_proportions_2indep
 
-from bakeoff.stats.components import Components, Costs, allocate, variance_components
+from bakeoff.stats.numerics import noncentral_t_cdf
 from bakeoff.stats.power import (
+    Components,
+    Costs,
+    allocate,
+    detectable_rate_difference,
     from_pilot,
     minimum_detectable_effect,
+    nested_components,
+    outcomes_needed,
+    rate_power,
     relative_error,
     simulate,
     spread_bound,
     t_power,
     units_for_relative_error,
     units_needed,
+    variance_components,
 )
-from bakeoff.stats.special import noncentral_t_cdf
 from bakeoff.stats.ttests import one_sample_t
 
 
@@ -155,3 +165,87 @@ def test_plans_that_make_no_sense_are_refused() -> None:
     ):
         with pytest.raises(ValueError):
             call()
+
+
+@pytest.mark.parametrize(("rate", "effect", "n"), [(0.45, 0.013, 5000), (0.1, 0.2, 60), (0.9, -0.3, 40), (0.5, 0.5, 9)])
+def test_the_power_of_two_independent_rates_is_that_of_statsmodels(rate: float, effect: float, n: int) -> None:
+    theirs = power_proportions_2indep(effect, rate, n, alpha=0.05, return_results=False)
+    assert rate_power(rate, effect, n) == pytest.approx(float(theirs), rel=1e-6)
+
+
+def test_known_sample_sizes_come_out() -> None:
+    assert outcomes_needed(0.01875, 0.0126) == 2414
+    assert outcomes_needed(0.45, 0.013) == 23_045
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rate=st.floats(0.05, 0.9),
+    effect=st.floats(0.02, 0.5),
+    power=st.sampled_from([0.5, 0.8, 0.95]),
+    design=st.sampled_from(["paired", "unpaired"]),
+)
+def test_the_number_needed_is_the_smallest_that_has_the_power(
+    rate: float, effect: float, power: float, design: str
+) -> None:
+    effect = min(effect, 0.95 - rate) if rate < 0.9 else -effect
+    n = outcomes_needed(rate, effect, power=power, design=design)
+    assert rate_power(rate, effect, n, design=design) >= power - 1e-9
+    if n > 2:
+        assert rate_power(rate, effect, n - 1, design=design) < power + 1e-3  # the far tail is not in the formula
+
+
+def test_the_difference_that_n_outcomes_find_has_the_power_asked_for() -> None:
+    found = detectable_rate_difference(0.3, 100)
+    assert found is not None
+    assert rate_power(0.3, found, 100) == pytest.approx(0.8, abs=1e-6)
+    assert detectable_rate_difference(0.95, 4) is None
+
+
+def test_pairs_that_agree_more_often_need_fewer_of_them() -> None:
+    alone = outcomes_needed(0.5, 0.1, design="paired")
+    assert alone == outcomes_needed(0.5, 0.1, design="paired", discordant=0.5 * 0.4 + 0.6 * 0.5)
+    assert outcomes_needed(0.5, 0.1, design="paired", discordant=0.2) < alone / 2
+
+
+def test_the_paired_power_is_what_simulated_mcnemar_tests_reach() -> None:
+    n = outcomes_needed(0.5, 0.15, design="paired", discordant=0.35)
+    rng = np.random.default_rng(1)
+    wins = rng.multinomial(n, [0.25, 0.10, 0.65], size=20_000)
+    z = (wins[:, 0] - wins[:, 1]) / np.sqrt(np.maximum(1, wins[:, 0] + wins[:, 1]))
+    assert (np.abs(z) > 1.959964).mean() == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rate", "effect", "discordant", "word"),
+    [(0.5, 0.0, None, "effect of 0"), (0.9, 0.2, None, "between 0 and 1"), (0.5, 0.2, 0.1, "share of pairs")],
+)
+def test_impossible_rates_are_refused(rate: float, effect: float, discordant: float | None, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        outcomes_needed(rate, effect, design="paired", discordant=discordant)
+
+
+def test_nested_components_find_what_was_put_in() -> None:
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(400):
+        task = rng.normal(0, 2.0, (8, 1, 1))
+        seed = rng.normal(0, 1.0, (8, 5, 1))
+        found.append(nested_components(task + seed + rng.normal(0, 1.5, (8, 5, 3))))
+    means = [np.mean([getattr(c, part) for c in found]) for part in ("task", "cell", "rollout")]
+    assert means == pytest.approx([4.0, 1.0, 2.25], rel=0.12)
+    assert {c.seed for c in found} == {0.0}
+
+
+def test_nested_seeds_and_their_interaction_are_one_component() -> None:
+    x = np.random.default_rng(1).normal(size=(6, 4, 2))
+    nested, crossed = nested_components(x), variance_components(x)
+    assert nested.rollout == crossed.rollout
+    assert nested_components(x[:, :, 0]).rollout == 0.0
+    assert nested_components(x[:, :1, :]).cell == 0.0
+
+
+def test_a_plan_for_tasks_like_these_keeps_three_of_them_even_where_tasks_show_no_variance() -> None:
+    no_task_noise = Components(task=0.0, seed=0.0, cell=1.0, rollout=0.0)
+    assert allocate(no_task_noise, 12).tasks == 1
+    assert allocate(no_task_noise, 12, least_tasks=3).tasks == 3

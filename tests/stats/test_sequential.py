@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bakeoff.stats.sequential import (
-    SequentialRule,
-    betting_log_e,
-    confidence_sequence,
-    symmetric_log_e,
-)
+from bakeoff.stats.sequential import SequentialRule, betting_log_e, confidence_sequence, symmetric_log_e
 from stats.strategies import samples
 
 

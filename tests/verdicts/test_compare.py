@@ -16,12 +16,20 @@ from hypothesis import strategies as st
 import factories
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
+from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Analysis, Summary
-from bakeoff.verdicts.compare import Comparison, Options, compare, recommendation
-from bakeoff.verdicts.explore import explore
-from bakeoff.verdicts.observations import from_edition, state_of
+from bakeoff.verdicts.compare import Comparison, compare, explore_metrics, recommendation
+from bakeoff.verdicts.observations import Observations, observe, state_of
+from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.wording import format_interval
 from observed import Row, grid, observations, paired, rollouts, verdict
+
+
+def of_edition(edition: Edition, analysis: Analysis | None = None) -> Observations:
+    results = edition_results(edition)
+    metric = (analysis or results.analysis).metric or results.primary()[0]
+    return observe(results, metric, analysis)
+
 
 RNG = np.random.default_rng(11)
 BASE = RNG.normal(size=12)
@@ -148,7 +156,7 @@ class TestMissing:
 
     def test_without_a_range_the_smallest_and_largest_value_of_any_arm_are_taken_and_told(self) -> None:
         rows = [*paired(BASE, [*LIFTED[:-1], None]), {"arm": "C", "seed": 0, "value": -50.0}]
-        (found,) = compare([observations(rows)], Options(candidates=["B"]))
+        (found,) = compare([observations(rows)], Compare(arms=["B"]))
         assert found.seen_ends
         assert found.interval is not None and found.interval.low < -1
         assert any("no range is declared" in warning for warning in found.warnings)
@@ -271,7 +279,7 @@ class TestFamily:
 
     def test_holm_over_all_arms_and_metrics_adjusts_p_and_widens_the_decision_interval(self) -> None:
         rows = self.arms()
-        (alone,) = compare([observations(rows)], Options(candidates=["B"]))
+        (alone,) = compare([observations(rows)], Compare(arms=["B"]))
         family = compare([observations(rows), observations(rows, "again")])
         found = family[0]
         assert len(family) == 10
@@ -283,7 +291,7 @@ class TestFamily:
         assert found.interval == alone.interval
 
     def test_simultaneous_intervals_have_the_level_of_all_comparisons(self) -> None:
-        family = compare([observations(self.arms())], Options(simultaneous=True))
+        family = compare([observations(self.arms())], Compare(simultaneous=True))
         assert {round(one.decision_interval.level, 9) for one in family if one.decision_interval} == {0.99}
 
     def test_the_family_has_one_method(self) -> None:
@@ -301,9 +309,9 @@ class TestFamily:
     def test_unknown_arms_and_a_control_alone_are_errors(self) -> None:
         rows = paired(BASE, LIFTED)
         with pytest.raises(UsageError, match="no arm called 'X'; there are A, B"):
-            verdict(rows, Options(control="X"))
+            verdict(rows, Compare(control="X"))
         with pytest.raises(UsageError, match="nothing to compare 'A' with"):
-            verdict(rows, Options(control="A", candidates=["A"]))
+            verdict(rows, Compare(control="A", arms=["A"]))
 
 
 class TestBinary:
@@ -377,14 +385,14 @@ def test_the_chance_of_improvement_counts_wins_on_the_same_task() -> None:
 class TestExploring:
     def test_it_adjusts_over_everything_looked_at_and_gives_no_verdict(self) -> None:
         seen = [observations(paired(BASE, LIFTED), "one"), observations(paired(BASE, NOISY), "two")]
-        one, two = explore(seen)
+        one, two = explore_metrics(seen)
         assert one.p is not None and one.p_adjusted == pytest.approx(2 * one.p)
         assert two.p_adjusted == two.p
         assert not hasattr(one, "verdict")
 
     def test_a_metric_that_cannot_be_compared_says_so_and_stops_nothing(self) -> None:
         seen = [observations(paired([math.nan, 1, 2], [1, 2, 3]), "bad"), observations(paired(BASE, LIFTED), "good")]
-        bad, good = explore(seen)
+        bad, good = explore_metrics(seen)
         assert "failure counts" in bad.note
         assert good.p is not None
 
@@ -430,26 +438,26 @@ metric = "reward"
 
     def test_runs_that_never_reach_it_count_with_the_common_horizon(self, edition: Callable[..., Edition]) -> None:
         analysis = Analysis(metric="reward", summary=Summary(type="time_to_threshold", threshold=2.0))
-        seen = from_edition(edition(), None, analysis)
+        seen = of_edition(edition(), analysis)
         assert {row.value for row in seen.rows} == {19.0}
 
     def test_unequal_horizons_are_an_error(self, edition: Callable[..., Edition]) -> None:
         analysis = Analysis(metric="reward", summary=Summary(type="time_to_threshold", threshold=2.0))
         with pytest.raises(UsageError, match="unequal horizons"):
-            from_edition(edition(short=3), None, analysis)
+            of_edition(edition(short=3), analysis)
 
     def test_a_summary_reduces_the_series(self, edition: Callable[..., Edition]) -> None:
-        seen = from_edition(edition(), None, Analysis(metric="reward", summary=Summary(type="mean", window="0..4")))
+        seen = of_edition(edition(), Analysis(metric="reward", summary=Summary(type="mean", window="0..4")))
         assert seen.rows[0].value == pytest.approx(np.mean([0.102 * i for i in range(5)]))
 
     def test_a_metric_that_nobody_reports_is_an_error_that_lists_the_others(
         self, edition: Callable[..., Edition]
     ) -> None:
         with pytest.raises(UsageError, match=r"no run reports 'rewrad'; runs report reward"):
-            from_edition(edition(), "rewrad")
+            observe(edition_results(edition()), "rewrad")
 
     def judge(self, edition: Edition, analysis: Analysis) -> Comparison:
-        (found,) = compare([from_edition(edition, None, analysis)])
+        (found,) = compare([of_edition(edition, analysis)])
         return found
 
 
@@ -459,10 +467,10 @@ def test_arms_that_must_be_alike_in_something_and_are_not_are_warned_about(tmp_p
         return {"status": "succeeded", "metrics": {"reward": seed + len(arm) % 2, "weights": size, "steps": 100}}
 
     text = TestFromAnEdition.TEXT + 'matched = ["weights", "steps", "flops"]\n'
-    seen = from_edition(factories.make_edition(tmp_path, "curves", outcome, text=text, files=False))
+    seen = of_edition(factories.make_edition(tmp_path, "curves", outcome, text=text, files=False))
     assert len(seen.notes) == 2
     assert "weights must be matched between arms, and is not (slow 194000, fast 55000)" in seen.notes[0]
-    assert "flops must be matched between arms, but no run knows it" in seen.notes[1]
+    assert "flops must be matched between arms, but no run has it" in seen.notes[1]
 
 
 def test_how_far_a_failed_run_came_is_no_score_and_no_horizon(tmp_path: Path) -> None:
@@ -473,7 +481,7 @@ def test_how_far_a_failed_run_came_is_no_score_and_no_horizon(tmp_path: Path) ->
 
     edition = factories.make_edition(tmp_path, "curves", outcome, text=TestFromAnEdition.TEXT, files=False)
     analysis = Analysis(metric="reward", summary=Summary(type="time_to_threshold", threshold=0.5), failure_score=99.0)
-    seen = from_edition(edition, None, analysis)
+    seen = of_edition(edition, analysis)
     assert [row.state for row in seen.rows].count("failed") == 1
     (found,) = compare([seen])
     assert found.failed == 1

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bakeoff.errors import SpecError
-from bakeoff.verdicts.compare import Options
-from bakeoff.verdicts.gate import Check, Policy, amount, check, outcome, policy, read_policy
+from bakeoff.verdicts.gate import Check, Policy, amount, check, overall, policy, read_policy
+from bakeoff.verdicts.question import Compare
 from observed import Row, observations, paired
 
 RNG = np.random.default_rng(5)
@@ -101,9 +101,9 @@ def test_one_broken_rule_fails_and_one_unclear_rule_leaves_it_open() -> None:
     good = gate(paired(A, B), rule(max_regression=0.5))
     bad = gate(paired(A, B), rule(max_regression=0.02))
     unclear = gate(paired(A, B), rule(max_regression=0.2))
-    assert outcome(good) == "pass"
-    assert outcome([*good, *unclear]) == "undecided"
-    assert outcome([*good, *unclear, *bad]) == "fail"
+    assert overall(good) == "pass"
+    assert overall([*good, *unclear]) == "undecided"
+    assert overall([*good, *unclear, *bad]) == "fail"
 
 
 @pytest.mark.parametrize(("rows", "how", "reason"), [
@@ -127,7 +127,7 @@ def test_a_lost_run_counts_at_its_worst() -> None:
 def test_every_arm_but_the_control_is_checked_unless_one_is_named() -> None:
     rows = [*paired(A, B), *({"arm": "C", "seed": i, "value": v} for i, v in enumerate(A + RNG.normal(0, 0.01, 6)))]
     assert [one.candidate for one in gate(rows, rule(max_regression=0.5))] == ["B", "C"]
-    (found,) = check([observations(rows)], rule(max_regression=0.5), Options(candidates=["C"]))
+    (found,) = check([observations(rows)], rule(max_regression=0.5), Compare(arms=["C"]))
     assert found.candidate == "C"
 
 
@@ -144,7 +144,7 @@ class TestPolicyFiles:
 
     @pytest.mark.parametrize(("text", "message"), [
         ("[metrics.score]\nmax_regresion = 1\n", r"policy.toml:2: metrics.score.max_regresion: unknown key\n  fix: did you mean 'max_regression'"),
-        ("[metrics.score]\nmax_regression = 'much'\n", "is no amount"),
+        ("[metrics.score]\nmax_regression = 'much'\n", "is not an amount"),
         ("[metrics.score]\ndirection = 'minimize'\n", "give max_regression, must_improve or both"),
         ("alpha = 0.05\n[metrics]\n", "metrics"),
         ("alpha = \n", "not valid TOML"),
@@ -156,5 +156,5 @@ class TestPolicyFiles:
 
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, True, None, "5 percent"])
 def test_an_amount_is_a_number_or_a_share(value: Any) -> None:
-    with pytest.raises(ValueError, match="is no amount"):
+    with pytest.raises(ValueError, match="is not an amount"):
         amount(value)

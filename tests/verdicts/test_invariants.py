@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bakeoff.interop.asking import Answer, Asked, answer
-from bakeoff.interop.tables import of_frame
-from bakeoff.stats.interval import Interval
-from bakeoff.verdicts.compare import Comparison, Options
+from bakeoff.results.importers.tables import frame_results
+from bakeoff.stats.evidence import Interval
+from bakeoff.verdicts.answer import answer
+from bakeoff.verdicts.compare import Comparison
+from bakeoff.verdicts.compare_answer import CompareAnswer
+from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.wording import format_p
 
 QUICK = settings(max_examples=40, deadline=None)
@@ -67,9 +69,9 @@ def tables(draw: st.DrawFn, binary: bool = False, missing: bool = False) -> tupl
     return rows, {key: value for key, value in changes.items() if value}
 
 
-def ask(rows: Rows, control: str = "A", arms: tuple[str, ...] = (), **changes: Any) -> Answer:
+def ask(rows: Rows, control: str = "A", arms: tuple[str, ...] = (), **changes: Any) -> CompareAnswer:
     frame = pl.DataFrame(rows, infer_schema_length=None)
-    return answer(of_frame(frame), Asked(["score"], changes, options=Options(control=control, candidates=arms)))
+    return answer(frame_results(frame), Compare.ask(metric="score", control=control, arms=arms, **changes))
 
 
 def one(rows: Rows, control: str, arm: str, **changes: Any) -> Comparison:
@@ -123,15 +125,11 @@ def test_swapping_the_arms_swaps_better_and_worse(table: tuple[Rows, dict[str, A
 
 @QUICK
 @given(st.one_of(tables(), tables(missing=True)), st.randoms(use_true_random=False))
-def test_the_order_of_rows_changes_nothing(table: tuple[Rows, dict[str, Any]], random: Any) -> None:
-    rows, changes = table
+def test_the_order_of_rows_changes_nothing(drawn: tuple[Rows, dict[str, Any]], random: Any) -> None:
+    rows, changes = drawn
     shuffled = list(rows)
     random.shuffle(shuffled)
-    options = Options(control="A", candidates=("B", "C"))
-    asked = Asked(["score"], changes, options=options)
-    before, after = (
-        answer(of_frame(pl.DataFrame(r, infer_schema_length=None)), asked).comparisons for r in (rows, shuffled)
-    )
+    before, after = (ask(table, "A", ("B", "C"), **changes).comparisons for table in (rows, shuffled))
     for a, b in zip(before, after, strict=True):
         assert replace(a, design=None) == replace(b, design=None)
 

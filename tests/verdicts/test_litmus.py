@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bakeoff.errors import SpecError, UsageError
-from bakeoff.verdicts import litmus_rules
-from bakeoff.verdicts.litmus import Litmus, judge
-from bakeoff.verdicts.litmus_rules import Rules
-from bakeoff.verdicts.runlogs import Logs, RunLog
+from bakeoff.results.table import Results, Row
+from bakeoff.verdicts import litmus
+from bakeoff.verdicts.litmus import LitmusAnswer, Rules, arm_evidence
+from bakeoff.verdicts.question import Litmus
 
 
-def arm(name: str, level: float, seeds: int = 8, steps: int = 20, **changes: object) -> list[RunLog]:
+def arm(name: str, level: float, seeds: int = 8, steps: int = 20, **changes: object) -> list[Row]:
     """Runs whose reward rises to `level`; the noise of a seed is the same in every arm."""
     runs = []
     for seed in range(seeds):
@@ -27,13 +28,13 @@ def arm(name: str, level: float, seeds: int = 8, steps: int = 20, **changes: obj
             "correct_rate": (at, np.full(steps, level + noise)),
         }
         fields = {"task": "default", "rollout": 0, "status": "succeeded", "series": series, **changes}
-        runs.append(RunLog(name=f"{name}_s{seed}", arm=name, seed=seed, **fields))
+        runs.append(Row(run_id=f"{name}_s{seed}", arm=name, seed=seed, **fields))
     return runs
 
 
-def check(rules: dict[str, object] | Rules, base: list[RunLog], cand: list[RunLog], **logs: object) -> Litmus:
+def check(rules: dict[str, object] | Rules, base: list[Row], cand: list[Row]) -> LitmusAnswer:
     parsed = rules if isinstance(rules, Rules) else Rules.model_validate(rules)
-    return judge(Logs([*base, *cand], **logs), "old", "new!", parsed)
+    return litmus.answer(Results([*base, *cand], "test"), Litmus(rules=parsed, baseline="old", candidate="new!"))
 
 
 LIFT = {"rules": [{"metric": "mean_reward", "min_lift": 0.01}]}
@@ -47,7 +48,7 @@ def test_a_lift_above_the_threshold_is_confirmed_and_one_below_it_fails() -> Non
 
 
 def test_the_built_in_profile_says_that_a_metric_is_never_logged_and_still_decides() -> None:
-    found = check(litmus_rules.built_in(), arm("old", 0.4), arm("new!", 0.6))
+    found = check(litmus.built_in(), arm("old", 0.4), arm("new!", 0.6))
     assert found.status == "CONFIRMED" and [c.metric for c in found.checks] == ["mean_reward", "correct_rate"]
     assert any("gram_entropy_delta" in note and "not judged" in note for note in found.notes)
 
@@ -86,8 +87,9 @@ def test_completions_that_nobody_counts_stop_the_check_or_are_told() -> None:
 
 def test_steps_that_a_resumed_run_logged_twice_count_once() -> None:
     at = np.array([0.0, 1.0, 1.0, 2.0])
-    run = RunLog("r", "old", "default", 0, 0, "succeeded", {"total_count": (at, np.full(4, 10.0))})
-    assert run.steps == 3 and run.total("total_count") == 30.0
+    run = Row("old", seed=0, series={"total_count": (at, np.full(4, 10.0))})
+    evidence = arm_evidence("old", [run], "total_count")
+    assert evidence.steps == 3 and evidence.completions == 30.0
 
 
 def test_a_rule_can_require_the_verdict_and_not_only_a_difference_of_means() -> None:
@@ -132,7 +134,8 @@ def test_runs_that_are_lost_open_or_silent_are_evidence_that_is_missing() -> Non
     silent = [*cand[:-1], *arm("new!", 0.6, series={"loss": (np.arange(3.0), np.arange(3.0))})[-1:]]
     found = check(LIFT, base, silent)
     assert found.status == "INCONCLUSIVE" and "without 'mean_reward', such as new!_s7" in found.evidence_failures[0]
-    assert check(LIFT, base, cand, final=False).status == "INCONCLUSIVE"
+    unfinished = [*cand, replace(cand[-1], seed=99, status="planned", series={})]
+    assert check(LIFT, base, unfinished).status == "INCONCLUSIVE"
 
 
 WRONG: list[tuple[str, str]] = [
@@ -151,12 +154,12 @@ def test_a_wrong_file_is_told_with_its_place_and_the_fix(tmp_path: Path, text: s
     file = tmp_path / "rules.toml"
     file.write_text(text)
     with pytest.raises(SpecError) as error:
-        litmus_rules.load(file)
+        litmus.load_rules(file)
     assert told in str(error.value) and str(file) in str(error.value)
 
 
 def test_the_printed_profile_is_the_built_in_one(tmp_path: Path) -> None:
     file = tmp_path / "training.toml"
-    file.write_text(litmus_rules.PROFILE)
-    load: Callable[[Path], Rules] = litmus_rules.load
-    assert load(file) == litmus_rules.built_in()
+    file.write_text(litmus.PROFILE)
+    load: Callable[[Path], Rules] = litmus.load_rules
+    assert load(file) == litmus.built_in()

@@ -10,11 +10,11 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
-from bakeoff.stats.components import Costs
-from bakeoff.verdicts import simulated
-from bakeoff.verdicts.compare import Options
+from bakeoff.stats.power import Costs
+from bakeoff.verdicts import simulation
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.power import Goal, NotAnswerable, Spread, curve, more_rollouts, pilot, plan, spend
+from bakeoff.verdicts.question import Compare
 
 
 def numbers(sd: float, design: str) -> Spread:
@@ -148,7 +148,7 @@ def test_a_budget_goes_where_the_noise_is() -> None:
 def test_a_table_with_holes_has_no_components() -> None:
     seen = experiment(4, 3, 1, 1.0, 1.0)
     rows = [row for row in seen.rows if not (row.task == "t0" and row.seed == 0)]
-    holed = pilot(Observations("m", rows, Analysis()), "a", "b", Options())
+    holed = pilot(Observations("m", rows, Analysis()), "a", "b", Compare())
     assert holed.components is None
     with pytest.raises(NotAnswerable, match="holes"):
         spend(holed, Goal(), 100, Costs(), None)
@@ -159,38 +159,38 @@ def test_the_curve_of_detectable_effects_falls_with_the_units() -> None:
     assert (np.diff(drawn["mde"]) < 0).all() and drawn["n"][-1] >= 34
 
 
-def setting(statistic: str, design: str = "paired", effect: float = 1.0, **changes: object) -> simulated.Setting:
+def setting(statistic: str, design: str = "paired", effect: float = 1.0, **changes: object) -> simulation.Setting:
     known = {"sd": 1.0, "alpha": 0.05, "replicates": 800, "seed": 0}
-    return simulated.Setting(statistic=statistic, design=design, effect=effect, **{**known, **changes})
+    return simulation.Setting(statistic=statistic, design=design, effect=effect, **{**known, **changes})
 
 
 @pytest.mark.parametrize(("design", "oracle"), [("paired", TTestPower()), ("unpaired", TTestIndPower())])
 def test_simulated_t_tests_have_the_power_that_is_computed(design: str, oracle: TTestPower) -> None:
-    found = simulated.power_at(setting("t", design), 12)
+    found = simulation.power_at(setting("t", design), 12)
     assert found.interval.contains(float(oracle.power(1.0, 12, 0.05)))
 
 
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
 def test_every_statistic_keeps_its_error_rate_when_there_is_no_effect(design: str) -> None:
-    for name in simulated.names(design):
-        assert simulated.power_at(setting(name, design, 0.0, replicates=400), 9).power <= 0.085, name
+    for name in simulation.names(design):
+        assert simulation.power_at(setting(name, design, 0.0, replicates=400), 9).power <= 0.085, name
 
 
 def test_the_search_ends_at_the_smallest_number_that_was_enough() -> None:
-    tried = simulated.units_for(setting("t"), 0.8)
+    tried = simulation.units_for(setting("t"), 0.8)
     assert tried[-1].power >= 0.8 and abs(tried[-1].n - 10) <= 1
     assert all(one.power < 0.8 for one in tried[:-1] if one.n < tried[-1].n)
 
 
 def test_a_pilots_own_values_are_drawn_when_there_is_one() -> None:
     skewed = np.array([0.0] * 9 + [10.0])
-    normal = simulated.power_at(setting("wilcoxon", effect=1.0, sd=float(skewed.std(ddof=1))), 20)
-    drawn = simulated.power_at(setting("wilcoxon", effect=1.0, residuals=(skewed,)), 20)
+    normal = simulation.power_at(setting("wilcoxon", effect=1.0, sd=float(skewed.std(ddof=1))), 20)
+    drawn = simulation.power_at(setting("wilcoxon", effect=1.0, residuals=(skewed,)), 20)
     assert drawn.power != normal.power
 
 
 def test_unknown_statistics_and_hopeless_effects_are_told() -> None:
     with pytest.raises(UsageError, match="mann-whitney"):
-        simulated.power_at(setting("mode", "unpaired"), 5)
+        simulation.power_at(setting("mode", "unpaired"), 5)
     with pytest.raises(ValueError, match="more than 8"):
-        simulated.units_for(setting("t", effect=0.01, replicates=100), 0.8, most=8)
+        simulation.units_for(setting("t", effect=0.01, replicates=100), 0.8, most=8)

@@ -15,7 +15,7 @@ from bakeoff.cli import main
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts import prereg
-from bakeoff.verdicts.compare import Options
+from bakeoff.verdicts.question import Compare
 from lab import Lab
 
 WORK = """
@@ -52,7 +52,7 @@ def written(lab: Lab) -> dict[str, Any]:
     return found
 
 
-def check(lab: Lab, *arguments: Any) -> prereg.Check:
+def check(lab: Lab, *arguments: Any) -> prereg.Registration:
     with closing(lab.edition()) as edition:
         found = prereg.check(edition, *arguments)
     assert found is not None
@@ -174,7 +174,7 @@ def test_without_a_registration_there_is_nothing_to_say(lab: Lab) -> None:
     lab.experiment(FILE, work=WORK)
     lab.run()
     with closing(lab.edition()) as edition:
-        assert prereg.check(edition, Analysis(), Options()) is None
+        assert prereg.check(edition, Analysis(), Compare()) is None
 
 
 def test_a_file_that_is_no_registration_is_named(tmp_path: Path) -> None:

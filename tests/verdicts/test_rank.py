@@ -14,9 +14,10 @@ from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.passing import is_binary, passing
-from bakeoff.verdicts.rank import Options, rank
+from bakeoff.verdicts.question import Rank
+from bakeoff.verdicts.rank import rank
 
-QUICK = Options(resamples=200)
+QUICK = Rank(resamples=200)
 
 
 def table(arms: int = 4, tasks: int = 6, runs: int = 10, **analysis: object) -> tuple[Observations, np.ndarray]:
@@ -32,7 +33,7 @@ def table(arms: int = 4, tasks: int = 6, runs: int = 10, **analysis: object) -> 
 
 def test_aggregates_are_those_of_their_definitions_and_arms_stand_in_order_of_iqm() -> None:
     seen, x = table()
-    found = rank(seen, options=QUICK)
+    found = rank(seen, question=QUICK)
     assert [arm.arm for arm in found.arms] == sorted(
         seen.arms, key=lambda arm: -trim_mean(x[int(arm[-1])], 0.25, axis=None)
     )
@@ -46,7 +47,7 @@ def test_aggregates_are_those_of_their_definitions_and_arms_stand_in_order_of_iq
 
 def test_the_chance_to_beat_is_mann_whitneys_u_and_both_sides_add_up_to_one() -> None:
     seen, x = table(arms=3)
-    found = rank(seen, options=QUICK)
+    found = rank(seen, question=QUICK)
     for (i, a), (j, b) in itertools.permutations(enumerate(arm.arm for arm in found.arms), 2):
         one, mirror = found.improvement[i][j], found.improvement[j][i]
         assert one is not None and mirror is not None
@@ -59,7 +60,7 @@ def test_the_chance_to_beat_is_mann_whitneys_u_and_both_sides_add_up_to_one() ->
 
 def test_average_ranks_are_friedmans_over_task_means() -> None:
     seen, x = table()
-    found = rank(seen, options=QUICK)
+    found = rank(seen, question=QUICK)
     assert found.ranks is not None and found.blocks == "6 tasks"
     theirs = friedmanchisquare(*(x[a].mean(axis=0) for a in range(4)))
     assert found.ranks.statistic == pytest.approx(theirs.statistic, rel=1e-9)
@@ -74,7 +75,7 @@ def test_arms_whose_ranks_are_far_apart_share_no_group() -> None:
         Observation(arm, f"t{t}", None, r, "scored", level + t + r / 100)
         for arm, level in (("bad", 0.0), ("middle", 10.0), ("good", 20.0)) for t in range(12) for r in range(2)
     ]  # fmt: skip
-    found = rank(Observations("m", rows, Analysis()), options=QUICK)
+    found = rank(Observations("m", rows, Analysis()), question=QUICK)
     assert found.groups == (("good",), ("middle",), ("bad",))
     assert found.strengths is not None and list(found.strengths.strength) == sorted(found.strengths.strength)[::-1]
     assert any("never lost" in warning for warning in found.warnings)
@@ -82,7 +83,7 @@ def test_arms_whose_ranks_are_far_apart_share_no_group() -> None:
 
 def test_two_arms_have_no_average_ranks_and_one_has_nothing_to_be_ranked_with() -> None:
     seen, _ = table(arms=2)
-    found = rank(seen, options=QUICK)
+    found = rank(seen, question=QUICK)
     assert found.ranks is None and found.groups == () and found.strengths is not None
     assert any("3 arms" in warning for warning in found.warnings)
     with pytest.raises(UsageError, match="nothing to rank"):
@@ -91,13 +92,13 @@ def test_two_arms_have_no_average_ranks_and_one_has_nothing_to_be_ranked_with() 
 
 def test_one_task_is_ranked_over_the_seeds_that_arms_share() -> None:
     rows = [Observation(arm, "t", s, 0, "scored", level + s) for arm, level in zip("abc", (0, 1, 2), strict=True) for s in range(5)]  # fmt: skip
-    found = rank(Observations("m", rows, Analysis()), options=QUICK)
+    found = rank(Observations("m", rows, Analysis()), question=QUICK)
     assert found.blocks == "5 seeds" and found.ranks is not None and found.ranks.ranks == (1.0, 2.0, 3.0)
 
 
 def test_few_runs_a_task_are_warned_about() -> None:
-    assert not rank(table(runs=10)[0], options=QUICK).warnings
-    warning = rank(table(runs=3)[0], options=QUICK).warnings[0]
+    assert not rank(table(runs=10)[0], question=QUICK).warnings
+    warning = rank(table(runs=3)[0], question=QUICK).warnings[0]
     assert "87-90 %" in warning and "fewer than 10" in warning
 
 
@@ -106,7 +107,7 @@ def test_failures_count_their_score_and_missing_runs_flag_the_arm() -> None:
     rows = list(seen.rows)
     rows[0] = rows[0]._replace(state="failed", value=math.nan)
     rows[-1] = rows[-1]._replace(state="missing", value=math.nan)
-    found = rank(replace(seen, rows=rows), options=QUICK)
+    found = rank(replace(seen, rows=rows), question=QUICK)
     arms = {arm.arm: arm for arm in found.arms}
     assert (arms["arm0"].failed, arms["arm0"].flagged) == (1, False)
     changed = x[0].copy()
@@ -115,13 +116,13 @@ def test_failures_count_their_score_and_missing_runs_flag_the_arm() -> None:
     assert (arms["arm3"].missing, arms["arm3"].flagged, arms["arm3"].runs) == ((rows[-1].run_id,), True, 59)
     assert any("arm3 (1)" in warning for warning in found.warnings)
     with pytest.raises(UsageError, match="failure_score"):
-        rank(replace(seen, rows=rows, analysis=Analysis()), options=QUICK)
+        rank(replace(seen, rows=rows, analysis=Analysis()), question=QUICK)
 
 
 def test_an_arm_without_any_run_on_a_task_cannot_be_ranked() -> None:
     seen, _ = table()
     with pytest.raises(UsageError, match="'arm1' has no value on 't2'"):
-        rank(replace(seen, rows=[r for r in seen.rows if (r.arm, r.task) != ("arm1", "t2")]), options=QUICK)
+        rank(replace(seen, rows=[r for r in seen.rows if (r.arm, r.task) != ("arm1", "t2")]), question=QUICK)
 
 
 def test_scores_are_normalised_task_by_task() -> None:
@@ -151,8 +152,8 @@ def test_references_that_are_missing_equal_or_the_wrong_way_round_are_refused() 
 
 def test_a_metric_to_be_minimised_is_ranked_the_other_way_and_keeps_its_sign() -> None:
     seen, x = table()
-    turned = rank(replace(seen, analysis=Analysis(direction="minimize")), options=QUICK)
-    straight = rank(seen, options=QUICK)
+    turned = rank(replace(seen, analysis=Analysis(direction="minimize")), question=QUICK)
+    straight = rank(seen, question=QUICK)
     assert [arm.arm for arm in turned.arms] == [arm.arm for arm in straight.arms][::-1]
     best = turned.arms[0]
     assert best.iqm.estimate == pytest.approx(trim_mean(x[int(best.arm[-1])], 0.25, axis=None), rel=1e-9)

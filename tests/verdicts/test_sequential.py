@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 
 import factories
 from bakeoff.errors import UsageError
+from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Analysis, Sequential
 from bakeoff.verdicts import sequential
+from bakeoff.verdicts.question import Question
 from bakeoff.verdicts.sequential import SequentialReport, sequential_rule
 from lab import Lab, eventually
 
@@ -63,7 +65,7 @@ def experiment(lab: Lab, **changes: Any) -> Path:
 def told(lab: Lab) -> dict[str, Any]:
     """What the sequential test says, without what depends on when and where."""
     with closing(lab.edition()) as edition:
-        return summary(sequential.report(edition))
+        return summary(sequential.report(edition_results(edition)))
 
 
 def summary(found: SequentialReport) -> dict[str, Any]:
@@ -144,7 +146,7 @@ def seen(place: Path, outcome: Callable[[str, int], Any], analysis: str = "", mo
 
     text = SEEN.format(name="seen", analysis=analysis, most=most)
     with closing(factories.make_edition(place, "seen", became, text=text, files=False)) as edition:
-        return sequential.report(edition)
+        return sequential.report(edition_results(edition))
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -167,8 +169,8 @@ def test_asking_for_one_arm_of_a_family_does_not_lower_its_threshold(lab: Lab) -
     file.write_text(file.read_text().replace("[analysis]", "[[arms]]\nname = 'third'\n[analysis]"))
     lab.run()
     with closing(lab.edition()) as edition:
-        assert sequential.report(edition).comparisons[0].threshold == 80.0
-        (one,) = sequential.report(edition, candidates=["new"]).comparisons
+        assert sequential.report(edition_results(edition)).comparisons[0].threshold == 80.0
+        (one,) = sequential.report(edition_results(edition), question=Question(arms=("new",))).comparisons
     assert one.threshold == 80.0
 
 
@@ -293,7 +295,7 @@ def test_futility_stops_early_when_it_was_asked_for(lab: Lab) -> None:
     experiment(lab, shift=0.0, most=40)
     lab.run(overrides=("sequential.futility=0.9",))
     with closing(lab.edition()) as edition:
-        (one,) = sequential.report(edition).comparisons
+        (one,) = sequential.report(edition_results(edition)).comparisons
     assert (one.verdict, one.reason) == ("undecided", "futility")
     assert one.pairs < 40
 
@@ -383,7 +385,7 @@ def test_seeds_on_fixed_tasks_are_averaged_into_one_pair(lab: Lab) -> None:
     experiment(lab, analysis="tasks = 'fixed'")
     lab.run(overrides=("tasks=[{name='a'}, {name='b'}]",))
     with closing(lab.edition()) as edition:
-        (one,) = sequential.report(edition).comparisons
+        (one,) = sequential.report(edition_results(edition)).comparisons
         values = {(r["arm"], r["task"], r["seed"]): r["score"] for r in lab.rows()}
     expected = np.mean([values["new", task, 0] - values["old", task, 0] for task in "ab"])
     assert one.differences[0] == pytest.approx(expected)
@@ -393,11 +395,11 @@ def test_seeds_on_fixed_tasks_are_averaged_into_one_pair(lab: Lab) -> None:
 def test_an_edition_without_any_pair_yet_says_so(tmp_path: Path) -> None:
     found = seen(tmp_path, lambda arm, seed: None)
     assert not found.stopped and not found.decided
-    assert sequential.line(found) == "no pair yet"
+    assert found.line() == "no pair yet"
 
 
 def test_an_edition_with_a_fixed_number_of_runs_has_no_path_to_follow(tmp_path: Path) -> None:
     with closing(factories.make_edition(tmp_path, files=False)) as edition:
         assert not sequential.applies(edition)
         with pytest.raises(UsageError, match="fixed number of runs"):
-            sequential.report(edition)
+            sequential.report(edition_results(edition))

@@ -14,8 +14,7 @@ from statsmodels.stats.power import TTestIndPower
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.sample import Sample, draw
-from bakeoff.verdicts.variance import precision, sentences, spread_interval
+from bakeoff.verdicts.variance import Sample, draw_sample, precision, spread_interval
 
 
 def runs(values: list[float], **changes: object) -> Observations:
@@ -24,7 +23,7 @@ def runs(values: list[float], **changes: object) -> Observations:
 
 
 def sample(values: list[float]) -> Sample:
-    return draw(runs(values), "a")
+    return draw_sample(runs(values), "a")
 
 
 VALUES = np.random.default_rng(0).normal(10, 1, 15).tolist()
@@ -75,7 +74,7 @@ def test_a_mean_that_may_be_zero_has_no_relative_error() -> None:
     found = precision(sample([-1.0, 1.2, 0.3, -0.4, 0.2]), "Derivative")
     assert found.undefined and found.mde is None
     assert found.runs_for_error.units is None and found.runs_for_mde.units is None
-    (told,) = sentences(found)
+    (told,) = found.sentences()
     assert "undefined" in told and "may be 0" in told and math.isfinite(found.mde_at_hand)
 
 
@@ -107,13 +106,13 @@ TABLE = {("t1", 0): [1.0, 3.0], ("t1", 1): [2.0, 2.0], ("t2", 0): [6.0, 6.0], ("
 
 
 def test_tasks_that_are_a_sample_are_the_units() -> None:
-    found = draw(Observations("m", rows(TABLE), Analysis()), "a")
+    found = draw_sample(Observations("m", rows(TABLE), Analysis()), "a")
     assert (found.unit, found.values.tolist()) == ("task", [2.0, 7.0])
 
 
 @pytest.mark.parametrize("seeds", ["nested", "crossed"])
 def test_fixed_tasks_are_averaged_seed_by_seed(seeds: str) -> None:
-    found = draw(Observations("m", rows(TABLE), Analysis(tasks="fixed", seeds=seeds)), "a")
+    found = draw_sample(Observations("m", rows(TABLE), Analysis(tasks="fixed", seeds=seeds)), "a")
     assert (found.unit, found.values.tolist()) == ("seed", [4.0, 5.0])
 
 
@@ -124,13 +123,13 @@ def test_missing_runs_are_named_and_failed_ones_are_scored() -> None:
         Observation("a", "default", 4, 0, "failed", math.nan, "broken-run"),
     ]
     seen = replace(seen, rows=[*seen.rows, *extra], analysis=Analysis(failure_score=-1.0))
-    found = draw(seen, "a")
+    found = draw_sample(seen, "a")
     assert (found.missing, found.failed, found.values.tolist()) == (("lost-run",), 1, [-1.0, 1.0, 2.0, 3.0])
     with pytest.raises(UsageError, match="broken-run"):
-        draw(replace(seen, analysis=Analysis()), "a")
+        draw_sample(replace(seen, analysis=Analysis()), "a")
     with pytest.raises(UsageError, match="no arm called 'b'"):
-        draw(seen, "b")
+        draw_sample(seen, "b")
 
 
 def test_values_keep_the_direction_of_a_metric_that_is_minimised() -> None:
-    assert draw(runs([3.0, 1.0], analysis=Analysis(direction="minimize")), "a").values.tolist() == [1.0, 3.0]
+    assert draw_sample(runs([3.0, 1.0], analysis=Analysis(direction="minimize")), "a").values.tolist() == [1.0, 3.0]

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bakeoff.spec.experiment import Analysis
-from bakeoff.verdicts.compare import Comparison, Options, compare
+from bakeoff.verdicts.compare import Comparison, compare
 from bakeoff.verdicts.observations import Observation, Observations
 from calibrate.laws import Array, Rng
 
 Counts = dict[str, Array]
 """For each outcome one number a replicate: 1 or 0, or a number of pairs."""
 ALPHA = 0.05
-VERDICT_ONLY = Options(describe=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Judge:
         """What `compare` says of every replicate."""
         found: dict[str, list[bool]] = {name: [] for name in _OUTCOMES}
         for family in self.tables(batch):
-            comparisons = compare(family, VERDICT_ONLY)
+            comparisons = compare(family, verdict_only=True)
             for name, outcome in _OUTCOMES.items():
                 found[name].append(outcome(comparisons, batch.effect))
         return {name: np.array(values, dtype=np.float64) for name, values in found.items()}

@@ -30,7 +30,7 @@ def command(
     One row for each planned run, whatever became of it. Experiments of the sweep runner keep its columns and their order.
     EXPERIMENT is a name, name/edition, a path, or `latest` (the default).
     """
-    from bakeoff.records.collect import default_csv, write
+    from bakeoff.results.frame import default_csv, write
 
     if name is not None and directory is not None:
         raise UsageError(f"name the experiment ({name}) or its directory (--exp_dir {directory}), not both")
@@ -49,10 +49,10 @@ def command(
 
 def _read(name: str, directory: Path | None, root: Path) -> tuple[pl.DataFrame, Path, list[str]]:
     """The table, the directory it belongs to, and what could not be read."""
-    from bakeoff.records.collect import frame
     from bakeoff.records.edition import Edition
     from bakeoff.records.find import find_edition, is_edition
     from bakeoff.records.layout import editions
+    from bakeoff.results.frame import collected
 
     if directory is not None and not is_edition(directory) and not editions(directory):
         from bakeoff.records.sweep import frame_of_directory
@@ -61,6 +61,6 @@ def _read(name: str, directory: Path | None, root: Path) -> tuple[pl.DataFrame, 
         return table, directory, problems
     edition = Edition.open(find_edition(name, root))
     try:
-        return frame(edition), edition.paths.directory, []
+        return collected(edition), edition.paths.directory, []
     finally:
         edition.close()

@@ -35,7 +35,7 @@ def show_plan(plan: Plan, root: Path, only: Sequence[Test], *, fresh: bool, as_j
 def _show(
     plan: Plan, edition: Edition | None, root: Path, only: Sequence[Test], *, as_json: bool, verbose: bool
 ) -> int:
-    statuses = {run.run_id: status for run, status in edition.statuses()} if edition else {}
+    statuses: dict[str, str] = {run.run_id: run.status for run in edition.runs()} if edition else {}
     directory = edition.paths.directory if edition else experiment_directory(root, plan.experiment.name) / "<edition>"
     rows = _rows(plan, statuses, only, directory)
     if as_json:

@@ -12,9 +12,11 @@ from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import BakeoffError
 from bakeoff.records.edition import Edition
 from bakeoff.records.find import is_edition
-from bakeoff.records.importing import Findings, copy_edition, read_directory, take_in
 from bakeoff.records.layout import EditionPaths, editions
 from bakeoff.records.overview import Tally
+from bakeoff.records.rundir import META
+from bakeoff.results.importing import copy_edition, import_results, read_directory
+from bakeoff.results.table import Results
 
 
 @click.command("import")
@@ -33,33 +35,29 @@ def command(ctx: click.Context, directory: Path, name: str | None, root: Path, a
     directory = directory.resolve()
     ours = EditionPaths(directory) if is_edition(directory) else next(reversed(editions(directory)), None)
     if ours is not None:
-        edition, findings = Edition.open(copy_edition(ours, name, root)), Findings([], [])
+        edition, results = Edition.open(copy_edition(ours, name, root)), Results([], "")
     else:
-        findings = read_directory(directory)
-        _tell(findings.problems)
-        if not findings.runs:
+        results = read_directory(directory)
+        for problem in results.problems:
+            click.echo(f"cannot be read: {problem}", err=True)
+        if not results.rows:
             raise BakeoffError(f"{directory}: nothing in it could be read, so nothing was imported")
-        edition = take_in(findings, name or directory.name, root, directory)
+        edition = import_results(results, name or directory.name, root, directory)
     try:
-        _report(edition, findings, as_json)
+        _report(edition, results, as_json)
     finally:
         edition.close()
-    ctx.exit(1 if findings.problems else 0)
+    ctx.exit(1 if results.problems else 0)
 
 
-def _tell(problems: list[str]) -> None:
-    for problem in problems:
-        click.echo(f"cannot be read: {problem}", err=True)
-
-
-def _report(edition: Edition, findings: Findings, as_json: bool) -> None:
+def _report(edition: Edition, results: Results, as_json: bool) -> None:
     paths, tally = edition.paths, Tally.of(edition.counts())
     facts: dict[str, Any] = {
         "experiment": paths.experiment,
         "edition": paths.name,
         "directory": paths.directory,
         **{name: getattr(tally, name) for name in ("planned", "succeeded", "failed", "missing")},
-        "problems": findings.problems,
+        "problems": list(results.problems),
     }
     if as_json:
         print_json(facts)
@@ -68,6 +66,6 @@ def _report(edition: Edition, findings: Findings, as_json: bool) -> None:
         f"imported {tally.planned} runs into {paths.experiment}/{paths.name}: "
         f"{tally.succeeded} succeeded, {tally.failed} failed, {tally.missing} missing"
     )
-    if any(run.kind == "plain" for run in findings.runs):
+    if any(row.directory is not None and not (row.directory / META).exists() for row in results.rows):
         click.echo("No exit codes were recorded: runs with metrics count as succeeded.")
     click.echo(f"{paths.directory}")

@@ -61,7 +61,7 @@ def command(
     names = _names(agents_named)
     played = {name: _play(agent, seeds, place, response_timeout) for name, agent in names.items()}
     kept = list(_shelved(played, directory, several=runs > 1))
-    campaign.forget(directory)
+    campaign.remove_earlier(directory)
     files = [file for _, run, own in kept for file in campaign.write_run(run, own, trajectory=save_trajectories)]
     told = _told(place.id, played, margin)
     campaign.write_comparison(told, files, directory)
@@ -139,7 +139,7 @@ def _told(identity: str, played: dict[str, list[Run]], margin: float | None) -> 
     found: dict[str, Any] = {
         "version": __version__,
         "benchmarkId": identity,
-        "agents": {name: campaign.together(runs) for name, runs in played.items()},
+        "agents": {name: campaign.summary(runs) for name, runs in played.items()},
     }
     acting = {name: runs for name, runs in played.items() if not found["agents"][name]["neverActed"]}
     if len(acting) > 1:

@@ -111,11 +111,10 @@ def _by_arm(session: Session) -> dict[str, Counter[str]]:
     only = session.selected()
     if only is None:
         return {arm: Counter(counts) for arm, counts in session.edition.counts_by_arm().items()}
-    arm_of = {cell.index: cell.arm.name for cell in session.plan.cells}
     counts: dict[str, Counter[str]] = {}
-    for run, status in session.edition.statuses():
+    for run in session.edition.runs():
         if only(run):
-            counts.setdefault(arm_of[run.cell], Counter())[status] += 1
+            counts.setdefault(run.arm, Counter())[run.status] += 1
     return counts
 
 

@@ -28,7 +28,7 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
     """
     from bakeoff.records.edition import Edition
     from bakeoff.records.find import find_edition
-    from bakeoff.records.table import read_table
+    from bakeoff.results.frame import read_table
 
     edition = Edition.open(find_edition(name, root))
     try:

@@ -17,7 +17,7 @@ from bakeoff.version import __version__
 
 if TYPE_CHECKING:
     from bakeoff.records.edition import Edition
-    from bakeoff.records.importing import Findings
+    from bakeoff.results.table import Results
 
 
 @click.command()
@@ -42,7 +42,7 @@ def command(
     It is a folder that opens from the file system and needs no network. The same results give the same bytes.
     EXPERIMENT is a name, name/edition, a path, or `latest` (the default).
     """
-    from bakeoff.report.site.folder import write
+    from bakeoff.web.folder import write
 
     if name is not None and directory is not None:
         raise UsageError(f"name the experiment ({name}) or its directory (--exp_dir {directory}), not both")
@@ -75,27 +75,28 @@ def _opened(name: str, directory: Path | None, csv: Path | None, root: Path) -> 
         with closing(Edition.open(paths)) as edition:
             yield edition, home, None, []
         return
-    from bakeoff.records.importing import look_at
+    from bakeoff.results.importing import temporary_edition
 
-    findings = _findings(home, csv)
+    results = _foreign(home, csv)
     title = paths.experiment if paths is not None else home.name
     with (
         tempfile.TemporaryDirectory(prefix="bakeoff-") as scratch,
-        closing(look_at(findings, title, Path(scratch))) as edition,
+        closing(temporary_edition(results, title, Path(scratch))) as edition,
     ):
-        yield edition, home, title, findings.problems
+        yield edition, home, title, list(results.problems)
 
 
-def _findings(home: Path, csv: Path | None) -> Findings:
+def _foreign(home: Path, csv: Path | None) -> Results:
     """Runs from a table, or from a directory of another tool's."""
-    from bakeoff.records.importing import read_directory
-    from bakeoff.records.sweep_table import read_runs_csv
+    from bakeoff.results.importing import read_directory
 
     if csv is not None:
+        from bakeoff.records.sweep_table import read_runs_csv
+
         return read_runs_csv(csv, home)
     if not (home / "runs").is_dir():
         raise UsageError(f"{home}: holds no experiment: neither a database nor a directory runs/")
-    findings = read_directory(home)
-    if not findings.runs:
-        raise UsageError(f"{home}: nothing in it could be read: {findings.problems[0]}")
-    return findings
+    results = read_directory(home)
+    if not results.rows:
+        raise UsageError(f"{home}: nothing in it could be read: {results.problems[0]}")
+    return results

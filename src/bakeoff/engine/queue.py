@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from bakeoff.engine.executors.base import Start
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import Pending
+from bakeoff.records.run import RunRecord
 from bakeoff.spec.experiment import Concurrency, flatten
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.plan import Cell, Plan
@@ -30,7 +30,7 @@ class _Group:
     keys: tuple[Key, ...]
     cells: list[int] = field(default_factory=list)
     after: int = -1
-    page: deque[Pending] = field(default_factory=deque)
+    page: deque[RunRecord] = field(default_factory=deque)
     dry: bool = False
 
 
@@ -40,7 +40,7 @@ class Queue:
         plan: Plan,
         edition: Edition,
         *,
-        only: Callable[[Pending], bool] | None = None,
+        only: Callable[[RunRecord], bool] | None = None,
         retry_failed: bool = False,
     ) -> None:
         self._cells = {cell.index: cell for cell in plan.cells}

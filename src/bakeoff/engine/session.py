@@ -23,7 +23,7 @@ from bakeoff.records import layout, provenance
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
-from bakeoff.records.results import Pending
+from bakeoff.records.run import RunRecord
 from bakeoff.spec import registry
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
@@ -109,14 +109,14 @@ class Session:
             pass
 
     def _executor(self) -> Executor:
-        settle = 0.0 if self.options.stream or self.plan.dialect == "sweep" else SETTLE_AFTER
+        settle = 0.0 if self.options.stream or registry.dialect(self.plan.dialect).live_files else SETTLE_AFTER
         return local(self.plan, self.paths, jobs=self.jobs, mark=self._mark(), session=self.number, settle_after=settle)
 
     def _mark(self) -> str:
         created = self.edition.facts()["created_at"]
         return hashlib.sha256(f"{self.paths.experiment}/{self.paths.name}/{created}".encode()).hexdigest()[:16]
 
-    def selected(self) -> Callable[[Pending], bool] | None:
+    def selected(self) -> Callable[[RunRecord], bool] | None:
         """Which runs `only` means; None for all."""
         tests, cells = self.options.only, {cell.index: cell for cell in self.plan.cells}
         if not tests:
@@ -172,8 +172,7 @@ def _begin(plan: Plan, options: Options, directory: Path) -> Session:
         edition.add_runs(plan)
         number = edition.begin_session(_provenance(plan, options), edition.planned())
         layout.point_latest(paths)
-        if plan.dialect == "sweep":
-            layout.point_through_latest(paths)
+        registry.dialect(plan.dialect).after_begin(paths)
         undo.pop_all()
     return Session(plan, options, edition, lease, number, new=True)
 

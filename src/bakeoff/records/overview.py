@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import FAILED, OPEN, decode_metrics
+from bakeoff.records.results import FAILED, OPEN
 from bakeoff.records.rundir import STDERR, STDOUT
 
 MOST_METRICS = 4
@@ -64,17 +64,15 @@ class ArmMeans:
 
 def by_arm(edition: Edition, metrics: Sequence[str]) -> dict[str, ArmMeans]:
     """Every arm in plan order. Without `metrics`, the first few that runs reported."""
-    arm_of = {cell["cell"]: cell["arm"] for cell in edition.cells()}
     arms: dict[str, ArmMeans] = {}
     sums: dict[str, dict[str, list[float]]] = {}
-    for row in edition.rows():
-        arm, status = arm_of[row[2]], row[5]
-        entry = arms.setdefault(arm, ArmMeans())
-        entry.counts[status] = entry.counts.get(status, 0) + 1
-        if status == "succeeded":
-            for name, value in decode_metrics(row[11]).items():
+    for run in edition.runs():
+        entry = arms.setdefault(run.arm, ArmMeans())
+        entry.counts[run.status] = entry.counts.get(run.status, 0) + 1
+        if run.status == "succeeded":
+            for name, value in run.metrics.items():
                 if _is_number(value):
-                    sums.setdefault(name, {}).setdefault(arm, []).append(float(value))  # type: ignore[arg-type]
+                    sums.setdefault(name, {}).setdefault(run.arm, []).append(float(value))  # type: ignore[arg-type]
     chosen = [name for name in metrics if name in sums] or list(sums)[:MOST_METRICS]
     for name in chosen:
         for arm, values in sums[name].items():

@@ -8,10 +8,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.records.database import Database
+from bakeoff.records.database import Database, Row
 from bakeoff.records.layout import EditionPaths
-from bakeoff.records.results import FAILED, OPEN, Pending, decode_metrics
+from bakeoff.records.results import FAILED, OPEN, decode_metrics
+from bakeoff.records.run import CellRecord, RunRecord
 from bakeoff.records.trajectory import TrajectoryIndex
+
+_RUNS = (
+    "SELECT r.position, r.run_id, r.cell, c.arm, c.task, r.seed, r.rollout, r.status, r.attempts, r.started_at, "
+    "r.ended_at, r.exit_code, r.error, r.command, r.metrics "
+    "FROM runs r JOIN cells c ON c.edition_id = r.edition_id AND c.cell = r.cell WHERE r.edition_id = ?"
+)
+"""The columns of a `RunRecord`, in the order of its fields."""
+_CELLS = "SELECT cell, arm, task, base, ablation, flags, task_digest, params, columns FROM cells WHERE edition_id = ?"
 
 
 class EditionReader:
@@ -31,18 +40,18 @@ class EditionReader:
 
     def pending(
         self, after: int, limit: int, *, retry_failed: bool = False, cells: Sequence[int] | None = None
-    ) -> list[Pending]:
+    ) -> list[RunRecord]:
         """Runs still to be done behind `after`, in plan order."""
         statuses = (*OPEN, *FAILED) if retry_failed else OPEN
         if cells is not None and not cells:
             return []
-        among = f"AND cell IN ({', '.join(str(int(cell)) for cell in cells)})" if cells is not None else ""
+        among = f"AND r.cell IN ({', '.join(str(int(cell)) for cell in cells)})" if cells is not None else ""
         rows = self.database.all(
-            "SELECT position, run_id, cell, seed, rollout, attempts FROM runs WHERE edition_id = ? AND position > ? "
-            f"AND status IN ({', '.join('?' * len(statuses))}) {among} ORDER BY position LIMIT ?",
+            f"{_RUNS} AND r.position > ? AND r.status IN ({', '.join('?' * len(statuses))}) {among} "
+            "ORDER BY r.position LIMIT ?",
             (self.edition_id, after, *statuses, limit),
         )
-        return [Pending(*row) for row in rows]
+        return [_run(row) for row in rows]
 
     # -- the edition and its sessions
 
@@ -51,14 +60,6 @@ class EditionReader:
             "SELECT status, COUNT(*) FROM runs WHERE edition_id = ? GROUP BY status", (self.edition_id,)
         )
         return {status: int(number) for status, number in rows}
-
-    def statuses(self) -> Iterator[tuple[Pending, str]]:
-        """Every run and its status, in plan order."""
-        for *run, status in self.database.stream(
-            "SELECT position, run_id, cell, seed, rollout, attempts, status FROM runs WHERE edition_id = ? ORDER BY position",
-            (self.edition_id,),
-        ):
-            yield Pending(*run), status
 
     def counts_by_arm(self) -> dict[str, dict[str, int]]:
         rows = self.database.all(
@@ -103,20 +104,18 @@ class EditionReader:
                 total += float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
         return total
 
-    def cells(self, number: int | None = None) -> list[dict[str, Any]]:
-        """All cells, or the one with this number."""
-        names = ("cell", "arm", "task", "base", "ablation", "flags", "task_digest", "params", "columns")
-        one = () if number is None else (number,)
-        rows = self._named(names, "cells", "AND cell = ?" if one else "ORDER BY cell", *one)
-        return [{**row, **{name: json.loads(row[name]) for name in ("flags", "params", "columns")}} for row in rows]
+    def cells(self) -> list[CellRecord]:
+        """All cells, by number."""
+        return [_cell(row) for row in self.database.all(f"{_CELLS} ORDER BY cell", (self.edition_id,))]
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """position, run_id, cell, seed, rollout, status, attempts, started_at, ended_at, exit_code, error, metrics text."""
-        return self.database.stream(
-            "SELECT position, run_id, cell, seed, rollout, status, attempts, started_at, ended_at, exit_code, error, "
-            "metrics FROM runs WHERE edition_id = ? ORDER BY position",
-            (self.edition_id,),
-        )
+    def cell(self, number: int) -> CellRecord:
+        (row,) = self.database.all(f"{_CELLS} AND cell = ?", (self.edition_id, number))
+        return _cell(row)
+
+    def runs(self) -> Iterator[RunRecord]:
+        """Every run in plan order, whatever became of it. Rows are fetched in pages, not all at once."""
+        for row in self.database.stream(f"{_RUNS} ORDER BY r.position", (self.edition_id,)):
+            yield _run(row)
 
     def run(self, position: int) -> dict[str, Any]:
         """Everything about one run."""
@@ -126,8 +125,10 @@ class EditionReader:
         if not rows:
             raise UsageError(f"no run number {position}")
         found = {**rows[0], "metrics": decode_metrics(rows[0]["metrics"])}
-        (cell,) = self.cells(found["cell"])
-        return found | {key: cell[key] for key in ("arm", "task", "base", "ablation", "flags", "params", "columns")}
+        cell = self.cell(found["cell"])
+        return found | {
+            key: getattr(cell, key) for key in ("arm", "task", "base", "ablation", "flags", "params", "columns")
+        }
 
     def attempts(self, position: int) -> list[dict[str, Any]]:
         names = ("attempt", "session", "status", "started_at", "ended_at", "exit_code", "error")
@@ -189,3 +190,16 @@ class EditionReader:
         row = self.database.one(sql, (self.edition_id,))
         assert row is not None
         return row[0]
+
+
+def _run(row: Row) -> RunRecord:
+    fields = list(row)
+    fields[-1] = decode_metrics(fields[-1])
+    return RunRecord(*fields)
+
+
+def _cell(row: Row) -> CellRecord:
+    number, arm, task, base, ablation, flags, digest, params, columns = row
+    return CellRecord(
+        number, arm, task, base, ablation, json.loads(flags), digest, json.loads(params), json.loads(columns)
+    )

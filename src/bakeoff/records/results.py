@@ -38,18 +38,6 @@ class Result:
     """False when the run is tried again: the attempt is kept, the run stays planned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A run that is to be done, and how often it was tried before."""
-
-    position: int
-    run_id: str
-    cell: int
-    seed: int
-    rollout: int
-    attempts: int
-
-
 OPEN = ("planned", "running", "cancelled", "infra_error")
 FAILED = ("failed", "timeout")
 

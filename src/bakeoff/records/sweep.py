@@ -7,14 +7,18 @@ runs/<run_id>/out/       summary.csv (one row) and tiers.csv (one row for each t
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.foreign import number, read_csv, read_json
-from bakeoff.records.table import read_table, typed
+from bakeoff.results.frame import read_table, typed
+from bakeoff.results.importers.directories import checked_run_id, read_own_run
+from bakeoff.results.importers.files import number, read_csv, read_json
+from bakeoff.results.table import Row
 from bakeoff.spec.dialects.sweep import PARAMETERS, SWITCH
 from bakeoff.spec.experiment import flatten
 from bakeoff.spec.workload import Scalar
@@ -43,6 +47,56 @@ def read_metrics(directory: str) -> dict[str, Scalar] | None:
         prefix = f"{row.get('provider', '')}_tier{row.get('tier_id', '')}"
         metrics |= {f"{prefix}_{name}": number(row[name]) for name in TIER if name in row}
     return metrics
+
+
+def read_run(directory: Path, meta: Mapping[str, Any]) -> Row | None:
+    """A run directory of the sweep runner, or one that we wrote for a sweep; None for anything else."""
+    if {"arm", "workload"} <= set(meta):
+        params = dict(meta.get("params") or {})
+        if "seed" not in meta or params.get("seed") != int(meta["seed"]) or not set(PARAMETERS) <= set(params):
+            return None
+        run = read_own_run(directory, meta, {})
+        del params["seed"]
+        return replace(run, params=params, dialect="sweep", ablation=str(meta.get("ablation_name") or ""))
+    if not {"params", "ablation_name"} <= set(meta):
+        return None
+    params = dict(meta["params"])
+    seed = int(params.pop("seed"))
+    ablation = str(meta["ablation_name"])
+    base = str(params["policy"])
+    status, error = ending(meta.get("exit_code"))
+    metrics = read_metrics(str(directory))
+    if metrics is None and status == "succeeded":
+        status, error = "failed", "out/summary.csv: the command wrote no such file"
+    command = meta.get("cmd")
+    return Row(
+        directory=directory,
+        run_id=checked_run_id(str(meta.get("run_id") or directory.name), directory),
+        arm=base if ablation == "baseline" else f"{base}+{ablation}",
+        seed=seed,
+        dialect="sweep",
+        task=f"workflows={params['workflows']}",
+        base=base,
+        ablation=ablation,
+        flags=tuple(meta.get("ablation_flags") or ()),
+        params=params,
+        status=status,
+        exit_code=meta.get("exit_code"),
+        error=error,
+        started_at=meta.get("start_time_unix_s"),
+        ended_at=meta.get("end_time_unix_s"),
+        metrics=metrics or {},
+        command=shlex.join(map(str, command)) if isinstance(command, list) else None,
+    )
+
+
+def ending(exit_code: Any) -> tuple[str, str | None]:
+    """Status and error that the sweep runner's exit code stands for."""
+    if exit_code is None:
+        return "cancelled", "had not ended when it was imported"
+    if exit_code == 127:
+        return "infra_error", "exit code 127: the command could not be started"
+    return ("succeeded", None) if exit_code == 0 else ("failed", f"exit code {exit_code}")
 
 
 def frame_of_directory(directory: Path) -> tuple[pl.DataFrame, list[str]]:
@@ -95,7 +149,7 @@ def frame_of_edition(edition: Edition) -> pl.DataFrame:
 
     table = read_table(edition)
     frame = table.frame
-    flags = {cell["arm"]: _ablation(cell["ablation"], cell["flags"]) for cell in edition.cells()}
+    flags = {cell.arm: _ablation(cell.ablation, cell.flags) for cell in edition.cells()}
     ablations = [flags[arm] for arm in frame["arm"]]
     columns = {
         "run_id": frame["run_id"],

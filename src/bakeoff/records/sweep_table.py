@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.records.foreign import number, read_csv
-from bakeoff.records.importing import Findings, FoundRun, ending
-from bakeoff.records.sweep import FIRST, SUMMARY
+from bakeoff.records.sweep import FIRST, SUMMARY, ending
+from bakeoff.results.importers.files import number, read_csv
+from bakeoff.results.table import Results, Row
 from bakeoff.spec.dialects.sweep import PARAMETERS, SWITCH
 
 _NEEDED = ("run_id", "policy", "workflows", "seed", "ablation_name")
 
 
-def read_runs_csv(path: Path, directory: Path) -> Findings:
+def read_runs_csv(path: Path, directory: Path) -> Results:
     """Every row as a run. `directory` is the experiment's: a row without `run_dir` means `runs/<run_id>` in it."""
     rows = read_csv(str(path))
     if rows is None:
@@ -23,10 +23,10 @@ def read_runs_csv(path: Path, directory: Path) -> Findings:
     missing = [name for name in _NEEDED if rows and name not in rows[0]]
     if missing or not rows:
         raise UsageError(f"{path}: is no table of a sweep: it has no {', '.join(missing) or 'rows'}")
-    return Findings([_run(row, directory) for row in rows], [])
+    return Results([_run(row, directory) for row in rows], str(path))
 
 
-def _run(row: Mapping[str, str], directory: Path) -> FoundRun:
+def _run(row: Mapping[str, str], directory: Path) -> Row:
     values: dict[str, Any] = {name: _value(text) for name, text in row.items() if text != ""}
     params = {name: values[name] for name in (*PARAMETERS, SWITCH) if name in values and name != "seed"}
     metrics = {name: value for name, value in values.items() if name in SUMMARY or name not in (*FIRST, *params)}
@@ -34,12 +34,12 @@ def _run(row: Mapping[str, str], directory: Path) -> FoundRun:
     if status == "succeeded" and not any(name in metrics for name in SUMMARY):
         status, error = "failed", "out/summary.csv: the command wrote no such file"
     base, ablation, run_id = str(values["policy"]), str(values["ablation_name"]), str(values["run_id"])
-    return FoundRun(
-        Path(str(values.get("run_dir") or directory / "runs" / run_id)),
+    return Row(
+        directory=Path(str(values.get("run_dir") or directory / "runs" / run_id)),
         run_id=run_id,
         arm=base if ablation == "baseline" else f"{base}+{ablation}",
         seed=int(values["seed"]),
-        kind="sweep",
+        dialect="sweep",
         task=f"workflows={values['workflows']}",
         base=base,
         ablation=ablation,

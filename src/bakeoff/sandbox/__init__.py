@@ -1,16 +1,16 @@
-"""Boxes for commands that nobody should trust. Start at `face`: every sandbox looks the same from outside.
+"""Isolation for commands that nobody should trust. Start at `base`: every sandbox has the same interface.
 
 | module | what it does |
 |---|---|
-| `face`, `spec` | what a box can do, and `choose()`; what it is made of and how a command ended |
-| `bubblewrap` | boxes by namespaces of the kernel |
-| `launcher`, `keeper`, `starter`, `wire` | the processes behind such a box, and what they say to each other |
-| `overlay`, `volume`, `layer`, `accounts` | its files: where they live, and how they are read and written from outside |
-| `cgroups`, `seccomp`, `syscalls` | limits, forbidden system calls, and calls that Python lacks |
-| `docker`, `container`, `archives` | boxes as containers of docker or podman, whose files travel as tar streams |
+| `base`, `commands` | the interface, its values and `choose()`; one command with its streams and user |
+| `bubblewrap` | boxes made of Linux namespaces |
+| `launcher`, `supervisor`, `starter` | the processes behind such a box |
+| `overlay`, `files` | its file systems; reading and writing its files from outside |
+| `cgroups`, `seccomp`, `syscalls` | limits, forbidden system calls, Linux calls that Python lacks |
+| `docker`, `container`, `archives` | boxes as containers of docker or podman; tar archives that are not trusted |
 | `modal`, `none` | boxes at a hosted service; no sandbox at all |
-| `bridge`, `streams` | the way out of a box without network; standard streams |
-| `images`, `host`, `unpack` | images as directories: this machine, or an unpacked archive |
-| `dockerfile`, `context`, `building` | images from Dockerfiles, without a daemon |
-| `cache`, `scratch`, `marks`, `leftovers` | where all of it lies, whose it is, and what killed processes left |
+| `bridge` | from a port in a box without network to a unix socket outside |
+| `images`, `host` | the image store; this machine as an image |
+| `dockerfile`, `build` | images from Dockerfiles, without a daemon |
+| `cache`, `cleanup` | where all this is kept and who owns it; removing what killed processes left |
 """

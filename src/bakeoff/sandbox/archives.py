@@ -1,55 +1,49 @@
-"""Files as tar streams, for sandboxes that take and give them so. What comes from a box is not trusted."""
+"""Tar archives that we do not trust: files that travel to and from a container, and archives of images.
+
+Whoever made an archive chose its names, links and sizes. Nothing is ever written through a link of the archive or
+above the directory that it is unpacked to; device nodes are left out. (tarfile's own extraction filters are not in
+every Python 3.11, and know nothing of whiteouts, overlays and limits.)
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
+import json
 import os
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any, cast
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.face import Box
-from bakeoff.sandbox.layer import DEEPEST, stays_inside
-from bakeoff.sandbox.scratch import scratch
+from bakeoff.sandbox import overlay
+from bakeoff.sandbox.files import MAX_DEPTH, Owner, stays_inside
+from bakeoff.sandbox.syscalls import openat2
 
-
-class ArchiveBox(Box):
-    """A box whose single files go the way of its directories: by `put` and `get`."""
-
-    def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
-        with scratch() as here:
-            file = here / "file"
-            file.write_bytes(data)
-            file.chmod(mode)
-            self.put(file, target)
-
-    def read(self, source: str, most: int = 1 << 24) -> bytes:
-        with scratch() as here:
-            file = here / "file"
-            self.get(source, file)
-            if not file.is_file():
-                raise UsageError(f"{source} in the box is a directory")
-            if file.stat().st_size > most:
-                raise UsageError(f"{source} in the box has more than {most} bytes")
-            return file.read_bytes()
+_CHUNK = 1 << 20
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def packed(source: Path, target: str, owner: tuple[int, int]) -> Iterator[IO[bytes]]:
-    """An archive that, unpacked at `/`, puts a file or directory at `target`."""
+def packed(source: Path, target: str, owner: Owner) -> Iterator[IO[bytes]]:
+    """An open archive that, unpacked at `/`, puts a file or directory of this machine at `target`."""
 
     def owned(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        member.uid, member.gid = owner
+        member.uid, member.gid = owner.uid, owner.gid
         member.uname = member.gname = ""
         return member if member.isreg() or member.isdir() or member.issym() or member.islnk() else None
 
     if not source.exists():
-        raise UsageError(f"{source}: nothing there to put into the box")
+        raise UsageError(f"{source}: no such file or directory to copy into the sandbox")
     with tempfile.TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
             archive.add(source, arcname=target.strip("/"), filter=owned)
@@ -58,43 +52,43 @@ def packed(source: Path, target: str, owner: tuple[int, int]) -> Iterator[IO[byt
 
 
 def unpack(stream: IO[bytes], target: Path, most: int, *, all_links: bool = False) -> None:
-    """Unpack what is below the archive's one top entry to exactly `target`, plain files, directories and inner links.
+    """Unpack what is below the one top entry of an archive to exactly `target`, under the rules of `Box.get`.
 
-    Of a directory, what would exceed `most` bytes or the length of a path is left out. Links are made last, so that
-    nothing is ever written through one.
+    At most `most` bytes are written; what is too large, too deep or has too long a path is left out. Links are made
+    last, so that nothing is ever written through one.
     """
-    links: list[tuple[Path, str]] = []
-    with tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20) as archive:
+    links: dict[Path, str] = {}
+    with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
         for member in archive:
             parts = PurePosixPath(member.name.lstrip("/")).parts[1:]
             if ".." in parts:
-                raise UsageError(f"the box gave an archive with {member.name!r} in it")
-            if len(parts) > DEEPEST:
+                raise UsageError(f"the sandbox sent an archive with {member.name!r} in it")
+            if len(parts) > MAX_DEPTH:
                 continue
             if member.isreg():
                 if member.size > most:
                     if not parts:
-                        raise UsageError(f"{member.name} in the box is longer than a box may hold")
+                        raise UsageError(f"{member.name} in the sandbox is longer than a sandbox may hold")
                     continue
                 most -= member.size
             if member.issym():
                 if parts and (all_links or stays_inside(PurePosixPath(*parts).parent, member.linkname)):
-                    links.append((target.joinpath(*parts), member.linkname))
+                    links.setdefault(target.joinpath(*parts), member.linkname)
                 continue
-            with _length_allowing():
-                _make(archive, member, target, parts)
-    for place, _ in links:
-        with _length_allowing():
+            with _skipping_long_paths():
+                _unpack_member(archive, member, target, parts)
+    for place in links:  # all directories before the first link: a directory made below a link would be made elsewhere
+        with _skipping_long_paths():
             place.parent.mkdir(parents=True, exist_ok=True)
-    for place, text in links:
-        with _length_allowing():
+    for place, text in links.items():
+        with _skipping_long_paths():
             if not os.path.lexists(place):
                 os.symlink(text, place)
 
 
 @contextmanager
-def _length_allowing() -> Iterator[None]:
-    """What has too long a path is left out."""
+def _skipping_long_paths() -> Iterator[None]:
+    """Ignore ENAMETOOLONG in the body: an entry whose path is too long is left out, and the rest is unpacked."""
     try:
         yield
     except OSError as error:
@@ -102,11 +96,15 @@ def _length_allowing() -> Iterator[None]:
             raise
 
 
-def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, parts: tuple[str, ...]) -> None:
+def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, parts: tuple[str, ...]) -> None:
+    """Write one directory, file or hard link. `parts` is its path below `target`, without `..`.
+
+    No link exists below `target` yet, so plain paths are safe here.
+    """
     place = target.joinpath(*parts)
     if member.isdir():
         place.mkdir(parents=True, exist_ok=True)
-    elif member.islnk():  # another name of a file that came before
+    elif member.islnk():  # another name for a file that came before; we copy it
         first = target.joinpath(*PurePosixPath(member.linkname.lstrip("/")).parts[1:])
         if ".." not in first.parts and first.is_file() and not first.is_symlink() and not os.path.lexists(place):
             shutil.copy2(first, place)
@@ -115,7 +113,227 @@ def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, parts
         assert content is not None
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("wb") as file:
-            while piece := content.read(1 << 20):
-                file.write(piece)
+            shutil.copyfileobj(content, file, _CHUNK)
         place.chmod(member.mode & 0o777 | 0o400)
         os.utime(place, (member.mtime, member.mtime))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLayer:
+    """One layer of an image archive: a tar file, perhaps compressed, and the digest of its bytes."""
+
+    digest: str
+    source: IO[bytes] | Path
+
+
+@contextmanager
+def open_image(path: Path) -> Iterator[ImageArchive]:
+    """Open what `docker save`, `podman save` or `docker export` wrote, or an OCI layout in a tar file."""
+    try:
+        with tarfile.open(path) as file:
+            yield ImageArchive(path, file)
+    except tarfile.TarError as error:
+        raise UsageError(f"{path}: not an archive of an image: {error}") from error
+
+
+class ImageArchive:
+    """An image in an archive. `config` is the image's Env, WorkingDir, User and so on, as docker writes them."""
+
+    def __init__(self, path: Path, file: tarfile.TarFile) -> None:
+        """Read the description of the image. UsageError when it holds several, or when a part is missing."""
+        self._path = path
+        self._file = file
+        self._members = {_clean(member.name): member for member in file.getmembers()}
+        self._layers: list[str] | None = None
+        """Paths of the layers, lowest first; None for a plain file system, which is one layer."""
+        described: dict[str, Any] = {}
+        if "manifest.json" in self._members:  # docker save
+            (image, *more) = self._json("manifest.json")
+            if more:
+                raise UsageError(f"{path}: holds {len(more) + 1} images; save one at a time")
+            self._layers, described = list(image["Layers"]), self._json(image["Config"])
+        elif "index.json" in self._members:  # OCI image layout, github.com/opencontainers/image-spec
+            manifest = self._json("index.json")
+            while "manifests" in manifest:
+                # Build attestations are listed like images, with the platform "unknown".
+                (entry, *_) = [e for e in manifest["manifests"] if e.get("platform", {}).get("os") != "unknown"]
+                manifest = self._json(_blob(entry["digest"]))
+            self._layers = [_blob(layer["digest"]) for layer in manifest["layers"]]
+            described = self._json(_blob(manifest["config"]["digest"]))
+        self.config: dict[str, Any] = described.get("config") or {}
+
+    def layers(self) -> Iterator[ArchivedLayer]:
+        """The layers, lowest first. Use each before the next is asked for."""
+        if self._layers is None:
+            with self._path.open("rb") as whole:
+                yield ArchivedLayer(hashlib.file_digest(whole, "sha256").hexdigest(), self._path)
+            return
+        for path in self._layers:
+            with self._open(path) as file:
+                digest = hashlib.file_digest(cast(io.BufferedReader, file), "sha256").hexdigest()
+            with self._open(path) as file:
+                yield ArchivedLayer(digest, file)
+
+    def _open(self, path: str) -> IO[bytes]:
+        """Open a file of the archive, following links between its members by name only."""
+        member = self._members.get(_clean(path))
+        while member is not None and (member.issym() or member.islnk()):  # older docker links layers that are equal
+            target = member.linkname
+            if member.issym():
+                target = os.path.normpath(f"{os.path.dirname(member.name)}/{target}")
+            member = self._members.get(_clean(target))
+        file = self._file.extractfile(member) if member is not None else None
+        if file is None:
+            raise UsageError(f"{self._path}: {path} is missing; was the archive cut short?")
+        return file
+
+    def _json(self, path: str) -> Any:
+        """A JSON file of the archive, decoded."""
+        with self._open(path) as file:
+            return json.load(file)
+
+
+def unpack_layer(source: IO[bytes] | Path, target: Path) -> None:
+    """Unpack a layer into an empty directory, in the form that overlayfs mounts.
+
+    `source` is the path of a tar file, or an open one; compressed with gzip, bzip2, xz or zstd, or not at all. Raises
+    UsageError when it cannot be read, or when an entry leads out of the directory.
+    """
+    target.chmod(0o755)
+    root = os.open(target, _DIRECTORY | os.O_CLOEXEC)
+    try:
+        name, stream = (source, None) if isinstance(source, Path) else (None, source)
+        if stream is not None:
+            head = stream.read(4)
+            stream.seek(0)
+            if head == _ZSTD_MAGIC:  # tarfile knows zstd from Python 3.14 on
+                import zstandard
+
+                stream = io.BytesIO(zstandard.ZstdDecompressor().stream_reader(stream).read())
+        with tarfile.open(name, fileobj=stream) as layer:
+            writer = _LayerWriter(root)
+            for member in layer:
+                writer.add(layer, member)
+            writer.finish()
+    except OSError as error:
+        raise UsageError(f"a layer cannot be unpacked: {error}") from error
+    finally:
+        os.close(root)
+
+
+class _LayerWriter:
+    """A layer that is being unpacked below an open directory.
+
+    Every entry is made in a directory that openat2 opened below the root, whatever links earlier entries made.
+    Directories get their owner, mode and times last: making things in them needs the one and changes the other.
+    """
+
+    def __init__(self, root: int) -> None:
+        """`root` is the open, empty directory that entries go below."""
+        self._root = root
+        self._keep_owners = os.geteuid() == 0 and overlay.users_mapped() > 1
+        self._directories: dict[str, tarfile.TarInfo] = {}
+        self._parent_name, self._parent = "", -1
+        """The last directory that was written to. Entries come directory by directory, so it is kept open."""
+
+    def add(self, file: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Unpack one entry."""
+        name = _clean(member.name)
+        path = PurePosixPath(name)
+        if not name:
+            self._directories[""] = member
+            return
+        if ".." in path.parts:
+            raise UsageError(f"the archive has an entry {member.name!r}, which leads out of it")
+        if self._parent_name != str(path.parent) or self._parent < 0:
+            if self._parent >= 0:
+                os.close(self._parent)
+                self._parent_name, self._parent = "", -1
+            self._parent = self._open_directory(str(path.parent))
+            self._parent_name = str(path.parent)
+        parent = self._parent
+        # The image-spec marks what a layer removes by files with these names; overlayfs wants a character device 0:0 in
+        # place of the file, and an attribute on a directory whose lower content is hidden (overlayfs.rst).
+        if path.name == _OPAQUE:
+            kind = "trusted" if self._keep_owners else "user"
+            os.setxattr(f"/proc/self/fd/{parent}", f"{kind}.overlay.opaque", b"y")
+        elif path.name.startswith(_WHITEOUT):
+            hidden = path.name.removeprefix(_WHITEOUT)
+            with suppress(FileNotFoundError):
+                os.unlink(hidden, dir_fd=parent)
+            os.mknod(hidden, 0o020000, os.makedev(0, 0), dir_fd=parent)
+        elif member.isdir():
+            with suppress(FileExistsError):  # if it is a link or a file, `finish` fails
+                os.mkdir(path.name, 0o700, dir_fd=parent)
+            self._directories[name] = member
+        elif member.isreg() or member.issym() or member.islnk():
+            with suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=parent)
+            self._add_file(file, member, parent, path.name)
+
+    def _add_file(self, file: tarfile.TarFile, member: tarfile.TarInfo, parent: int, name: str) -> None:
+        """Make a plain file, a symlink or a hard link called `name`, which does not exist, in an open directory."""
+        if member.issym():
+            os.symlink(member.linkname, name, dir_fd=parent)
+            if self._keep_owners:
+                os.chown(name, member.uid, member.gid, dir_fd=parent, follow_symlinks=False)
+        elif member.islnk():
+            first = PurePosixPath(_clean(member.linkname))
+            above = openat2(self._root, str(first.parent), _DIRECTORY)
+            try:
+                os.link(first.name, name, src_dir_fd=above, dst_dir_fd=parent, follow_symlinks=False)
+            finally:
+                os.close(above)
+        else:
+            content = file.extractfile(member)
+            assert content is not None
+            fd = os.open(name, _CREATE, 0o600, dir_fd=parent)
+            with os.fdopen(fd, "wb") as target:
+                shutil.copyfileobj(content, target, _CHUNK)
+                target.flush()
+                self._set_attributes(fd, member)
+
+    def finish(self) -> None:
+        """Set owners, modes and times of directories, inner ones first."""
+        for name, member in reversed(self._directories.items()):
+            fd = openat2(self._root, name or ".", _DIRECTORY | os.O_NOFOLLOW)
+            try:
+                self._set_attributes(fd, member)
+            finally:
+                os.close(fd)
+        if self._parent >= 0:
+            os.close(self._parent)
+
+    def _set_attributes(self, fd: int, member: tarfile.TarInfo) -> None:
+        """Set owner, mode and time.
+
+        The owner first: chown(2) clears set-user-ID bits, which the mode then sets again.
+        """
+        if self._keep_owners:
+            os.fchown(fd, member.uid, member.gid)
+        os.fchmod(fd, member.mode & 0o7777)
+        os.utime(fd, (member.mtime, member.mtime))
+
+    def _open_directory(self, name: str) -> int:
+        """Open a directory below the root, creating it and those above it where the archive has no entry for them."""
+        try:
+            return openat2(self._root, name, _DIRECTORY)
+        except FileNotFoundError:
+            path = PurePosixPath(name)
+            above = self._open_directory(str(path.parent))
+            try:
+                os.mkdir(path.name, 0o755, dir_fd=above)
+                return os.open(path.name, _DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+            finally:
+                os.close(above)
+
+
+def _clean(name: str) -> str:
+    """A member's name without `.` and leading slashes; the archive's top directory is the empty name."""
+    cleaned = os.path.normpath(name).lstrip("/")
+    return "" if cleaned == "." else cleaned
+
+
+def _blob(digest: str) -> str:
+    """The path of a blob in an OCI layout, from its digest `sha256:...`."""
+    return f"blobs/{digest.replace(':', '/')}"

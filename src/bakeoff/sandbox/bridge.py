@@ -1,6 +1,10 @@
 """A loopback port inside a box that leads to a unix socket outside: the only way out of a box without network.
 
-The listener is bound inside the box's network namespace; a thread each way carries the bytes of one connection.
+The listener is bound inside the box's network namespace; the process that forwards is outside of its mount
+namespace, so it reaches the unix socket by path. A thread each way carries the bytes of one connection. Only the
+standard library is imported: the file is also run on its own, inside the network of a container (`main`).
+
+    serve({listen(8080): "/run/proxy.sock"})
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ import sys
 import threading
 from collections.abc import Mapping
 
-_PIECE = 1 << 16
+_CHUNK = 1 << 16
+_MAX_ADDRESS = 108  # sun_path of struct sockaddr_un with its zero byte: unix(7)
 
 
 def listen(port: int) -> socket.socket:
+    """A socket that listens on a loopback port of the network namespace this process is in."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -23,26 +29,35 @@ def listen(port: int) -> socket.socket:
 
 
 def serve(listeners: Mapping[socket.socket, str]) -> None:
-    """Forward connections of every listener to its unix socket, in threads of this process."""
+    """Forward the connections of each listener to its unix socket, in threads of this process. Returns at once."""
     for listener, path in listeners.items():
         threading.Thread(target=_accept, args=(listener, path), daemon=True).start()
 
 
 def _accept(listener: socket.socket, path: str) -> None:
+    """Give each connection of a listener its own thread, until the listener is closed."""
     while True:
         try:
             client, _ = listener.accept()
         except OSError:
             return  # the listener was closed
-        threading.Thread(target=_join, args=(client, path), daemon=True).start()
+        threading.Thread(target=_forward, args=(client, path), daemon=True).start()
 
 
-def _join(client: socket.socket, path: str) -> None:
+def _forward(client: socket.socket, path: str) -> None:
+    """Carry one connection until both sides are done."""
     with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         try:
-            _connect(server, path)
+            if len(os.fsencode(path)) < _MAX_ADDRESS:
+                server.connect(path)
+            else:  # too long for an address: reach it through its open directory
+                directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    server.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+                finally:
+                    os.close(directory)
         except OSError:
-            return  # nobody answers outside: the client sees its connection closed
+            return  # nothing answers outside: the client sees its connection closed
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         back = threading.Thread(target=_carry, args=(server, client), daemon=True)
         back.start()
@@ -50,22 +65,11 @@ def _join(client: socket.socket, path: str) -> None:
         back.join()
 
 
-def _connect(server: socket.socket, path: str) -> None:
-    """A socket's address has 107 bytes at most; a long path is reached through its directory."""
-    if len(os.fsencode(path)) < 108:
-        server.connect(path)
-        return
-    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        server.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
-    finally:
-        os.close(directory)
-
-
 def _carry(source: socket.socket, target: socket.socket) -> None:
+    """Copy bytes one way. The end of one direction is passed on; the other direction goes on (half-close)."""
     try:
-        while piece := source.recv(_PIECE):
-            target.sendall(piece)
+        while chunk := source.recv(_CHUNK):
+            target.sendall(chunk)
         target.shutdown(socket.SHUT_WR)
     except OSError:
         for end in (source, target):
@@ -76,10 +80,10 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 
 
 def main() -> None:
-    """`bridge.py PORT PATH ...`: forward, in whatever network namespace this was started, until standard input ends."""
+    """`bridge.py PORT PATH ...`: forward in the network namespace this was started in, until standard input ends."""
     words = sys.argv[1:]
     serve({listen(int(port)): path for port, path in zip(words[::2], words[1::2], strict=True)})
-    print("listening", flush=True)
+    print("listening", flush=True)  # container.py waits for this line
     while os.read(0, 4096):
         pass
 

@@ -1,7 +1,8 @@
-"""Boxes by bubblewrap: namespaces of the Linux kernel, no daemon, no image needed, a few milliseconds each.
+"""Boxes made with bubblewrap: Linux namespaces, no daemon, no image needed, a few milliseconds each.
 
-A box is an overlay of its image in a mount namespace that its keeper holds (keeper.py). Each command is a bwrap of its
-own on that root, with its own process namespace: when the command ends, nothing it started is left.
+A box is an overlay of its image in a mount namespace that a supervisor process holds (supervisor.py). Each command
+is its own `bwrap` on that root, with its own pid namespace: when the command ends, the kernel kills everything it
+started.
 """
 
 from __future__ import annotations
@@ -12,264 +13,228 @@ import os
 import random
 import shutil
 import tempfile
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache as once
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import cache, cgroups, host, images, leftovers, marks, overlay, volume
-from bakeoff.sandbox.accounts import Account, Accounts
-from bakeoff.sandbox.face import Box
-from bakeoff.sandbox.launcher import Keeper
-from bakeoff.sandbox.layer import Layer
-from bakeoff.sandbox.spec import DEFAULT_PATH, BoxSpec, Ended, Image, Mount, inside
-from bakeoff.sandbox.streams import Streams
+from bakeoff.sandbox import cache, cgroups, cleanup, images, overlay
+from bakeoff.sandbox.base import CAPABILITIES, DEFAULT_PATH, BoxSpec, CommandResult, Image, Mount, box_path
+from bakeoff.sandbox.commands import Account, Accounts, Command, Streams
+from bakeoff.sandbox.files import FileTree, FileTreeBox, Owner
+from bakeoff.sandbox.launcher import Supervisor
+from bakeoff.sandbox.supervisor import Reply
 
-_FULL = 1 << 20
+_FULL_BYTES = 1 << 20
 _SHARED_MEMORY = 256 << 20
-_TELLING = ("/proc/keys", "/proc/timer_list")
-"""What names keys and processes of the whole machine, whatever namespace asks."""
-CAPABILITIES = (
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-)
-"""What root inside may do, in its own user namespace: the usual rights over files and users, none over the kernel."""
+_MASKED = ("/proc/keys", "/proc/timer_list")
+"""Files of /proc that name keys and processes of the whole machine, whatever namespace the reader is in."""
+
+
+_cleaned_up: set[int] = set()
+"""Processes that have cleaned up: this one, and perhaps the one that forked it."""
 
 
 class Bubblewrap:
+    """The backend; see `Sandbox`."""
+
     name = "bubblewrap"
 
     def missing(self) -> str | None:
+        """Why boxes do not work here, found out by opening one; asked once for each user id."""
         return _missing(os.geteuid())
 
     def open(self, spec: BoxSpec) -> BubblewrapBox:
+        """A new box. The first one of a process also removes what killed processes left."""
         if shutil.which("bwrap") is None:
             raise InfraError(f"bubblewrap: {self.missing()}")
-        _remove_leftovers(os.getpid())
+        if os.getpid() not in _cleaned_up:
+            _cleaned_up.add(os.getpid())
+            cleanup.remove_abandoned()
         return BubblewrapBox(spec)
 
     def build(self, context: Path, dockerfile: Path | None = None, args: Mapping[str, str] | None = None) -> Image:
-        from bakeoff.sandbox.building import build
+        """Build a Dockerfile into the image store, without a daemon (build.py)."""
+        from bakeoff.sandbox.build import build
 
         return build(context, dockerfile or context / "Dockerfile", args or {}, self.open).image
 
 
 @once
-def _remove_leftovers(_pid: int) -> None:
-    leftovers.remove()
-
-
-@once
 def _missing(_user: int) -> str | None:
+    """What `Bubblewrap.missing` answers. The user is an argument so that the answer is cached for each one."""
     if shutil.which("bwrap") is None:
-        return "the program bwrap is not here; install it with `apt-get install bubblewrap`"
+        return "the program bwrap is not installed; install it with `apt-get install bubblewrap`"
     try:
         with Bubblewrap().open(BoxSpec()) as box:
-            ended = box.run(["/bin/sh", "-c", "exit 7"], timeout=30)
+            result = box.run(["/bin/sh", "-c", "exit 7"], timeout=30)
     except BakeoffError as error:
         if "mount proc" in str(error):
-            return f"{error}; /proc is covered in part, as in containers: start this one with --security-opt systempaths=unconfined"
-        return f"{error}; user namespaces may be forbidden: see `sysctl user.max_user_namespaces` and " + (
+            # A user namespace may mount proc only if it sees all of one already (mount_namespaces(7)), which in a
+            # container, where parts of /proc are masked, it does not.
+            return (
+                f"{error}; parts of /proc are masked, as in containers: start this one with "
+                "--security-opt systempaths=unconfined"
+            )
+        return (
+            f"{error}; user namespaces may be forbidden: see `sysctl user.max_user_namespaces` and "
             "`sysctl kernel.apparmor_restrict_unprivileged_userns` (0 allows them), or run as root"
         )
-    return None if ended.code == 7 else f"a box starts but does not work: {ended.stderr.decode(errors='replace')}"
+    return None if result.code == 7 else f"a sandbox starts but does not work: {result.stderr.decode(errors='replace')}"
 
 
-class BubblewrapBox(Box):
+class BubblewrapBox(FileTreeBox):
+    """One box; see `Box`. `supervisor_pid` is the process outside that holds it."""
+
     def __init__(self, spec: BoxSpec) -> None:
-        self.spec = spec
-        self.layer: Path | None = None
-        self._lock = threading.Lock()
-        self._closed = False
-        self._image, self._lowers = _stored(spec.image)
+        """Make everything that a box consists of, in order; if one step fails, the earlier ones are undone."""
+        name = cache.unique_name(spec.name)
+        super().__init__(spec, cache.directory("boxes") / name)
+        self._copy_limit = spec.limits.copy_limit
+        # What the box starts from: its settings (variables, working directory, user), and directories for the overlay.
+        if spec.image.kind == "root":
+            lowers = [Path(spec.image.where)]
+            if not lowers[0].is_dir():
+                raise UsageError(f"image {lowers[0]}: no such directory; give an unpacked image")
+            self._image = images.Stored("")
+        else:
+            self._image = images.find("host" if spec.image.kind == "host" else spec.image.where)
+            lowers = self._image.directories()
         self._workdir = spec.workdir or self._image.workdir or "/"
-        self._mounts = _mounts(spec, self._image.host)
-        self._mark = marks.fresh(spec.name)
-        self._directory = leftovers.boxes() / self._mark
+        self._mounts = _all_mounts(spec, self._image.host)
         with ExitStack() as undo:
             self._directory.mkdir(mode=0o700)
             undo.callback(cache.remove, self._directory)
-            self._groups = self._make_groups()
+            # The list is written before the groups exist: at whatever moment we are killed, a cleanup finds them.
+            planned = cgroups.planned(name)
+            listed = "\n".join(sorted(map(str, planned.values())))
+            (self._directory / cleanup.CGROUP_LIST).write_text(listed)
+            self._groups = cgroups.Groups(planned, spec.limits)
             undo.callback(self._groups.remove)
-            self._keeper = self._begin_keeper()
-            undo.callback(self._keeper.close)
-            self._files = Layer(self._keeper.root)
-            self._accounts = Accounts(self._files)
+            self._supervisor = self._start_supervisor(lowers)
+            undo.callback(self._supervisor.close)
+            self.supervisor_pid = self._supervisor.pid
+            self._files = FileTree(self._supervisor.root)
+            self._accounts = Accounts(self._files.read)
             self._account = self._accounts.find(spec.user or self._image.user)
+            # Root gives new files to the user of the box. An ordinary user's box has one user, whose files are ours.
             if os.geteuid() == 0 and self._account.uid != 0:
-                self._files = Layer(self._keeper.root, (self._account.uid, self._account.gid))
+                self._files = FileTree(self._supervisor.root, Owner(self._account.uid, self._account.gid))
             self._make_mount_points()
             self._make_workdir()
-            self._name_localhost()
+            # Images come without /etc/hosts, because docker writes one for each container.
+            if not (self._image.host or spec.network):
+                try:
+                    hosts = self._files.read("/etc/hosts", 1 << 16)
+                except UsageError:
+                    hosts = b""
+                if not hosts.strip():
+                    FileTree(self._supervisor.root).write("/etc/hosts", images.HOSTS.encode())
             undo.pop_all()
 
+    def _start_supervisor(self, lowers: list[Path]) -> Supervisor:
+        """Start the process that holds the box. Limits that no cgroup enforces get a weaker substitute here."""
+        limits, enforced = self.spec.limits, self._groups.limited
+        self._watch_mb = limits.memory_mb if "memory" not in enforced else None
+        self._watch_pids = (
+            limits.pids + cgroups.OWN_PIDS if limits.pids is not None and "pids" not in enforced else None
+        )
+        rlimits = {"RLIMIT_CORE": 0}
+        if limits.disk_mb is not None:  # output goes to a file of ours, outside of the box's volume
+            rlimits["RLIMIT_FSIZE"] = (limits.disk_mb + limits.disk_mb // 20 + 1) << 20
+        if self._watch_mb is not None:  # for one process that grows faster than the supervisor looks
+            rlimits["RLIMIT_DATA"] = (2 * self._watch_mb + 1024) << 20
+        if self._watch_pids is not None:  # counted for each user of a user namespace (getrlimit(2))
+            rlimits["RLIMIT_NPROC"] = self._watch_pids
+        # Without a quota, at least as many cores as the limit says, drawn at random so that boxes spread out.
+        cores: list[int] = []
+        if limits.cpus is not None and "cpu" not in enforced:
+            available = sorted(os.sched_getaffinity(0))
+            wanted = math.ceil(limits.cpus)
+            cores = random.sample(available, wanted) if wanted < len(available) else []
+        volume = self._directory / "volume"
+        volume.mkdir()
+        # /dev/shm takes at most half of the memory limit, so that filling it cannot use up the box's memory.
+        shared_memory = _SHARED_MEMORY if limits.memory_mb is None else min(_SHARED_MEMORY, limits.memory_mb << 19)
+        fds: list[int] = []
+        try:
+            if limits.disk_mb is not None and overlay.disk_image_problem() is None:
+                fds.append(overlay.disk_image(limits.disk_mb))
+            join_fds = self._groups.join_fds()
+            fds += join_fds
+            return Supervisor(
+                {
+                    "lowers": [str(path) for path in lowers],
+                    "directory": str(volume) if limits.disk_mb is None else None,
+                    "disk_mb": limits.disk_mb,
+                    "mounts": [str(mount.source.absolute()) for mount in self._mounts],
+                    "network": self.spec.network,
+                    "sockets": {str(port): str(path.absolute()) for port, path in self.spec.sockets.items()},
+                    "shared_memory": shared_memory,
+                    "join_fds": len(join_fds),
+                    "rlimits": rlimits,
+                    "affinity": cores,
+                },
+                fds,
+            )
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _make_mount_points(self, replace: bool = False) -> None:
+        """Make places for all mounts of bwrap, which follows links when it mounts: see `FileTree.make_mount_point`."""
+        for mount in (*self._mounts, Mount(Path("/proc"), "/proc"), Mount(Path("/dev"), "/dev")):
+            self._files.make_mount_point(mount.target, mount.source.is_dir(), replace=replace)
+
     def _make_workdir(self) -> None:
-        """It is there for every command, whatever an earlier one put in its place."""
+        """The workdir exists for every command, whatever an earlier one put in its place."""
         try:
             os.close(self._files.make_directory(self._workdir))
         except UsageError:
             self._files.make_mount_point(self._workdir, directory=True, replace=True)
 
-    def _make_mount_points(self, replace: bool = False) -> None:
-        for mount in (*self._mounts, Mount(Path("/proc"), "/proc"), Mount(Path("/dev"), "/dev")):
-            self._files.make_mount_point(mount.target, mount.source.is_dir(), replace=replace)
-
-    def _name_localhost(self) -> None:
-        """Images come without /etc/hosts, since docker writes one for each container."""
-        if self._image.host or self.spec.network:
-            return
-        try:
-            known = self._files.read("/etc/hosts", 1 << 16)
-        except UsageError:
-            known = b""
-        if not known.strip():
-            Layer(self._keeper.root).write("/etc/hosts", host.HOSTS.encode())
-
-    def _make_groups(self) -> cgroups.Groups:
-        planned = cgroups.planned(self._mark)
-        (self._directory / leftovers.GROUPS).write_text("\n".join(sorted(map(str, planned.values()))))
-        return cgroups.Groups(planned, self.spec.limits)
-
-    def _begin_keeper(self) -> Keeper:
-        disk = self.spec.limits.disk_mb
-        directory = self._directory / "volume"
-        directory.mkdir()
-        image = None
-        if disk is not None and volume.lacking() is None:
-            image = volume.ext4_image(leftovers.boxes(), disk)
-        memory = self.spec.limits.memory_mb
-        doors = self._groups.doors()
-        settings = {
-            "lowers": [str(path) for path in self._lowers],
-            "directory": str(directory) if disk is None else None,
-            "disk_mb": disk,
-            "mounts": [str(mount.source.absolute()) for mount in self._mounts],
-            "network": self.spec.network,
-            "sockets": {str(port): str(path.absolute()) for port, path in self.spec.sockets.items()},
-            "shared_memory": _SHARED_MEMORY if memory is None else min(_SHARED_MEMORY, memory << 19),
-            "groups": len(doors),
-            "rlimits": self._rlimits(),
-            "affinity": _affinity(self.spec.limits.cpus) if "cpu" not in self._groups.limited else [],
-        }
-        passed = [*([image] if image is not None else []), *doors]
-        try:
-            return Keeper(settings, passed)
-        finally:
-            for fd in passed:
-                os.close(fd)
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        stdin: bytes | Path | None = None,
-        stdout: Path | None = None,
-        stderr: Path | None = None,
-        user: str | None = None,
-    ) -> Ended:
-        if not argv:
-            raise UsageError("no command to run in the box")
-        account = self._accounts.find(user) if user is not None else self._account
-        cwd = str(inside(cwd or self._workdir, "cwd"))
-        with self._lock, ExitStack() as stack:
-            self._check_open()
-            if cwd == str(inside(self._workdir)):
-                self._make_workdir()
-            self._make_mount_points(replace=True)
-            streams = Streams(stack, self._directory, stdin, stdout, stderr)
-            arguments = stack.enter_context(_sealed(self._arguments(account, env or {}, cwd)))
-            status = stack.enter_context(tempfile.TemporaryFile(dir=self._directory))
-            self._groups.forget_peak()
-            before = self._groups.usage()
-            fds = [*streams.fds(), arguments.fileno(), status.fileno()]
-            reply = self._keeper.run(self._request(list(argv), account, timeout), fds)
-            return self._ended(reply, before, streams, _exit_code(status), argv[0], cwd)
-
-    def _request(self, argv: list[str], account: Account, timeout: float | None) -> dict[str, Any]:
-        watch_mb, pids = self._watched()
-        return {
-            "argv": argv,
-            "bwrap": shutil.which("bwrap"),
-            "timeout": timeout,
-            "uid": account.uid,
-            "gid": account.gid,
-            "groups": list(account.groups),
-            "switch": os.geteuid() == 0 and account.uid != 0,
-            "watch_mb": watch_mb,
-            "watch_pids": pids + cgroups.OWN_PIDS if pids is not None else None,
-        }
-
-    def _watched(self) -> tuple[int | None, int | None]:
-        """Limits of memory and of processes that no cgroup holds."""
-        limits, held = self.spec.limits, self._groups.limited
-        return limits.memory_mb if "memory" not in held else None, limits.pids if "pids" not in held else None
-
-    def _rlimits(self) -> dict[str, int]:
-        """For each process of the box."""
-        (watch_mb, pids), disk = self._watched(), self.spec.limits.disk_mb
-        rlimits = {"RLIMIT_CORE": 0}
-        if disk is not None:  # what it prints goes to a file of ours
-            rlimits["RLIMIT_FSIZE"] = (disk + disk // 20 + 1) << 20
-        if watch_mb is not None:  # one process that outruns the watch
-            rlimits["RLIMIT_DATA"] = (2 * watch_mb + 1024) << 20
-        if pids is not None:
-            rlimits["RLIMIT_NPROC"] = pids + cgroups.OWN_PIDS
-        return rlimits
-
-    def _arguments(self, account: Account, env: Mapping[str, str], cwd: str) -> list[str]:
-        words = ["--die-with-parent", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "box"]
-        words += ["--cap-drop", "ALL"]
-        if account.uid == 0:
-            for capability in CAPABILITIES:
-                words += ["--cap-add", f"CAP_{capability}"]
-        else:
-            words += ["--unshare-user", "--disable-userns", "--uid", str(account.uid), "--gid", str(account.gid)]
-        words += ["--bind", overlay.ROOT, "/"]
-        for number, mount in enumerate(self._mounts):
-            words += ["--bind" if mount.writable else "--ro-bind", overlay.staged(number), mount.target]
-        # Root of a box is root to /proc/sys too, whatever namespace it is in, if whoever made the box is root.
-        words += ["--proc", "/proc", *_hidden(_TELLING), "--remount-ro", "/proc"]
-        words += ["--dev-bind", overlay.DEVICES, "/dev", "--chdir", cwd, "--clearenv"]
-        defaults = {"PATH": DEFAULT_PATH, "HOME": account.home, "USER": account.name, "LANG": "C.UTF-8"}
-        for name, value in {**defaults, **self._image.env, **self.spec.env, **env}.items():
-            if not name or "=" in name or "\0" in name + value:
-                raise UsageError(
-                    f"environment variable {name!r} for the box: no `=` in its name, no zero byte anywhere"
-                )
-            words += ["--setenv", name, value]
-        return words
-
-    def _ended(
-        self, reply: dict[str, Any], before: cgroups.Usage, streams: Streams, code: int | None, program: str, cwd: str
-    ) -> Ended:
-        why, after, limits = reply["why"], self._groups.usage(), self.spec.limits
-        if code is None:
-            code = 128 + 9 if why or reply["code"] < 0 else _refusal(streams.last_error(), program, cwd)
+    def _execute(self, command: Command, streams: Streams) -> CommandResult:
+        """Run bwrap with the command, and read from its status, the reply and the cgroups how that ended."""
+        account = self._accounts.find(command.user) if command.user is not None else self._account
+        cwd = str(box_path(command.cwd or self._workdir, "cwd"))
+        if cwd == str(box_path(self._workdir)):
+            self._make_workdir()
+        self._make_mount_points(replace=True)
+        with (
+            self._bwrap_arguments(account, command.env, cwd) as arguments,
+            tempfile.TemporaryFile(dir=self._directory) as status,
+        ):
+            self._groups.reset_peak()
+            before = cgroups.usage(self._groups.paths)
+            reply = self._supervisor.run(
+                {
+                    "argv": command.argv,
+                    "bwrap": shutil.which("bwrap") or "bwrap",
+                    "timeout": command.timeout,
+                    "uid": account.uid,
+                    "gid": account.gid,
+                    "groups": list(account.groups),
+                    "switch": os.geteuid() == 0 and account.uid != 0,
+                    "watch_mb": self._watch_mb,
+                    "watch_pids": self._watch_pids,
+                },
+                [*streams.fds(command.stdin), arguments.fileno(), status.fileno()],
+            )
+            code = _exit_code(status, reply, streams, command.argv[0], cwd)
+        # Counters of cgroups are exact and cover every process; without them the supervisor's figures have to do.
+        after, limits, why = cgroups.usage(self._groups.paths), self.spec.limits, reply["why"]
         peak = after.peak_memory if after.peak_memory is not None else reply["peak_kb"] << 10
         cpu = reply["cpu"]
         if after.cpu_seconds is not None and before.cpu_seconds is not None:
             cpu = after.cpu_seconds - before.cpu_seconds
-        return Ended(
-            code=128 + 9 if why else code,
+        return CommandResult(
+            code=code,
             seconds=reply["seconds"],
             timed_out=why == "timeout",
             memory_killed=why == "memory" or after.oom_kills > before.oom_kills,
-            disk_full=limits.disk_mb is not None and reply["free"] < max(_FULL, limits.disk_mb << 14),
+            disk_full=limits.disk_mb is not None and reply["free"] < max(_FULL_BYTES, limits.disk_mb << 14),
             pids_refused=after.pids_refused - before.pids_refused + (why == "pids"),
             peak_memory_mb=round(peak / 2**20, 3),
             cpu_seconds=round(cpu, 6),
@@ -277,130 +242,126 @@ class BubblewrapBox(Box):
             stderr=streams.tail("stderr"),
         )
 
-    def put(self, source: Path, target: str) -> None:
-        self._unmounted(target).put(source, target)
+    def _bwrap_arguments(self, account: Account, env: Mapping[str, str], cwd: str) -> IO[bytes]:
+        """Arguments for `bwrap --args`, as an open file that only we and bwrap have.
 
-    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
-        self._unmounted(source).get(source, target, self.spec.limits.most_out, all_links=all_links)
+        On a command line every user of the machine could read them, with the variables among them.
+        """
+        # The starter is in the user, mount, network and IPC namespaces of the box. bwrap adds those that belong to one
+        # command: with its pid namespace ends everything that the command started.
+        words = ["--die-with-parent", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "box"]
+        words += ["--cap-drop", "ALL"]
+        if account.uid == 0:
+            for capability in CAPABILITIES:
+                words += ["--cap-add", f"CAP_{capability}"]
+        else:
+            # bwrap without root needs a user namespace; in it, the user has the number that the image gives it.
+            words += ["--unshare-user", "--disable-userns", "--uid", str(account.uid), "--gid", str(account.gid)]
+        words += ["--bind", overlay.ROOT, "/"]
+        for number, mount in enumerate(self._mounts):
+            words += ["--bind" if mount.writable else "--ro-bind", overlay.staged(number), mount.target]
+        # /proc is read-only: the kernel lets user 0 of the machine write to most of /proc/sys whatever namespace it is
+        # in, and when root opened the box, user 0 inside is user 0 of the machine.
+        words += ["--proc", "/proc"]
+        for path in _MASKED:
+            if os.path.exists(path):
+                words += ["--ro-bind", f"{overlay.DEVICES}/null", path]
+        words += ["--remount-ro", "/proc"]
+        words += ["--dev-bind", overlay.DEVICES, "/dev", "--chdir", cwd, "--clearenv"]
+        defaults = {"PATH": DEFAULT_PATH, "HOME": account.home, "USER": account.name, "LANG": "C.UTF-8"}
+        for name, value in {**defaults, **self._image.env, **self.spec.env, **env}.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise UsageError(
+                    f"environment variable {name!r} for the sandbox: use no `=` in the name and no zero byte anywhere"
+                )
+            words += ["--setenv", name, value]
+        file = os.fdopen(os.memfd_create("arguments", os.MFD_CLOEXEC), "w+b")
+        file.write(b"".join(os.fsencode(word) + b"\0" for word in words))
+        file.flush()
+        file.seek(0)
+        return file
 
-    def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
-        self._unmounted(target).write(target, data, mode)
-
-    def read(self, source: str, most: int = 1 << 24) -> bytes:
-        return self._unmounted(source).read(source, most)
-
-    def _unmounted(self, path: str) -> Layer:
-        """The box's files, when `path` is among them."""
-        self._check_open()
-        wanted = inside(path)
+    def _tree(self, path: str) -> FileTree:
+        """The files of the box. A path below a mount is refused: it would reach the place under the mount."""
+        wanted = box_path(path)
         for mount in self._mounts:
             if wanted.is_relative_to(mount.target):
                 raise UsageError(
-                    f"{path} in the box is {mount.source} of this machine, mounted at {mount.target}: use that"
+                    f"{path} in the sandbox is {mount.source} of this machine, mounted at {mount.target}: use that"
                 )
-        return self._files
+        return super()._tree(path)
 
-    def put_as(self, owner: str | None, source: Path, target: str) -> None:
-        """`put` as a Dockerfile's COPY has it: owned by --chown, and a file goes into a directory that is there."""
+    def put_as(self, owner: str | None, source: Path, target: str, name: str = "") -> None:
+        """`put` as COPY in a Dockerfile does it.
+
+        What is copied belongs to `owner`, the value of --chown. The content of a directory goes to `target`. A file
+        does too, or into it: under `name` if that is given, under its own name if `target` is an existing
+        directory.
+        """
+        if name and not source.is_dir():
+            target = f"{target.rstrip('/')}/{name}"
         account = self._accounts.find(owner)
-        self._unmounted(target)
-        layer = Layer(self._keeper.root, (account.uid, account.gid) if os.geteuid() == 0 else None)
-        layer.put(source, f"{target}/{source.name}" if source.is_file() and layer.is_directory(target) else target)
+        self._tree(target)
+        tree = FileTree(self._supervisor.root, Owner(account.uid, account.gid) if os.geteuid() == 0 else None)
+        tree.put(source, f"{target}/{source.name}" if source.is_file() and tree.is_directory(target) else target)
 
     def end_processes(self) -> None:
-        """A command's processes end with it; what is left to end is a command that another thread waits for."""
+        """The processes of a command end with it; what is left to end is a command that another thread waits for."""
         if self._lock.locked():
-            self._keeper.cancel()
+            self._supervisor.cancel()
         with self._lock:
             return
 
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
+    def _release(self) -> None:
+        """End the supervisor, remove cgroups and directory, each even if another fails; keep the layer if asked to."""
         with ExitStack() as undo:
             undo.callback(cache.remove, self._directory)
             undo.callback(self._groups.remove)
-            undo.callback(self._keeper.close)
+            undo.callback(self._supervisor.close)
             if self.spec.keep_layer:
                 self.end_processes()
-                self.layer = leftovers.layers() / self._mark
+                self.layer = cache.directory("layers") / self._directory.name
                 self.layer.mkdir(mode=0o700)
-                if self.spec.limits.disk_mb is not None:  # its volume goes with the box
-                    Layer(self._keeper.upper).get("/", self.layer)
+                if self.spec.limits.disk_mb is not None:  # the volume goes with the box, so its content is copied
+                    FileTree(self._supervisor.upper).get("/", self.layer)
                 else:
                     os.rename(self._directory / "volume" / "upper", self.layer)
 
-    @property
-    def keeper_pid(self) -> int:
-        """The process outside that holds the box."""
-        return self._keeper.pid
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("this box is closed")
+def _exit_code(status: IO[bytes], reply: Reply, streams: Streams, program: str, cwd: str) -> int:
+    """The exit code of a command, from bwrap's JSON status (bwrap(1), --json-status-fd).
 
-
-def _sealed(words: list[str]) -> IO[bytes]:
-    """Words for `bwrap --args`: not on its command line, which everybody on this machine can read."""
-    file = os.fdopen(os.memfd_create("arguments", os.MFD_CLOEXEC), "w+b")
-    file.write(b"".join(os.fsencode(word) + b"\0" for word in words))
-    file.flush()
-    file.seek(0)
-    return file
-
-
-def _hidden(paths: Sequence[str]) -> list[str]:
-    """Words that put a node without a device over files."""
-    there = [path for path in paths if os.path.exists(path)]
-    return [word for path in there for word in ("--ro-bind", f"{overlay.DEVICES}/null", path)]
-
-
-def _exit_code(status: IO[bytes]) -> int | None:
-    """The command's own exit code, from bwrap's report; None when the command never began, or was killed with bwrap."""
+    There is none when the command was killed together with bwrap, or when bwrap failed before it started the command.
+    What bwrap printed last then tells whose fault that was: the command's (126, 127), the caller's (UsageError) or ours
+    (InfraError).
+    """
+    if reply["why"]:
+        return 128 + 9
     status.seek(0)
     for line in status.read().splitlines():
         report = json.loads(line)
         if "exit-code" in report:
             return int(report["exit-code"])
-    return None
+    if reply["code"] < 0:
+        return 128 + 9
+    last_error = streams.tail("stderr", 4096, from_file=True).decode(errors="replace").strip().rpartition("\n")[2]
+    # Messages of bwrap itself: it has no machine-readable form for what fails before the command begins.
+    if "execvp" in last_error:
+        return 126 if "Permission denied" in last_error or "format" in last_error else 127
+    if "Can't chdir" in last_error:
+        raise UsageError(f"{cwd}: no such directory in the sandbox, to run {program} in")
+    raise InfraError(f"bubblewrap could not start {program}: {last_error or 'it printed nothing'}")
 
 
-def _refusal(message: str, program: str, cwd: str) -> int:
-    """bwrap ended before the command began: whose fault was that?"""
-    if "execvp" in message:
-        return 126 if "Permission denied" in message or "format" in message else 127
-    if "Can't chdir" in message:
-        raise UsageError(f"{cwd}: no such directory in the box, to run {program} in")
-    raise InfraError(f"bubblewrap could not start {program}: {message or 'it said nothing'}")
-
-
-def _affinity(cpus: float | None) -> list[int]:
-    """Where no cgroup limits CPU time, a box at least stays on as many cores."""
-    ours = sorted(os.sched_getaffinity(0))
-    if cpus is None or math.ceil(cpus) >= len(ours):
-        return []
-    return random.sample(ours, math.ceil(cpus))
-
-
-def _stored(image: Image) -> tuple[images.Stored, list[Path]]:
-    """What is known of an image, and the directories it is made of."""
-    if image.kind != "root":
-        stored = images.resolve(image)
-        return stored, stored.directories()
-    if not image.path.is_dir():
-        raise UsageError(f"image {image.path}: no such directory; give an unpacked image")
-    return images.Stored(""), [image.path]
-
-
-def _mounts(spec: BoxSpec, on_host: bool) -> tuple[Mount, ...]:
+def _all_mounts(spec: BoxSpec, on_host: bool) -> tuple[Mount, ...]:
     """Everything that is mounted on the root, outer before inner."""
-    found = [*spec.mounts]
+    mounts = [*spec.mounts]
     if on_host:
-        found += host.mounts()
-    if spec.network:
-        found += host.network_mounts()
-    for mount in found:
+        mounts += images.host_mounts()
+    if spec.network:  # how names are resolved
+        paths = map(Path, ("/etc/resolv.conf", "/etc/hosts"))
+        mounts += [Mount(path.resolve(), str(path)) for path in paths if path.exists()]
+    for mount in mounts:
         if not mount.source.exists():
             raise UsageError(f"mount {mount.source}: no such file or directory")
-    return tuple(sorted(found, key=lambda mount: len(inside(mount.target).parts)))
+    return tuple(sorted(mounts, key=lambda mount: len(box_path(mount.target).parts)))

@@ -1,23 +1,55 @@
-"""Where boxes and images live on this machine: BAKEOFF_CACHE, else the user's cache directory."""
+"""Where boxes and images live on this machine, and names that say which process made something.
+
+The cache is BAKEOFF_CACHE, else the user's cache directory. Everything temporary in it, every cgroup and every
+container is named after the process that made it (`unique_name`), so that a later process can tell whether the
+owner is gone (`owner_gone`) and remove what a killed process could not (cleanup.py).
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
+from bakeoff.engine import processes
 from bakeoff.errors import UsageError
 
 VARIABLE = "BAKEOFF_CACHE"
+PREFIX = "bakeoff-"
+"""Put before a unique name where others have names too: cgroups, containers."""
+_UNIQUE_NAME = re.compile(r"(?P<namespace>\d+)-(?P<pid>\d+)-(?P<born>\d+)-\d+(-[\w.-]+)?", re.ASCII)
+_numbers = count(1)
 
 
 def directory(*names: str) -> Path:
-    """A directory of the cache, made when it is missing, for this user alone."""
-    path = _base().joinpath(*names)
+    """A directory of the cache, for this user alone, created when it is missing: `directory("images", "layers")`.
+
+    Raises UsageError when it cannot be created or belongs to another user.
+    """
+    if chosen := os.environ.get(VARIABLE):
+        base = Path(chosen).absolute()
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "bakeoff"
+        try:
+            base.mkdir(parents=True, exist_ok=True, mode=0o700)
+            writable = os.access(base, os.W_OK)
+        except OSError:
+            writable = False  # a user without a home directory
+        if not writable:
+            base = Path(tempfile.gettempdir()) / f"bakeoff-cache-{os.geteuid()}"
+            base.mkdir(exist_ok=True, mode=0o700)
+            # /tmp is for everybody: another user may have made this name first, as a link or with open modes.
+            status = base.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                raise UsageError(f"{base} belongs to another user; set {VARIABLE} to a directory of yours")
+    path = base.joinpath(*names)
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -25,28 +57,11 @@ def directory(*names: str) -> Path:
     return path
 
 
-def _base() -> Path:
-    if given := os.environ.get(VARIABLE):
-        return Path(given).absolute()
-    home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "bakeoff"
-    try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if os.access(home, os.W_OK):
-            return home
-    except OSError:
-        pass  # a user without a home directory
-    shared = Path(tempfile.gettempdir()) / f"bakeoff-cache-{os.geteuid()}"
-    shared.mkdir(exist_ok=True, mode=0o700)
-    facts = shared.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
-        raise UsageError(f"{shared} belongs to somebody else; set {VARIABLE} to a directory of yours")
-    return shared
-
-
 def remove(path: Path) -> None:
     """Remove a tree whatever modes its directories have and however deep it is. Links are removed, not followed."""
 
-    def open_up(function: Callable[..., object], name: str, _: object) -> None:
+    def make_accessible(function: Callable[..., object], name: str, _: object) -> None:
+        """Called by rmtree for what it cannot remove: open the directory modes and try once more."""
         if not os.path.lexists(name):
             return
         for place in (os.path.dirname(name), name):
@@ -58,10 +73,46 @@ def remove(path: Path) -> None:
             os.unlink(name)
 
     try:
-        shutil.rmtree(path, onerror=open_up)
-    except (RecursionError, OSError):  # thousands of directories in each other: too many frames, or open files
+        shutil.rmtree(path, onerror=make_accessible)
+    except (RecursionError, OSError):
+        # Thousands of nested directories: rmtree needs a frame and an open file for each, `rm` does not.
         for words in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
             subprocess.run([*words, str(path)], capture_output=True, check=False)
             if not path.exists():
                 return
         raise
+
+
+@contextmanager
+def scratch(word: str = "") -> Iterator[Path]:
+    """A temporary directory. When this process is killed, the cleanup of a later process removes it.
+
+    The caller may move it elsewhere, which is how a finished directory is put into place at once.
+    """
+    place = directory("boxes") / unique_name(word)
+    place.mkdir(mode=0o700)
+    try:
+        yield place
+    finally:
+        if place.exists():
+            remove(place)
+
+
+def unique_name(word: str = "") -> str:
+    """A name that nothing else has: `<pid namespace>-<pid>-<start time>-<number>[-<word>]`.
+
+    The start time is there because pids are used again; the namespace because pids of another container mean nothing
+    here (pid_namespaces(7)).
+    """
+    pid, namespace = os.getpid(), os.stat("/proc/self/ns/pid").st_ino
+    return f"{namespace}-{pid}-{processes.born(pid)}-{next(_numbers)}" + (f"-{word}" if word else "")
+
+
+def owner_gone(name: str) -> bool:
+    """Whether `name` is a unique name whose owner, a process of our pid namespace, does not run any more."""
+    match = _UNIQUE_NAME.fullmatch(name)
+    if match is None or int(match["namespace"]) != os.stat("/proc/self/ns/pid").st_ino:
+        return False
+    # The pid may belong to another process by now; then the start time differs. A zombie counts as gone.
+    pid = int(match["pid"])
+    return processes.born(pid) != int(match["born"]) or not processes.alive(pid)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -18,68 +18,82 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from bakeoff.engine import cgroup
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import archives, bridge, cache, cgroups, host, marks
-from bakeoff.sandbox.accounts import Accounts
-from bakeoff.sandbox.bubblewrap import CAPABILITIES
-from bakeoff.sandbox.scratch import scratch
-from bakeoff.sandbox.spec import BoxSpec, Ended, Mount, inside
-from bakeoff.sandbox.streams import Streams
+from bakeoff.sandbox import archives, bridge, cache, cgroups, images
+from bakeoff.sandbox.base import CAPABILITIES, Box, BoxSpec, CommandResult, box_path
+from bakeoff.sandbox.commands import Accounts, Command, Streams
+from bakeoff.sandbox.files import Owner
 
 if TYPE_CHECKING:
     from bakeoff.sandbox.docker import Docker
 
 LABEL = "bakeoff"
-_WAITING = ["sh", "-c", "read -r _"]
-"""The first process: it ends when its standard input does."""
-_LOOK_AT_DISK = 1.0
+_FIRST_PROCESS = ["sh", "-c", "read -r _"]
+"""It ends when its standard input does, and the container with it."""
+_DISK_SECONDS = 1.0
 
 
-class DockerBox(archives.ArchiveBox):
+class DockerBox(Box):
+    """A running container. Each command is an `exec` in it; what a command leaves running ends with a restart."""
+
     def __init__(self, service: Docker, spec: BoxSpec) -> None:
+        """Create and start a container, and make its working directory."""
         if spec.keep_layer:
             raise UsageError(f"keep_layer: {service.name} keeps no layer as a directory; use bubblewrap")
-        self.spec = spec
-        self.layer: Path | None = None
+        super().__init__(spec)
         self._service = service
         self._api = service.client
-        self._lock = threading.Lock()
-        self._closed = False
         self._bridge: subprocess.Popen[bytes] | None = None
         self._input: Any = None
-        self._mark = marks.fresh(spec.name)
-        self._id: str = self._create()
+        """The connection that the first process reads from."""
+        self._create()
         try:
             self._start()
-            self._make_workdir()
+            if self._workdir != "/":
+                try:
+                    self._api.get_archive(self._id, self._workdir)[0].close()
+                except import_module("docker.errors").NotFound:
+                    with cache.scratch() as empty:
+                        empty.chmod(0o755)
+                        self.put(empty, self._workdir)
         except BaseException:
             self.close()
             raise
 
-    def _create(self) -> str:
+    def _create(self) -> None:
+        """Create the container with its mounts, limits and rights; sets `_id` and `_workdir`."""
         spec, limits = self.spec, self.spec.limits
         image = self._service.image_name(spec.image)
         self._workdir = spec.workdir or self._api.inspect_image(image)["Config"].get("WorkingDir") or "/"
-        mounts = [*spec.mounts, *(host.mounts() if spec.image.kind == "host" else ())]
+        types = import_module("docker.types")
+        mounts = []
+        for mount in [*spec.mounts, *(images.host_mounts() if spec.image.kind == "host" else ())]:
+            if not mount.source.exists():
+                raise UsageError(f"mount {mount.source}: no such file or directory")
+            source = str(mount.source.absolute())
+            mounts.append(types.Mount(mount.target, source, type="bind", read_only=not mount.writable))
         settings: dict[str, Any] = {
             "network_mode": None if spec.network else "none",
-            "mounts": [_bound(mount) for mount in mounts],
-            "cap_drop": ["ALL"],
+            "mounts": mounts,
+            "cap_drop": ["ALL"],  # then the same eleven as in bubblewrap
             "cap_add": list(CAPABILITIES),
-            "security_opt": self._service.security(),
-            "ulimits": self._service.ulimits(),
+            "security_opt": self._service.security_options(),
+            "ulimits": [
+                types.Ulimit(name=name, soft=soft, hard=hard) for name, (soft, hard) in self._service.ulimits.items()
+            ],
         }
-        if limits.memory_mb is not None:
+        if limits.memory_mb is not None:  # memory plus swap: with both the same, there is no swap
             settings["mem_limit"] = settings["memswap_limit"] = limits.memory_mb << 20
         if limits.cpus is not None:
             settings["cpu_period"], settings["cpu_quota"] = 100_000, max(int(limits.cpus * 100_000), 1000)
         if limits.pids is not None:
-            settings["pids_limit"] = limits.pids + 1
-        made: dict[str, Any] = self._api.create_container(
+            settings["pids_limit"] = limits.pids + 1  # the first process
+        name = cache.unique_name(spec.name)
+        created = self._api.create_container(
             image,
-            command=_WAITING,
-            entrypoint=[],
-            name=f"{marks.PREFIX}{self._mark}",
-            labels={LABEL: self._mark},
+            command=_FIRST_PROCESS,
+            entrypoint=[],  # an image's own entry point would run before, or instead of, our first process
+            name=f"{cache.PREFIX}{name}",
+            labels={LABEL: name},
             environment=dict(spec.env),
             user=spec.user or "",
             working_dir="/",
@@ -87,40 +101,20 @@ class DockerBox(archives.ArchiveBox):
             stdin_open=True,
             host_config=self._api.create_host_config(**settings),
         )
-        return str(made["Id"])
+        self._id = str(created["Id"])
 
     def _start(self) -> None:
-        self._let_go()
+        """Start the container, again after a stop, and the bridge into its network."""
+        self._disconnect()
+        # As long as this connection is open, the first process waits for input, and the container runs.
         self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
         self._api.start(self._id)
-        if self.spec.sockets:
-            self._begin_bridge()
-
-    def _let_go(self) -> None:
-        """Close the connection that the first process reads from: it ends, and with it the container."""
-        if self._input is not None:
-            _close(self._input)
-            self._input = None
-
-    def _make_workdir(self) -> None:
-        with scratch() as empty:
-            if self._workdir != "/" and not self._exists(self._workdir):
-                empty.chmod(0o755)
-                self.put(empty, self._workdir)
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self._api.get_archive(self._id, path)[0].close()
-        except import_module("docker.errors").NotFound:
-            return False
-        return True
-
-    def _begin_bridge(self) -> None:
-        """A forwarder of ours in the container's network; it needs the right to enter that."""
-        pid = self._pid()
+        if not self.spec.sockets:
+            return
+        # A forwarder (bridge.py) in the container's network namespace, which takes the right to enter it.
         words = [word for port, path in self.spec.sockets.items() for word in (str(port), str(path.absolute()))]
-        enter = ["nsenter", "-t", str(pid), "-n"]
-        if os.geteuid() != 0:
+        enter = ["nsenter", "-t", str(self._pid()), "-n"]
+        if os.geteuid() != 0:  # a rootless podman's containers are in a user namespace that belongs to us
             enter += ["-U", "--preserve-credentials"]
         self._bridge = subprocess.Popen(
             [*enter, sys.executable, "-I", bridge.__file__, *words],
@@ -131,245 +125,211 @@ class DockerBox(archives.ArchiveBox):
         )
         assert self._bridge.stdout is not None and self._bridge.stderr is not None
         if not self._bridge.stdout.readline():
-            said = self._bridge.stderr.read().decode(errors="replace").strip()
+            output = self._bridge.stderr.read().decode(errors="replace").strip()
             raise InfraError(
-                f"no bridge into the network of the container: {said}; entering it needs root, or a podman of your own"
+                f"no bridge into the network of the container: {output}; this needs root, or podman without root"
             )
 
+    def _disconnect(self) -> None:
+        """Close the connection that the first process reads from: it ends, and with it the container."""
+        if self._input is not None:
+            _close(self._input)
+            self._input = None
+
     def _end_bridge(self) -> None:
+        """End the forwarder by closing its standard input, and wait for it."""
         if self._bridge is not None:
             self._bridge.communicate()
             self._bridge = None
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        stdin: bytes | Path | None = None,
-        stdout: Path | None = None,
-        stderr: Path | None = None,
-        user: str | None = None,
-    ) -> Ended:
-        if not argv:
-            raise UsageError("no command to run in the box")
-        place = str(inside(cwd or self._workdir, "cwd"))
-        with self._lock, ExitStack() as stack, infra("the container cannot run a command"):
-            self._check_open()
-            streams = Streams(stack, cache.directory("boxes"), None, stdout, stderr)
-            given = stdin.read_bytes() if isinstance(stdin, Path) else stdin
-            made = self._api.exec_create(
+    def _execute(self, command: Command, streams: Streams) -> CommandResult:
+        """Run an `exec` in the container; carry its streams, watch it, and end what it leaves running."""
+        stdin = command.stdin.read_bytes() if isinstance(command.stdin, Path) else command.stdin
+        limit = self.spec.limits.disk_mb
+        with infra_errors("the container cannot run a command"):
+            created = self._api.exec_create(
                 self._id,
-                list(argv),
-                environment=dict(env or {}),
-                workdir=place,
-                user=user or self.spec.user or "",
-                stdin=given is not None,
+                command.argv,
+                environment=dict(command.env),
+                workdir=str(box_path(command.cwd or self._workdir, "cwd")),
+                user=command.user or self.spec.user or "",
+                stdin=stdin is not None,
             )
-            return self._follow(made["Id"], given, streams, timeout)
-
-    def _follow(self, command: str, stdin: bytes | None, streams: Streams, timeout: float | None) -> Ended:
-        groups = cgroup.of(self._pid())  # the service's own figures take a second
-        before, began = cgroups.usage(groups), time.monotonic()
-        watch = _Watch(self._kill, timeout, self._disk_excess)
-        try:
-            room = self.spec.limits.disk_mb << 20 if self.spec.limits.disk_mb is not None else None
-            for out, err in self._output(command, stdin):
-                room = streams.take(out, err, room)
-            seconds = time.monotonic() - began
-        finally:
-            why = watch.end()
-        after = cgroups.usage(groups)
-        code = 137 if why else self._api.exec_inspect(command)["ExitCode"]
-        facts = Ended(
-            code=127 if code == 126 and b"executable file not found" in streams.tail("stdout") else int(code),
-            seconds=seconds,
-            timed_out=why == "timeout",
-            memory_killed=after.oom_kills > before.oom_kills,
-            disk_full=why == "disk",
-            pids_refused=max(after.pids_refused - before.pids_refused, 0),
-            peak_memory_mb=round(after.peak_memory / 2**20, 3) if after.peak_memory is not None else None,
-            cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
-            stdout=streams.tail("stdout"),
-            stderr=streams.tail("stderr"),
-        )
-        self._end_rest(why)
-        return facts
+            groups = cgroup.of(self._pid())  # read by us: the service's own statistics take a second
+            before, began = cgroups.usage(groups), time.monotonic()
+            ended, reasons = threading.Event(), list[str]()
+            watch = threading.Thread(target=self._watch, args=(command.timeout, ended, reasons), daemon=True)
+            watch.start()
+            try:
+                room = limit << 20 if limit is not None else None  # output is stored by us, but counts like disk
+                for out, err in self._output(created["Id"], stdin):
+                    room = streams.write(out, err, room)
+                seconds = time.monotonic() - began
+            finally:
+                ended.set()
+                watch.join()
+            why = reasons[0] if reasons else ""
+            after = cgroups.usage(groups)
+            code = 137 if why else int(self._api.exec_inspect(created["Id"])["ExitCode"])
+            if code == 126 and b"executable file not found" in streams.tail("stdout"):
+                code = 127  # runc says 126 for both
+            peak, cpu = after.peak_memory, None
+            if after.cpu_seconds is not None and before.cpu_seconds is not None:
+                cpu = round(after.cpu_seconds - before.cpu_seconds, 6)
+            result = CommandResult(
+                code=code,
+                seconds=seconds,
+                timed_out=why == "timeout",
+                memory_killed=after.oom_kills > before.oom_kills,
+                disk_full=why == "disk",
+                pids_refused=max(after.pids_refused - before.pids_refused, 0),
+                peak_memory_mb=round(peak / 2**20, 3) if peak is not None else None,
+                cpu_seconds=cpu,
+                stdout=streams.tail("stdout"),
+                stderr=streams.tail("stderr"),
+            )
+            self._end_rest(killed=bool(why))
+            return result
 
     def _output(self, command: str, stdin: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Start a command, feed it, and give what it writes, (stdout, stderr), piece by piece."""
+        """Start a command, feed it, and yield what it writes, stdout and stderr, chunk by chunk."""
         connection = self._api.exec_start(command, socket=True)
-        feeder = threading.Thread(target=_feed, args=(connection, stdin), daemon=True)
+
+        def feed(data: bytes) -> None:
+            try:
+                connection._sock.sendall(data)
+                connection._sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # the command ended without reading all of it
+
         try:
             if stdin is not None:
-                feeder.start()
-            for kind, piece in import_module("docker.utils.socket").frames_iter(connection, tty=False):
-                yield (piece, b"") if kind == 1 else (b"", piece)
+                threading.Thread(target=feed, args=(stdin,), daemon=True).start()
+            for kind, chunk in import_module("docker.utils.socket").frames_iter(connection, tty=False):
+                yield (chunk, b"") if kind == 1 else (b"", chunk)
         finally:
             _close(connection)
 
     def _pid(self) -> int:
+        """The first process of the container, as a pid of this machine."""
         return int(self._api.inspect_container(self._id)["State"]["Pid"])
 
-    def _kill(self) -> None:
-        self._api.kill(self._id)
+    def _watch(self, timeout: float | None, ended: threading.Event, reasons: list[str]) -> None:
+        """Until a command has `ended`, kill it when its time is over or the disk is full; say so in `reasons`.
 
-    def _end_rest(self, why: str) -> None:
-        """Whatever the command left behind ends: the container is stopped and started, its files stay."""
-        if not why:
-            # Counted outside: what `ps` inside says is up to whoever was there.
+        A container has no limit for either. Killing it ends the command; its files stay. Runs in a thread.
+        """
+        deadline = time.monotonic() + timeout if timeout is not None else float("inf")
+        limit = self.spec.limits.disk_mb
+        while not ended.wait(min(_DISK_SECONDS, max(deadline - time.monotonic(), 0.0))):
+            if time.monotonic() >= deadline:
+                reasons.append("timeout")
+            elif limit is not None:
+                listed = self._api.containers(all=True, size=True, filters={"id": self._id})
+                if listed and (listed[0].get("SizeRw") or 0) > limit << 20:
+                    reasons.append("disk")
+            if reasons:
+                self._api.kill(self._id)
+                return
+
+    def _end_rest(self, killed: bool) -> None:
+        """End whatever a command left running: stop the container and start it again. Files stay."""
+        if not killed:
+            # Counted from outside: what `ps` inside says is up to whoever ran there.
             groups = cgroup.of(self._pid())
             if groups and all(len(cgroups.members(group)) <= 1 for group in groups.values()):
                 return
-            self._kill()
+            self._api.kill(self._id)
         self._api.wait(self._id)
         self._end_bridge()
         self._start()
 
-    def _disk_excess(self) -> bool:
-        limit = self.spec.limits.disk_mb
-        if limit is None:
-            return False
-        found = self._api.containers(all=True, size=True, filters={"id": self._id})
-        return bool(found) and (found[0].get("SizeRw") or 0) > limit << 20
-
     def put(self, source: Path, target: str) -> None:
+        """Copy in, as an archive that the service unpacks inside the container."""
         self._check_open()
-        path = str(inside(target))
-        with archives.packed(source, path, self._owner) as file, infra(f"cannot put {source} into the container"):
+        path = str(box_path(target))
+        with (
+            archives.packed(source, path, self._owner) as file,
+            infra_errors(f"cannot put {source} into the container"),
+        ):
             self._api.put_archive(self._id, "/", file)
 
     def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
+        """Copy out, from an archive that the service streams. The service resolves the path inside the container."""
         self._check_open()
         try:
-            stream, _ = self._api.get_archive(self._id, str(inside(source)))
+            stream, _ = self._api.get_archive(self._id, str(box_path(source)))
         except import_module("docker.errors").NotFound:
-            raise UsageError(f"{source}: no such file or directory in the box") from None
-        archives.unpack(cast(IO[bytes], _Pieces(stream)), target, self.spec.limits.most_out, all_links=all_links)
+            raise UsageError(f"{source}: no such file or directory in the sandbox") from None
+        archives.unpack(
+            cast(IO[bytes], _Chunks(iter(stream))), target, self.spec.limits.copy_limit, all_links=all_links
+        )
         if not target.exists():
-            raise UsageError(f"{source} in the box is neither a file nor a directory; a link is not followed")
+            raise UsageError(f"{source} in the sandbox is neither a file nor a directory; links are not followed")
 
     @cached_property
-    def _owner(self) -> tuple[int, int]:
-        """Whom files that are put in belong to."""
-        if self.spec.user is None:
-            return (0, 0)
-        account = Accounts(self).find(self.spec.user)
-        return (account.uid, account.gid)
+    def _owner(self) -> Owner:
+        """Who files that are put in belong to."""
+        account = Accounts(self.read).find(self.spec.user) if self.spec.user is not None else None
+        return Owner(account.uid, account.gid) if account is not None else Owner(0, 0)
 
     def end_processes(self) -> None:
+        """Kill a command that another thread waits for; restart the container if anything else runs in it."""
         self._check_open()
         if self._lock.locked():
-            self._kill()
-        with self._lock, infra("the container cannot be started again"):
+            self._api.kill(self._id)
+        with self._lock, infra_errors("the container cannot be started again"):
             if self._api.inspect_container(self._id)["State"]["Running"]:
-                self._end_rest("")
+                self._end_rest(killed=False)
 
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
+    def _release(self) -> None:
+        """Remove the container with its volumes, then the connection to its first process."""
         self._end_bridge()
         try:
-            with infra("the container cannot be removed"):
+            with infra_errors("the container cannot be removed"):
                 self._api.remove_container(self._id, force=True, v=True)
         finally:
-            self._let_go()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("this box is closed")
+            self._disconnect()
 
 
-class _Watch:
-    """Ends a command when its time is over or the disk is full, from a thread of its own."""
+@dataclass(slots=True)
+class _Chunks:
+    """An iterator of byte strings as a file, as far as tarfile reads one."""
 
-    def __init__(self, kill: Callable[[], None], timeout: float | None, disk_excess: Callable[[], bool]) -> None:
-        self._kill = kill
-        self._deadline = time.monotonic() + timeout if timeout is not None else float("inf")
-        self._disk_excess = disk_excess
-        self._over = threading.Event()
-        self._why = ""
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def _look(self) -> None:
-        while not self._over.wait(min(_LOOK_AT_DISK, max(self._deadline - time.monotonic(), 0.0))):
-            if time.monotonic() >= self._deadline:
-                self._why = "timeout"
-            elif self._disk_excess():
-                self._why = "disk"
-            if self._why:
-                self._kill()
-                return
-
-    def end(self) -> str:
-        """Stop watching. Says why the command was killed, if it was."""
-        self._over.set()
-        self._thread.join()
-        return self._why
-
-
-class _Pieces(io.RawIOBase):
-    """A stream of byte strings as a file."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = iter(pieces)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
+    chunks: Iterator[bytes]
+    rest: bytes = b""
 
     def read(self, size: int = -1) -> bytes:
-        while size < 0 or len(self._rest) < size:
-            piece = next(self._pieces, None)
-            if piece is None:
+        """The next `size` bytes, fewer at the end."""
+        while size < 0 or len(self.rest) < size:
+            chunk = next(self.chunks, None)
+            if chunk is None:
                 break
-            self._rest += piece
-        taken = self._rest if size < 0 else self._rest[:size]
-        self._rest = self._rest[len(taken) :]
+            self.rest += chunk
+        taken = self.rest if size < 0 else self.rest[:size]
+        self.rest = self.rest[len(taken) :]
         return taken
 
 
-def _feed(connection: Any, data: bytes) -> None:
-    try:
-        connection._sock.sendall(data)
-        connection._sock.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass  # the command ended without reading all of it
-
-
 def _close(connection: Any) -> None:
-    """The SDK gives a file over a socket; closing the file leaves the socket open."""
+    """Close a connection of the SDK, which is a file over a socket: closing the file leaves the socket open."""
     under = connection._sock
     connection.close()
     if under is not None:
         under.close()
 
 
-def _difference(after: float | None, before: float | None) -> float | None:
-    return round(after - before, 6) if after is not None and before is not None else None
-
-
-def _bound(mount: Mount) -> Any:
-    if not mount.source.exists():
-        raise UsageError(f"mount {mount.source}: no such file or directory")
-    make = import_module("docker.types").Mount
-    return make(target=mount.target, source=str(mount.source.absolute()), type="bind", read_only=not mount.writable)
-
-
 @contextmanager
-def infra(what: str) -> Iterator[None]:
-    """Errors of the service are infrastructure, not the command's."""
+def infra_errors(what: str) -> Iterator[None]:
+    """Turn errors of the service into an InfraError that begins with `what`: they are not the command's."""
     try:
         yield
     except (BakeoffError, KeyboardInterrupt):
         raise
     except Exception as error:
-        raise InfraError(f"{what}: {told(error)}") from error
+        raise InfraError(f"{what}: {error_text(error)}") from error
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
+    """The text of an error of the SDK, which keeps the service's words in `explanation`."""
     return str(getattr(error, "explanation", None) or error) or type(error).__name__

@@ -1,11 +1,13 @@
-"""Boxes as containers of docker or podman, over one client: the PyPI `docker` SDK, which both answer.
+"""Boxes as containers of docker or podman, through one client: the PyPI package `docker`, which both services answer.
 
-A container's first process reads from a connection that we hold; when we are gone, by whatever signal, it ends and with
-it everything inside. What is left then is a stopped container with our label, which the next start removes.
+The first process of a container reads from a connection that we hold (container.py). When we are gone, by whatever
+signal, it ends, and with it everything inside. What is left then is a stopped container with our label; the next
+start removes it.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -15,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -22,193 +25,207 @@ from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.records import whole
-from bakeoff.sandbox import cache, host, images, marks, seccomp
-from bakeoff.sandbox.container import LABEL, DockerBox, infra, told
-from bakeoff.sandbox.spec import BoxSpec, Image
+from bakeoff.sandbox import cache, images, seccomp
+from bakeoff.sandbox.base import BoxSpec, Image
+from bakeoff.sandbox.container import LABEL, DockerBox, error_text, infra_errors
 
 _ANSWER_SECONDS = 120
-_PROFILE = Path("/usr/share/containers/seccomp.json")
-"""Which system calls containers may make, by default: comes with podman."""
+_START_SECONDS = 20
+_DEFAULT_PROFILE = Path("/usr/share/containers/seccomp.json")
+"""The system calls that containers may make by default; comes with podman (containers-common)."""
 
 
 class Docker:
+    """The backend for dockerd; see `Sandbox`. `client` is the SDK's low-level client, connected."""
+
     name = "docker"
-    _ulimits: tuple[tuple[str, int, int], ...] = ()
+    _fix = "start dockerd, or set DOCKER_HOST to its address"
+    _swept = False
+    _profile_is_file = False
+    """Whether the service takes a seccomp profile as the name of a file, and not as JSON."""
+    ulimits: Mapping[str, tuple[int, int]] = {}
+    """Name to soft and hard limit, for every container."""
 
     def missing(self) -> str | None:
+        """Why no container can be started; the service is asked every time."""
         try:
             self.client.ping()
         except BakeoffError as error:
             return str(error)
         except Exception as error:
-            return f"no {self.name} service answers ({told(error)}); {self._fix()}"
+            return f"no {self.name} service answers ({error_text(error)}); {self._fix}"
         return None
 
-    def _fix(self) -> str:
-        return "start dockerd, or set DOCKER_HOST to where it listens"
-
     def _address(self) -> str:
+        """Where the service listens: DOCKER_HOST, or dockerd's usual socket."""
         return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
     @cached_property
     def client(self) -> Any:
+        """The client. Raises InfraError when the package is not installed or nothing listens."""
         try:
             sdk = import_module("docker")
         except ImportError:
             raise InfraError(
-                "the Python package docker is not here; install it with pip install 'bakeoff[docker]'"
+                "the Python package docker is not installed; install it with pip install 'bakeoff[docker]'"
             ) from None
         address = self._address()
-        self._knock(address)
+        if address.startswith("unix://"):  # the SDK leaves sockets open when nothing answers, so try first
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    probe.connect(address.removeprefix("unix://"))
+                except OSError as error:
+                    raise InfraError(
+                        f"no {self.name} service answers at {address} ({error.strerror}); {self._fix}"
+                    ) from None
         return sdk.APIClient(base_url=address, version="auto", timeout=_ANSWER_SECONDS)
 
-    def _knock(self, address: str) -> None:
-        """The SDK leaves sockets open when nobody answers, so ask first."""
-        if not address.startswith("unix://"):
-            return
-        with socket.socket(socket.AF_UNIX) as door:
-            try:
-                door.connect(address.removeprefix("unix://"))
-            except OSError as error:
-                raise InfraError(
-                    f"no {self.name} service answers at {address} ({error.strerror}); {self._fix()}"
-                ) from None
-
     def open(self, spec: BoxSpec) -> DockerBox:
+        """A new container. The first one also removes containers of processes that are gone."""
         if (problem := self.missing()) is not None:
             raise InfraError(f"{self.name}: {problem}")
         if not self._swept:
-            self.remove_leftovers()
+            self.remove_abandoned()
             self._swept = True
-        with infra(f"{self.name} cannot make a box"):
+        with infra_errors(f"{self.name} cannot make a sandbox"):
             return DockerBox(self, spec)
 
-    _swept = False
-
-    def remove_leftovers(self) -> int:
-        """Remove containers of ours whose maker is gone."""
+    def remove_abandoned(self) -> int:
+        """Remove containers of ours whose owner is gone. Returns how many."""
         removed = 0
-        for found in self.client.containers(all=True, filters={"label": LABEL}):
-            if marks.abandoned(found["Labels"][LABEL]):
-                self.client.remove_container(found["Id"], force=True, v=True)
+        for container in self.client.containers(all=True, filters={"label": LABEL}):
+            if cache.owner_gone(container["Labels"][LABEL]):
+                self.client.remove_container(container["Id"], force=True, v=True)  # with anonymous volumes
                 removed += 1
         return removed
 
     def build(self, context: Path, dockerfile: Path | None = None, args: Mapping[str, str] | None = None) -> Image:
+        """Have the service build a Dockerfile, tagged by a digest of its content.
+
+        UsageError, with output, if it fails.
+        """
         file = dockerfile or context / "Dockerfile"
         if not file.is_file():
             raise UsageError(f"{file}: no such file")
-        digest = images.tree_digest(context) + file.read_text() + json.dumps(dict(args or {}), sort_keys=True)
-        tag = f"localhost/bakeoff-build-{_short(digest)}:latest"
-        if self._has(tag):
+        content = images.tree_digest(context) + file.read_text() + json.dumps(dict(args or {}), sort_keys=True)
+        # "localhost/": a name without a registry would be looked up at docker.io by podman.
+        tag = f"localhost/bakeoff-build-{_short_digest(content)}:latest"
+        if self._has_image(tag):
             return Image.named(tag)
-        said: list[str] = []
-        with infra(f"{self.name} cannot build {file}"):
-            relative = os.path.relpath(file, context)
+        output: list[str] = []
+        with infra_errors(f"{self.name} cannot build {file}"):
             for line in self.client.build(
                 path=str(context),
-                dockerfile=relative,
+                dockerfile=os.path.relpath(file, context),
                 tag=tag,
                 rm=True,
                 forcerm=True,
                 buildargs=dict(args or {}),
                 decode=True,
             ):
-                said.append(line.get("stream") or line.get("error") or "")
+                output.append(line.get("stream") or line.get("error") or "")
                 if "error" in line:
-                    raise UsageError(f"{file}: the build failed:\n{''.join(said)[-2000:].strip()}")
+                    raise UsageError(f"{file}: the build failed:\n{''.join(output)[-2000:].strip()}")
         return Image.named(tag)
 
     def image_name(self, image: Image) -> str:
-        """What this service calls the image; directories are taken in under a tag of their content."""
+        """What this service calls an image. A directory is imported under a tag of its content, once."""
         if image.kind == "named":
-            if not self._has(image.where):
+            if not self._has_image(image.where):
                 raise UsageError(
                     f"{self.name} has no image {image.where!r}, and nothing is downloaded; get it with "
                     f"`{self.name} pull {image.where}` or `{self.name} load -i FILE`"
                 )
             return image.where
-        directory = host.root() if image.kind == "host" else image.path
+        directory = images.host_root() if image.kind == "host" else Path(image.where)
         if not directory.is_dir():
             raise UsageError(f"image {directory}: no such directory")
-        tag = f"localhost/bakeoff-root-{_short(images.tree_digest(directory))}:latest"
-        if not self._has(tag):
+        tag = f"localhost/bakeoff-root-{_short_digest(images.tree_digest(directory))}:latest"
+        if not self._has_image(tag):
             with tempfile.TemporaryFile(dir=cache.directory()) as file:
                 subprocess.run(["tar", "-C", str(directory), "-c", "."], check=True, stdout=file)
                 file.seek(0)
                 self.client.import_image_from_data(file, repository=tag.removesuffix(":latest"), tag="latest")
         return tag
 
-    def _has(self, name: str) -> bool:
+    def _has_image(self, name: str) -> bool:
+        """Whether the service has an image of this name or tag."""
         try:
             self.client.inspect_image(name)
         except import_module("docker.errors").NotFound:
             return False
         return True
 
-    def security(self) -> list[str]:
-        """The service's own filter of system calls, narrowed where we know what it is."""
-        if not _PROFILE.is_file():
+    def security_options(self) -> list[str]:
+        """`--security-opt` for every container: no new privileges, and the default seccomp profile, narrowed.
+
+        Without the profile's file we do not know what the service allows, and leave its own default in place.
+        """
+        if not _DEFAULT_PROFILE.is_file():
             return ["no-new-privileges"]
-        narrowed = json.dumps(seccomp.narrowed(json.loads(_PROFILE.read_text())))
-        return ["no-new-privileges", f"seccomp={self._given(narrowed)}"]
-
-    def _given(self, profile: str) -> str:
-        """How this service takes rules: docker as they are."""
-        return profile
-
-    def ulimits(self) -> list[Any]:
-        make = import_module("docker.types").Ulimit
-        return [make(name=name, soft=soft, hard=hard) for name, soft, hard in self._ulimits]
+        profile = json.dumps(seccomp.narrowed(json.loads(_DEFAULT_PROFILE.read_text())))
+        if self._profile_is_file:
+            file = cache.directory("seccomp") / f"{_short_digest(profile)}.json"
+            if not file.exists():
+                whole.write_text(file, profile)
+            profile = str(file)
+        return ["no-new-privileges", f"seccomp={profile}"]
 
 
 class Podman(Docker):
+    """The backend for podman; it starts its own service when none listens at the usual place."""
+
     name = "podman"
-    # Its service asks for limits above ours unless told, and where limits cannot be raised no container starts.
-    _ulimits = (("nofile", 1024, 4096), ("nproc", 1000, 1000))
-
-    def _given(self, profile: str) -> str:
-        """podman by the name of a file."""
-        file = cache.directory("seccomp") / f"{_short(profile)}.json"
-        if not file.exists():
-            whole.write_text(file, profile)
-        return str(file)
-
-    def _fix(self) -> str:
-        return "install podman, or start `podman system service` and set CONTAINER_HOST to where it listens"
+    _fix = "install podman, or start `podman system service` and set CONTAINER_HOST to its address"
+    _profile_is_file = True
+    # podman asks for limits above ours by default, and where limits cannot be raised no container starts.
+    ulimits: Mapping[str, tuple[int, int]] = {"nofile": (1024, 4096), "nproc": (1000, 1000)}
 
     def _address(self) -> str:
-        if given := os.environ.get("CONTAINER_HOST"):
-            return given
+        """Where the service listens: CONTAINER_HOST, the usual socket of this user, or a service of our own."""
+        if address := os.environ.get("CONTAINER_HOST"):
+            return address
         runtime = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() else "/run"
         usual = Path(runtime or "/run", "podman", "podman.sock")
         return f"unix://{usual if usual.exists() else _podman_service()}"
 
 
-_SERVICE = "bakeoff-podman-"
-_services: dict[int, tuple[subprocess.Popen[bytes], Path]] = {}
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """A `podman system service` that we started, and its socket."""
+
+    process: subprocess.Popen[bytes]
+    socket: Path
+
+
+_SERVICE_PREFIX = "bakeoff-podman-"
+_services: dict[int, _Service] = {}
+"""By our own pid: a forked child must not use, or end, the service of its parent."""
 
 
 def _podman_service() -> Path:
-    """A service of our own, which ends with us."""
+    """The socket of a podman service of this process, started when there is none. It ends with us."""
     program = shutil.which("podman")
     if program is None:
-        raise InfraError("the program podman is not here; install it with `apt-get install podman`")
+        raise InfraError("the program podman is not installed; install it with `apt-get install podman`")
     running = _services.get(os.getpid())
-    if running is not None and running[0].poll() is None:
-        return running[1]
-    _remove_services()
-    path = Path(tempfile.gettempdir(), f"{_SERVICE}{marks.fresh()}", "sock")  # a socket's path must be short
+    if running is not None and running.process.poll() is None:
+        return running.socket
+    for left in Path(tempfile.gettempdir()).glob(
+        f"{_SERVICE_PREFIX}*"
+    ):  # of killed owners; the services went with them
+        if cache.owner_gone(left.name.removeprefix(_SERVICE_PREFIX)):
+            shutil.rmtree(left, ignore_errors=True)
+    # In /tmp: the path of a unix socket has at most 107 bytes (unix(7)).
+    path = Path(tempfile.gettempdir(), f"{_SERVICE_PREFIX}{cache.unique_name()}", "sock")
     path.parent.mkdir(mode=0o700)
     words = ["setpriv", "--pdeathsig", "TERM", program, "system", "service", "--time", "0", f"unix://{path}"]
     quiet = subprocess.DEVNULL
-    # Its helpers write into their working directory (a file `oom` when memory ran out): not into the user's.
+    # Its monitors write into their working directory (a file `oom` when memory ran out), so that is not the user's.
     process = subprocess.Popen(words, cwd=path.parent, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
-    _services[os.getpid()] = (process, path)
-    import atexit
-
-    atexit.register(_end_service, process, path.parent)
-    deadline = time.monotonic() + 20
+    _services[os.getpid()] = _Service(process, path)
+    atexit.register(_end_service, _services[os.getpid()])
+    deadline = time.monotonic() + _START_SECONDS
     while not path.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             raise InfraError("`podman system service` does not start")
@@ -216,18 +233,13 @@ def _podman_service() -> Path:
     return path
 
 
-def _remove_services() -> None:
-    """Directories of services whose owner was killed; the services went with it."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_SERVICE}*"):
-        if marks.abandoned(path.name.removeprefix(_SERVICE)):
-            shutil.rmtree(path, ignore_errors=True)
+def _end_service(service: _Service) -> None:
+    """Called when Python exits."""
+    service.process.terminate()
+    service.process.wait()
+    shutil.rmtree(service.socket.parent, ignore_errors=True)
 
 
-def _end_service(process: subprocess.Popen[bytes], directory: Path) -> None:
-    process.terminate()
-    process.wait()
-    shutil.rmtree(directory, ignore_errors=True)
-
-
-def _short(text: str) -> str:
+def _short_digest(text: str) -> str:
+    """A digest that is short enough for a tag and long enough to be unique."""
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,4 +1,4 @@
-"""The owner's end of keeper.py: one launcher process for each Python process, and a socket to each box's keeper."""
+"""The owner's end of supervisor.py: one launcher process for each Python process, and a socket to each supervisor."""
 
 from __future__ import annotations
 
@@ -11,133 +11,126 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from bakeoff.engine import processes
 from bakeoff.errors import InfraError
-from bakeoff.sandbox import wire
+from bakeoff.sandbox.supervisor import Reply, Request, Settings
+from bakeoff.sandbox.syscalls import Message, receive, send
 
-_HOME = str(Path(__file__).parents[2])
-_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bakeoff.sandbox.keeper import main; main()"
-"""Python on its own, whatever the environment says, with bakeoff wherever we found it, and nothing else: each fork copies it."""
+_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bakeoff.sandbox.supervisor import main; main()"
+"""Run with -I -S: no variables, no site packages, so that a fork copies little. The path of bakeoff is an argument."""
 
 _lock = threading.Lock()
 _launchers: dict[int, _Launcher] = {}
-"""By our own pid: a forked child must not use its parent's."""
+"""By our own pid: a forked child must not use the launcher of its parent."""
 
 
-class Keeper:
-    """A box's keeper, as its owner sees it. `root` and `upper` are open directories in the box's mount namespace."""
+class Supervisor:
+    """The supervisor of one box, as its owner sees it. `root` and `upper` are open directories in the box's mount
+    namespace: the root of the box, and what the box has written."""
 
-    def __init__(self, settings: dict[str, Any], fds: Sequence[int] = ()) -> None:
+    def __init__(self, settings: Settings, fds: Sequence[int] = ()) -> None:
+        """Start it; on return the box is ready for commands. Raises InfraError when it cannot be made."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
-        self._launcher = _launcher()
+        with _lock:
+            launcher = _launchers.get(os.getpid())
+            if launcher is None or launcher.process.poll() is not None:
+                launcher = _launchers[os.getpid()] = _Launcher()
+        self._launcher = launcher
         try:
             with theirs:
-                self._launcher.begin(theirs)
-            wire.send(ours, settings, fds)
-            reply, received = self._reply()
-            self.root, self.upper = received
-            self.pid: int = reply["pid"]
+                send(launcher.socket, {}, [theirs.fileno()])
+            send(ours, settings, fds)
+            reply = self._receive()
+            self.root, self.upper = reply.fds
+            self.pid: int = reply.body["pid"]
             self._pidfd = os.pidfd_open(self.pid)
         except OSError as error:
             ours.close()
-            raise InfraError(f"the box cannot be made: {error}") from error
+            raise InfraError(f"the sandbox cannot be made: {error}") from error
         except BaseException:
             ours.close()
             raise
-        self._launcher.count(1)
+        launcher.count(1)
 
-    def run(self, request: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
-        """Have a command run, and wait for its end. When we are interrupted, it ends too."""
+    def run(self, request: Request, fds: Sequence[int]) -> Reply:
+        """Have a command run, and wait for its end. If this thread is interrupted, the command is killed first."""
         try:
-            wire.send(self._socket, request, fds)
-            return self._reply()[0]
+            send(self._socket, request, fds)
+            return cast(Reply, self._receive().body)
         except OSError as error:
-            raise InfraError(f"the box is gone: {error}") from error
+            raise InfraError(f"the sandbox is gone: {error}") from error
         except InfraError:
             raise
-        except BaseException:
+        except BaseException:  # KeyboardInterrupt, say: the reply has to be read, or the next command would get it
             self.cancel()
-            self._reply()
+            self._receive()
             raise
 
     def cancel(self) -> None:
-        """End what runs; whoever waits for it gets its reply."""
+        """Kill the command that runs; the thread that waits for it gets its reply."""
         try:
-            wire.send(self._socket, {})
+            send(self._socket, {})
         except OSError:
-            pass  # the keeper is gone, and so is what ran
+            pass  # the supervisor is gone, and with it the command
 
     def close(self) -> None:
-        """End everything; the box's namespaces and mounts are gone on return."""
+        """End everything. On return the box's namespaces and mounts are gone."""
         self._socket.shutdown(socket.SHUT_RDWR)
         os.close(self.root)
         os.close(self.upper)
-        gone = select.poll()
-        gone.register(self._pidfd, select.POLLIN)
-        gone.poll()
+        # Not our child, so it cannot be waited for: a pidfd becomes readable when its process ends (pidfd_open(2)).
+        ended = select.poll()
+        ended.register(self._pidfd, select.POLLIN)
+        ended.poll()
         os.close(self._pidfd)
         self._socket.close()
         self._launcher.count(-1)
 
-    def _reply(self) -> tuple[dict[str, Any], list[int]]:
-        received = wire.receive(self._socket)
+    def _receive(self) -> Message:
+        """The next message. InfraError when the supervisor is gone or reports an error."""
+        received = receive(self._socket)
         if received is None:
-            raise InfraError("the box is gone: its keeper was killed or the box was closed")
-        reply, fds = received
-        if "error" in reply:
-            raise InfraError(f"the box cannot be made or used: {reply['error']}")
-        return reply, fds
+            raise InfraError("the sandbox is gone: its supervisor was killed or the sandbox was closed")
+        if "error" in received.body:
+            raise InfraError(f"the sandbox cannot be made or used: {received.body['error']}")
+        return received
 
 
 class _Launcher:
+    """The process that forks supervisors (`supervisor.main`), started with the first box."""
+
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        """Start the process. It inherits one end of a socket pair and nothing else."""
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        home = str(Path(__file__).parents[2])
         with theirs:
-            words = [sys.executable, "-I", "-S", "-c", _PROGRAM, _HOME, str(theirs.fileno()), str(os.getpid())]
-            self._process = subprocess.Popen(
+            words = [sys.executable, "-I", "-S", "-c", _PROGRAM, home, str(theirs.fileno()), str(os.getpid())]
+            self.process = subprocess.Popen(
                 words,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # ours may be the file of a run that is over long before the launcher
-                start_new_session=True,  # Ctrl-C at the terminal is for us, who then close our boxes
+                stderr=subprocess.DEVNULL,  # ours may be the log of a run that ends long before the launcher
+                start_new_session=True,  # Ctrl-C at the terminal is for us; we close our boxes then
                 cwd="/",
             )
-        self._socket = ours
         self._boxes = 0
 
     def count(self, change: int) -> None:
-        """With no box open, the launcher is no leftover of a run: the next run will use it too."""
+        """Count open boxes. With none, the engine spares the launcher between runs: the next run will use it too."""
         with _lock:
             self._boxes += change
-            (processes.SPARED.discard if self._boxes else processes.SPARED.add)(self._process.pid)
-
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def begin(self, control: socket.socket) -> None:
-        wire.send(self._socket, {}, [control.fileno()])
-
-    def close(self) -> None:
-        self._socket.close()
-        self._process.wait()
-
-
-def _launcher() -> _Launcher:
-    with _lock:
-        found = _launchers.get(os.getpid())
-        if found is None or not found.alive():
-            found = _launchers[os.getpid()] = _Launcher()
-        return found
+            (processes.SPARED.discard if self._boxes else processes.SPARED.add)(self.process.pid)
 
 
 @atexit.register
 def close() -> None:
-    """End this process's launcher. Another starts when another box is opened."""
+    """End the launcher of this process. Another starts when another box is opened."""
     with _lock:
-        found = _launchers.pop(os.getpid(), None)
-    if found is not None:
-        found.close()
+        launcher = _launchers.pop(os.getpid(), None)
+    if launcher is not None:
+        launcher.socket.close()
+        launcher.process.wait()

@@ -1,7 +1,8 @@
 """Boxes as sandboxes of Modal, a hosted service; needs an account (`modal token new`).
 
-What is sent is built by plain functions and checked against the library's own signatures; it was not run against the
-service. Modal limits memory and CPU; it has no limit of ours for processes and disk, and no way to a socket of this machine.
+What is sent is made by plain functions (`check`, `creation`, `execution`) and tested against the signatures of the
+library; it was not run against the service. Modal limits memory and CPU. It has no limit for processes and disk
+that we could set, and no way to a socket of this machine.
 """
 
 from __future__ import annotations
@@ -10,54 +11,58 @@ import shlex
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import archives, cache, images, marks
-from bakeoff.sandbox.spec import BoxSpec, Ended, Image, inside
-from bakeoff.sandbox.streams import Streams
+from bakeoff.sandbox import archives, cache, images
+from bakeoff.sandbox.base import Box, BoxSpec, CommandResult, Image, box_path
+from bakeoff.sandbox.commands import Command, Streams
+from bakeoff.sandbox.files import Owner
 
 APP = "bakeoff"
 TAG = "bakeoff"
-_LONGEST = 24 * 3600
+_LIFETIME_SECONDS = 24 * 3600  # the longest that Modal allows; a box that is not closed ends then
 
 
 class Modal:
+    """The backend; see `Sandbox`."""
+
     name = "modal"
 
     def __init__(self) -> None:
         self._built: dict[str, Any] = {}
+        """Images of the library by the names that `build` gave them."""
 
     def missing(self) -> str | None:
+        """Why it cannot be used: no package or no account. The service is not asked."""
         try:
             modal = import_module("modal")
         except ImportError:
-            return "the Python package modal is not here; install it with pip install 'bakeoff[modal]'"
+            return "the Python package modal is not installed; install it with pip install 'bakeoff[modal]'"
         config = import_module("modal.config").config
         if not (config.get("token_id") and config.get("token_secret")):
-            return f"modal {modal.__version__} is here but has no account; run `modal token new`"
+            return f"modal {modal.__version__} is installed but has no account; run `modal token new`"
         return None
 
     def open(self, spec: BoxSpec) -> ModalBox:
+        """A new hosted sandbox."""
         if (problem := self.missing()) is not None:
             raise InfraError(f"modal: {problem}")
         modal = import_module("modal")
         check(spec)
-        mark = marks.fresh(spec.name)
-        args, settings = creation(spec, self.image(spec), mark)
+        settings = creation(spec, self.image(spec), cache.unique_name(spec.name))
         try:
             app = modal.App.lookup(APP, create_if_missing=True)
-            sandbox = modal.Sandbox.create(*args, app=app, **settings)
+            sandbox = modal.Sandbox.create("sleep", "infinity", app=app, **settings)
         except Exception as error:
-            raise InfraError(f"modal cannot make a box: {error}") from error
+            raise InfraError(f"modal cannot make a sandbox: {error}") from error
         return ModalBox(spec, sandbox)
 
     def build(self, context: Path, dockerfile: Path | None = None, args: Mapping[str, str] | None = None) -> Image:
-        """The service builds it when a box first needs it."""
+        """Describe an image; the service builds it when a box first needs it."""
         file = dockerfile or context / "Dockerfile"
         if not file.is_file():
             raise UsageError(f"{file}: no such file")
@@ -67,13 +72,13 @@ class Modal:
         return Image.named(name)
 
     def image(self, spec: BoxSpec) -> Any:
-        """The library's image, with the box's mounts as files of it."""
+        """The image of a box in the library's terms, with the box's mounts as files of it."""
         modal = import_module("modal")
         image = spec.image
         if image.kind == "host":
-            raise UsageError("modal cannot show a box this machine; give an image or a Dockerfile")
+            raise UsageError("modal cannot use this machine as an image; give an image or a Dockerfile")
         if image.kind == "root":
-            made = modal.Image.from_scratch().add_local_dir(image.path, "/", copy=True)
+            made = modal.Image.from_scratch().add_local_dir(Path(image.where), "/", copy=True)
         else:
             made = self._built.get(image.where) or modal.Image.from_registry(image.where)
         for mount in spec.mounts:
@@ -81,148 +86,124 @@ class Modal:
             made = add(mount.source, mount.target)
         return made
 
-    def remove_leftovers(self) -> int:
-        """Terminate sandboxes of ours whose maker, on this machine, is gone."""
+    def remove_abandoned(self) -> int:
+        """Terminate sandboxes of ours whose owner, on this machine, is gone. Returns how many."""
         sandboxes = import_module("modal").Sandbox.list(tags={"made-by": TAG})
-        gone = [sandbox for sandbox in sandboxes if marks.abandoned(sandbox.get_tags().get(TAG, ""))]
+        gone = [sandbox for sandbox in sandboxes if cache.owner_gone(sandbox.get_tags().get(TAG, ""))]
         for sandbox in gone:
             sandbox.terminate()
         return len(gone)
 
 
 def check(spec: BoxSpec) -> None:
-    """What Modal cannot do is refused before anything costs money."""
+    """UsageError for what Modal cannot do, before anything costs money."""
     if spec.sockets:
-        raise UsageError("modal boxes cannot reach a socket of this machine; use bubblewrap, docker or podman")
+        raise UsageError("modal sandboxes cannot reach a socket of this machine; use bubblewrap, docker or podman")
     if any(mount.writable for mount in spec.mounts):
         raise UsageError("modal has no writable mounts of this machine; use put and get")
     if spec.keep_layer:
         raise UsageError("keep_layer: modal keeps no layer as a directory; use bubblewrap")
 
 
-def creation(spec: BoxSpec, image: Any, mark: str) -> tuple[list[str], dict[str, Any]]:
-    """Arguments for `modal.Sandbox.create`."""
+def creation(spec: BoxSpec, image: Any, name: str) -> dict[str, Any]:
+    """Keywords for `modal.Sandbox.create`. `name` is the unique name that a cleanup knows the owner by."""
     limits = spec.limits
     settings: dict[str, Any] = {
         "image": image,
         "env": dict(spec.env),
-        "timeout": _LONGEST,
+        "timeout": _LIFETIME_SECONDS,
         "workdir": spec.workdir or None,
         "block_network": not spec.network,
-        "tags": {"made-by": TAG, TAG: mark},
+        "tags": {"made-by": TAG, TAG: name},
     }
     if limits.cpus is not None:
-        settings["cpu"] = (limits.cpus, limits.cpus)  # asked for, and at most
+        settings["cpu"] = (limits.cpus, limits.cpus)  # request and limit
     if limits.memory_mb is not None:
         settings["memory"] = (limits.memory_mb, limits.memory_mb)
-    return ["sleep", "infinity"], settings
+    return settings
 
 
-def execution(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, timeout: float | None, user: str | None
-) -> tuple[list[str], dict[str, Any]]:
-    """Arguments for `Sandbox.exec`."""
-    words = ["su", "-s", "/bin/sh", user, "-c", shlex.join(argv)] if user else list(argv)
-    seconds = max(1, round(timeout)) if timeout is not None else None
-    return words, {"env": dict(env), "workdir": cwd, "timeout": seconds, "text": False}
+def execution(command: Command, user: str | None) -> tuple[list[str], dict[str, Any]]:
+    """Words and keywords for `Sandbox.exec`."""
+    words = ["su", "-s", "/bin/sh", user, "-c", shlex.join(command.argv)] if user else command.argv
+    seconds = max(1, round(command.timeout)) if command.timeout is not None else None
+    return words, {"env": dict(command.env), "workdir": command.cwd, "timeout": seconds, "text": False}
 
 
-class ModalBox(archives.ArchiveBox):
+class ModalBox(Box):
+    """One hosted sandbox. Files travel as archives through `tar` inside."""
+
     def __init__(self, spec: BoxSpec, sandbox: Any) -> None:
-        self.spec = spec
-        self.layer: Path | None = None
+        super().__init__(spec)
         self._sandbox = sandbox
-        self._lock = threading.Lock()
-        self._closed = False
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        stdin: bytes | Path | None = None,
-        stdout: Path | None = None,
-        stderr: Path | None = None,
-        user: str | None = None,
-    ) -> Ended:
-        if not argv:
-            raise UsageError("no command to run in the box")
-        words, settings = execution(argv, env or {}, cwd, timeout, user or self.spec.user)
-        with self._lock, ExitStack() as stack:
-            streams = Streams(stack, cache.directory("boxes"), None, stdout, stderr)
-            began = time.monotonic()
-            try:
-                process = self._sandbox.exec(*words, **settings)
-                self._feed(process, stdin.read_bytes() if isinstance(stdin, Path) else stdin)
-                _drain(process, streams)
-                code: int | None = process.wait()
-            except import_module("modal.exception").ExecTimeoutError:
-                code = None
-            except Exception as error:
-                raise InfraError(f"modal cannot run {argv[0]}: {error}") from error
-            seconds = time.monotonic() - began
-            timed_out = timeout is not None and (code is None or code < 0) and seconds >= timeout
-            self._end_rest()
-            return Ended(
-                code=137 if code is None or code < 0 else code,
-                seconds=seconds,
-                timed_out=timed_out,
-                stdout=streams.tail("stdout"),
-                stderr=streams.tail("stderr"),
-            )
+    def _execute(self, command: Command, streams: Streams) -> CommandResult:
+        """Run a command over the service's connection, and kill what it leaves running."""
+        words, settings = execution(command, command.user or self.spec.user)
+        stdin = command.stdin.read_bytes() if isinstance(command.stdin, Path) else command.stdin
+        lock = threading.Lock()
 
-    @staticmethod
-    def _feed(process: Any, data: bytes | None) -> None:
-        if data:
-            process.stdin.write(data)
-        process.stdin.write_eof()
-        process.stdin.drain()
+        def follow(stream: Any, is_error: bool) -> None:
+            for chunk in stream:
+                with lock:
+                    streams.write(b"" if is_error else chunk, chunk if is_error else b"", None)
 
-    def _end_rest(self) -> None:
-        self._sandbox.exec("sh", "-c", "kill -9 -1").wait()
+        began = time.monotonic()
+        code: int | None
+        try:
+            process = self._sandbox.exec(*words, **settings)
+            if stdin:
+                process.stdin.write(stdin)
+            process.stdin.write_eof()
+            process.stdin.drain()
+            # Both outputs at the same time: a full buffer of one would hold up the other.
+            errors = threading.Thread(target=follow, args=(process.stderr, True))
+            errors.start()
+            follow(process.stdout, False)
+            errors.join()
+            code = process.wait()
+        except import_module("modal.exception").ExecTimeoutError:
+            code = None
+        except Exception as error:
+            raise InfraError(f"modal cannot run {command.argv[0]}: {error}") from error
+        seconds = time.monotonic() - began
+        killed = code is None or code < 0
+        self.end_processes()
+        return CommandResult(
+            code=137 if code is None or code < 0 else code,
+            seconds=seconds,
+            timed_out=command.timeout is not None and killed and seconds >= command.timeout,
+            stdout=streams.tail("stdout"),
+            stderr=streams.tail("stderr"),
+        )
 
     def put(self, source: Path, target: str) -> None:
-        with archives.packed(source, str(inside(target)), (0, 0)) as file:
-            ended = self.run(["tar", "-x", "-C", "/"], stdin=file.read(), user="root")
-        if not ended.ok:
-            raise InfraError(f"cannot put {source} into the box: {ended.stderr.decode(errors='replace')}")
+        """Copy in, as an archive that `tar` unpacks inside."""
+        with archives.packed(source, str(box_path(target)), Owner(0, 0)) as file:
+            result = self.run(["tar", "-x", "-C", "/"], stdin=file.read(), user="root")
+        if not result.ok:
+            raise InfraError(f"cannot put {source} into the sandbox: {result.stderr.decode(errors='replace')}")
 
     def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
-        path = inside(source)
+        """Copy out, from an archive that `tar` makes inside. That `tar` may lie; the archive is not trusted."""
+        path = box_path(source)
         with tempfile.NamedTemporaryFile(dir=cache.directory()) as archive:
             words = ["tar", "-c", "-C", str(path.parent), "--", path.name or "."]
-            ended = self.run(words, stdout=Path(archive.name), user="root")
-            if not ended.ok:
-                raise UsageError(f"{source}: no such file or directory in the box")
+            result = self.run(words, stdout=Path(archive.name), user="root")
+            if not result.ok:
+                raise UsageError(f"{source}: no such file or directory in the sandbox")
             with open(archive.name, "rb") as file:
-                archives.unpack(file, target, self.spec.limits.most_out, all_links=all_links)
+                archives.unpack(file, target, self.spec.limits.copy_limit, all_links=all_links)
 
     def end_processes(self) -> None:
-        self._end_rest()
+        """kill(2) with pid -1: every process but the first and the caller."""
+        self._sandbox.exec("sh", "-c", "kill -9 -1").wait()
 
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            try:
-                self._sandbox.terminate()
-            except BakeoffError:
-                raise
-            except Exception as error:
-                raise InfraError(f"modal cannot end a box: {error}") from error
-
-
-def _drain(process: Any, streams: Streams) -> None:
-    """Both outputs at once: a full one would hold up the other."""
-    guard = threading.Lock()
-
-    def follow(stream: Any, is_error: bool) -> None:
-        for piece in stream:
-            with guard:
-                streams.take(b"" if is_error else piece, piece if is_error else b"", None)
-
-    errors = threading.Thread(target=follow, args=(process.stderr, True))
-    errors.start()
-    follow(process.stdout, False)
-    errors.join()
+    def _release(self) -> None:
+        """Terminate the sandbox at the service."""
+        try:
+            self._sandbox.terminate()
+        except BakeoffError:
+            raise
+        except Exception as error:
+            raise InfraError(f"modal cannot end a sandbox: {error}") from error

@@ -1,7 +1,7 @@
-"""The process that starts a box's commands. It sits in the box's cgroups, and so does whatever it starts.
+"""The process that starts a box's commands. It is in the box's cgroups, and so is everything it starts.
 
-Entering a cgroup can take longer than all the rest of a command, because the kernel waits for every CPU. So it is done
-once for a box, while the keeper is still mounting, and no command has to.
+Joining a cgroup can take longer than the rest of a command: the kernel takes a per-CPU lock for it, which waits for an
+RCU grace period. So the starter joins once for each box, while the supervisor is still mounting, and no command waits.
 """
 
 from __future__ import annotations
@@ -10,111 +10,140 @@ import os
 import resource
 import signal
 import socket
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from bakeoff.engine import processes
-from bakeoff.sandbox import seccomp, syscalls, wire
+from bakeoff.sandbox import seccomp, syscalls
+from bakeoff.sandbox.syscalls import receive, send
 
-_DEFAULTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
-_KILLED = {"code": -signal.SIGKILL, "cpu": 0.0, "peak_kb": 0}
+if TYPE_CHECKING:
+    from bakeoff.sandbox.supervisor import Request, Settings
+
+_DEFAULT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+"""What the launcher, or Python, ignores and a command should not."""
+
+
+class Started(NamedTuple):
+    """A command that runs: the pid of its bwrap, and a pidfd that the receiver closes."""
+
+    pid: int
+    pidfd: int
+
+
+class End(NamedTuple):
+    """How the bwrap of a command ended; a negative code is a signal."""
+
+    code: int
+    cpu: float
+    peak_kb: int
 
 
 class Starter:
-    """The keeper's end."""
+    """The supervisor's end: it forks the process in `__init__` and talks to it over a socket."""
 
     def __init__(self) -> None:
+        """Fork the process. It waits for `limit`."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._user = 0
-        keeper = os.getpid()
+        supervisor = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            self._socket.close()
-            _serve(theirs, keeper)
+            try:
+                self._socket.close()
+                _serve(theirs, supervisor)
+            finally:
+                os._exit(0)
         theirs.close()
 
-    def limit(self, settings: dict[str, Any], doors: list[int], join: int = 0) -> None:
-        """Have it enter cgroups, by their open `doors`, and set limits.
+    def limit(self, settings: Settings, join_fds: list[int], namespaces: int = 0) -> None:
+        """Have the process join cgroups, through open cgroup.procs files, and set its resource limits.
 
-        `join` are namespaces that the keeper is about to enter, and it is to enter when there is a command.
+        `namespaces` are those that the supervisor is about to enter; the process joins them before its first command.
         """
-        wire.send(self._socket, {**settings, "join": join}, doors)
+        send(self._socket, {**settings, "namespaces": namespaces}, join_fds)
 
     def fileno(self) -> int:
-        """Readable when the command has ended."""
+        """A descriptor that is readable when the command has ended."""
         return self._socket.fileno()
 
-    def serves(self, request: dict[str, Any]) -> bool:
-        """Whether it still can be the user that is asked for: it is root at first, and then somebody once and for all."""
+    def serves(self, request: Request) -> bool:
+        """Whether this process can run a command as the user of `request`: from root it can become one other user."""
         return self._user in (0, request["uid"]) and processes.alive(self.pid)
 
-    def begin(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int] | None:
-        """Start a command; its pid and pidfd. None when the starter was killed over it: the box's memory is full."""
+    def start(self, request: Request, fds: list[int]) -> Started | None:
+        """Start a command. None when the starter was killed meanwhile, which happens when the box's memory is full.
+
+        Raises OSError when the command cannot be started.
+        """
         self._user = request["uid"] if request["switch"] else 0
         try:
-            wire.send(self._socket, request, fds)
-            received = wire.receive(self._socket)
+            send(self._socket, request, fds)
+            received = receive(self._socket)
         except ConnectionError:
             return None
         if received is None:
             return None
-        reply, pidfd = received
-        if "error" in reply:
-            raise OSError(reply["error"])
-        return reply["pid"], pidfd[0]
+        if "error" in received.body:
+            raise OSError(received.body["error"])
+        return Started(received.body["pid"], received.fds[0])
 
-    def ended(self) -> dict[str, Any]:
-        """How the command ended: its code, CPU seconds and peak memory. When the starter was killed, so was the command."""
+    def wait(self) -> End:
+        """How the command ended, once `fileno` is readable. When the starter was killed, so was the command."""
         try:
-            received = wire.receive(self._socket)
+            received = receive(self._socket)
         except ConnectionError:
             received = None
-        return received[0] if received is not None else dict(_KILLED)
+        return End(**received.body) if received is not None else End(-signal.SIGKILL, 0.0, 0)
 
     def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)  # a bridge was forked with this end open: closing it is no end
+        """End the process."""
+        self._socket.shutdown(socket.SHUT_RDWR)  # the bridge was forked with this socket open: close() would not end it
         self._socket.close()
         os.waitpid(self.pid, 0)
 
 
-def _serve(call: socket.socket, keeper: int) -> NoReturn:
-    try:
-        processes.die_with_parent(keeper)
-        begun = wire.receive(call)
-        if begun is not None:
-            _start_commands(call, keeper, *begun)
-    finally:
-        os._exit(0)
-
-
-def _start_commands(call: socket.socket, keeper: int, settings: dict[str, Any], doors: list[int]) -> None:
-    problem = _enter(doors, settings)
-    join, user = settings["join"], 0
-    while (received := wire.receive(call)) is not None:
-        request, fds = received
+def _serve(control: socket.socket, supervisor: int) -> None:
+    """The life of the starter: apply limits, then start one command after another until the socket is closed."""
+    processes.die_with_parent(supervisor)
+    settings = receive(control)
+    if settings is None:
+        return
+    problem = _apply_limits(settings.fds, settings.body)
+    namespaces, user = settings.body["namespaces"], 0
+    while (received := receive(control)) is not None:
+        request = cast("Request", received.body)
         try:
             if problem is not None:
                 raise problem
-            if join:
-                syscalls.join(keeper, join)
-                join = 0
+            if namespaces:
+                syscalls.join_namespaces(supervisor, namespaces)
+                namespaces = 0
             if request["switch"] and user == 0:
-                _become(request)
+                # Groups first: after the change of user there is no right to change them (setgroups(2)).
+                os.setgroups(request["groups"])
+                os.setresgid(*[request["gid"]] * 3)
+                os.setresuid(*[request["uid"]] * 3)
                 user = request["uid"]
-            pid = _spawn(request, fds)
+            pid = _spawn_bwrap(request, received.fds)
         except OSError as error:
-            wire.send(call, {"error": str(error)})
+            send(control, {"error": str(error)})
             continue
         finally:
-            for fd in fds:
+            for fd in received.fds:
                 os.close(fd)
-        _tell_end(call, pid)
+        pidfd = os.pidfd_open(pid)
+        send(control, {"pid": pid}, [pidfd])
+        os.close(pidfd)
+        _, status, usage = os.wait4(pid, 0)
+        end = End(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+        send(control, end._asdict())
 
 
-def _enter(doors: list[int], settings: dict[str, Any]) -> OSError | None:
-    """Be limited. What goes wrong is told to whoever comes with a command."""
+def _apply_limits(join_fds: list[int], settings: dict[str, Any]) -> OSError | None:
+    """Join cgroups, set resource limits and CPU affinity. What goes wrong is the answer to the first command."""
     try:
-        for door in doors:
-            os.write(door, b"0")
+        for fd in join_fds:
+            os.write(fd, b"0")  # "0" is the writer itself (cgroups(7))
         for name, value in settings["rlimits"].items():
             number = getattr(resource, name)
             hard = resource.getrlimit(number)[1]
@@ -127,22 +156,17 @@ def _enter(doors: list[int], settings: dict[str, Any]) -> OSError | None:
     return None
 
 
-def _become(request: dict[str, Any]) -> None:
-    os.setgroups(request["groups"])
-    os.setresgid(*[request["gid"]] * 3)
-    os.setresuid(*[request["uid"]] * 3)
-
-
-def _spawn(request: dict[str, Any], fds: list[int]) -> int:
+def _spawn_bwrap(request: Request, fds: list[int]) -> int:
+    """Start bwrap with the command of `request` and return its pid. It gets three streams and what it reads itself."""
     stdin, stdout, stderr, arguments, status = fds
     options = ["--args", str(arguments), "--json-status-fd", str(status)]
-    passed = [arguments, status]
-    if (rules := seccomp.program()) is not None:
-        passed.append(os.memfd_create("rules", os.MFD_CLOEXEC))
-        os.write(passed[-1], rules)
-        os.lseek(passed[-1], 0, os.SEEK_SET)
-        options += ["--seccomp", str(passed[-1])]
-    for fd in passed:  # everything else that is open closes itself
+    inherited = [arguments, status]
+    if (program := seccomp.program()) is not None:
+        inherited.append(os.memfd_create("rules", os.MFD_CLOEXEC))
+        os.write(inherited[-1], program)
+        os.lseek(inherited[-1], 0, os.SEEK_SET)
+        options += ["--seccomp", str(inherited[-1])]
+    for fd in inherited:  # every other descriptor has O_CLOEXEC and is closed when bwrap is executed
         os.set_inheritable(fd, True)
     try:
         return os.posix_spawn(
@@ -150,19 +174,10 @@ def _spawn(request: dict[str, Any], fds: list[int]) -> int:
             ["bwrap", *options, "--", *request["argv"]],
             {},
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, stdout, stderr))],
-            setsid=True,
+            setsid=True,  # no controlling terminal that a command could push input into (TIOCSTI, ioctl_tty(2))
             setsigmask=[],
-            setsigdef=_DEFAULTED,
+            setsigdef=_DEFAULT_SIGNALS,
         )
     finally:
-        for fd in passed[2:]:
+        for fd in inherited[2:]:
             os.close(fd)
-
-
-def _tell_end(call: socket.socket, pid: int) -> None:
-    pidfd = os.pidfd_open(pid)
-    wire.send(call, {"pid": pid}, [pidfd])
-    os.close(pidfd)
-    _, status, usage = os.wait4(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    wire.send(call, {"code": code, "cpu": usage.ru_utime + usage.ru_stime, "peak_kb": usage.ru_maxrss})

@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError
-from bakeoff.spec import formats
+from bakeoff.spec import formats, registry
 from bakeoff.spec import variables as env
-from bakeoff.spec.dialects import sweep, tasks
+from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.locate import find_line
@@ -34,12 +34,10 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
         apply_override(tree, override)
     base = path.resolve().parent
     try:
-        if sweep.recognises(tree):
-            plan = sweep.plan(tree, path)
-        elif tasks.recognises(tree):
-            plan = tasks.plan(_fill_in(tree), path)
-        else:
-            plan = expand(validate(_fill_in(tree), text, path), base=base)
+        dialect = registry.dialect_of(tree)
+        if dialect.variables:
+            tree = _fill_in(tree)
+        plan = expand(validate(tree, text, path), base=base) if dialect is NATIVE else dialect.plan(tree, path)
         return replace(plan, overrides=tuple(overrides))
     except SpecError as error:
         located = [_with_line(problem, text, path) for problem in error.problems]

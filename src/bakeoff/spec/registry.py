@@ -1,44 +1,74 @@
-"""Workloads are found by entry point, so that no room above them imports them and users can add their own."""
+"""Plug-ins by name: workloads and dialects are found through entry points.
+
+No package of the core imports a workload, and users add their own by declaring an entry point in their package.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
+from bakeoff import plugins
 from bakeoff.errors import UsageError, did_you_mean
+from bakeoff.spec.dialect import NATIVE, Dialect
 from bakeoff.spec.workload import CommandWorkload, Workload
 
-GROUP = "bakeoff.workloads"
+WORKLOADS = "bakeoff.workloads"
+DIALECTS = "bakeoff.dialects"
 
 
-@cache
-def _entries() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+def _load(group: str, name: str, noun: str) -> Any:
+    """The object behind an entry point. Raises UsageError for an unknown name and for an import that fails."""
+    entries = plugins.entry_points(group)
+    if name not in entries:
+        hint = did_you_mean(name, entries, f"known {noun}s: {', '.join(sorted(entries))}")
+        raise UsageError(f"no {noun} called {name!r}; {hint}")
+    try:
+        return plugins.load(entries[name])
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{noun} {name!r} ({entries[name]}) cannot be imported: {error}") from error
 
 
 def kinds() -> list[str]:
-    return sorted(_entries())
+    """The names of all installed workloads."""
+    return sorted(plugins.entry_points(WORKLOADS))
 
 
 @cache
 def workload(kind: str) -> Workload | CommandWorkload:
-    """The workload of this kind; one instance for the process."""
-    entry = _entries().get(kind)
-    if entry is None:
-        hint = did_you_mean(kind, kinds(), f"known workloads: {', '.join(kinds())}")
-        raise UsageError(f"no workload called {kind!r}; {hint}")
-    try:
-        found = entry.load()()
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"workload {kind!r} ({entry.value}) cannot be imported: {error}") from error
-    if not isinstance(found, Workload | CommandWorkload):
+    """The workload of this kind, one instance per process. Raises UsageError when there is none or it is unusable."""
+    instance = _load(WORKLOADS, kind, "workload")()
+    if not isinstance(instance, Workload | CommandWorkload):
         raise UsageError(
-            f"{entry.value} is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`"
+            f"{plugins.entry_points(WORKLOADS)[kind]} is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`"
         )
-    return found
+    return instance
 
 
 def settings(kind: str) -> frozenset[str]:
-    """Parameters of this workload that say how to run and are no column of the table."""
-    found: frozenset[str] = getattr(workload(kind).Params, "settings", frozenset())
-    return found
+    """Parameters of this workload that say how to run; they are not columns of the results table."""
+    names: frozenset[str] = getattr(workload(kind).Params, "settings", frozenset())
+    return names
+
+
+@cache
+def dialect(name: str) -> Dialect:
+    """The dialect called `name`; `native` is that of our own files. Raises UsageError when it is not installed."""
+    if name == NATIVE.name:
+        return NATIVE
+    instance = _load(DIALECTS, name, "dialect")
+    if not isinstance(instance, Dialect):
+        raise UsageError(f"{plugins.entry_points(DIALECTS)[name]} is not an instance of bakeoff.spec.dialect.Dialect")
+    return instance
+
+
+@cache
+def dialects() -> tuple[Dialect, ...]:
+    """Every installed dialect besides the native one, in the order of their names."""
+    return tuple(dialect(name) for name in sorted(plugins.entry_points(DIALECTS)))
+
+
+def dialect_of(tree: Mapping[str, Any]) -> Dialect:
+    """The dialect in which an experiment file is written: the first that recognises it, or the native one."""
+    return next((candidate for candidate in dialects() if candidate.recognises(tree)), NATIVE)

@@ -1,26 +1,23 @@
-"""Pure numerics: arrays in, small frozen dataclasses out. No files, no tables, no printing.
+"""Pure numerics: arrays in, small frozen dataclasses out.
 
-Import from the module that answers the question (`from bakeoff.stats.choose import paired_test`), so that a command
-loads only what it calls:
+No files, no tables, no printing, nothing else of bakeoff. Import from the module that answers the question
+(`from bakeoff.stats.decision import paired_test`), so that a command loads only what it calls:
 
 | question | module |
 |---|---|
-| is B better: one `Test` from plain arrays of any design | `choose` |
-| ... for a family: `decide(tests)` gives `Decision`s; skew check; reasons | `decision` |
-| what a `Test` and an `Interval` promise | `evidence`, `interval` |
-| the tests themselves | `signflip`, `ttests`, `permutation`, `binary` |
-| Holm, Benjamini-Hochberg | `multiplicity` |
-| may we look early | `sequential` |
-| how many runs, what effect can be seen, where to spend runs; success rates | `power`, `components`, `rates` |
+| is B better: a `Test` from arrays of any design, `decide` for a family, Holm, Benjamini-Hochberg | `decision` |
+| what a `Test`, an `Evidence` and an `Interval` promise | `evidence` |
+| the tests: t; sign flips and permutations; outcomes 0 or 1 | `ttests`, `permutation`, `binary` |
+| may I look early: e-processes, confidence sequences, stopping | `sequential` |
+| how many runs, what effect can be detected, how to divide runs | `power` |
 | a run's series as one number | `curves` |
-| bootstrap intervals; of clusters and tables; the engine | `bootstrap`, `bootstrap_tables`, `resample` |
-| rank tests; many arms in order | `ranks`, `ranking` |
-| effect sizes, what pairing bought; covariates | `effects`, `cuped` |
-| rewards of a group relative to each other | `advantages` |
-| one arm on many tasks: IQM, optimality gap, profiles, chance to beat another | `strata` |
-| pass@k and pass^k | `passing` |
-| what all of them stand on: checked vectors, special functions, random subsets | `vectors`, `special`, `subsets` |
+| bootstrap intervals of samples, clusters and tables; how resamples are drawn fast | `bootstrap`, `resample` |
+| one arm on many tasks: IQM, optimality gap, profile, chance to beat another, pass@k | `aggregates` |
+| rank tests; many arms in order: Friedman, Nemenyi, Bradley-Terry | `ranks` |
+| effect sizes, what pairing gained, covariates (CUPED), group-relative rewards | `effects` |
+| checked input, moments, distribution functions | `numerics` |
 
-Larger is better throughout: values of a metric to be minimised are negated before they come here. Everything random
-takes an integer seed or a numpy Generator and is reproducible by default.
+Larger is better throughout: values of a metric to be minimised are negated before they come here.
+Everything random takes an integer seed or a numpy Generator and is reproducible by default. Docstrings name
+the population an answer speaks for and the source of its formula.
 """

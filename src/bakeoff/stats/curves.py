@@ -1,7 +1,10 @@
-"""A run's series becomes one number: area, last values, mean, best, slope, time to a threshold, percentile.
+"""A run's series as one number: area, last values, mean, best, slope, time to a threshold, percentile.
 
-Windows are measured in steps, not in rows, so logging density does not move them. NaN is refused: a metric that
-became NaN is a failure of the run, not a gap in its curve.
+A series is a pair of vectors (steps, values). Windows are measured in steps, not in rows, so logging more
+often does not move them. NaN is refused: a metric that became NaN is a failure of the run, not a gap in its
+curve.
+
+    reduce_series(steps, values, Summary("auc", Window(last=0.25))).value
 """
 
 from __future__ import annotations
@@ -13,17 +16,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bakeoff.stats.vectors import Array, vector
+from bakeoff.stats.numerics import Array, vector
 
 Kind = Literal["auc", "final", "mean", "best", "slope", "time_to_threshold", "percentile"]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Part of a series: `first` or `last` share of its steps (0 to 1], or absolute steps [start, end], or everything.
+    """Part of a series: `first` or `last` share of its steps in (0, 1], or absolute steps [start, end], or everything.
 
-    An absolute end that lies beyond the series is an error unless at least `coverage` of the window was reached:
-    a run that died early must not be averaged over the part it survived.
+    An absolute end beyond the series is an error unless at least `coverage` of the window was reached: a
+    run that died early must not be averaged over the part it survived.
     """
 
     first: float | None = None
@@ -44,7 +47,8 @@ class Window:
             raise ValueError(f"window.start must be below window.end, got {self.start} and {self.end}")
 
     def edges(self, steps: Array) -> tuple[float, float]:
-        """Absolute edges of the window for a series with these ascending steps, inside the series."""
+        """First and last step of the window for a series with these ascending steps, inside the series."""
+        # Shares are of the distance between first and last step, not of the number of values.
         begin, finish = float(steps[0]), float(steps[-1])
         if self.first is not None:
             return begin, begin + self.first * (finish - begin)
@@ -64,9 +68,9 @@ class Window:
 class Summary:
     """How to reduce a series. Only the fields that `kind` names are read.
 
-    final: mean of the last `n` values. best: largest (smallest when `larger_is_better` is False). percentile: `q` in
-    [0, 100]. time_to_threshold: first step at which `threshold` is reached. auc: `normalise` divides by the window's
-    length, which makes it a step-weighted mean. `smooth`: trailing moving average over this many values first.
+    final: mean of the last `n` values. best: largest (smallest when `larger_is_better` is False).
+    percentile: `q` in [0, 100]. time_to_threshold: first step at which `threshold` is reached. auc: area
+    under the curve divided by the length of the window, which is a step-weighted mean in the metric's unit.
     """
 
     kind: Kind = "auc"
@@ -75,23 +79,22 @@ class Summary:
     q: float = 50.0
     threshold: float | None = None
     larger_is_better: bool = True
-    normalise: bool = True
-    smooth: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """One run's number. `censored`: the threshold was never reached, and `value` is the horizon."""
+    """One run's number. `censored`: the threshold was never reached, and `value` is the last step."""
 
     value: float
     censored: bool = False
 
 
 def series(steps: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
-    """Finite steps and values in ascending order of steps; of values logged twice at one step the later stays."""
+    """Finite steps and values in ascending order of steps; of values logged twice at one step the later one stays."""
     s, v = vector(steps, "steps"), vector(values, "values")
     if s.size != v.size:
         raise ValueError(f"steps and values must have one length, got {s.size} and {v.size}")
+    # A stable sort keeps the order of logging within a step.
     order = np.argsort(s, kind="stable")
     s, v = s[order], v[order]
     last = np.append(s[1:] != s[:-1], True)
@@ -99,55 +102,50 @@ def series(steps: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
 
 
 def reduce_series(steps: ArrayLike, values: ArrayLike, summary: Summary) -> Reduced:
-    """The number that `summary` asks for."""
+    """Reduce a series to the number that `summary` asks for.
+
+    Raises ValueError when the window or a field does not fit.
+    """
     s, v = series(steps, values)
-    if summary.smooth > 1:
-        v = moving_average(v, summary.smooth)
+    low, high = summary.window.edges(s)
     if summary.kind == "auc":
-        return Reduced(area(s, v, *summary.window.edges(s), normalise=summary.normalise))
-    inside = _inside(s, v, summary.window)
-    if summary.kind == "time_to_threshold":
-        if summary.threshold is None:
-            raise ValueError("time_to_threshold needs a threshold")
-        return time_to_threshold(*inside, summary.threshold, summary.larger_is_better)
-    return Reduced(_plain(*inside, summary))
-
-
-def _plain(s: Array, v: Array, summary: Summary) -> float:
+        return Reduced(area(s, v, low, high))
+    keep = (s >= low) & (s <= high)
+    if not keep.any():
+        raise ValueError(f"no value was logged between steps {low:g} and {high:g}")
+    s, v = s[keep], v[keep]
     match summary.kind:
         case "final":
             if summary.n < 1:
                 raise ValueError(f"final needs n >= 1, got {summary.n}")
-            return float(v[-summary.n :].mean())
+            return Reduced(float(v[-summary.n :].mean()))
         case "mean":
-            return float(v.mean())
+            return Reduced(float(v.mean()))
         case "best":
-            return float(v.max() if summary.larger_is_better else v.min())
+            return Reduced(float(v.max() if summary.larger_is_better else v.min()))
         case "slope":
-            return slope(s, v)
+            return Reduced(slope(s, v))
         case "percentile":
-            return float(np.percentile(v, summary.q))
+            return Reduced(float(np.percentile(v, summary.q)))
+        case "time_to_threshold":
+            if summary.threshold is None:
+                raise ValueError("time_to_threshold needs a threshold")
+            return time_to_threshold(s, v, summary.threshold, summary.larger_is_better)
         case _:
             raise ValueError(f"unknown summary {summary.kind!r}")
 
 
-def _inside(s: Array, v: Array, window: Window) -> tuple[Array, Array]:
-    low, high = window.edges(s)
-    keep = (s >= low) & (s <= high)
-    if not keep.any():
-        raise ValueError(f"no value was logged between steps {low:g} and {high:g}")
-    return s[keep], v[keep]
+def area(steps: Array, values: Array, low: float, high: float) -> float:
+    """Area under the curve between two steps divided by their distance: the step-weighted mean.
 
-
-def area(steps: Array, values: Array, low: float, high: float, normalise: bool = True) -> float:
-    """Trapezoid area of the curve between two steps, its values at the edges interpolated; a point has its value."""
+    Trapezoid rule, with interpolated values at both edges. A window of length 0 has the value at that step.
+    """
     if high <= low:
-        return float(np.interp(low, steps, values)) if normalise else 0.0
+        return float(np.interp(low, steps, values))
     between = (steps > low) & (steps < high)
     x = np.concatenate(([low], steps[between], [high]))
     y = np.concatenate(([np.interp(low, steps, values)], values[between], [np.interp(high, steps, values)]))
-    total = float(((y[1:] + y[:-1]) * np.diff(x)).sum()) / 2.0
-    return total / (high - low) if normalise else total
+    return float(((y[1:] + y[:-1]) * np.diff(x)).sum()) / 2.0 / (high - low)
 
 
 def slope(steps: Array, values: Array) -> float:
@@ -155,7 +153,7 @@ def slope(steps: Array, values: Array) -> float:
     if steps.size < 2 or steps[0] == steps[-1]:
         raise ValueError("a slope needs values at two different steps or more")
     span = steps[-1] - steps[0]
-    x = (steps - steps.mean()) / span
+    x = (steps - steps.mean()) / span  # squares of large step numbers would lose digits
     return float(x @ (values - values.mean()) / (x @ x) / span)
 
 
@@ -168,14 +166,16 @@ def time_to_threshold(steps: Array, values: Array, threshold: float, larger_is_b
     i = int(hits[0])
     if i == 0:
         return Reduced(float(steps[0]))
+    # Linear between the last value before the threshold and the first one past it.
     share = -gain[i - 1] / (gain[i] - gain[i - 1])
     return Reduced(float(steps[i - 1] + share * (steps[i] - steps[i - 1])))
 
 
 def restricted_times(times: ArrayLike, reached: ArrayLike, horizons: ArrayLike) -> Array:
-    """Times to a threshold with runs that never reached it at the common horizon (restricted mean time).
+    """Times to a threshold, with the common horizon for runs that never reached it. Shapes (runs,).
 
-    Unequal horizons are a ValueError: a run that was watched for longer had more time to succeed.
+    Their mean is the restricted mean time (Royston and Parmar, BMC Med. Res. Methodol. 2013). Unequal
+    horizons are a ValueError: a run that was watched for longer had more time to succeed.
     """
     t, ends = vector(times, "times"), vector(horizons, "horizons")
     done = np.asarray(reached, dtype=bool)
@@ -189,29 +189,27 @@ def restricted_times(times: ArrayLike, reached: ArrayLike, horizons: ArrayLike) 
     return np.where(done, t, horizon)
 
 
-def moving_average(values: Array, width: int) -> Array:
-    """Trailing mean over `width` values; the first ones average what there is."""
-    if width < 1:
-        raise ValueError(f"smoothing needs a width of at least 1, got {width}")
-    total = np.concatenate(([0.0], np.cumsum(values - values[0])))
-    ends = np.arange(1, values.size + 1)
-    starts = np.maximum(0, ends - width)
-    return np.asarray((total[ends] - total[starts]) / (ends - starts) + values[0], dtype=np.float64)
-
-
 def exponential_average(values: Array, weight: float) -> Array:
-    """Exponential moving average, bias-corrected at the start; `weight` in [0, 1) is what the past keeps."""
+    """Exponential moving average, shape (n,); `weight` in [0, 1) is the share that the past keeps.
+
+    Bias-corrected at the start, as in Adam (Kingma and Ba 2015, section 3).
+    """
     if not 0.0 <= weight < 1.0:
         raise ValueError(f"weight must lie in [0, 1), got {weight}")
     out, state, mass = np.empty(values.size), 0.0, 0.0
     for i, value in enumerate(values):
+        # mass = 1 - weight^i is the sum of the weights so far.
         state, mass = weight * state + (1.0 - weight) * float(value), weight * mass + (1.0 - weight)
         out[i] = state / mass
     return out
 
 
 def common_grid(runs: list[tuple[Array, Array]], points: int = 200) -> tuple[Array, Array]:
-    """Runs interpolated onto one grid over the steps they share: (grid, values of shape (runs, points)). For bands."""
+    """Runs, each (steps, values), interpolated onto one grid over the steps they share.
+
+    For bands around mean curves. Returns the grid, shape (points,), and the values, shape (runs, points).
+    """
+    # Only steps that every run has: extrapolating a short run would bend the band.
     low = max(float(s[0]) for s, _ in runs)
     high = min(float(s[-1]) for s, _ in runs)
     if not low <= high or math.isinf(low):

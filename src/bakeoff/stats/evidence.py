@@ -1,66 +1,188 @@
-"""One object from which p, interval and equivalence are all read, so that they cannot disagree.
+"""What a test says about the centre of B - A: p-values, and the interval that belongs to them.
 
-Every test of the room gives the same three answers: how strongly the data speak against 'centre <= x' (`greater`),
-against 'centre >= x' (`less`), and which x are kept at a level (`raw_interval`). `Test` puts these together.
+Every test of this package is an `Evidence`: it answers how strongly the data speak against 'centre <= x'
+and against 'centre >= x' (`tails`), and which x it keeps at a level (`interval`). A `Test` is one
+comparison: evidence and an equivalence margin. All its numbers come from these answers, so p, interval and
+verdict cannot contradict each other.
+
+    test = with_margin(SignFlip(d), margin=0.05)
+    test.p, test.p_eq, test.interval(0.95)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Protocol, runtime_checkable
 
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.vectors import probability
+from bakeoff.stats.numerics import tail
 
 
-@runtime_checkable
-class Evidence(Protocol):
-    """What a test must be able to say about the centre of B - A.
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A confidence interval in the metric's unit, mostly for the centre of B - A.
 
-    Invariants: `greater` does not decrease and `less` does not increase in x (up to Monte-Carlo noise, which `Test`
-    removes); both are at least `floor` / 2 and never 0.
+    An end can be open: then the test behind the interval rejects the end itself, so that 'the interval
+    excludes 0' and 'p <= alpha' mean the same. Invariants: low <= high, and an infinite end is open.
     """
 
-    @property
-    def n(self) -> int:
-        """Number of independent units."""
+    low: float
+    high: float
+    level: float
+    low_open: bool = False
+    high_open: bool = False
+
+    def contains(self, x: float) -> bool:
+        """Whether the test behind the interval keeps the value x."""
+        above = x > self.low or (x == self.low and not self.low_open)
+        below = x < self.high or (x == self.high and not self.high_open)
+        return above and below
+
+    def excludes(self, x: float) -> bool:
+        """Whether the test behind the interval rejects the value x."""
+        return not self.contains(x)
+
+    def lies_inside(self, margin: float) -> bool:
+        """Whether every value of the interval is strictly between -margin and +margin."""
+        low_inside = self.low > -margin or (self.low == -margin and self.low_open)
+        high_inside = self.high < margin or (self.high == margin and self.high_open)
+        return low_inside and high_inside
 
     @property
-    def effect(self) -> float:
-        """Estimate of the centre of B - A, in the metric's unit."""
+    def is_bounded(self) -> bool:
+        """Whether both ends are finite: the data suffice to bound the effect at this level."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    def negated(self) -> Interval:
+        """The interval of A - B."""
+        return Interval(-self.high, -self.low, self.level, self.high_open, self.low_open)
+
+    def hull(self, other: Interval) -> Interval:
+        """The smallest interval that contains both. An end is open only if neither interval contains it."""
+        # Of two ends at one place the closed one is kept.
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return Interval(
+            low,
+            high,
+            self.level,
+            low_open=all(i.low_open for i in (self, other) if i.low == low),
+            high_open=all(i.high_open for i in (self, other) if i.high == high),
+        )
+
+    def agreeing(self, x: float, rejected_from_below: bool, rejected_from_above: bool) -> Interval:
+        """Move an end, no further than x, so that the interval says about x what the test says about x.
+
+        `rejected_from_below`: the test rejects 'centre <= x', so x must lie left of the interval. Otherwise
+        the interval must reach down to x. `rejected_from_above` is the mirror image.
+        """
+        out = self
+        # x must be outside on the left, or else inside.
+        if rejected_from_below and (out.low < x or (out.low == x and not out.low_open)):
+            out = replace(out, low=x, low_open=True, high=max(out.high, x))
+        elif not rejected_from_below and (out.low > x or (out.low == x and out.low_open)):
+            out = replace(out, low=x, low_open=False)
+        # The same on the right.
+        if rejected_from_above and (out.high > x or (out.high == x and not out.high_open)):
+            out = replace(out, high=x, high_open=True, low=min(out.low, x))
+        elif not rejected_from_above and (out.high < x or (out.high == x and out.high_open)):
+            out = replace(out, high=x, high_open=False)
+        return out
+
+
+def unbounded(level: float) -> Interval:
+    """The whole line: nothing is excluded at this level."""
+    return Interval(-math.inf, math.inf, level, low_open=True, high_open=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """Two one-sided p-values about a point x, named as in scipy's `alternative`.
+
+    greater  p of 'centre <= x': small when the data lie above x
+    less     p of 'centre >= x': small when the data lie below x
+    """
+
+    greater: float
+    less: float
 
     @property
-    def method(self) -> str:
-        """Short name of the test, for the printed line."""
+    def p(self) -> float:
+        """Two-sided p of 'centre = x': twice the smaller one-sided p, at most 1."""
+        return min(1.0, 2.0 * min(self.greater, self.less))
+
+
+class Evidence(ABC):
+    """What every test can say about the centre of B - A.
+
+    Invariants: with growing x `greater` does not decrease and `less` does not increase (up to Monte-Carlo
+    noise, which `Test` removes); both are at least `floor` / 2 and never 0.
+
+    n         number of independent units
+    effect    estimate of the centre of B - A, in the metric's unit
+    method    short name of the test, for the printed line
+    assumes   one clause: the condition under which the error rate holds
+    floor     smallest two-sided p that this many units can give; printed in place of a p of 0
+    monotone  whether p moves one way with every single value: then two fillings bound all fillings of missing runs
+    """
+
+    n: int
+    effect: float
+    method: str
+    assumes: str
+    floor: float
+    monotone: bool
+
+    @abstractmethod
+    def tails(self, x: float) -> Tails:
+        """One-sided p-values of 'centre <= x' and 'centre >= x'."""
+
+    @abstractmethod
+    def interval(self, level: float) -> Interval:
+        """The values that the two-sided test keeps at 1 - level. `Test.interval` makes it agree with p."""
 
     @property
-    def assumes(self) -> str:
-        """One clause that says under which condition the error rate holds."""
+    def p(self) -> float:
+        """Two-sided p of 'centre = 0'."""
+        return self.tails(0.0).p
 
-    @property
-    def floor(self) -> float:
-        """Smallest two-sided p this many units can give."""
+    def p_equivalent(self, margin: float) -> float:
+        """p of the two one-sided tests against +-margin (TOST; Schuirmann, J. Pharmacokinet. Biopharm.
 
-    @property
-    def monotone(self) -> bool:
-        """Whether p moves one way with every single value: then two corners bound all fillings of missing runs."""
+        1987).
+        """
+        return max(self.tails(-margin).greater, self.tails(margin).less)
 
-    def greater(self, x: float) -> float:
-        """One-sided p of 'centre <= x'; small when the data lie above x."""
 
-    def less(self, x: float) -> float:
-        """One-sided p of 'centre >= x'; small when the data lie below x."""
+class WorstCase(Evidence):
+    """Several fillings of missing runs, read as one test: each p is the largest one, the interval is the hull.
 
-    def raw_interval(self, level: float) -> Interval:
-        """Values kept at two-sided level 1 - `level`, before it is made to agree with p at 0 and at the margin."""
+    The larger one-sided p is taken before the two sides are compared. Fillings that point in opposite
+    directions therefore give a p near 1 and an interval around 0, never two significant answers.
+    """
+
+    def __init__(self, corners: Sequence[Evidence]) -> None:
+        self.corners = tuple(corners)
+        self.n = min(c.n for c in self.corners)
+        effects = [c.effect for c in self.corners]
+        self.effect = min(effects) + (max(effects) - min(effects)) / 2.0
+        self.method = self.corners[0].method
+        self.assumes = f"{self.corners[0].assumes}; missing runs bounded at both ends"
+        self.floor = max(c.floor for c in self.corners)
+        self.monotone = all(c.monotone for c in self.corners)
+
+    def tails(self, x: float) -> Tails:
+        tails = [c.tails(x) for c in self.corners]
+        return Tails(max(t.greater for t in tails), max(t.less for t in tails))
+
+    def interval(self, level: float) -> Interval:
+        return reduce(Interval.hull, (c.interval(level) for c in self.corners))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One side of an equivalence margin: the evidence to ask and the point to ask about."""
+    """One side of an equivalence margin: the evidence to ask, and the point to ask about."""
 
     evidence: Evidence
     at: float
@@ -68,10 +190,12 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One comparison: the p-values, and the intervals that belong to them.
+    """One comparison: its p-values and the intervals that belong to them.
 
-    p is two-sided; p_eq (None without a margin) is the larger of two one-sided tests, so 'equivalent' at level a is
-    read at a, and its interval is the one of level 1 - 2a. Missing runs enter as several corners (`corners`).
+    p is two-sided. p_eq (None without a margin) is the larger of two one-sided p, so 'equivalent' at level
+    a is read at a, and its interval is the one of level 1 - 2a. A relative margin has bounds with their own
+    evidence, B - (1 +- r) A at 0. `corners` has one Test for each filling of missing runs; it is empty when
+    nothing is missing.
     """
 
     __test__ = False  # pytest collects classes called Test
@@ -79,45 +203,17 @@ class Test:
     evidence: Evidence
     lower: Bound | None = None
     upper: Bound | None = None
+    corners: tuple[Test, ...] = ()
     p: float = field(init=False)
-    p_eq: float | None = field(init=False)
+    p_eq: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "p", two_sided(self.evidence, 0.0))
-        object.__setattr__(self, "p_eq", self._p_eq())
-
-    def _p_eq(self) -> float | None:
-        if self.lower is None or self.upper is None:
-            return None
-        return max(
-            greater_at(self.lower.evidence, self.lower.at),
-            less_at(self.upper.evidence, self.upper.at),
-        )
-
-    @property
-    def n(self) -> int:
-        """Number of independent units."""
-        return self.evidence.n
-
-    @property
-    def effect(self) -> float:
-        """Estimate of the centre of B - A, in the metric's unit."""
-        return self.evidence.effect
-
-    @property
-    def method(self) -> str:
-        """Short name of the test."""
-        return self.evidence.method
-
-    @property
-    def assumes(self) -> str:
-        """One clause: when the stated error rate holds."""
-        return self.evidence.assumes
-
-    @property
-    def floor(self) -> float:
-        """Smallest p this many units can give: named in the output instead of a p of 0."""
-        return self.evidence.floor
+        # Computed once: the dataclass is frozen, and a permutation p is not cheap.
+        object.__setattr__(self, "p", self.evidence.p)
+        if self.lower is not None and self.upper is not None:
+            below = monotone_tails(self.lower.evidence, self.lower.at).greater
+            above = monotone_tails(self.upper.evidence, self.upper.at).less
+            object.__setattr__(self, "p_eq", max(below, above))
 
     @property
     def margin(self) -> float | None:
@@ -126,41 +222,41 @@ class Test:
         return self.upper.at if self.upper is not None and absolute else None
 
     def interval(self, level: float, at: Iterable[float] = ()) -> Interval:
-        """Interval of this level that excludes x exactly when the test does, for x = 0, the margin's ends and `at`."""
-        margin = self.margin
-        ends = () if margin is None else (-margin, margin)
-        return agreeing_interval(self.evidence, level, (0.0, *ends, *at))
+        """The interval of this level that excludes x exactly when the test does, for x = 0, +-margin and `at`.
 
-    def p_noninferior(self, margin: float) -> float:
-        """One-sided p of 'B is worse than A by `margin` or more': the gate's question."""
-        return greater_at(self.evidence, -margin)
-
-    def p_inferior(self, margin: float) -> float:
-        """One-sided p of 'B is worse than A by at most `margin`': small when a regression is shown."""
-        return less_at(self.evidence, -margin)
-
-    @property
-    def corners(self) -> tuple[Test, ...]:
-        """The same comparison at each filling of its missing runs; just itself when nothing is missing."""
-        if not isinstance(self.evidence, WorstCase):
-            return (self,)
-        lower, upper = self.lower, self.upper
-        out = []
-        for i, evidence in enumerate(self.evidence.corners):
-            out.append(Test(evidence, _corner_bound(lower, i), _corner_bound(upper, i)))
-        return tuple(out)
+        An end moves no further than to such an x. It only ever moves where p and the raw interval come from
+        different formulas (binary outcomes, random splits).
+        """
+        # p <= half, allowing for the rounding of 1 - (1 - a): p = a exactly must count as rejected.
+        half = tail(level) * (1.0 + 1e-12)
+        out = self.evidence.interval(level)
+        margin = () if self.margin is None else (-self.margin, self.margin)
+        # Outermost first, so that 0 has the last word: p and the printed interval meet there.
+        for x in sorted({0.0, *margin, *at}, key=abs, reverse=True):
+            tails = monotone_tails(self.evidence, x)
+            out = out.agreeing(x, tails.greater <= half, tails.less <= half)
+        return out
 
 
-def _corner_bound(bound: Bound | None, i: int) -> Bound | None:
-    if bound is None:
-        return None
-    if not isinstance(bound.evidence, WorstCase):
-        return bound
-    return Bound(bound.evidence.corners[i], bound.at)
+def monotone_tails(evidence: Evidence, x: float) -> Tails:
+    """Return `evidence.tails(x)`, made monotone against the tails at 0.
+
+    'centre <= x' for x < 0 is part of 'centre <= 0', so the p of the latter is valid for the former too,
+    and taking the smaller one costs nothing. Above 0 the larger one is taken; `less` is the mirror image.
+    This matters only where the test at 0 and the test elsewhere use different formulas (binary outcomes,
+    random splits).
+    """
+    zero = evidence.tails(0.0)
+    if x == 0.0:
+        return zero
+    there = evidence.tails(x)
+    if x < 0.0:
+        return Tails(min(there.greater, zero.greater), max(there.less, zero.less))
+    return Tails(max(there.greater, zero.greater), min(there.less, zero.less))
 
 
 def with_margin(evidence: Evidence, margin: float | None) -> Test:
-    """A Test with an absolute equivalence margin (in the metric's unit, > 0), or without one."""
+    """Return a Test with an absolute equivalence margin (> 0, in the metric's unit), or without one."""
     if margin is None:
         return Test(evidence)
     if not (margin > 0.0 and math.isfinite(margin)):
@@ -168,96 +264,19 @@ def with_margin(evidence: Evidence, margin: float | None) -> Test:
     return Test(evidence, Bound(evidence, -margin), Bound(evidence, margin))
 
 
-def two_sided(evidence: Evidence, x: float) -> float:
-    """Two-sided p at x: twice the smaller one-sided p, at most 1."""
-    return min(1.0, 2.0 * min(evidence.greater(x), evidence.less(x)))
-
-
-def greater_at(evidence: Evidence, x: float) -> float:
-    """`evidence.greater(x)`, made monotone against its own answer at 0.
-
-    'centre <= x' for x < 0 is part of 'centre <= 0', so the p of the latter is valid for the former too: taking the
-    smaller costs nothing. Above 0 the larger is taken. This matters only where the test at 0 and the test elsewhere
-    are different formulas (binary data, random splits).
-    """
-    if x == 0.0:
-        return evidence.greater(0.0)
-    pick = min if x < 0.0 else max
-    return pick(evidence.greater(x), evidence.greater(0.0))
-
-
-def less_at(evidence: Evidence, x: float) -> float:
-    """Mirror of `greater_at`."""
-    if x == 0.0:
-        return evidence.less(0.0)
-    pick = min if x > 0.0 else max
-    return pick(evidence.less(x), evidence.less(0.0))
-
-
-def agreeing_interval(evidence: Evidence, level: float, anchors: Iterable[float]) -> Interval:
-    """The evidence's interval, with its ends moved (no further than an anchor) to agree with p at every anchor."""
-    half = (1.0 - probability(level, "level")) / 2.0
-    out = evidence.raw_interval(level)
-    # Outermost first, so that 0 has the last word: p and the printed interval meet there.
-    for x in sorted(set(anchors), key=abs, reverse=True):
-        out = out.agreeing(x, _at_most(greater_at(evidence, x), half), _at_most(less_at(evidence, x), half))
-    return out
-
-
-def _at_most(p: float, half: float) -> bool:
-    """p <= half, forgiving the rounding of 1 - (1 - a): p = a exactly must count as rejected."""
-    return p <= half * (1.0 + 1e-12)
-
-
-@dataclass(frozen=True, slots=True)
-class WorstCase:
-    """Several fillings of the missing runs, read as one test: each p is the largest, the interval is the hull.
-
-    Because the larger one-sided p is taken before the two sides are compared, corners that point in opposite
-    directions give a p near 1 and an interval around 0, never a significant contradiction.
-    """
-
-    corners: tuple[Evidence, ...]
-
-    @property
-    def n(self) -> int:
-        """Units of the smallest corner (all corners have the same units)."""
-        return min(c.n for c in self.corners)
-
-    @property
-    def effect(self) -> float:
-        """Middle of the effects that the corners span."""
-        effects = [c.effect for c in self.corners]
-        return min(effects) + (max(effects) - min(effects)) / 2.0
-
-    @property
-    def method(self) -> str:
-        """The corners' common method."""
-        return self.corners[0].method
-
-    @property
-    def assumes(self) -> str:
-        """The corners' common assumption, plus the bounds on what is missing."""
-        return f"{self.corners[0].assumes}; missing runs bounded at both ends"
-
-    @property
-    def floor(self) -> float:
-        """Largest floor among the corners."""
-        return max(c.floor for c in self.corners)
-
-    @property
-    def monotone(self) -> bool:
-        """True when it is true of every corner."""
-        return all(c.monotone for c in self.corners)
-
-    def greater(self, x: float) -> float:
-        """Largest p of 'centre <= x' over the corners."""
-        return max(c.greater(x) for c in self.corners)
-
-    def less(self, x: float) -> float:
-        """Largest p of 'centre >= x' over the corners."""
-        return max(c.less(x) for c in self.corners)
-
-    def raw_interval(self, level: float) -> Interval:
-        """Hull of the corners' intervals."""
-        return reduce(Interval.hull, (c.raw_interval(level) for c in self.corners))
+def worst_case(tests: Sequence[Test]) -> Test:
+    """Return several fillings of the missing runs as one Test: largest p on each side, hull of the intervals."""
+    if not tests:
+        raise ValueError("worst_case needs at least one test")
+    if len(tests) == 1:
+        return tests[0]
+    evidence = WorstCase([t.evidence for t in tests])
+    lower = [t.lower for t in tests if t.lower is not None]
+    upper = [t.upper for t in tests if t.upper is not None]
+    if not lower or not upper:
+        return Test(evidence, corners=tuple(tests))
+    if tests[0].margin is not None:
+        return Test(evidence, Bound(evidence, lower[0].at), Bound(evidence, upper[0].at), tuple(tests))
+    # A relative margin has its own evidence in every filling.
+    below, above = WorstCase([b.evidence for b in lower]), WorstCase([b.evidence for b in upper])
+    return Test(evidence, Bound(below, lower[0].at), Bound(above, upper[0].at), tuple(tests))

@@ -1,112 +1,322 @@
-"""Two independent samples: permutation tests, exact where that is possible, and the decision's test for unpaired arms.
+"""Tests that count rearrangements: sign flips for paired arms, splits for two independent arms.
 
-Two-sided convention: twice the smaller tail, at most 1 (scipy's convention; `|stat| >= |observed|` differs from it
-when the sizes differ). Ties count whole, as does the observed split, so each tail is a valid p of its own.
+Both are exact where all rearrangements can be counted, and use 99,999 seeded random ones beyond. The
+two-sided p is twice the smaller tail, at most 1, which is scipy's convention (`|stat| >= |observed|` gives
+another p when sizes differ). The observed arrangement always counts, so a p is never 0 (Phipson and Smyth,
+Stat. Appl. Genet. Mol. Biol. 2010).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bakeoff.stats.interval import Interval, unbounded
-from bakeoff.stats.signflip import DRAWS, TIE
-from bakeoff.stats.special import TINY, log_choose
-from bakeoff.stats.subsets import random_subsets, sums_by_size
+from bakeoff.stats.evidence import Evidence, Interval, Tails, unbounded
+from bakeoff.stats.numerics import TINY, Array, Integers, Seed, exponent, generator, mean, tail, vector
 from bakeoff.stats.ttests import TStatistic, welch_t
-from bakeoff.stats.vectors import Array, Seed, exponent, generator, mean, vector
 
+EXACT_UNITS = 20
+"""Up to here `SignFlip` holds the means of all 2^N subsets (8 MB at 20 units)."""
+EXACT_COUNT_UNITS = 40
+"""Up to here `exact_tails` counts all 2^N subsets without holding them."""
 EXACT_POOLED = 30
-"""Pooled size up to which the mean difference is tested exactly, by meeting in the middle."""
+"""Pooled size up to which the mean difference of two samples is tested exactly, by meeting in the middle."""
 EXACT_SPLITS = 200_000
-"""Splits up to which Welch's t is tested exactly; it needs the sums of squares, so every split is visited."""
-REMEMBERED = 40
-"""Size of the smaller arm up to which the random subsets of a seed are kept for the next call (4 MB at most)."""
+"""Splits up to which Welch's t is tested exactly; it needs sums of squares, so every split is visited."""
+DRAWS = 99_999
+"""Random rearrangements beyond these; together with the observed one they make a round 100,000."""
+REMEMBERED_UNITS = 256
+"""Units up to which the random sign flips of a seed are kept for the next call (3 MB at most)."""
+REMEMBERED_ARM = 40
+"""Size of the smaller arm up to which the random splits of a seed are kept for the next call (4 MB at most)."""
+TIE = 1e-9
+"""Two means closer than this times the largest magnitude count as equal: float noise must not decide a tie."""
+CHUNK = 2**18
+"""Elements of index work that `random_subsets` holds at once: bounded memory for any number of draws."""
+
+
+class SignFlip(Evidence):
+    """The sign-flip test of N paired differences d = B - A, one for each independent unit.
+
+    Population: units like these. Valid when the arms are exchangeable within a unit, because then d is
+    symmetric (Fisher, The Design of Experiments 1935, section 21). Invariants: the order of d does not
+    matter, not even to the random subsets; -d gives the mirrored answers.
+
+    If the differences are symmetric about x, every subset of the units is as likely as any other to have
+    had its sign flipped, and flipping subset S raises the total above the observed one exactly when the
+    mean of S lies below x. One sorted array, the means of all non-empty subsets, therefore answers every
+    question (Hartigan, JASA 1969): a p at x is a count of means below x, and an interval is a pair of order
+    statistics. Ties count half, as in Lancaster's mid-p (JASA 1961); the identity counts whole.
+    """
+
+    method = "sign-flip"
+    monotone = True
+
+    def __init__(self, d: ArrayLike, seed: Seed = 0) -> None:
+        # Canonical input makes the answer independent of row order, and exactly mirrored for -d.
+        values, mirrored = _canonical_pairs(vector(d, "d"))
+        self.n = values.size
+        self.exact = self.n <= EXACT_UNITS
+        self._exponent = exponent(values)
+        scaled = np.ldexp(values, -self._exponent)
+        if self.exact:
+            means, self._identities = _subset_sums(scaled)[1:] / _subset_sizes(self.n)[1:], 1
+            means.sort()
+            how = "all sign patterns"
+        else:
+            means, self._identities = _random_subset_means(scaled, seed)
+            how = f"{means.size + self._identities - 1:,} random sign patterns"
+        # Negated and reversed, ascending means are ascending again.
+        self._means = -means[::-1] if mirrored else means
+        self._total = means.size + self._identities
+        self._tie = TIE * float(np.abs(scaled).max())
+        centre = -scaled.mean() if mirrored else scaled.mean()
+        self.effect = float(np.ldexp(centre, self._exponent))
+        self.assumes = f"assumes arms exchangeable within a unit ({how})"
+        self.floor = 2.0 * self._identities / self._total
+
+    def tails(self, x: float) -> Tails:
+        """(1 + #{means < x} + #{means = x} / 2) / 2^N, and the same with #{means > x}."""
+        with np.errstate(over="ignore", under="ignore"):
+            point = float(np.ldexp(x, -self._exponent))
+        below = int(np.searchsorted(self._means, point - self._tie, side="left"))
+        up_to = int(np.searchsorted(self._means, point + self._tie, side="right"))
+        above, half_ties = self._means.size - up_to, 0.5 * (up_to - below)
+        return Tails(
+            (self._identities + below + half_ties) / self._total, (self._identities + above + half_ties) / self._total
+        )
+
+    def interval(self, level: float) -> Interval:
+        """All x that the two-sided test keeps at 1 - level; infinite where so few units cannot reject anything.
+
+        The test is inverted by reading two order statistics (Maritz, Biometrika 1979): M[j] to M[-1-j],
+        where j is the last one for which values just outside are rejected. An end that is itself rejected
+        is open.
+        """
+        # 1e-12 forgives the rounding of 1 - level, so that p = alpha exactly is rejected.
+        half = tail(level)
+        j = math.floor(half * self._total * (1.0 + 1e-12) - self._identities)
+        if j < 0:
+            return unbounded(level)
+        j = min(j, (self._means.size - 1) // 2)
+        low, high = (float(np.ldexp(self._means[i], self._exponent)) for i in (j, -1 - j))
+        at_most = half * (1.0 + 1e-12)
+        low_open, high_open = self.tails(low).greater <= at_most, self.tails(high).less <= at_most
+        return Interval(low, high, level, low_open, high_open)
 
 
 @dataclass(frozen=True, slots=True)
-class PermutationTails:
-    """One-sided permutation p-values of 'B's mean is not above (greater) / not below (less) A's'."""
+class ExactTails:
+    """How many of the 2^n subsets of d have a mean below, at or above x.
 
-    greater: float
-    less: float
-    splits: float
-    exact: bool
+    The empty subset (the identity) is left out.
+    """
+
+    n: int
+    below: int
+    ties: int
+    above: int
 
     @property
     def p(self) -> float:
-        """Two-sided p: twice the smaller tail."""
-        return min(1.0, 2.0 * min(self.greater, self.less))
+        """Two-sided p with ties counted half, as in `SignFlip`."""
+        smaller = min(self.below, self.above) + 0.5 * self.ties
+        return min(1.0, 2.0 * (1.0 + smaller) / 2.0**self.n)
+
+
+def exact_tails(d: ArrayLike, x: float = 0.0) -> ExactTails:
+    """Count all sign flips of up to 40 pairs at x, with 2^(n/2) work in place of 2^n.
+
+    Meeting in the middle (Horowitz and Sahni, JACM 1974): a subset is one subset of each half, so the sums
+    of one half are looked up in the sorted sums of the other.
+    """
+    values, mirrored = _canonical_pairs(vector(d, "d"))
+    n = values.size
+    if n > EXACT_COUNT_UNITS:
+        raise ValueError(f"exact counting goes up to {EXACT_COUNT_UNITS} pairs, got {n}; SignFlip draws subsets")
+    e = exponent(values)
+    scaled = np.ldexp(values, -e)
+    with np.errstate(over="ignore", under="ignore"):
+        shift = float(np.ldexp(x, -e))
+    # Testing at x is testing d - x at 0: a subset mean lies below x when its sum of d - x is negative.
+    moved = scaled - (-shift if mirrored else shift)
+    tie = TIE * float(np.abs(scaled).max())
+    left, right = _subset_sums(moved[: n // 2]), _subset_sums(moved[n // 2 :])
+    left.sort()
+    right.sort()
+    # Needles in ascending order, in one block of memory, walk the haystack once and stay in cache.
+    needles = np.ascontiguousarray(-right[::-1])
+    position = np.searchsorted(left, needles - tie, side="left")
+    below = int(position.sum())
+    # Only a needle whose next sum lies within the tolerance has ties at all: search again for those alone.
+    tied = left.take(position, mode="clip") <= needles + tie
+    tied &= position < left.size
+    up_to = below + int((np.searchsorted(left, needles[tied] + tie, side="right") - position[tied]).sum())
+    ties = up_to - below - 1  # the empty subset sums to 0 and is the identity
+    above = 2**n - up_to
+    return ExactTails(n, above, ties, below) if mirrored else ExactTails(n, below, ties, above)
+
+
+def _canonical_pairs(d: Array) -> tuple[Array, bool]:
+    """Return d in an order and with a sign that depend on neither row order nor the naming of arms; True if negated."""
+    ascending = np.sort(d)
+    mirror = -ascending[::-1]
+    # The first place where d and -d differ decides which of them is used.
+    differs = np.flatnonzero(ascending != mirror)
+    flipped = bool(differs.size and ascending[differs[0]] < mirror[differs[0]])
+    return (mirror, True) if flipped else (ascending, False)
+
+
+def _subset_sums(d: Array) -> Array:
+    """Sums of all 2^n subsets of d, shape (2^n,); bit k of the index says whether d[k] is in.
+
+    Entry 0 is the empty one.
+    """
+    sums = np.zeros(2**d.size)
+    for k, value in enumerate(d):
+        np.add(sums[: 2**k], value, out=sums[2**k : 2 ** (k + 1)])
+    return sums
+
+
+@lru_cache(maxsize=4)
+def _subset_sizes(n: int) -> NDArray[np.uint8]:
+    """How many of n units each subset has, in the order of `_subset_sums`.
+
+    Kept, because a family asks again and again.
+    """
+    sizes = np.zeros(1, dtype=np.uint8)
+    for _ in range(n):
+        sizes = np.concatenate((sizes, sizes + np.uint8(1)))
+    return sizes
+
+
+def _random_subset_means(d: Array, seed: Seed) -> tuple[Array, int]:
+    """Sorted means of DRAWS random subsets, and the number of identities: the observed signs and every empty draw.
+
+    Eight units share one random byte, which looks up the sum of its subset in a table of 256: an eighth of
+    the lookups, and no (draws x units) matrix.
+    """
+    remembered = isinstance(seed, int) and d.size <= REMEMBERED_UNITS
+    picks = _remembered_picks(d.size, seed) if remembered else _random_picks(d.size, generator(seed))
+    sums, sizes = np.zeros(DRAWS), np.zeros(DRAWS, dtype=np.int32)
+    for start, pick in zip(range(0, d.size, 8), picks, strict=True):
+        block = d[start : start + 8]
+        sums += _subset_sums(block).take(pick)
+        sizes += _subset_sizes(block.size).take(pick)
+    # An empty draw flips nothing. It has no mean and counts as the identity, on both sides.
+    drawn = sizes > 0
+    means: Array = sums[drawn] / sizes[drawn]
+    means.sort()
+    return means, 1 + int(DRAWS - drawn.sum())
+
+
+def _random_picks(n: int, rng: np.random.Generator) -> Iterator[NDArray[np.uint8]]:
+    """DRAWS random subsets of n units as bit masks of eight units each, shape (DRAWS,) for every eight units."""
+    for start in range(0, n, 8):
+        yield rng.integers(0, 2 ** min(8, n - start), DRAWS, dtype=np.uint16).astype(np.uint8)
+
+
+@lru_cache(maxsize=2)
+def _remembered_picks(n: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
+    """`_random_picks` of an integer seed.
+
+    They depend on the number of units alone, and a family asks again and again.
+    """
+    return tuple(_random_picks(n, generator(seed)))
+
+
+@dataclass(frozen=True, slots=True)
+class PermutationTails(Tails):
+    """Permutation p-values of 'mean(b) - mean(a) <= 0' and '>= 0', and the number of splits they are shares of."""
+
+    splits: float
+    exact: bool
 
 
 def split_count(n1: int, n2: int) -> float:
-    """Number of ways to split n1 + n2 values into groups of these sizes (inf where it overflows a double)."""
-    logarithm = log_choose(n1 + n2, n1)
+    """Number of ways to split n1 + n2 values into groups of these sizes; inf where it overflows a double."""
+    logarithm = math.lgamma(n1 + n2 + 1.0) - math.lgamma(n1 + 1.0) - math.lgamma(n2 + 1.0)
     return float(math.comb(n1 + n2, n1)) if logarithm < 700.0 else math.inf
 
 
 def permutation_mean(a: ArrayLike, b: ArrayLike, seed: Seed = 0) -> PermutationTails:
-    """Permutation test of mean(b) - mean(a): exact up to 30 pooled values, else 99,999 seeded random splits."""
+    """Permutation test of mean(b) - mean(a) (Pitman 1937): exact up to 30 pooled values, else 99,999 random splits.
+
+    Ties count whole. Valid when the arms have one law under the null; with unequal sizes and spreads use
+    `permutation_welch`.
+    """
     x, y = vector(a, "a"), vector(b, "b")
-    first, second, swapped = _canonical(x, y)
-    pooled = _centred(np.concatenate((first, second)))
-    observed = float(pooled[: first.size].sum())
+    first, pooled, swapped = _canonical_arms(x, y)
+    # For fixed sizes the mean difference grows with the sum of the first group.
+    observed = float(pooled[:first].sum())
     tie = TIE * float(np.abs(pooled).max())
     pooled.sort()
     if pooled.size <= EXACT_POOLED:
-        high, low = _exact_tail_counts(pooled, first.size, observed, tie)
+        high, low = _exact_tail_counts(pooled, first, observed, tie)
         return _tails(high, low, split_count(x.size, y.size), True, swapped)
-    sums = _random_sums(pooled[:, None], first.size, seed)[:, 0]
-    return _monte_carlo(sums, observed, tie, swapped)
+    sums = _random_sums(pooled[:, None], first, seed)[:, 0]
+    high, low = int((sums >= observed - tie).sum()), int((sums <= observed + tie).sum())
+    return _tails(1 + high, 1 + low, DRAWS + 1.0, False, swapped)
 
 
 def permutation_welch(a: ArrayLike, b: ArrayLike, seed: Seed = 0) -> PermutationTails:
-    """Permutation test whose statistic is Welch's t: robust to unequal sizes. Exact up to 200,000 splits, else random."""
+    """Permutation test whose statistic is Welch's t: exact up to 200,000 splits, else 99,999 random ones.
+
+    Studentizing keeps the test valid for large samples when spreads differ (Janssen, Stat. Probab. Lett.
+    1997; Chung and Romano, Annals of Statistics 2013).
+    """
     x, y = vector(a, "a", at_least=2), vector(b, "b", at_least=2)
-    first, second, swapped = _canonical(x, y)
-    n1, n2 = first.size, second.size
-    pooled = _centred(np.concatenate((first, second)))
+    first, pooled, swapped = _canonical_arms(x, y)
+    sizes = first, pooled.size - first
+    # Sum and sum of squares of one group determine Welch's t, given those of all values.
     columns = np.stack((pooled, pooled**2), axis=1)
     total = columns.sum(axis=0)
-    observed = float(_welch_from_sums(columns[:n1].sum(axis=0)[None, :], total, n1, n2)[0])
+    observed = float(_welch_from_sums(columns[:first].sum(axis=0)[None, :], total, *sizes)[0])
     tie = 1e-9 * max(1.0, abs(observed)) if math.isfinite(observed) else 0.0
     columns = columns[np.argsort(pooled, kind="stable")]
-    splits = split_count(n1, n2)
-    if splits <= EXACT_SPLITS:
-        t = _welch_from_sums(sums_by_size(columns, n1)[n1], total, n1, n2)
-        return _tails(float((t >= observed - tie).sum()), float((t <= observed + tie).sum()), splits, True, swapped)
-    t = _welch_from_sums(_random_sums(columns, n1, seed), total, n1, n2)
-    return _monte_carlo(t, observed, tie, swapped)
+    splits = split_count(*sizes)
+    exact = splits <= EXACT_SPLITS
+    sums = sums_by_size(columns, first)[first] if exact else _random_sums(columns, first, seed)
+    t = _welch_from_sums(sums, total, *sizes)
+    high, low = int((t >= observed - tie).sum()), int((t <= observed + tie).sum())
+    if exact:
+        return _tails(high, low, splits, True, swapped)
+    return _tails(1 + high, 1 + low, DRAWS + 1.0, False, swapped)
 
 
-def _canonical(x: Array, y: Array) -> tuple[Array, Array, bool]:
-    """The smaller arm first, of equal ones the larger-valued; so swapping the arms swaps the tails exactly."""
+def _canonical_arms(x: Array, y: Array) -> tuple[int, Array, bool]:
+    """Return the size of the first group, the pooled values with that group in front, and whether it is y.
+
+    The smaller arm goes first, of two equal ones the one with larger values, so swapping the arms swaps the
+    tails exactly. Values are centred on their median and scaled to at most 2: sums of a fixed number of
+    them only shift, and keep digits.
+    """
     if x.size != y.size:
-        return (x, y, False) if x.size < y.size else (y, x, True)
-    u, v = np.sort(x), np.sort(y)
-    differs = np.flatnonzero(u != v)
-    return (y, x, True) if differs.size and u[differs[0]] < v[differs[0]] else (x, y, False)
-
-
-def _centred(pooled: Array) -> Array:
-    """Pooled values about their median, scaled to at most 2: sums of fixed size only shift, and keep their digits."""
+        swapped = x.size > y.size
+    else:
+        u, v = np.sort(x), np.sort(y)
+        differs = np.flatnonzero(u != v)
+        swapped = bool(differs.size and u[differs[0]] < v[differs[0]])
+    pooled = np.concatenate((y, x) if swapped else (x, y))
     scaled = np.ldexp(pooled, -exponent(pooled))
     moved: Array = scaled - np.median(scaled)
-    return np.ldexp(moved, -exponent(moved))
+    return (y if swapped else x).size, np.ldexp(moved, -exponent(moved)), swapped
 
 
-def _exact_tail_counts(pooled: Array, size: int, observed: float, tie: float) -> tuple[float, float]:
-    """How many `size`-subsets sum to at least, and to at most, `observed`. Halves are joined by sorted search."""
+def _exact_tail_counts(pooled: Array, size: int, observed: float, tie: float) -> tuple[int, int]:
+    """How many `size`-subsets sum to at least, and to at most, `observed`: meeting in the middle, by subset size."""
     middle = pooled.size // 2
     # Interleaved halves have like values, so the sorted sums overlap and searches stay short.
     left = sums_by_size(pooled[0::2][:, None], min(size, pooled.size - middle))
     right = sums_by_size(pooled[1::2][:, None], min(size, middle))
     at_least = at_most = 0
     for k, sums in enumerate(left):
+        # k members from the left half need size - k from the right one.
         if not 0 <= size - k < len(right) or not sums.size or not right[size - k].size:
             continue
         needles = np.sort(observed - sums[:, 0])
@@ -114,13 +324,25 @@ def _exact_tail_counts(pooled: Array, size: int, observed: float, tie: float) ->
         at_most += int(np.searchsorted(haystack, needles + tie, side="right").sum())
         below = int(np.searchsorted(haystack, needles - tie, side="left").sum())
         at_least += needles.size * haystack.size - below
-    return float(at_least), float(at_most)
+    return at_least, at_most
+
+
+def sums_by_size(values: Array, largest: int) -> list[Array]:
+    """Entry k has the sums of all k-subsets of the rows of `values` (n, c), shape (C(n, k), c), for k <= largest."""
+    width = values.shape[1]
+    table = [np.zeros((1, width))] + [np.zeros((0, width)) for _ in range(largest)]
+    for row in values:
+        # From large to small, so that a row enters each subset only once.
+        for k in range(largest, 0, -1):
+            if table[k - 1].size:
+                table[k] = np.concatenate((table[k], table[k - 1] + row))
+    return table
 
 
 def _random_sums(columns: Array, size: int, seed: Seed) -> Array:
     """Column sums over DRAWS random subsets of `size` rows, shape (DRAWS, columns)."""
     n = columns.shape[0]
-    if isinstance(seed, int) and n <= 256 and size <= REMEMBERED:
+    if isinstance(seed, int) and n <= 256 and size <= REMEMBERED_ARM:
         sums = np.zeros((columns.shape[1], DRAWS))
         for picks in _remembered_subsets(n, size, seed):
             for total, column in zip(sums, columns.T, strict=True):
@@ -131,13 +353,39 @@ def _random_sums(columns: Array, size: int, seed: Seed) -> Array:
 
 @lru_cache(maxsize=4)
 def _remembered_subsets(n: int, size: int, seed: int) -> NDArray[np.uint8]:
-    """The subsets of a seed, shape (size, DRAWS): they depend on the sizes alone, and a family asks again and again."""
+    """The subsets of an integer seed, shape (size, DRAWS).
+
+    They depend on the sizes alone; a family asks for them often.
+    """
     blocks = [index.T.astype(np.uint8) for index in random_subsets(n, size, DRAWS, generator(seed))]
     return np.ascontiguousarray(np.concatenate(blocks, axis=1))
 
 
+def random_subsets(n: int, size: int, draws: int, rng: np.random.Generator) -> Iterator[Integers]:
+    """Uniform subsets of {0..n-1} of one size, as index blocks of shape (some draws, size), `draws` rows in all.
+
+    Each row partitions n random 64-bit keys whose low bits carry the index: a partition is several times
+    faster than shuffling, and the 44 or more random bits above the index make a tie between keys
+    irrelevant.
+    """
+    bits = max(1, (n - 1).bit_length())
+    if bits > 20:
+        raise ValueError(f"random splits support up to {2**20:,} values, got {n:,}")
+    mask = np.uint64((1 << bits) - 1)
+    labels = np.arange(n, dtype=np.uint64)
+    rows = max(1, CHUNK // n)
+    for start in range(0, draws, rows):
+        keys = rng.integers(0, 2**64, (min(rows, draws - start), n), dtype=np.uint64, endpoint=False)
+        # Replace the low bits of the random keys by the index.
+        keys &= ~mask
+        keys |= labels
+        if size < n:
+            keys.partition(size - 1, axis=1)
+        yield (keys[:, :size] & mask).astype(np.int64)
+
+
 def _welch_from_sums(part: Array, total: Array, n1: int, n2: int) -> Array:
-    """Welch's t of group 1 minus group 2 from group 1's (sum, sum of squares), shape (splits, 2)."""
+    """Welch's t of group 1 minus group 2, shape (splits,), from group 1's (sum, sum of squares), shape (splits, 2)."""
     s1, q1 = part[:, 0], part[:, 1]
     s2, q2 = total[0] - s1, total[1] - q1
     v1 = np.maximum(q1 - s1**2 / n1, 0.0) / (n1 - 1) / n1
@@ -145,115 +393,83 @@ def _welch_from_sums(part: Array, total: Array, n1: int, n2: int) -> Array:
     difference = s1 / n1 - s2 / n2
     # A split into two constant groups has no spread: rounding leaves about 1e-16, and its t is infinite.
     spread = v1 + v2
-    flat = spread <= 1e-14
     difference = np.where(np.abs(difference) <= 1e-12, 0.0, difference)
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = difference / np.sqrt(np.where(flat, 0.0, spread))
+        t = difference / np.sqrt(np.where(spread <= 1e-14, 0.0, spread))
     return np.asarray(np.nan_to_num(t, nan=0.0, posinf=np.inf, neginf=-np.inf), dtype=np.float64)
 
 
-def _monte_carlo(statistics: Array, observed: float, tie: float, swapped: bool) -> PermutationTails:
-    """(1 + count) / (1 + draws): the observed split is one of the draws."""
-    high = 1.0 + float((statistics >= observed - tie).sum())
-    low = 1.0 + float((statistics <= observed + tie).sum())
-    return _tails(high, low, statistics.size + 1.0, False, swapped)
+def _tails(high: int, low: int, splits: float, exact: bool, swapped: bool) -> PermutationTails:
+    """p-values from the number of splits whose statistic is at least, and at most, the observed one.
 
-
-def _tails(high: float, low: float, splits: float, exact: bool, swapped: bool) -> PermutationTails:
-    """High values of the canonical statistic speak for the first group; B is the second group unless swapped."""
+    High values of the canonical statistic speak for the first group; B is the second group unless swapped.
+    """
     up, down = min(1.0, high / splits), min(1.0, low / splits)
     return PermutationTails(up, down, splits, exact) if swapped else PermutationTails(down, up, splits, exact)
 
 
-@dataclass(frozen=True, eq=False)
-class Unpaired:
-    """The decision's evidence for two independent arms: at every x the larger of permutation p and Welch p.
-
-    Either alone fails somewhere (permutation under unequal sizes and spreads, Welch on lumpy data); the larger of
-    two valid p-values does not. `permute` is False where so few splits exist that the permutation could never reject.
-    """
-
-    a: Array
-    b: Array
-    permute: bool
-    seed: int = 0
-    monotone = False
-    welch: TStatistic | None = field(init=False)
-    _known: dict[float, PermutationTails] = field(init=False, default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "a", vector(self.a, "a", at_least=2))
-        object.__setattr__(self, "b", vector(self.b, "b", at_least=2))
-        try:
-            welch = welch_t(self.a, self.b)
-        except ValueError:
-            welch = None  # both arms constant: the permutation alone speaks, however few its splits
-        object.__setattr__(self, "welch", welch)
-
-    @property
-    def n(self) -> int:
-        """Size of the smaller arm."""
-        return min(self.a.size, self.b.size)
-
-    @property
-    def effect(self) -> float:
-        """mean(b) - mean(a)."""
-        return mean(self.b) - mean(self.a) if self.welch is None else self.welch.effect
-
-    @property
-    def _permutes(self) -> bool:
-        return self.permute or self.welch is None
-
-    @property
-    def method(self) -> str:
-        """Which of the two tests speak."""
-        if not self._permutes:
-            return "Welch t"
-        return "permutation" if self.welch is None else "permutation and Welch t"
-
-    @property
-    def assumes(self) -> str:
-        """Condition of the error rate."""
-        if not self._permutes:
-            return "assumes roughly normal means in both arms (too few splits to permute)"
-        return "assumes runs independent; the larger of permutation and Welch p"
-
-    @property
-    def floor(self) -> float:
-        """Two-sided floor of the permutation, or of t when there is none."""
-        return 2.0 / self._tails(0.0).splits if self._permutes else 2.0 * TINY
-
-    def _tails(self, x: float) -> PermutationTails:
-        if x not in self._known:
-            test = permutation_mean if self.a.size == self.b.size else permutation_welch
-            self._known[x] = test(self.a, self.b - x, self.seed)
-        return self._known[x]
-
-    def greater(self, x: float) -> float:
-        """One-sided p of 'mean(b) - mean(a) <= x'."""
-        permuted = self._tails(x).greater if self._permutes else 0.0
-        return max(permuted, 0.0 if self.welch is None else self.welch.greater(x))
-
-    def less(self, x: float) -> float:
-        """One-sided p of 'mean(b) - mean(a) >= x'."""
-        permuted = self._tails(x).less if self._permutes else 0.0
-        return max(permuted, 0.0 if self.welch is None else self.welch.less(x))
-
-    def raw_interval(self, level: float) -> Interval:
-        """Welch's interval; with two constant arms the single difference, or everything when p is too large."""
-        if self.welch is not None:
-            return self.welch.interval(level)
-        if 2.0 * min(self.greater(0.0), self.less(0.0)) > 1.0 - level:
-            return unbounded(level)
-        return Interval(self.effect, self.effect, level)
-
-
 def permutation_is_useful(n1: int, n2: int, alpha: float, comparisons: int) -> bool:
-    """Whether enough splits exist to reject at alpha/comparisons: C(n1+n2, n1) alpha / 2m >= 3."""
+    """Whether there are enough splits to reject at alpha / comparisons: C(n1 + n2, n1) alpha / 2m >= 3."""
     return split_count(n1, n2) * alpha / (2.0 * comparisons) >= 3.0
 
 
-def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, comparisons: int = 1, seed: int = 0) -> Unpaired:
-    """Design U: evidence from two independent samples; whether to permute follows from sizes, alpha and m alone."""
-    x, y = vector(a, "a", at_least=2), vector(b, "b", at_least=2)
-    return Unpaired(x, y, permutation_is_useful(x.size, y.size, alpha, comparisons), seed)
+class Unpaired(Evidence):
+    """The decision's test for two independent samples: at every x the larger of permutation p and Welch p.
+
+    Population: runs like these of both arms. Either test alone fails somewhere (permutation with unequal
+    sizes and spreads, Welch on lumpy data); the larger of two p-values does not. Whether to permute follows
+    from the sizes, alpha and the number of comparisons, never from the values. Two constant arms have no
+    Welch t; then permutation decides alone, however few its splits.
+    """
+
+    monotone = False
+
+    def __init__(self, a: ArrayLike, b: ArrayLike, alpha: float = 0.05, comparisons: int = 1, seed: int = 0) -> None:
+        self.a, self.b = vector(a, "a", at_least=2), vector(b, "b", at_least=2)
+        self._seed = seed
+        self._known: dict[float, PermutationTails] = {}
+        self.n = min(self.a.size, self.b.size)
+        self.welch: TStatistic | None
+        try:
+            self.welch = welch_t(self.a, self.b)
+            self.effect = self.welch.effect
+        except ValueError:
+            self.welch = None
+            self.effect = mean(self.b) - mean(self.a)
+        self._permutes = self.welch is None or permutation_is_useful(self.a.size, self.b.size, alpha, comparisons)
+        if self._permutes:
+            self.method = "permutation" if self.welch is None else "permutation and Welch t"
+            self.assumes = "assumes runs independent; the larger of permutation and Welch p"
+            self.floor = 2.0 / self._permuted(0.0).splits
+        else:
+            self.method = "Welch t"
+            self.assumes = "assumes roughly normal means in both arms (too few splits to permute)"
+            self.floor = 2.0 * TINY
+
+    def _permuted(self, x: float) -> PermutationTails:
+        """The permutation test after moving B down by x.
+
+        Kept: p, interval and equivalence ask for the same few x.
+        """
+        if x not in self._known:
+            test = permutation_mean if self.a.size == self.b.size else permutation_welch
+            self._known[x] = test(self.a, self.b - x, self._seed)
+        return self._known[x]
+
+    def tails(self, x: float) -> Tails:
+        if self.welch is None:
+            return self._permuted(x)
+        welch = self.welch.tails(x)
+        if not self._permutes:
+            return welch
+        permuted = self._permuted(x)
+        return Tails(max(permuted.greater, welch.greater), max(permuted.less, welch.less))
+
+    def interval(self, level: float) -> Interval:
+        """Welch's interval.
+
+        For two constant arms: the single difference, or the whole line when p is too large.
+        """
+        if self.welch is not None:
+            return self.welch.interval(level)
+        return unbounded(level) if self.p > 1.0 - level else Interval(self.effect, self.effect, level)

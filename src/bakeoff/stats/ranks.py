@@ -1,6 +1,8 @@
-"""Rank tests of two arms: Wilcoxon's signed ranks and Mann-Whitney.
+"""Ranks: Wilcoxon and Mann-Whitney for two arms; Friedman, Nemenyi and Bradley-Terry for many.
 
-Beside the decision, for data whose mean is not to be trusted. Two-sided p: twice the smaller tail.
+The rank tests are shown beside the decision, for data whose mean is not to be trusted. Two-sided p: twice
+the smaller tail. Textbook for all of them but Bradley-Terry: Lehmann, Nonparametrics 1975; Demsar, JMLR
+2006, for many arms.
 """
 
 from __future__ import annotations
@@ -9,10 +11,21 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.special as sp
 from numpy.typing import ArrayLike
 
-from bakeoff.stats.special import TINY, normal_cdf
-from bakeoff.stats.vectors import Array, vector
+from bakeoff.stats.numerics import (
+    TINY,
+    Array,
+    bisect,
+    matrix,
+    normal_cdf,
+    normal_quantile,
+    probability,
+    studentized_range_sf,
+    tail,
+    vector,
+)
 
 EXACT_SIGNED = 50
 """Non-zero differences up to which Wilcoxon's null distribution is counted (without ties)."""
@@ -30,7 +43,7 @@ class RankTest:
 
 
 def average_ranks(x: ArrayLike) -> Array:
-    """Ranks from 1, ties sharing the mean of their ranks."""
+    """Ranks from 1, shape (n,); tied values share the mean of their ranks."""
     values = vector(x, "x")
     _, member, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
@@ -38,15 +51,16 @@ def average_ranks(x: ArrayLike) -> Array:
 
 
 def _tie_sum(x: Array) -> float:
-    """Sum of t^3 - t over groups of t equal values."""
+    """Sum of t^3 - t over groups of t equal values, which every tie correction is made of."""
     counts = np.unique(x, return_counts=True)[1].astype(np.float64)
     return float((counts**3 - counts).sum())
 
 
 def wilcoxon(d: ArrayLike) -> RankTest:
-    """Signed-rank test of symmetry about 0; zeros are dropped (Wilcoxon's own rule). statistic: the smaller rank sum.
+    """Signed-rank test of symmetry about 0 (Wilcoxon 1945). statistic: the smaller rank sum.
 
-    Exact up to 50 non-zero differences without ties, else normal with tie correction and no continuity correction.
+    Zeros are dropped, as he did. Exact up to 50 non-zero differences without ties, else normal with tie
+    correction and no continuity correction.
     """
     x = vector(d, "d")
     x = x[x != 0.0]
@@ -54,52 +68,53 @@ def wilcoxon(d: ArrayLike) -> RankTest:
     if n == 0:
         return RankTest(0.0, 1.0, True)
     size = np.abs(x)
-    ranks = average_ranks(size)
-    plus = float(ranks[x > 0.0].sum())
-    minus = n * (n + 1) / 2.0 - plus
-    statistic = min(plus, minus)
+    plus = float(average_ranks(size)[x > 0.0].sum())
+    statistic = min(plus, n * (n + 1) / 2.0 - plus)
     if n <= EXACT_SIGNED and np.unique(size).size == n:
-        counts = _signed_rank_counts(n)
-        tail = float(counts[: int(statistic) + 1].sum()) / 2.0**n
-        return RankTest(statistic, min(1.0, 2.0 * tail), True)
+        # counts[s]: how many of the 2^n sign patterns have rank sum s. Whole numbers below 2^53, so doubles are
+        # exact.
+        counts = np.zeros(n * (n + 1) // 2 + 1)
+        counts[0] = 1.0
+        for rank in range(1, n + 1):
+            counts[rank:] += counts[:-rank].copy()
+        share = float(counts[: int(statistic) + 1].sum()) / 2.0**n
+        return RankTest(statistic, min(1.0, 2.0 * share), True)
     variance = n * (n + 1) * (2 * n + 1) / 24.0 - _tie_sum(size) / 48.0
     z = (statistic - n * (n + 1) / 4.0) / math.sqrt(variance)
     return RankTest(statistic, max(TINY, min(1.0, 2.0 * normal_cdf(z))), False)
 
 
-def _signed_rank_counts(n: int) -> Array:
-    """How many of the 2^n sign patterns give each rank sum 0..n(n+1)/2 (whole numbers below 2^53)."""
-    counts = np.zeros(n * (n + 1) // 2 + 1)
-    counts[0] = 1.0
-    for rank in range(1, n + 1):
-        counts[rank:] += counts[:-rank].copy()
-    return counts
-
-
 def mann_whitney(a: ArrayLike, b: ArrayLike) -> RankTest:
-    """Rank-sum test of two independent arms. statistic: U of b, the number of pairs that b wins (ties half).
+    """Rank-sum test of two independent arms.
 
-    Exact without ties while the smaller arm has at most 8 values, else normal with tie and continuity correction.
+    statistic: U of b, the number of pairs that b wins (ties half). Exact without ties while the smaller arm
+    has at most 8 values, else normal with tie and continuity correction.
     """
     x, y = vector(a, "a"), vector(b, "b")
     n1, n2 = x.size, y.size
     pooled = np.concatenate((y, x))
+    # U of b is its rank sum minus the smallest possible one.
     u = float(average_ranks(pooled)[:n2].sum()) - n2 * (n2 + 1) / 2.0
     upper = max(u, n1 * n2 - u)
     if min(n1, n2) <= EXACT_SMALLER and np.unique(pooled).size == pooled.size:
         counts = _mann_whitney_counts(min(n1, n2), max(n1, n2))
-        tail = float(counts[round(upper) :].sum() / counts.sum())
-        return RankTest(u, min(1.0, 2.0 * tail), True)
+        share = float(counts[round(upper) :].sum() / counts.sum())
+        return RankTest(u, min(1.0, 2.0 * share), True)
     total = n1 + n2
     variance = n1 * n2 / 12.0 * (total + 1.0 - _tie_sum(pooled) / (total * (total - 1.0)))
     if variance <= 0.0:
         return RankTest(u, 1.0, False)
+    # 1/2 is the continuity correction.
     z = (upper - n1 * n2 / 2.0 - 0.5) / math.sqrt(variance)
     return RankTest(u, max(TINY, min(1.0, 2.0 * normal_cdf(-z))), False)
 
 
 def _mann_whitney_counts(m: int, n: int) -> Array:
-    """Number of splits with each U = 0..mn, by the Gaussian binomial's product formula (float, scaled as it grows)."""
+    """Number of splits with each U = 0..mn, shape (mn + 1,).
+
+    They are the coefficients of the Gaussian binomial prod_i (1 - q^(n+i)) / (1 - q^i), multiplied and
+    divided out one factor at a time (Harding, Applied Statistics 1984).
+    """
     counts = np.zeros(m * n + 1)
     counts[0] = 1.0
     for i in range(1, m + 1):
@@ -109,3 +124,114 @@ def _mann_whitney_counts(m: int, n: int) -> Array:
         for first in range(i):
             counts[first::i] = np.cumsum(counts[first::i])
     return counts
+
+
+@dataclass(frozen=True, slots=True)
+class AverageRanks:
+    """Mean rank of each arm over tasks (1 is best), Friedman's test, and Nemenyi's critical difference at `alpha`.
+
+    Two arms whose mean ranks differ by less than `critical_difference` cannot be distinguished.
+    """
+
+    ranks: tuple[float, ...]
+    statistic: float
+    p: float
+    critical_difference: float
+    alpha: float
+
+
+def friedman(scores: ArrayLike, alpha: float = 0.05) -> AverageRanks:
+    """Rank arms on every task and average.
+
+    scores: (tasks, arms), larger is better, at least 2 tasks and 3 arms. Friedman's chi-square with tie
+    correction (Lehmann 1975, chapter 6). Population: tasks like these.
+    """
+    x = matrix(scores, "scores", rows=2, columns=3)
+    tasks, arms = x.shape
+    # Rank 1 is the best arm of a task.
+    ranks = np.stack([average_ranks(-row) for row in x])
+    totals = ranks.sum(axis=0)
+    correction = 1.0 - sum(_tie_sum(row) for row in ranks) / (tasks * arms * (arms**2 - 1.0))
+    spread = 12.0 / (tasks * arms * (arms + 1.0)) * float((totals**2).sum()) - 3.0 * tasks * (arms + 1.0)
+    # Where every task ties all arms the correction is 0, and so is the evidence.
+    statistic = max(0.0, spread / correction) if correction > 0.0 else 0.0
+    p = max(TINY, float(sp.chdtrc(arms - 1.0, statistic))) if correction > 0.0 else 1.0
+    mean_ranks = tuple(float(r) for r in totals / tasks)
+    return AverageRanks(mean_ranks, statistic, p, nemenyi_difference(tasks, arms, alpha), alpha)
+
+
+def nemenyi_difference(tasks: int, arms: int, alpha: float = 0.05) -> float:
+    """Difference of mean ranks above which two of `arms` arms differ at alpha, all pairs considered.
+
+    q sqrt(k (k + 1) / 6N), q being the studentized range quantile over sqrt(2) (Demsar 2006, section
+    3.2.2).
+    """
+    probability(alpha, "alpha")
+    q = bisect(lambda point: studentized_range_sf(point, arms) > alpha, 0.0, 20.0)
+    return q / math.sqrt(2.0) * math.sqrt(arms * (arms + 1.0) / (6.0 * tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class BradleyTerry:
+    """Log strengths (mean 0) with normal intervals; P(i beats j) = 1 / (1 + exp(s_j - s_i))."""
+
+    strength: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    level: float
+
+
+def bradley_terry(wins: ArrayLike, prior: float = 0.0, level: float = 0.95) -> BradleyTerry:
+    """Strengths from pairwise outcomes, by maximum likelihood (Bradley and Terry, Biometrika 1952).
+
+    wins[i, j]: how often i beat j, shape (arms, arms); a tie is half a win for each. `prior` adds that many
+    half-won games to every pair. Without it, arms that never lost to (or never met) the rest have no finite
+    strength (Ford 1957): ValueError. Intervals treat games as independent.
+    """
+    w = matrix(wins, "wins", rows=2, columns=2)
+    if w.shape[0] != w.shape[1] or (w < 0.0).any():
+        raise ValueError("wins must be a square matrix of numbers >= 0")
+    w = w + prior / 2.0
+    np.fill_diagonal(w, 0.0)
+    # Ford's condition: every arm reaches every other along wins. Squaring the reach doubles the length of paths.
+    reach = (w > 0.0) | np.eye(w.shape[0], dtype=bool)
+    for _ in range(max(1, w.shape[0].bit_length())):
+        reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
+    if not reach.all():
+        raise ValueError("some arms never lost to, or never met, the others: give a prior, such as 0.5")
+    strength, information = _maximise(w)
+    error = np.sqrt(np.diag(np.linalg.pinv(information, hermitian=True)))
+    half = -normal_quantile(tail(level)) * error
+    columns = [tuple(float(v) for v in column) for column in (strength, strength - half, strength + half)]
+    return BradleyTerry(columns[0], columns[1], columns[2], level)
+
+
+def _maximise(w: Array) -> tuple[Array, Array]:
+    """Strengths that maximise the likelihood, and the information there (a graph Laplacian), by Newton's method.
+
+    The likelihood is concave; a step that overshoots is halved until it improves.
+    """
+
+    def log_likelihood(s: Array) -> float:
+        return -float((w * np.logaddexp(0.0, s[None, :] - s[:, None])).sum())
+
+    games = w + w.T
+    s = np.zeros(w.shape[0])
+    best = log_likelihood(s)
+    information = np.zeros_like(w)
+    for _ in range(200):
+        chance = 1.0 / (1.0 + np.exp(s[None, :] - s[:, None]))
+        gradient = w.sum(axis=1) - (games * chance).sum(axis=1)
+        weight = games * chance * (1.0 - chance)
+        information = np.diag(weight.sum(axis=1)) - weight
+        # The Laplacian is singular along (1, ..., 1): strengths are defined up to a constant, so pinv and centring.
+        step = np.linalg.pinv(information, hermitian=True) @ gradient
+        size = 1.0
+        while log_likelihood(s + size * step) < best - 1e-12 * abs(best) and size > 1e-8:
+            size /= 2.0
+        s = s + size * step
+        s -= s.mean()
+        best = log_likelihood(s)
+        if float(np.abs(size * step).max()) < 1e-12 * max(1.0, float(np.abs(s).max())):
+            break
+    return s, information

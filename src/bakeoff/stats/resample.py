@@ -1,32 +1,33 @@
 """Bootstrap distributions at speed: many resamples of one sample, in chunks that stay in cache.
 
-Memory is that of the distribution itself (one double for each resample) plus one chunk, whatever the number of
-resamples. Four tricks, each exact: 16-bit indices cut from 64-bit words; gathering into one reused buffer; for small
-n one index that draws k values at once from a table of all n^k sums; and an interquartile mean from counts, which
-needs no sort.
+Memory is that of the distribution itself (one double for each resample) plus one chunk, whatever the number
+of resamples. Four tricks, none of which approximates: 16-bit indices cut from 64-bit words; gathering into
+one reused buffer; for small n one index that draws k values at once from a table of all n^k sums; and an
+interquartile mean from counts, which needs no sort. `bootstrap` and `aggregates` turn distributions into
+intervals.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bakeoff.stats.vectors import Array, Seed, generator
+from bakeoff.stats.numerics import Array, Seed, generator
 
 CHUNK = 2**14
-"""Elements worked on at once in fresh arrays: larger ones are handed back to the system and fault pages each time."""
+"""Elements worked on at once in fresh arrays: larger ones go back to the system and fault their pages each time."""
 SCRATCH = 2**16
 """Elements gathered at once into a reused buffer, which faults its pages only once."""
 TABLE = 2**14
-"""Largest table of k-tuples: it must stay in the first-level cache to pay."""
+"""Largest table of k-tuples: it must stay in the first-level cache to be worth it."""
 SORT_UP_TO = 64
 """Rows up to this length are sorted for the IQM; longer ones are counted."""
 FEW = 100
-"""Units up to which `draw_counts` looks counts up."""
+"""Units up to which `draw_counts` looks counts up in a table."""
 
 Indices = NDArray[np.integer]
 Statistic = Callable[[Array], Array]
@@ -34,14 +35,17 @@ Statistic = Callable[[Array], Array]
 
 
 def uniform_indices(below: int, shape: tuple[int, ...], rng: np.random.Generator) -> Indices:
-    """Uniform whole numbers 0 <= i < below. Small ranges come four to a 64-bit word, half the time of rng.integers.
+    """Uniform whole numbers 0 <= i < below.
 
-    A 16-bit piece u gives u // q with q = 65536 // below; pieces from q * below on belong to no number and are redrawn.
+    Small ranges come four to a 64-bit word, in half the time of rng.integers. A 16-bit piece u gives u // q
+    with q = 65536 // below. Pieces from q * below on would favour small numbers and are drawn again, so
+    every number has exactly the same chance.
     """
     if not 1 < below <= 4096:
         return rng.integers(0, below, shape, dtype=np.uint16 if below <= 2**16 else np.int64)
     size = math.prod(shape)
     words = rng.integers(0, 2**64 - 1, (size + 3) // 4, dtype=np.uint64, endpoint=True)
+    # Read the same memory as 16-bit numbers: one random word gives four.
     pieces = words.view(np.uint16)[:size]
     quotient = 2**16 // below
     fair = quotient * below
@@ -52,33 +56,33 @@ def uniform_indices(below: int, shape: tuple[int, ...], rng: np.random.Generator
     return pieces.reshape(shape)
 
 
-def index_chunks(n: int, resamples: int, rng: np.random.Generator, elements: int = CHUNK) -> Iterator[Indices]:
-    """Uniform indices below n, in blocks of shape (rows, n) of about `elements`, `resamples` rows in all."""
+def _index_blocks(n: int, resamples: int, seed: Seed, indices: Indices | None, elements: int) -> Iterator[Indices]:
+    """Indices below n in blocks of shape (rows, n) of about `elements`: those of `indices`, else fresh ones.
+
+    `indices` has shape (resamples, n); any other shape is a ValueError.
+    """
     rows = max(1, elements // n)
+    if indices is not None:
+        if indices.ndim != 2 or indices.shape[1] != n:
+            raise ValueError(f"indices must have shape (resamples, {n}), got {indices.shape}")
+        yield from (indices[i : i + rows] for i in range(0, indices.shape[0], rows))
+        return
+    rng = generator(seed)
     for start in range(0, resamples, rows):
         yield uniform_indices(n, (min(rows, resamples - start), n), rng)
-
-
-def _source(
-    n: int, resamples: int, seed: Seed, indices: Indices | None, elements: int = CHUNK
-) -> tuple[int, Iterator[Indices]]:
-    """How many resamples there will be, and blocks of their indices: fresh ones, or those of a (resamples, n) array."""
-    if indices is None:
-        return resamples, index_chunks(n, resamples, generator(seed), elements)
-    if indices.ndim != 2 or indices.shape[1] != n:
-        raise ValueError(f"indices must have shape (resamples, {n}), got {indices.shape}")
-    rows = max(1, elements // n)
-    return indices.shape[0], (indices[i : i + rows] for i in range(0, indices.shape[0], rows))
 
 
 def statistic_distribution(
     x: Array, statistic: Statistic, resamples: int, seed: Seed = 0, indices: Indices | None = None
 ) -> Array:
-    """`statistic` of every resample of x (shape (n,)), for any vectorised statistic. It may overwrite its rows."""
-    count, blocks = _source(x.size, resamples, seed, indices, SCRATCH)
+    """`statistic` of every resample of x (shape (n,)), for any vectorised statistic, which may overwrite its rows.
+
+    `indices` of shape (resamples, n) replaces the random draws, here and in the functions below.
+    """
+    count = resamples if indices is None else indices.shape[0]
     out, done = np.empty(count), 0
     scratch = np.empty((min(count, max(1, SCRATCH // x.size)), x.size))
-    for block in blocks:
+    for block in _index_blocks(x.size, resamples, seed, indices, SCRATCH):
         rows = scratch[: block.shape[0]]
         # 'clip' only switches off a bounds check that would copy the buffer; the indices are in range.
         x.take(block, out=rows, mode="clip")
@@ -88,72 +92,79 @@ def statistic_distribution(
 
 
 def mean_distribution(x: Array, resamples: int, seed: Seed = 0, indices: Indices | None = None) -> Array:
-    """Means of resamples of x."""
+    """Means of resamples of x (shape (n,)), shape (resamples,)."""
     if indices is not None or tuple_size(x.size) == 1:
-        ones = np.full(x.size, 1.0 / x.size)
-        return statistic_distribution(x, lambda rows: rows @ ones, resamples, seed, indices)
+        # A product with equal weights is the mean, and BLAS does it.
+        weights = np.full(x.size, 1.0 / x.size)
+        return statistic_distribution(x, lambda rows: rows @ weights, resamples, seed, indices)
     return _tuple_sums([x], resamples, generator(seed))[0] / x.size
 
 
 def moment_distribution(
     x: Array, resamples: int, seed: Seed = 0, indices: Indices | None = None
 ) -> tuple[Array, Array]:
-    """Means and variances (ddof 1) of resamples of x, from the same draws. x should be centred: squares are summed."""
+    """Means and variances (ddof 1) of resamples of x, from the same draws.
+
+    x must be centred: squares are summed.
+    """
     n = x.size
     if indices is not None or tuple_size(n) == 1:
         means, variances = [], []
-        for block in _source(n, resamples, seed, indices)[1]:
+        for block in _index_blocks(n, resamples, seed, indices, CHUNK):
             rows = x.take(block)
             means.append(rows.mean(axis=1))
             variances.append(rows.var(axis=1, ddof=1))
         return np.concatenate(means), np.concatenate(variances)
+    # Sum of squares minus n mean^2 is safe because x is centred.
     total, squares = _tuple_sums([x, x**2], resamples, generator(seed))
     return total / n, np.maximum(squares - total**2 / n, 0.0) / (n - 1)
 
 
 def tuple_size(n: int) -> int:
-    """Largest k with n^k <= TABLE, at least 1 and at most n."""
+    """Largest k with n^k <= TABLE, at least 1 and at most n: how many values one table lookup draws."""
     k = 1
     while k < n and n ** (k + 1) <= TABLE and n > 1:
         k += 1
     return k
 
 
-def _tuple_table(x: Array, k: int) -> Array:
-    """Sums of all n^k ordered k-tuples of x: a uniform index into it is k uniform draws."""
-    table = np.zeros(1)
-    for _ in range(k):
-        table = (table[:, None] + x[None, :]).ravel()
-    return table
+def _tuple_sums(columns: Sequence[Array], resamples: int, rng: np.random.Generator) -> list[Array]:
+    """Sum over n draws of each column (all of length n), the same draws for every column.
 
+    Shapes (resamples,). A uniform index into the sums of all n^k ordered k-tuples is k uniform draws.
+    """
 
-def _tuple_sums(columns: list[Array], resamples: int, rng: np.random.Generator) -> list[Array]:
-    """Sum over n draws of each column (all of length n), the same draws for every column."""
+    def table_of(x: Array, size: int) -> Array:
+        table = np.zeros(1)
+        for _ in range(size):
+            table = (table[:, None] + x[None, :]).ravel()
+        return table
+
     n = columns[0].size
     k = tuple_size(n)
     whole, rest = divmod(n, k)
-    tables = [_tuple_table(c, k) for c in columns]
-    rest_tables = [_tuple_table(c, rest) for c in columns]
+    tables = [(table_of(column, k), table_of(column, rest)) for column in columns]
     out = [np.empty(resamples) for _ in columns]
     rows = max(1, CHUNK // (whole + 1))
     for start in range(0, resamples, rows):
         stop = min(start + rows, resamples)
+        # n draws are `whole` lookups of k draws each, and one of the rest.
         picks = uniform_indices(n**k, (whole, stop - start), rng)
         last = uniform_indices(n**rest, (stop - start,), rng) if rest else None
-        for target, table, rest_table in zip(out, tables, rest_tables, strict=True):
+        for target, (table, rest_table) in zip(out, tables, strict=True):
             part = table.take(picks).sum(axis=0)
             target[start:stop] = part if last is None else part + rest_table.take(last)
     return out
 
 
 def trimmed_range(n: int) -> tuple[int, int]:
-    """Ranks that the mean of the middle half keeps, a quarter cut on each side: [low, high)."""
+    """Ranks [low, high) that the interquartile mean keeps: a quarter, in whole ranks, is cut on each side."""
     low = int(0.25 * n)
     return low, n - low
 
 
 def iqm_distribution(x: Array, resamples: int, seed: Seed = 0, indices: Indices | None = None) -> Array:
-    """Interquartile means (25 % trimmed on each side, whole ranks) of resamples of x."""
+    """Interquartile means (25 % trimmed on each side, whole ranks) of resamples of x, shape (resamples,)."""
     n = x.size
     low, high = trimmed_range(n)
     if n <= SORT_UP_TO:
@@ -165,46 +176,49 @@ def iqm_distribution(x: Array, resamples: int, seed: Seed = 0, indices: Indices 
 
         return statistic_distribution(x, middle, resamples, seed, indices)
     order = np.argsort(x, kind="stable")
-    steps, last = clip_weights(x[order], low, high)
-    # Ranks in place of positions only where positions were given: drawn ones are exchangeable.
+    steps, first = clip_weights(x[order], low, high)
+    # Positions become ranks only where positions were given: drawn ones are exchangeable.
     rank = np.empty(n, dtype=np.int64)
     rank[order] = np.arange(n)
     out = []
-    for block in _source(n, resamples, seed, indices)[1]:
-        ranks = rank.take(block) if indices is not None else block
-        out.append(np.clip(_cumulative_counts(ranks, n), low, high) @ steps + last)
+    for block in _index_blocks(n, resamples, seed, indices, CHUNK):
+        counts = _row_counts(rank.take(block) if indices is not None else block, n)
+        out.append(np.clip(np.cumsum(counts, axis=1, dtype=np.float64), low, high) @ steps + first)
     return np.concatenate(out)
 
 
-def _cumulative_counts(ranks: Indices, n: int) -> Array:
-    """For each row, how many draws have rank <= r, for r = 0..n-1."""
-    rows = ranks.shape[0]
-    flat = ranks + (np.arange(rows, dtype=np.int64) * n)[:, None]
-    counts = np.bincount(flat.ravel(), minlength=rows * n).reshape(rows, n)
-    return np.cumsum(counts, axis=1, dtype=np.float64)
-
-
 def clip_weights(ascending: Array, low: float, high: float) -> tuple[Array, float]:
-    """Weights that turn clipped cumulative counts into a trimmed mean (summation by parts)."""
+    """Weights w and constant c, so that clip(cumulative counts, low, high) @ w + c is the mean of ranks [low, high).
+
+    Summation by parts over the sorted values, shape (n,): value i is kept clip(C_i) - clip(C_(i-1)) times.
+    The last cumulative count is always clipped to `high`, and clip(0) = `low` belongs to the smallest
+    value.
+    """
     gaps = np.append(-np.diff(ascending), ascending[-1]) / (high - low)
-    # clip(cumulative[-1]) is always `high`; clip(0) = `low` belongs to the smallest value.
     return gaps, float(-low * ascending[0] / (high - low))
 
 
-def count_chunks(n: int, resamples: int, rng: np.random.Generator) -> Iterator[Array]:
-    """How often each of n units occurs in each resample, blocks of shape (rows, n): for `counts @ X`."""
-    for block in index_chunks(n, resamples, rng):
-        rows = block.shape[0]
-        flat = block + (np.arange(rows, dtype=np.int64) * n)[:, None]
-        yield np.bincount(flat.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+def _row_counts(drawn: Indices, n: int) -> NDArray[np.int64]:
+    """How often each of n units occurs in each row of indices, shape (rows, n)."""
+    rows = drawn.shape[0]
+    # One bincount for all rows: row r counts in bins r n to r n + n - 1.
+    flat = drawn + (np.arange(rows, dtype=np.int64) * n)[:, None]
+    return np.bincount(flat.ravel(), minlength=rows * n).reshape(rows, n)
+
+
+def count_matrix(n: int, resamples: int, rng: np.random.Generator) -> Array:
+    """How often each of n units occurs in each resample, shape (resamples, n), as doubles for `counts @ X`."""
+    blocks = _index_blocks(n, resamples, rng, None, CHUNK)
+    return np.concatenate([_row_counts(block, n).astype(np.float64) for block in blocks])
 
 
 def draw_counts(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.integer]:
-    """How often each of n units occurs in each resample, in one block of shape (resamples, n).
+    """How often each of n units occurs in each resample, shape (resamples, n), in bytes where n is at most `FEW`.
 
-    Up to `FEW` units a count fits into a byte, and one index draws k of them at once from a table of all n^k.
+    One index draws k units at once from a table of all n^k.
     """
     if n > FEW:
+        # Too many units for a table of bytes.
         return rng.multinomial(n, np.full(n, 1.0 / n), size=resamples)
     k = tuple_size(n)
     out = np.zeros((resamples, n), dtype=np.uint8)

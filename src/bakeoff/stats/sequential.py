@@ -1,7 +1,9 @@
-"""Looking after every pair: e-processes, their confidence sequences, and the rule that stops.
+"""Looking after every pair: e-processes, their confidence sequences, and the rule that stops an experiment.
 
-An e-process is a betting score against 'no effect'; under no effect it ever reaches 1/a with probability at most a,
-so it may be looked at as often as one likes. Values enter in plan order, never in order of finishing.
+An e-process is the wealth of a gambler who bets against 'no effect'. Under no effect it ever reaches 1/a
+with probability at most a (Ville's inequality, 1939), so it may be looked at as often as one likes (Ramdas,
+Grunwald, Vovk and Shafer, 'Game-theoretic statistics and safe anytime-valid inference', Statistical Science
+2023). Values enter in the order of the plan, never in the order in which runs finish.
 """
 
 from __future__ import annotations
@@ -12,44 +14,54 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy.special as sp
 from numpy.typing import ArrayLike
 
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.special import log_expit, logsumexp
-from bakeoff.stats.vectors import Array, Integers, Seed, generator, probability, sd, vector
+from bakeoff.stats.evidence import Interval
+from bakeoff.stats.numerics import Array, Integers, Seed, bisect, generator, probability, sd, vector
 
 BETS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 """Stakes that the symmetric e-process averages over: small ones for weak effects, large ones for strong."""
 LEAST_PLANNED = 7
-"""Each pair can at most double the score, so fewer planned pairs could never decide."""
+"""Each pair can at most double the wealth, so fewer planned pairs could never decide."""
 
 LogE = Callable[[Array, float], tuple[Array, Array]]
 """Paths of (log e+, log e-) against 'centre <= x' and 'centre >= x' of values shaped (..., n), along the last axis."""
+Stop = Literal["better", "worse", "equivalent", "undecided", "continue"]
+_WORDS: tuple[Stop, ...] = ("continue", "better", "worse", "equivalent")
 
 
 def symmetric_log_e(d: ArrayLike, centre: float = 0.0) -> tuple[Array, Array]:
     """log e+ and log e- after each pair, shape (..., n) like d; replicates along the leading axes.
 
-    e+ = mean over k of prod(1 + tanh(k d_i / rms(d_1..d_i))) grows when d lies above `centre`. Exact when each
-    difference is symmetric about the centre given the past; the scale may use the current magnitude, because signs
-    alone carry the randomness. Zeros before the first non-zero difference leave the score at 1.
+    e+ = mean over k of prod(1 + tanh(k d_i / rms(d_1..d_i))) grows when d lies above `centre`. Valid when
+    each difference is symmetric about the centre given the past: the scale may then use the current
+    magnitude, because only the sign is random (e-tests of symmetry; Vovk and Wang, 'Efficiency of
+    nonparametric e-tests' 2022). Zeros before the first non-zero difference leave the wealth at 1.
     """
     x = np.asarray(d, dtype=np.float64) - centre
     steps = np.arange(1, x.shape[-1] + 1)
+    # Running root of the sum of squares, without overflow.
     rms = np.hypot.accumulate(np.abs(x), axis=-1) / np.sqrt(steps)
     scaled = np.divide(x, rms, out=np.zeros_like(x), where=rms > 0.0)
     bets = BETS.reshape(-1, *([1] * x.ndim))
-    # 1 + tanh(y) = 2 / (1 + exp(-2y)): in this form the log of a losing bet keeps its digits.
-    up = np.cumsum(math.log(2.0) + log_expit(2.0 * bets * scaled), axis=-1)
-    down = np.cumsum(math.log(2.0) + log_expit(-2.0 * bets * scaled), axis=-1)
-    return logsumexp(up) - math.log(BETS.size), logsumexp(down) - math.log(BETS.size)
+    paths = []
+    for sign in (2.0, -2.0):
+        # 1 + tanh(y) = 2 / (1 + exp(-2y)): in this form the log of a losing bet keeps its digits.
+        logs = np.cumsum(math.log(2.0) + sp.log_expit(sign * bets * scaled), axis=-1)
+        # Log of the mean of exp(logs) over bets, without overflow.
+        peak = logs.max(axis=0)
+        mixed = np.log(np.exp(logs - peak).sum(axis=0)) + peak - math.log(BETS.size)
+        paths.append(np.asarray(mixed, dtype=np.float64))
+    return paths[0], paths[1]
 
 
 def betting_log_e(low: float, high: float, cap: float = 0.5) -> LogE:
     """The betting test for values known to lie in [low, high] (binary differences: -1 to 1); no symmetry needed.
 
-    Stakes follow the past mean and variance (approximate growth-rate optimal), at most `cap` of what keeps the score
-    positive. Valid for any law on the range whose conditional mean is the centre tested.
+    Valid for any law on the range whose conditional mean is the centre tested. Stakes are at most `cap` of
+    what keeps the wealth positive (Waudby-Smith and Ramdas, 'Estimating means of bounded random variables
+    by betting', JRSS B 2024).
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"betting needs a finite range with low < high, got [{low}, {high}]")
@@ -60,7 +72,7 @@ def betting_log_e(low: float, high: float, cap: float = 0.5) -> LogE:
             raise ValueError(f"values outside the declared range [{low}, {high}]")
         m = (centre - low) / (high - low)
         if not 0.0 < m < 1.0:
-            # A centre beyond the range is impossible, one at its end is never bet against.
+            # A centre beyond the range is impossible; one at its end is never bet against.
             never, sure = np.zeros_like(x), np.full_like(x, math.inf)
             return (sure if m < 0.0 else never), (sure if m > 1.0 else never)
         stake_up, stake_down = _stakes(x, m, cap)
@@ -70,10 +82,15 @@ def betting_log_e(low: float, high: float, cap: float = 0.5) -> LogE:
 
 
 def _stakes(x: Array, m: float, cap: float) -> tuple[Array, Array]:
-    """Predictable stakes from the mean and variance of what came before, with one pseudo-value of 1/2."""
+    """Stakes on values x in [0, 1] against a mean of m, from the mean and variance of what came before.
+
+    (mean - m) / (variance + (mean - m)^2), approximately growth-rate optimal ('aGRAPA' of Waudby-Smith and
+    Ramdas). One pseudo-value of 1/2 starts mean and variance.
+    """
     count = np.arange(1, x.shape[-1] + 1)
     means = (0.5 + np.cumsum(x, axis=-1)) / (count + 1)
     variances = (0.25 + np.cumsum((x - means) ** 2, axis=-1)) / (count + 1)
+    # Shifted by one: a stake must not depend on the value it is bet on.
     first = np.full_like(x[..., :1], 0.5)
     past_mean = np.concatenate((first, means[..., :-1]), axis=-1)
     past_variance = np.concatenate((0.5 * first, variances[..., :-1]), axis=-1)
@@ -86,8 +103,8 @@ def confidence_sequence(
 ) -> Interval:
     """All centres that neither e-process has rejected at 2m/alpha at any pair so far: valid at every look at once.
 
-    Invariant: excludes 0 exactly when the sequential test has decided better or worse. Where the kept set has gaps
-    the hull is given.
+    Invariant: excludes 0 exactly when the sequential test has decided better or worse. Where the kept set
+    has gaps the hull is returned.
     """
     x = vector(d, "d")
     level = 1.0 - probability(alpha, "alpha") / comparisons
@@ -95,45 +112,32 @@ def confidence_sequence(
     scale = sd(x) if x.size > 1 and sd(x) > 0.0 else max(float(np.abs(x).max()), 1.0)
     centre = float(np.median(x))
 
-    def up(c: float) -> bool:
-        return float(log_e(x, c)[0].max()) >= bar
+    def outermost_kept(side: int, step: float) -> float:
+        """The kept point furthest from the centre towards `step`; infinite if the furthest tried is kept."""
+        # Dense near the centre, and some 2e8 standard deviations far out.
+        reach = centre + step * np.sinh(np.linspace(0.0, 20.0, 161))
+        kept = [i for i, c in enumerate(reach) if not rejects(side, float(c))]
+        if not kept:
+            return centre
+        last = kept[-1]
+        if last == reach.size - 1:
+            return math.copysign(math.inf, step)
+        return bisect(lambda c: not rejects(side, c), float(reach[last]), float(reach[last + 1]))
 
-    def down(c: float) -> bool:
-        return float(log_e(x, c)[1].max()) >= bar
+    def rejects(side: int, c: float) -> bool:
+        return float(log_e(x, c)[side].max()) >= bar
 
-    low, high = _outermost_kept(up, centre, -scale), _outermost_kept(down, centre, scale)
+    low, high = outermost_kept(0, -scale), outermost_kept(1, scale)
     interval = Interval(low, high, level, math.isinf(low), math.isinf(high))
-    return interval.agreeing(0.0, up(0.0), down(0.0))
-
-
-def _outermost_kept(rejected: Callable[[float], bool], centre: float, step: float) -> float:
-    """The kept point furthest from the centre in the direction of `step`; infinite when nothing is rejected far out."""
-    reach = centre + step * np.sinh(np.linspace(0.0, 20.0, 161))
-    kept = [i for i, c in enumerate(reach) if not rejected(float(c))]
-    if not kept:
-        return centre
-    last = kept[-1]
-    if last == reach.size - 1:
-        return math.copysign(math.inf, step)
-    inside, outside = float(reach[last]), float(reach[last + 1])
-    for _ in range(60):
-        middle = 0.5 * (inside + outside)
-        if rejected(middle):
-            outside = middle
-        else:
-            inside = middle
-    return inside
-
-
-Stop = Literal["better", "worse", "equivalent", "undecided", "continue"]
+    return interval.agreeing(0.0, rejects(0, 0.0), rejects(1, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class SequentialRule:
     """When to stop: at 2m/alpha for better or worse, m/alpha on both margins for equivalent, at N_max undecided.
 
-    `planned` is N_max in pairs; `comparisons` is m. With `log_e = betting_log_e(low, high)` the same rule serves
-    bounded and binary differences.
+    `planned` is N_max in pairs; `comparisons` is m. With `log_e = betting_log_e(low, high)` the same rule
+    serves bounded and binary differences.
     """
 
     planned: int
@@ -150,7 +154,7 @@ class SequentialRule:
             raise ValueError(f"margin must be positive, got {self.margin}")
 
     def look(self, d: ArrayLike) -> Stop:
-        """What the pairs so far, in plan order, say."""
+        """What the pairs so far, in plan order, shape (n,), say."""
         x = vector(d, "d")
         stops, words = self.stops(x[None, :])
         if stops[0] <= min(x.size, self.planned):
@@ -158,13 +162,17 @@ class SequentialRule:
         return "undecided" if x.size >= self.planned or self._hopeless(x) else "continue"
 
     def stops(self, d: ArrayLike) -> tuple[Integers, Integers]:
-        """For replicates d of shape (R, n): pairs at the stop (n + 1 if none) and word (0 none, 1 better, 2 worse, 3 equivalent)."""
+        """Where replicates d of shape (R, n) stop: pairs at the stop, and the verdict, shape (R,) each.
+
+        The stop is n + 1 where there is none. Verdicts: 0 none, 1 better, 2 worse, 3 equivalent.
+        """
         x = np.asarray(d, dtype=np.float64)[:, : self.planned]
         bar = math.log(2.0 * self.comparisons / self.alpha)
         up, down = self.log_e(x, 0.0)
         firsts = [_first(up, bar), _first(down, bar)]
         if self.margin is not None:
             each = math.log(self.comparisons / self.alpha)
+            # Equivalent at the later of the two one-sided tests.
             above = _first(self.log_e(x, -self.margin)[0], each)
             below = _first(self.log_e(x, self.margin)[1], each)
             firsts.append(np.maximum(above, below))
@@ -176,7 +184,10 @@ class SequentialRule:
         return np.where(never, np.asarray(d).shape[-1] + 1, stop), np.where(never, 0, word)
 
     def _hopeless(self, x: Array) -> bool:
-        """No verdict can be reached by N_max even if every remaining pair doubled the score: stopping loses nothing."""
+        """Whether no verdict can be reached by N_max, even if every remaining pair doubled the wealth.
+
+        Stopping then costs nothing.
+        """
         if self.log_e is not symmetric_log_e:
             return False  # a bet on a bounded value may more than double
         gain = (self.planned - x.size) * math.log(2.0)
@@ -189,18 +200,16 @@ class SequentialRule:
         return not reachable
 
     def chance_to_decide(self, d: ArrayLike, replicates: int = 500, seed: Seed = 0) -> float:
-        """Share of futures, drawn from the pairs seen so far, that reach a verdict by N_max: the futility figure.
+        """Share of futures, resampled from the pairs so far, that reach a verdict by N_max: the futility figure.
 
-        Stopping for a small chance never adds false verdicts; it may only miss a true one.
+        Stopping for a small chance never adds false verdicts; it can only miss a true one.
         """
         x = vector(d, "d")
         more = max(0, self.planned - x.size)
         future = generator(seed).choice(x, (replicates, more))
+        # The past is fixed, so an e-process continues where it is.
         paths = np.concatenate((np.broadcast_to(x, (replicates, x.size)), future), axis=1)
         return float((self.stops(paths)[1] > 0).mean())
-
-
-_WORDS: tuple[Stop, ...] = ("continue", "better", "worse", "equivalent")
 
 
 def _first(log_e: Array, bar: float) -> Integers:

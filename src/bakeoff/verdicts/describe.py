@@ -1,23 +1,21 @@
-"""Numbers beside a verdict: means, sizes of the effect, what pairing bought, what could have been seen. None votes."""
+"""Numbers beside a verdict: means, effect sizes, what pairing saved, what could have been detected. None of them decides."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from bakeoff.results.table import Array
 from bakeoff.stats import effects
-from bakeoff.stats.evidence import Evidence, Test, WorstCase
+from bakeoff.stats.evidence import Test, WorstCase
 from bakeoff.stats.power import minimum_detectable_effect, units_needed
 from bakeoff.stats.ranks import average_ranks
 from bakeoff.stats.ttests import TStatistic
-from bakeoff.verdicts import arrays
-from bakeoff.verdicts.units import Array, Cell, Cells, Design, Place
-
-Spread = tuple[float, float, Literal["paired", "unpaired"]]
-"""(sd, units, design) as the power functions take them."""
+from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Cell, Design, Place
+from bakeoff.verdicts.testing import sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +36,14 @@ class Description:
 
 def describe(design: Design) -> Description:
     """Of the units where both arms are known."""
-    known = without_missing(design)
+    known = design.without_missing()
     if not known.control or not known.candidate:
         return Description()
-    a, b = arrays.sides(known)
-    sign = -1.0 if design.turned else 1.0
+    a, b = sides(known)
     # Every task weighs the same in a mean, as it does in the test.
-    means = [sign * float(np.mean([part.mean() for part in side])) for side in (a, b)]
-    x, y = (sign * np.concatenate([part.ravel() for part in side]) for side in (a, b))
-    bond = effects.pairing(x, y) if design.paired and x.size >= 2 else effects.Pairing(None, None)
+    means = [design.sign * float(np.mean([part.mean() for part in side])) for side in (a, b)]
+    x, y = (design.sign * np.concatenate([part.ravel() for part in side]) for side in (a, b))
+    pairing = effects.pairing(x, y) if design.paired and x.size >= 2 else effects.Pairing(None, None)
     two = min(x.size, y.size) >= 2
     return Description(
         control_mean=means[0],
@@ -57,68 +54,68 @@ def describe(design: Design) -> Description:
         cohens_dz=effects.cohens_dz(y - x) if design.paired and two else None,
         hedges_g=effects.hedges_g(x, y) if two else None,
         improvement=_improvement(known),
-        correlation=bond.correlation,
-        variance_reduction=bond.variance_reduction,
+        correlation=pairing.correlation,
+        variance_reduction=pairing.variance_reduction,
     )
-
-
-def without_missing(design: Design) -> Design:
-    """The same design where both arms are known: for descriptions, never for the verdict."""
-    if not design.missing:
-        return design
-    control = {p: Cell(c.values, 0, c.runs) for p, c in design.control.items() if c.values}
-    candidate = {p: Cell(c.values, 0, c.runs) for p, c in design.candidate.items() if c.values}
-    if design.matched:
-        both = [place for place in control if place in candidate]
-        control, candidate = {p: control[p] for p in both}, {p: candidate[p] for p in both}
-    elif design.kind in ("fixed rollouts", "tasks"):
-        shared = {task for task, _ in control} & {task for task, _ in candidate}
-        control, candidate = ({p: c for p, c in cells.items() if p[0] in shared} for cells in (control, candidate))
-    tasks = tuple(task for task in design.tasks if any(p[0] == task for p in (*control, *candidate)))
-    seeds = design.seeds
-    if design.kind in ("crossed", "seeds over tasks") or (design.kind == "rollouts" and len(tasks) > 1):
-        seeds = tuple(s for s in design.seeds if all((task, s) in control for task in tasks))
-        control, candidate = _complete(control, tasks), _complete(candidate, tasks)
-    return replace(design, control=control, candidate=candidate, tasks=tasks, seeds=seeds, missing=0)
-
-
-def _complete(cells: Cells, tasks: tuple[str, ...]) -> dict[tuple[str, int | None], Cell]:
-    """Only seeds that every task has, where a seed is one row of the table."""
-    full = {seed for _, seed in cells if all((task, seed) in cells for task in tasks)}
-    return {place: cell for place, cell in cells.items() if place[1] in full}
 
 
 def _improvement(design: Design) -> float | None:
     """Chance that a run of B is better than one of A on the same task, ties half; averaged over tasks."""
+    values: dict[str, tuple[list[float], list[float]]] = {task: ([], []) for task in design.tasks}
+    for side, cells in enumerate((design.control, design.candidate)):
+        for (task, _), cell in cells.items():
+            values[task][side].extend(cell.values)
     shares = []
-    for task in design.tasks:
-        a, b = (
-            np.array([v for place, cell in cells.items() if place[0] == task for v in cell.values])
-            for cells in (design.control, design.candidate)
-        )
-        if a.size and b.size:
+    for a, b in values.values():
+        if a and b:
             # Mann-Whitney's count of won pairs, from ranks: no table of all pairs at n = 500,000.
-            ranks = average_ranks(np.concatenate((b, a)))
-            shares.append((float(ranks[: b.size].sum()) - b.size * (b.size + 1) / 2.0) / (a.size * b.size))
+            ranks = average_ranks(np.array([*b, *a]))
+            shares.append((float(ranks[: len(b)].sum()) - len(b) * (len(b) + 1) / 2.0) / (len(a) * len(b)))
     return float(np.mean(shares)) if shares else None
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The noise that decides how small an effect can be detected, as the power functions take it."""
+
+    sd: float
+    units: float
+    design: Literal["paired", "unpaired"]
+
+    def detectable(self, alpha: float) -> float | None:
+        """The effect that these units detect with 80 % power."""
+        if self.sd <= 0.0 or self.units <= 1.0:
+            return None
+        return minimum_detectable_effect(self.sd, self.units, alpha, design=self.design)
+
+    def units_for(self, effect: float | None, alpha: float) -> int | None:
+        """Units that detect an effect of this size with 80 % power; None where there is no effect or spread."""
+        if effect is None or self.sd <= 0.0:
+            return None
+        try:
+            return units_needed(effect, self.sd, alpha, design=self.design)
+        except ValueError:
+            return None
+
+
 def spread(design: Design, test: Test | None) -> Spread | None:
-    """The spread that decides how small an effect can be seen; from the test's own error where units are of two kinds."""
-    known = without_missing(design)
+    """From the differences, from both arms, or from the test's own standard error where units are of two kinds."""
+    known = design.without_missing()
     if not known.control or not known.candidate:
         return None
-    a, b = arrays.sides(known)
-    if design.kind in ("seeds", "tasks", "seeds over tasks"):
+    a, b = sides(known)
+    if design.kind in ONE_PAIR_A_UNIT:
         d = b[0] - a[0]
-        return (float(d.std(ddof=1)), float(d.size), "paired") if d.size >= 2 else None
+        return Spread(float(d.std(ddof=1)), float(d.size), "paired") if d.size >= 2 else None
     if design.kind == "rollouts":
         return _pooled(a[0], b[0])
-    statistic = _t_statistic(test.evidence) if test is not None else None
-    if statistic is None:
+    evidence = test.evidence if test is not None else None
+    corners = evidence.corners if isinstance(evidence, WorstCase) else (evidence,)
+    statistics = [corner for corner in corners if isinstance(corner, TStatistic)]
+    if not statistics:
         return None
-    units = statistic.df + 1.0
-    return statistic.se * math.sqrt(units), units, "paired"
+    widest = max(statistics, key=lambda statistic: statistic.se)
+    return Spread(widest.se * math.sqrt(widest.df + 1.0), widest.df + 1.0, "paired")
 
 
 def _pooled(a: Array, b: Array) -> Spread | None:
@@ -126,36 +123,14 @@ def _pooled(a: Array, b: Array) -> Spread | None:
         return None
     squares = a.var(ddof=1) * (a.size - 1) + b.var(ddof=1) * (b.size - 1)
     # Two unequal arms are worth the harmonic mean of their sizes.
-    return math.sqrt(squares / (a.size + b.size - 2)), 2.0 / (1.0 / a.size + 1.0 / b.size), "unpaired"
-
-
-def _t_statistic(evidence: Evidence) -> TStatistic | None:
-    """The widest of the t statistics behind the evidence."""
-    corners = evidence.corners if isinstance(evidence, WorstCase) else (evidence,)
-    found = [corner for corner in corners if isinstance(corner, TStatistic)]
-    return max(found, key=lambda one: one.se) if found else None
-
-
-def smallest_effect(found: Spread | None, alpha: float) -> float | None:
-    """The effect that these units find with 80 % power."""
-    if found is None or found[0] <= 0.0 or found[1] <= 1.0:
-        return None
-    return minimum_detectable_effect(found[0], found[1], alpha, design=found[2])
-
-
-def units_for(effect: float | None, found: Spread | None, alpha: float) -> int | None:
-    """Units that find an effect of this size with 80 % power; None where there is no effect or spread to speak of."""
-    if found is None or effect is None or found[0] <= 0.0:
-        return None
-    try:
-        return units_needed(effect, found[0], alpha, design=found[2])
-    except ValueError:
-        return None
+    return Spread(
+        math.sqrt(squares / (a.size + b.size - 2)), 2.0 / (1.0 / a.size + 1.0 / b.size), "unpaired"
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class UnitValue:
-    """What the arms did at one place (paired) or what one run did (unpaired: the other side is None)."""
+    """What the arms did at one place (paired), or what one run did (unpaired: the other side is None)."""
 
     label: str
     control: float | None
@@ -164,24 +139,17 @@ class UnitValue:
 
 def unit_values(design: Design) -> list[UnitValue]:
     """The values behind a comparison, missing runs left out, in the metric's own direction."""
-    sign = -1.0 if design.turned else 1.0
-    known = without_missing(design)
+    sign, known = design.sign, design.without_missing()
     if design.matched:
-        return [
-            UnitValue(_pair_label(place, cell, known.candidate[place]), sign * cell.mean(0.0), sign * known.candidate[place].mean(0.0))
-            for place, cell in known.control.items()
-        ]  # fmt: skip
-    found = [UnitValue(label, sign * value, None) for label, value in _single_values(known.control)]
-    return found + [UnitValue(label, None, sign * value) for label, value in _single_values(known.candidate)]
-
-
-def _single_values(cells: Cells) -> list[tuple[str, float]]:
-    return [(_label(place, cell), value) for place, cell in cells.items() for value in cell.values]
-
-
-def _pair_label(place: Place, a: Cell, b: Cell) -> str:
-    first, second = _label(place, a), _label(place, b)
-    return first if first == second else f"{first} vs {second}"
+        units = []
+        for place, cell in known.control.items():
+            other = known.candidate[place]
+            labels = dict.fromkeys((_label(place, cell), _label(place, other)))
+            units.append(UnitValue(" vs ".join(labels), sign * cell.mean(0.0), sign * other.mean(0.0)))
+        return units
+    control = [UnitValue(_label(p, cell), sign * v, None) for p, cell in known.control.items() for v in cell.values]
+    candidate = [UnitValue(_label(p, cell), None, sign * v) for p, cell in known.candidate.items() for v in cell.values]
+    return control + candidate
 
 
 def _label(place: Place, cell: Cell) -> str:

@@ -1,4 +1,4 @@
-"""May this go out: each metric against the regression it may have and the improvement it must show.
+"""May this be released: each metric against the regression it may have and the improvement it must show.
 
 A rule holds when the lower end of the one-sided 1 - alpha interval lies above what it allows; all rules must hold, so
 none is corrected for the others. A rule is broken when a Holm-adjusted upper end lies below it. Between the two there
@@ -17,18 +17,22 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bakeoff.errors import SpecError
+from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Section, Summary
 from bakeoff.spec.load import parse, read_text
 from bakeoff.spec.locate import find_line
 from bakeoff.spec.problems import problems
-from bakeoff.stats.decision import Decision
-from bakeoff.stats.evidence import Test
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.multiplicity import Holm, holm
-from bakeoff.verdicts import arrays, describe
-from bakeoff.verdicts.compare import Options, build, choose_arms
+from bakeoff.stats.decision import Decision, holm
+from bakeoff.stats.evidence import Interval, Test, monotone_tails
+from bakeoff.text import NOTHING, printable
+from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
+from bakeoff.verdicts.compare import SEED, choose_arms
+from bakeoff.verdicts.describe import describe
+from bakeoff.verdicts.design import Design, build_design
 from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.units import Design
+from bakeoff.verdicts.question import Gate, Question
+from bakeoff.verdicts.testing import comparison_test, share_test
+from bakeoff.version import __version__
 
 Outcome = Literal["pass", "fail", "undecided"]
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
@@ -56,7 +60,7 @@ def amount(value: Any) -> Amount:
     except (TypeError, ValueError):
         size = math.nan
     if isinstance(value, bool) or not (math.isfinite(size) and size >= 0.0):
-        raise ValueError(f"{value!r} is no amount: write a number such as 0.02, or a share such as '5%'")
+        raise ValueError(f"{value!r} is not an amount: write a number such as 0.02, or a share such as '5%'")
     return Amount(size)
 
 
@@ -87,13 +91,13 @@ class MetricRule(Section):
 
 
 class Policy(Section):
-    """What has to hold before something goes out."""
+    """What has to hold before something is released."""
 
     metrics: Annotated[dict[str, MetricRule], Field(min_length=1)]
     alpha: Annotated[float, Field(gt=0, lt=0.5)] | None = None
     control: str | None = None
     candidate: str | None = None
-    """The arm that wants to go out; every arm but the control when left out."""
+    """The arm to be released (default: every arm but the control)."""
     tasks: Literal["sample", "fixed"] | None = None
     seeds: Literal["nested", "crossed"] | None = None
 
@@ -141,10 +145,24 @@ class Check:
     population: str
     method: str
 
+    def needed(self) -> str:
+        """What the interval had to show, and what it showed."""
+        if self.interval is None:
+            return NOTHING
+        end = f"above {self.interval.low:.4g}" if self.outcome != "fail" else f"below {self.interval.high:.4g}"
+        return f"needed above {self.holds_above:.4g}, found {end}"
+
+    @property
+    def outcome_in_words(self) -> str:
+        word = TITLES[self.outcome]
+        return f"{word} ({self.reason})" if self.reason and self.reason != word else word
+
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    seen: Observations
+    """One rule for one arm before it is decided. `above`: how low the effect may lie."""
+
+    observations: Observations
     candidate: str
     design: Design
     rule: str
@@ -153,76 +171,195 @@ class _Asked:
 
 
 def check(
-    observed: Sequence[Observations], policy: Policy, options: Options | None = None, alpha: float | None = None
+    observed: Sequence[Observations], policy: Policy, question: Question | None = None, alpha: float | None = None
 ) -> list[Check]:
     """Every rule of the policy for every candidate, on metrics observed in the policy's order."""
-    options = options or Options()
+    question = question if question is not None else Question()
     level = alpha or policy.alpha or observed[0].analysis.alpha
-    control, candidates = choose_arms(observed[0], options)
-    rules = [
-        (seen, candidate, *rule)
-        for seen in observed
-        for rule in _rules(policy.metrics[seen.metric])
-        for candidate in candidates
+    control, candidates = choose_arms(observed[0], question)
+    rules: list[tuple[Observations, str, str, Amount]] = []
+    for observations in observed:
+        rule = policy.metrics[observations.metric]
+        amounts = []
+        if rule.max_regression is not None:
+            amounts.append((f"may not regress by {rule.max_regression}", rule.max_regression))
+        if rule.must_improve is not None:
+            wanted = rule.must_improve
+            text = f"must improve by more than {wanted}" if wanted.size else "must improve"
+            # An improvement that is asked for is a regression of less than nothing.
+            amounts.append((text, Amount(-wanted.size, wanted.relative)))
+        rules += [(observations, arm, text, amount) for text, amount in amounts for arm in candidates]
+    asked = []
+    for observations, arm, text, allowed in rules:
+        design = build_design(observations, control, arm, unpaired=question.unpaired, intersect=question.intersect)
+        if allowed.relative:
+            # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
+            test = share_test(design, -allowed.size, alpha=level, comparisons=len(rules))
+            asked.append(_Asked(observations, arm, design, text, test, 0.0))
+        else:
+            test = comparison_test(design, alpha=level, comparisons=len(rules), margin=None, relative=None)
+            asked.append(_Asked(observations, arm, design, text, test, 0.0 - allowed.size))
+    # p of "not worse than the rule allows".
+    p_broken = [
+        monotone_tails(each.test.evidence, each.above).less
+        if isinstance(each.test, Test) and each.observations.final
+        else 1.0
+        for each in asked
     ]
-    asked = [_ask(seen, control, arm, text, size, options, level, len(rules)) for seen, arm, text, size in rules]
-    broken = holm([_broken(one) for one in asked], level)
-    return [_check(one, control, level, broken, i) for i, one in enumerate(asked)]
-
-
-def _rules(rule: MetricRule) -> list[tuple[str, Amount]]:
-    """(what it says, how far below 0 the effect may lie): an improvement that is asked for lies above 0."""
-    found = []
-    if rule.max_regression is not None:
-        allowed = rule.max_regression
-        found.append((f"may not regress by {allowed}", Amount(allowed.size, allowed.relative)))
-    if rule.must_improve is not None:
-        wanted = rule.must_improve
-        text = f"must improve by more than {wanted}" if wanted.size else "must improve"
-        found.append((text, Amount(-wanted.size, wanted.relative)))
-    return found
-
-
-def _ask(
-    seen: Observations, control: str, candidate: str, rule: str, allowed: Amount, options: Options, alpha: float, m: int
-) -> _Asked:
-    design = build(seen, control, candidate, options)
-    if allowed.relative:
-        # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
-        return _Asked(
-            seen, candidate, design, rule, arrays.test_share(design, -allowed.size, alpha=alpha, comparisons=m), 0.0
+    broken = holm(p_broken, level)
+    checks = []
+    for place, each in enumerate(asked):
+        outcome: Outcome = "undecided"
+        method, interval, p_holds, p_adjusted = "", None, None, None
+        test = each.test
+        if isinstance(test, Decision) or not each.observations.final:
+            reason: str = test.reason if isinstance(test, Decision) and each.observations.final else "not_final"
+        else:
+            p_holds, p_adjusted, method = (
+                monotone_tails(test.evidence, each.above).greater,
+                broken.adjusted[place],
+                test.evidence.method,
+            )
+            outcome = "pass" if p_holds <= level else "fail" if broken.rejected[place] else "undecided"
+            reason = "not_enough_evidence" if outcome == "undecided" else ""
+            low = test.interval(1.0 - 2.0 * level, at=(each.above,))
+            high = test.interval(1.0 - 2.0 * broken.levels[place], at=(each.above,))
+            interval = Interval(low.low, max(low.low, high.high), low.level, low.low_open, high.high_open)
+        checks.append(
+            Check(
+                metric=each.observations.metric,
+                control=control,
+                candidate=each.candidate,
+                rule=each.rule,
+                outcome=outcome,
+                reason=reason.replace("_", " "),
+                effect=describe(each.design).effect,
+                holds_above=each.above,
+                interval=interval,
+                p_holds=p_holds,
+                p_broken=p_adjusted,
+                population=each.design.population,
+                method=method,
+            )
         )
-    test = arrays.test(design, alpha=alpha, comparisons=m, margin=None, relative=None)
-    return _Asked(seen, candidate, design, rule, test, 0.0 - allowed.size)
+    return checks
 
 
-def _broken(one: _Asked) -> float:
-    """p of 'not worse than the rule allows'."""
-    return one.test.p_inferior(-one.above) if isinstance(one.test, Test) and one.seen.final else 1.0
-
-
-def _check(one: _Asked, control: str, alpha: float, broken: Holm, place: int) -> Check:
-    effect = describe.describe(one.design).effect
-    test = one.test
-    if isinstance(test, Decision) or not one.seen.final:
-        why = test.reason if isinstance(test, Decision) and one.seen.final else "not_final"
-        return Check(
-            one.seen.metric, control, one.candidate, one.rule, "undecided", why.replace("_", " "), effect, one.above,
-            None, None, None, one.design.population, "",
-        )  # fmt: skip
-    holds = test.p_noninferior(-one.above)
-    outcome: Outcome = "pass" if holds <= alpha else "fail" if broken.rejected[place] else "undecided"
-    low = test.interval(1.0 - 2.0 * alpha, at=(one.above,))
-    high = test.interval(1.0 - 2.0 * broken.levels[place], at=(one.above,))
-    interval = Interval(low.low, max(low.low, high.high), low.level, low.low_open, high.high_open)
-    reason = "" if outcome != "undecided" else "not enough evidence"
-    return Check(
-        one.seen.metric, control, one.candidate, one.rule, outcome, reason, effect, one.above, interval, holds,
-        broken.adjusted[place], one.design.population, test.method,
-    )  # fmt: skip
-
-
-def outcome(checks: Sequence[Check]) -> Outcome:
+def overall(checks: Sequence[Check]) -> Outcome:
     """Fails when one rule is broken, passes when all hold."""
-    found = {one.outcome for one in checks}
-    return "fail" if "fail" in found else "pass" if found == {"pass"} else "undecided"
+    outcomes = {check.outcome for check in checks}
+    return "fail" if "fail" in outcomes else "pass" if outcomes == {"pass"} else "undecided"
+
+
+# -- the answer
+
+CODES = {"pass": 0, "fail": 1, "undecided": NOT_ENOUGH_EVIDENCE}
+TITLES = {"pass": "passed", "fail": "failed", "undecided": "not enough evidence"}
+
+
+@dataclass(frozen=True)
+class GateAnswer(Answer):
+    """Whether every rule of a policy holds."""
+
+    checks: Sequence[Check]
+
+    @property
+    def title(self) -> str:
+        return f"Gate: {TITLES[overall(self.checks)]}"
+
+    @property
+    def exit_code(self) -> int:
+        return CODES[overall(self.checks)]
+
+    def facts(self) -> dict[str, Any]:
+        names = (
+            "metric", "control", "candidate", "rule", "outcome", "reason", "effect", "holds_above", "p_holds", "p_broken",
+            "population", "method",
+        )  # fmt: skip
+        checks = [
+            {
+                **{name: getattr(check, name) for name in names},
+                "lower": check.interval.low if check.interval else None,
+                "upper": check.interval.high if check.interval else None,
+            }
+            for check in self.checks
+        ]
+        return {
+            "outcome": overall(self.checks), "source": self.source, "settings": self.settings, "checks": checks,
+        }  # fmt: skip
+
+    def blocks(self) -> list[Block]:
+        headers = ["metric", "arm", "rule", "effect", "interval", "outcome"]
+        rows = [
+            [check.metric, check.candidate, check.rule, NOTHING if check.effect is None else f"{check.effect:+.4g}",
+             check.needed(), check.outcome_in_words]
+            for check in self.checks
+        ]  # fmt: skip
+        about = "; ".join(dict.fromkeys(f"{check.metric}: {check.population}" for check in self.checks))
+        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items())
+        return [
+            Table(headers, rows),
+            Text(
+                f"Against {self.checks[0].control}, {about}. Intervals are turned so that larger is better; those of a "
+                "share are of B minus that share of A."
+            ),
+            Text(f"{self.source}; {settings}"),
+        ]
+
+
+def answer(results: Results, question: Gate) -> GateAnswer:
+    """Every rule of `question.policy`. A rule's own words about its metric go before the question's, and those before
+    the policy's and the results'."""
+    policy: Policy = question.policy
+    refuse_sequential(results, "gate")
+    observed = []
+    for name, rule in policy.metrics.items():
+        declared = results.analysis.about(name)
+        design = {key: value for key, value in (("tasks", policy.tasks), ("seeds", policy.seeds)) if value is not None}
+        own = rule.model_dump(include={"direction", "bounds", "failure_score"}, exclude_none=True)
+        if name in question.directions:
+            own.pop("direction", None)  # said for this metric alone, by whoever asks
+        if rule.summary is not None:
+            own["summary"] = rule.summary
+        judged = question.analysis(declared.model_copy(update=design), name).model_copy(update=own)
+        observed.append(observe_metric(results, name, Question(), judged))
+    asked = question.model_copy(
+        update={
+            "control": question.control or policy.control,
+            "arms": question.arms or ((policy.candidate,) if policy.candidate else ()),
+            "unpaired": question.unpaired or results.unpaired,
+        }
+    )
+    alpha = (question.alpha if "alpha" in question.model_fields_set else None) or policy.alpha or results.analysis.alpha
+    settings = {
+        "policy": question.policy_name, "alpha": alpha, "seeds": observed[0].analysis.seeds, "seed": SEED,
+        "version": __version__,
+    }  # fmt: skip
+    return GateAnswer(results.label, settings, check(observed, policy, asked, alpha))
+
+
+def as_junit(answer: GateAnswer) -> str:
+    """JUnit XML: a broken rule is a failure; a lack of evidence is an error, because it must not be taken for a pass."""
+    from xml.etree import ElementTree
+
+    failed, unclear = (sum(check.outcome == word for check in answer.checks) for word in ("fail", "undecided"))
+    counts = {"tests": str(len(answer.checks)), "failures": str(failed), "errors": str(unclear)}
+    suites = ElementTree.Element("testsuites", {"name": "bakeoff gate", **counts})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "gate", **counts})
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in answer.settings.items():
+        ElementTree.SubElement(properties, "property", name=name, value=printable(str(value)))
+    for check in answer.checks:
+        name = printable(f"{check.candidate}: {check.metric} {check.rule}")
+        case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{check.metric}", name=name)
+        effect = NOTHING if check.effect is None else f"{check.effect:+.4g}"
+        reason = f" ({check.reason})" if check.reason and check.reason != TITLES[check.outcome] else ""
+        message = printable(f"effect {effect}; {check.needed()}; {check.population}{reason}")
+        if check.outcome == "fail":
+            ElementTree.SubElement(case, "failure", message=message, type="regression")
+        elif check.outcome == "undecided":
+            ElementTree.SubElement(case, "error", message=message, type="not enough evidence")
+        else:
+            ElementTree.SubElement(case, "system-out").text = message
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"

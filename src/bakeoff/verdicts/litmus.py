@@ -1,30 +1,156 @@
 """Confirmed, failed or inconclusive: rules about a candidate and its baseline, judged only on enough evidence.
 
-Too little evidence is `INCONCLUSIVE`, whatever the figures say. A metric that no run ever logged is neither: no more
-runs would bring it, so the rule stops the check or is left out aloud, as the file says.
+Too little evidence is `INCONCLUSIVE`, whatever the figures say. A metric that no run ever logged is neither: more runs
+would not bring it, so the rule stops the check or is left out with a note, as the file says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, ValidationError, model_validator
 
-from bakeoff.errors import UsageError, did_you_mean
-from bakeoff.spec.experiment import Analysis, Summary
-from bakeoff.verdicts import compare, runlogs, sample
-from bakeoff.verdicts.litmus_rules import Evidence, Rule, Rules
-from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.runlogs import Logs, RunLog
+from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
+from bakeoff.results.table import Results, Row
+from bakeoff.spec.experiment import Analysis, Section, Summary
+from bakeoff.spec.load import parse, read_text
+from bakeoff.spec.locate import find_line
+from bakeoff.spec.problems import problems
+from bakeoff.text import number
+from bakeoff.verdicts import compare
+from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Notes, Table, Text
+from bakeoff.verdicts.observations import observe
+from bakeoff.verdicts.question import Compare, Litmus
+from bakeoff.verdicts.variance import draw_sample
+from bakeoff.version import __version__
+
+Absent = Literal["error", "skip"]
+
+
+class Evidence(Section):
+    """What there must be before a threshold means anything."""
+
+    min_runs: Annotated[int, Field(ge=1)] = 1
+    """Runs of each arm."""
+    min_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps that every run has logged."""
+    min_completions: Annotated[int, Field(ge=0)] = 0
+    """Completions of every run: the sum of what `completions` names."""
+    completions: str = "total_count"
+    """The series (added up) or number of a run that counts its completions."""
+    when_absent: Absent = "error"
+    """What to do when no run has logged that: stop, or say so and go on without it."""
+
+
+class Rule(Section):
+    """One thing that has to hold. Everything it names must hold."""
+
+    metric: str
+    name: str | None = None
+    """What the rule is called (default: the metric)."""
+    summary: Summary | None = None
+    """How a series becomes a run's number (default: its mean). Not for metrics that are one number a run."""
+    direction: Literal["maximize", "minimize"] = "maximize"
+    min_lift: float | None = None
+    """The candidate's mean is better than the baseline's by at least this much."""
+    at_least: float | None = None
+    """The candidate's mean is at least this."""
+    at_most: float | None = None
+    """The candidate's mean is at most this."""
+    verdict: Literal["better", "equivalent"] | None = None
+    """The verdict of `compare` on this metric; a difference of means alone can be chance."""
+    margin: Annotated[float, Field(gt=0)] | None = None
+    """For `verdict = "equivalent"`: differences below this do not matter."""
+    failure_score: float | None = None
+    """What a run that failed counts."""
+    when_absent: Absent = "error"
+    """What to do when no run has logged the metric: stop, or say so and judge the other rules."""
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Rule:
+        if all(value is None for value in (self.min_lift, self.at_least, self.at_most, self.verdict)):
+            raise ValueError("the rule asks for nothing; give min_lift, at_least, at_most or verdict")
+        if self.verdict == "equivalent" and self.margin is None:
+            raise ValueError("verdict = 'equivalent' needs margin: what is too small to matter?")
+        if self.verdict != "equivalent" and self.margin is not None:
+            raise ValueError("margin goes with verdict = 'equivalent'")
+        return self
+
+    @property
+    def title(self) -> str:
+        return self.name or self.metric
+
+
+class Rules(Section):
+    """The whole file. The candidate is confirmed when every rule holds and the evidence is there."""
+
+    name: str = "litmus"
+    description: str = ""
+    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """Of the verdicts. All rules must hold, so each has the whole alpha."""
+    evidence: Evidence = Evidence()
+    rules: Annotated[list[Rule], Field(min_length=1)]
+
+
+PROFILE = """\
+name = "training"
+description = "A quick check of a training campaign before more seeds are paid for"
+
+[evidence]
+min_runs = 1
+min_steps = 8
+min_completions = 32
+completions = "total_count"
+when_absent = "skip"
+
+[[rules]]
+metric = "mean_reward"
+min_lift = 0.01
+
+[[rules]]
+metric = "correct_rate"
+min_lift = 0.005
+when_absent = "skip"
+
+[[rules]]
+metric = "gram_entropy_delta"
+min_lift = 0.005
+when_absent = "skip"
+"""
+"""Used when no file is given: thresholds and evidence of the training campaigns."""
+
+
+def built_in() -> Rules:
+    return Rules.model_validate(tomllib.loads(PROFILE))
+
+
+def load_rules(path: Path) -> Rules:
+    """Rules from a TOML, YAML or JSON file. Raises SpecError with the line and the fix of every problem."""
+    text = read_text(path)
+    tree = parse(text, path)
+    try:
+        return Rules.model_validate({"name": path.stem, **tree})
+    except ValidationError as error:
+        located = []
+        for problem in problems(error, Rules, given=tree):
+            line = find_line(text, path.suffix.lower(), tuple(problem.key.split("."))) if problem.key else None
+            located.append(Problem(problem.key, problem.message, problem.fix, line))
+        raise SpecError(located, path) from error
+
+
+# -- judging
 
 Status = Literal["CONFIRMED", "FAILED", "INCONCLUSIVE"]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule. `passed` is None while the evidence for it is missing; `evidence` says what is."""
+    """One rule. `passed` is None while the evidence for it is missing; `evidence` says what is missing."""
 
     name: str
     metric: str
@@ -38,21 +164,27 @@ class Check:
     verdict: str | None = None
     evidence: tuple[str, ...] = ()
 
+    @property
+    def holds(self) -> str:
+        return {True: "yes", False: "no", None: "open"}[self.passed]
+
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What one run brought."""
+class RunEvidence:
+    """How much one run logged."""
 
-    name: str
+    run: str
     status: str
     steps: int
     completions: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class ArmEvidence:
+    """How much the runs of one arm logged."""
+
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[RunEvidence, ...]
 
     @property
     def steps(self) -> int:
@@ -63,166 +195,239 @@ class Arm:
         known = [run.completions for run in self.runs if run.completions is not None]
         return sum(known) if known else None
 
-
-@dataclass(frozen=True, slots=True)
-class Litmus:
-    """The answer, every check, and every piece of evidence that is missing, as sentences."""
-
-    status: Status
-    rules: Rules
-    baseline: Arm
-    candidate: Arm
-    checks: tuple[Check, ...]
-    evidence_failures: tuple[str, ...]
-    notes: tuple[str, ...]
+    def __str__(self) -> str:
+        completions = "" if self.completions is None else f", {self.completions:g} completions"
+        return f"{self.name}: {len(self.runs)} runs, {self.steps} steps{completions}"
 
 
-def judge(logs: Logs, baseline: str, candidate: str, rules: Rules, options: compare.Options | None = None) -> Litmus:
-    """The rules on two arms of `logs`."""
-    arms = {name: [run for run in logs.runs if run.arm == name] for name in (baseline, candidate)}
-    both = [*arms[baseline], *arms[candidate]]
-    told = [_arm(name, runs, rules.evidence) for name, runs in arms.items()]
-    notes: list[str] = []
-    failures = [*_open(logs), *_too_little(told, rules.evidence, both, notes)]
-    checks = []
-    for rule in rules.rules:
-        if any(run.has(rule.metric) for run in both):
-            checks.append(_check(rule, rules, logs, arms, options or compare.Options()))
-        else:
-            notes.append(_never_logged(rule, both))
-    if not checks:
-        raise UsageError(f"none of the rules can be judged: {'; '.join(notes)}")
-    every = (*failures, *(sentence for check in checks for sentence in check.evidence))
-    return Litmus(_status(failures, checks), rules, told[0], told[1], tuple(checks), every, tuple(notes))
+def arm_evidence(name: str, rows: Sequence[Row], completions: str) -> ArmEvidence:
+    """`completions` names the series (added up) or number that counts a run's completions."""
+    runs = []
+    for row in rows:
+        steps = [steps for steps, _ in row.series.values()]
+        total: float | None = None
+        if completions in row.series:
+            # A resumed run repeats steps; the last value of each counts.
+            total = float(sum(dict(zip(*row.series[completions], strict=True)).values()))
+        elif isinstance(value := row.metrics.get(completions), int | float):
+            total = float(value)
+        count = int(np.unique(np.concatenate(steps)).size) if steps else 0
+        runs.append(RunEvidence(row.name, row.status, count, total))
+    return ArmEvidence(name, tuple(runs))
 
 
-def _status(failures: Sequence[str], checks: Sequence[Check]) -> Status:
-    if failures:
-        return "INCONCLUSIVE"
-    if any(check.passed is False for check in checks):
-        return "FAILED"
-    return "INCONCLUSIVE" if any(check.passed is None for check in checks) else "CONFIRMED"
-
-
-def _arm(name: str, runs: Sequence[RunLog], needs: Evidence) -> Arm:
-    return Arm(name, tuple(Run(run.name, run.status, run.steps, run.total(needs.completions)) for run in runs))
-
-
-def _open(logs: Logs) -> list[str]:
-    return [] if logs.final else ["planned runs are still open, so this is not final"]
-
-
-def _too_little(arms: Sequence[Arm], needs: Evidence, runs: Sequence[RunLog], notes: list[str]) -> list[str]:
-    found = []
+def missing_evidence(arms: Sequence[ArmEvidence], needs: Evidence, rows: Sequence[Row], notes: list[str]) -> list[str]:
+    """One sentence for everything that `needs` asks for and the runs do not have. What cannot be counted is a note."""
     count_completions = needs.min_completions > 0
-    if count_completions and not any(run.has(needs.completions) for run in runs):
+    if count_completions and not any(row.has(needs.completions) for row in rows):
         sentence = f"no run logs {needs.completions!r}, so completions cannot be counted"
         if needs.when_absent == "error":
             raise UsageError(f"{sentence}; name what counts them in evidence.completions, or drop min_completions")
-        notes.append(f"{sentence}; the {needs.min_completions} that each run should have were not asked for")
+        notes.append(f"{sentence}; the required {needs.min_completions} of each run were not checked")
         count_completions = False
+    sentences = []
     for arm in arms:
-        there = [run for run in arm.runs if run.status in ("succeeded", "failed", "timeout")]
+        ended = [run for run in arm.runs if run.status in ("succeeded", "failed", "timeout")]
         lost = [run for run in arm.runs if run.status in ("infra_error", "cancelled")]
         if lost:
-            found.append(f"{arm.name}: {len(lost)} of {len(arm.runs)} runs are missing, such as {lost[0].name}")
-        if len(there) < needs.min_runs:
-            found.append(f"{arm.name}: {_count(len(there), 'run')}, {needs.min_runs} needed")
-        for run in there:
+            sentences.append(f"{arm.name}: {len(lost)} of {len(arm.runs)} runs are missing, such as {lost[0].run}")
+        if len(ended) < needs.min_runs:
+            sentences.append(f"{arm.name}: {_count(len(ended), 'run')}, {needs.min_runs} needed")
+        for run in ended:
             if run.steps < needs.min_steps:
-                found.append(f"{run.name}: {_count(run.steps, 'step')}, {needs.min_steps} needed")
+                sentences.append(f"{run.run}: {_count(run.steps, 'step')}, {needs.min_steps} needed")
             if count_completions and (run.completions or 0) < needs.min_completions:
-                found.append(f"{run.name}: {run.completions or 0:g} completions, {needs.min_completions} needed")
-    return found
+                sentences.append(f"{run.run}: {run.completions or 0:g} completions, {needs.min_completions} needed")
+    return sentences
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _count(amount: int, noun: str) -> str:
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
-def _never_logged(rule: Rule, runs: Sequence[RunLog]) -> str:
-    names = runlogs.known_metrics(runs)
-    known = did_you_mean(rule.metric, names, f"they log {', '.join(names[:15]) or 'nothing'}")
-    sentence = f"{rule.title}: no run of either arm logs {rule.metric!r}"
-    if rule.when_absent == "error":
-        raise UsageError(
-            f"{sentence}, and no number of runs would change that; {known} "
-            "(when_absent = 'skip' judges the other rules without it)"
-        )
-    return f"{sentence}, so the rule was not judged"
+def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candidate: str, question: Litmus) -> Check:
+    """One rule on the two arms, which at least one run has logged the metric for."""
+    parts = (("lift >=", rule.min_lift), ("candidate >=", rule.at_least), ("candidate <=", rule.at_most))
+    wanted = " and ".join(
+        [f"{text} {value:g}" for text, value in parts if value is not None]
+        + ([f"verdict {rule.verdict}"] if rule.verdict is not None else [])
+    )
 
+    def open_check(sentence: str) -> Check:
+        return Check(rule.title, rule.metric, None, None, None, wanted, None, sentence, evidence=(sentence,))
 
-def _check(rule: Rule, rules: Rules, logs: Logs, arms: dict[str, list[RunLog]], options: compare.Options) -> Check:
-    (baseline, candidate) = arms
-    both = [*arms[baseline], *arms[candidate]]
-    silent = [run.name for run in both if run.status == "succeeded" and not run.has(rule.metric)]
+    silent = [row.name for row in results.rows if row.status == "succeeded" and not row.has(rule.metric)]
     if silent:
-        sentence = f"{rule.title}: {_count(len(silent), 'run')} without {rule.metric!r}, such as {silent[0]}"
-        return Check(rule.title, rule.metric, None, None, None, _wanted(rule), None, sentence, evidence=(sentence,))
-    seen = runlogs.observe(both, rule.metric, _analysis(rule, rules, logs), fixed_tasks=logs.fixed_tasks)
-    empty = [arm for arm in arms if all(row.state == "missing" for row in seen.rows if row.arm == arm)]
-    if empty:
-        sentence = f"{rule.title}: {empty[0]} has no finished run"
-        return Check(rule.title, rule.metric, None, None, None, _wanted(rule), None, sentence, evidence=(sentence,))
-    a, b = (float(np.mean(sample.draw(seen, arm, options).values)) for arm in arms)
+        return open_check(f"{rule.title}: {_count(len(silent), 'run')} without {rule.metric!r}, such as {silent[0]}")
+    observations = observe(results, rule.metric, _rule_analysis(rule, rules, results, question))
+    for arm in (baseline, candidate):
+        if all(row.state == "missing" for row in observations.rows if row.arm == arm):
+            return open_check(f"{rule.title}: {arm} has no finished run")
+    a, b = (float(np.mean(draw_sample(observations, arm).values)) for arm in (baseline, candidate))
     lift = b - a if rule.direction == "maximize" else a - b
-    held = [
-        *([lift >= rule.min_lift] if rule.min_lift is not None else []),
-        *([b >= rule.at_least] if rule.at_least is not None else []),
-        *([b <= rule.at_most] if rule.at_most is not None else []),
-    ]
-    passed: bool | None = all(held)
+    passed: bool | None = (
+        (rule.min_lift is None or lift >= rule.min_lift)
+        and (rule.at_least is None or b >= rule.at_least)
+        and (rule.at_most is None or b <= rule.at_most)
+    )
     word: str | None = None
-    open_question: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
     if rule.verdict is not None:
-        word, told = _verdict(seen, baseline, candidate, options)
+        asked = Compare(
+            control=baseline, arms=(candidate,), unpaired=question.unpaired, intersect=question.intersect
+        )  # fmt: skip
+        (comparison,) = compare.compare([observations], asked)
+        word = comparison.verdict
         if word == "undecided":
-            passed, open_question = (None if passed else False), (f"{rule.title}: {told}",)
+            passed, evidence = (None if passed else False), (f"{rule.title}: {comparison.sentence}",)
         else:
             passed = passed and word == rule.verdict
-    sentence = _sentence(rule, a, b, passed, word)
-    return Check(rule.title, rule.metric, a, b, b - a, _wanted(rule), passed, sentence, word, open_question)
+    how = {True: "holds", False: "does not hold", None: "is open"}[passed]
+    verdict = f", verdict {word}" if word is not None else ""
+    sentence = f"{rule.title}: baseline {a:.4g}, candidate {b:.4g} ({b - a:+.4g}{verdict}); {wanted} {how}"
+    return Check(rule.title, rule.metric, a, b, b - a, wanted, passed, sentence, word, evidence)
 
 
-def _analysis(rule: Rule, rules: Rules, logs: Logs) -> Analysis:
+def _rule_analysis(rule: Rule, rules: Rules, results: Results, question: Litmus) -> Analysis:
     """The rule's own words; what the experiment declares about design and, for its own metric, about failures stays."""
-    own = logs.analysis.metric == rule.metric
-    series = runlogs.has_series(logs.runs, rule.metric)
-    score = rule.failure_score if rule.failure_score is not None else (logs.analysis.failure_score if own else None)
+    declared = results.analysis
+    own_metric = declared.metric == rule.metric
+    score = rule.failure_score if rule.failure_score is not None else (declared.failure_score if own_metric else None)
     return Analysis(
         metric=rule.metric,
-        summary=(rule.summary or Summary(type="mean")) if series else None,
+        summary=(rule.summary or Summary(type="mean")) if rule.metric in results.logged else None,
         direction=rule.direction,
-        seeds=logs.analysis.seeds,
-        tasks=logs.analysis.tasks,
+        seeds=declared.seeds,
+        tasks=question.tasks or declared.tasks,
         margin=rule.margin,
         alpha=rules.alpha,
         failure_score=score,
-        bounds=logs.analysis.bounds if own else None,
+        bounds=declared.bounds if own_metric else None,
     )
 
 
-def _verdict(seen: Observations, baseline: str, candidate: str, options: compare.Options) -> tuple[str, str]:
-    asked = compare.Options(
-        control=baseline, candidates=(candidate,), tasks=options.tasks, unpaired=options.unpaired,
-        intersect=options.intersect,
+# -- the answer
+
+EXITS: Mapping[Status, int] = {"CONFIRMED": 0, "FAILED": 1, "INCONCLUSIVE": NOT_ENOUGH_EVIDENCE}
+COLOURS: Mapping[Status, str] = {"CONFIRMED": "green", "FAILED": "red", "INCONCLUSIVE": "yellow"}
+
+
+@dataclass(frozen=True)
+class LitmusAnswer(Answer):
+    """The status, every check, and every piece of evidence that is missing, as sentences."""
+
+    status: Status
+    rules: Rules
+    baseline: ArmEvidence
+    candidate: ArmEvidence
+    checks: Sequence[Check]
+    evidence_failures: Sequence[str]
+    notes: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        return f"Litmus `{self.rules.name}`: {self.status}"
+
+    @property
+    def exit_code(self) -> int:
+        return EXITS[self.status]
+
+    def facts(self) -> dict[str, Any]:
+        names = ("name", "metric", "baseline", "candidate", "delta", "wanted", "passed", "verdict", "sentence")
+        arms: dict[str, Any] = {}
+        for side, arm in (("baseline", self.baseline), ("candidate", self.candidate)):
+            arms[side] = {
+                "arm": arm.name, "run_count": len(arm.runs), "total_steps": arm.steps, "total_completions": arm.completions,
+            }  # fmt: skip
+            arms[f"{side}_runs"] = [
+                {"run": run.run, "status": run.status, "steps": run.steps, "completions": run.completions}
+                for run in arm.runs
+            ]
+        return {
+            "version": __version__,
+            "status": self.status,
+            "source": self.source or None,
+            "rules": self.rules.model_dump(),
+            "checks": [{name: getattr(check, name) for name in names} for check in self.checks],
+            "evidence_ok": not self.evidence_failures,
+            "evidence_failures": list(self.evidence_failures),
+            "notes": list(self.notes),
+            **arms,
+        }
+
+    def blocks(self) -> list[Block]:
+        source = f", {self.source}" if self.source else ""
+        blocks: list[Block] = [Text(f"{self.status}  {self.rules.name}{source}", True, COLOURS[self.status])]
+        if self.rules.description:
+            blocks.append(Text(self.rules.description))
+        blocks += [Text(f"{self.baseline}; {self.candidate}"), self.records()]
+        blocks += [Text(check.sentence) for check in self.checks]
+        for heading, lines in (("Missing evidence", self.evidence_failures), ("Notes", self.notes)):
+            if lines:
+                blocks.append(Notes(heading, lines))
+        blocks.append(Text(f"alpha {self.rules.alpha:g}; bakeoff {__version__}"))
+        return blocks
+
+    def records(self) -> Table:
+        headers = ["rule", "baseline", "candidate", "change", "wanted", "holds"]
+        rows = [
+            [check.name, *(number(value) for value in (check.baseline, check.candidate, check.delta)), check.wanted, check.holds]
+            for check in self.checks
+        ]  # fmt: skip
+        return Table(headers, rows, right=headers[1:4])
+
+
+def answer(results: Results, question: Litmus) -> LitmusAnswer:
+    """The rules of `question.rules` (default: the built-in profile) on the arms that it names, or on the only two."""
+    rules: Rules = question.rules or built_in()
+    baseline, candidate = _arms(results, question)
+    rows = [row for row in results.rows if row.arm in (baseline, candidate)]
+    two = Results(
+        rows, results.label, results.analysis, fixed_tasks=results.fixed_tasks, series_summary=results.series_summary
     )  # fmt: skip
-    (found,) = compare.compare([seen], asked)
-    return found.decision.verdict, found.sentence
-
-
-def _wanted(rule: Rule) -> str:
-    """`lift >= 0.01 and verdict better`."""
-    parts = [
-        f"lift >= {rule.min_lift:g}" if rule.min_lift is not None else "",
-        f"candidate >= {rule.at_least:g}" if rule.at_least is not None else "",
-        f"candidate <= {rule.at_most:g}" if rule.at_most is not None else "",
-        f"verdict {rule.verdict}" if rule.verdict is not None else "",
+    arms = [
+        arm_evidence(name, [row for row in rows if row.arm == name], rules.evidence.completions)
+        for name in (baseline, candidate)
     ]
-    return " and ".join(part for part in parts if part)
+    notes: list[str] = []
+    failures = [] if results.final else ["planned runs are still open, so this is not final"]
+    failures += missing_evidence(arms, rules.evidence, rows, notes)
+    checks = []
+    for rule in rules.rules:
+        if any(row.has(rule.metric) for row in rows):
+            checks.append(check_rule(rule, rules, two, baseline, candidate, question))
+            continue
+        sentence = f"{rule.title}: no run of either arm logs {rule.metric!r}"
+        if rule.when_absent == "error":
+            names = list(dict.fromkeys(name for row in rows for name in (*row.series, *row.metrics)))
+            known = did_you_mean(rule.metric, names, f"they log {', '.join(names[:15]) or 'nothing'}")
+            raise UsageError(
+                f"{sentence}, and no number of runs would change that; {known} "
+                "(when_absent = 'skip' judges the other rules without it)"
+            )
+        notes.append(f"{sentence}, so the rule was not judged")
+    if not checks:
+        raise UsageError(f"none of the rules can be judged: {'; '.join(notes)}")
+    status: Status = "CONFIRMED"
+    if failures or any(check.passed is None for check in checks):
+        status = "INCONCLUSIVE"
+    if not failures and any(check.passed is False for check in checks):
+        status = "FAILED"
+    every = [*failures, *(sentence for check in checks for sentence in check.evidence)]
+    settings = {"rules": rules.name, "alpha": rules.alpha, "version": __version__}
+    return LitmusAnswer(results.label, settings, status, rules, arms[0], arms[1], checks, every, notes)
 
 
-def _sentence(rule: Rule, a: float, b: float, passed: bool | None, word: str | None) -> str:
-    how = {True: "holds", False: "does not hold", None: "is open"}[passed]
-    told = f", verdict {word}" if word is not None else ""
-    return f"{rule.title}: baseline {a:.4g}, candidate {b:.4g} ({b - a:+.4g}{told}); {_wanted(rule)} {how}"
+def _arms(results: Results, question: Litmus) -> tuple[str, str]:
+    """The baseline (named, declared as control, or the first arm) and the candidate (named, or the only other arm)."""
+    baseline = question.baseline or results.analysis.control or results.arms[0]
+    others = [arm for arm in results.arms if arm != baseline]
+    if question.candidate is None and len(others) != 1:
+        raise UsageError(f"which arm is the candidate? --candidate takes one of {', '.join(others) or 'none'}")
+    candidate = question.candidate or others[0]
+    for name in (baseline, candidate):
+        if name not in results.arms:
+            raise UsageError(f"no arm called {name!r}; there are {', '.join(results.arms)}")
+    if baseline == candidate:
+        raise UsageError(f"{baseline!r} cannot be baseline and candidate at once")
+    return baseline, candidate

@@ -1,6 +1,6 @@
-"""Tests that can be asked for beside the decision's own. Each gives p, an interval or both, and what to know about it.
+"""Tests that can be asked for beside the one that decides. Each gives p, an interval or both, and a note.
 
-None of them votes. They see the units of the design, so none of them can turn rollouts into evidence.
+None of them decides. They see the units of the design, so none of them can turn rollouts into evidence.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from typing import Literal
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.stats import binary, bootstrap_tables, cuped, permutation, ranks, signflip, ttests
-from bakeoff.stats.bootstrap import BootstrapInterval, bootstrap, bootstrap_difference
-from bakeoff.stats.interval import Interval
-from bakeoff.stats.vectors import is_constant
-from bakeoff.verdicts import arrays
-from bakeoff.verdicts.describe import without_missing
-from bakeoff.verdicts.units import Array, Design
+from bakeoff.results.table import Array
+from bakeoff.stats import binary, effects, permutation, ranks, ttests
+from bakeoff.stats.bootstrap import (
+    BootstrapInterval,
+    bootstrap,
+    bootstrap_crossed,
+    bootstrap_difference,
+    bootstrap_two_level,
+)
+from bakeoff.stats.evidence import Interval
+from bakeoff.stats.numerics import is_constant
+from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design
+from bakeoff.verdicts.testing import sides
 
 UNDER_COVERS = "under-covers with few units (84 / 89 / 92 % at 5 / 8 / 15)"
 
@@ -34,7 +40,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Problem:
     """What every method is given: the design where both arms are known, its units, and the level asked for."""
 
     design: Design
@@ -50,7 +56,7 @@ class Question:
 
     def differences(self, name: str) -> Array:
         """B - A of each unit."""
-        if self.design.kind not in ("seeds", "tasks", "seeds over tasks"):
+        if self.design.kind not in ONE_PAIR_A_UNIT:
             raise UsageError(
                 f"--method {name} needs pairs of one kind of unit; this comparison is {_shape(self.design)}"
             )
@@ -86,17 +92,14 @@ class Question:
 
 def ask(names: Sequence[str], design: Design, *, alpha: float, margin: float | None, resamples: int) -> list[Line]:
     """The named methods' lines, in the order asked for."""
-    for name in names:
-        if name not in METHODS:
-            raise UsageError(f"no method called {name!r}; there are {', '.join(METHODS)}")
-    known = without_missing(design)
+    known = design.without_missing()
     if not names or not known.control or not known.candidate:
         return []
-    question = Question(known, *arrays.sides(known), alpha, margin, resamples)
+    question = Problem(known, *sides(known), alpha, margin, resamples)
     return [_line(name, question, design.missing) for name in names]
 
 
-def _line(name: str, question: Question, missing: int) -> Line:
+def _line(name: str, question: Problem, missing: int) -> Line:
     try:
         found = METHODS[name](question)
     except ValueError as error:
@@ -113,7 +116,7 @@ def _shape(design: Design) -> str:
     }.get(design.kind, "paired")
 
 
-def _t(q: Question) -> Line:
+def _t(q: Problem) -> Line:
     match q.design.kind:
         case "crossed":
             found = ttests.crossed_t(q.b[0] - q.a[0])
@@ -126,29 +129,31 @@ def _t(q: Question) -> Line:
     return Line("t", found.p, found.interval(q.level), f"{found.method}, {found.df:.4g} df; {found.assumes}")
 
 
-def _welch(q: Question) -> Line:
+def _welch(q: Problem) -> Line:
     found = ttests.welch_t(*q.samples("welch"))
     ignored = "; the pairing is ignored" if q.design.paired else ""
     return Line("welch", found.p, found.interval(q.level), f"{found.df:.4g} df; {found.assumes}{ignored}")
 
 
-def _signflip(q: Question) -> Line:
+def _signflip(q: Problem) -> Line:
     d = q.differences("signflip")
-    found = signflip.SignFlip(d)
-    if d.size <= signflip.EXACT_COUNT_UNITS:
-        return Line("signflip", signflip.exact_tails(d).p, found.interval(q.level), "exact; ties count half")
-    return Line("signflip", found.p, found.interval(q.level), f"Monte Carlo, {signflip.DRAWS:,} draws; ties count half")
+    found = permutation.SignFlip(d)
+    if d.size <= permutation.EXACT_COUNT_UNITS:
+        return Line("signflip", permutation.exact_tails(d).p, found.interval(q.level), "exact; ties count half")
+    return Line(
+        "signflip", found.p, found.interval(q.level), f"Monte Carlo, {permutation.DRAWS:,} draws; ties count half"
+    )
 
 
-def _permutation(q: Question) -> Line:
+def _permutation(q: Problem) -> Line:
     found = permutation.permutation_mean(*q.samples("permutation"))
-    how = "exact" if found.exact else f"Monte Carlo, {signflip.DRAWS:,} draws"
+    how = "exact" if found.exact else f"Monte Carlo, {permutation.DRAWS:,} draws"
     ignored = "; the pairing is ignored" if q.design.paired else ""
     return Line("permutation", found.p, None, f"{how}, of the mean difference{ignored}")
 
 
-def _bootstrap(method: Literal["studentized", "percentile", "bca"], note: str) -> Callable[[Question], Line]:
-    def line(q: Question) -> Line:
+def _bootstrap(method: Literal["studentized", "percentile", "bca"], note: str) -> Callable[[Problem], Line]:
+    def line(q: Problem) -> Line:
         if q.design.paired:
             found = bootstrap(q.differences(method), method=method, resamples=q.resamples, level=q.level)
         else:
@@ -163,27 +168,27 @@ def _interval(found: BootstrapInterval) -> Interval:
     return Interval(found.low, found.high, found.level, *open_ends)
 
 
-def _mcnemar(q: Question) -> Line:
+def _mcnemar(q: Problem) -> Line:
     if not q.design.paired:
         raise UsageError("--method mcnemar needs one pair for each unit; fisher compares unpaired outcomes")
     found = binary.paired_binary(*q.outcomes("mcnemar"))
     note = f"exact p; {found.b_only} units where only B succeeds, {found.a_only} where only A does; Tango interval"
-    return Line("mcnemar", found.p_exact, found.raw_interval(q.level), note)
+    return Line("mcnemar", found.p_exact, found.interval(q.level), note)
 
 
-def _fisher(q: Question) -> Line:
+def _fisher(q: Problem) -> Line:
     found = binary.unpaired_binary(*q.outcomes("fisher"))
     ignored = "; the pairing is ignored" if q.design.paired else ""
     note = f"exact p; {found.wins_b}/{found.n_b} against {found.wins_a}/{found.n_a}; Miettinen-Nurminen interval"
-    return Line("fisher", found.p_exact, found.raw_interval(q.level), note + ignored)
+    return Line("fisher", found.p_exact, found.interval(q.level), note + ignored)
 
 
-def _wilcoxon(q: Question) -> Line:
+def _wilcoxon(q: Problem) -> Line:
     found = ranks.wilcoxon(q.differences("wilcoxon"))
     return Line("wilcoxon", found.p, None, f"{_how(found.exact)}; about ranks, not about the mean; zeros dropped")
 
 
-def _mannwhitney(q: Question) -> Line:
+def _mannwhitney(q: Problem) -> Line:
     found = ranks.mann_whitney(*q.samples("mannwhitney"))
     ignored = "; the pairing is ignored" if q.design.paired else ""
     return Line("mannwhitney", found.p, None, f"{_how(found.exact)}; about ranks, not about the mean{ignored}")
@@ -193,7 +198,7 @@ def _how(exact: bool) -> str:
     return "exact" if exact else "normal approximation"
 
 
-def _tost(q: Question) -> Line:
+def _tost(q: Problem) -> Line:
     if q.margin is None:
         raise UsageError("--method tost needs --margin: the largest difference that does not matter")
     if q.design.kind == "rollouts":
@@ -205,22 +210,22 @@ def _tost(q: Question) -> Line:
     return Line("tost", found.p_equivalent(q.margin), interval, note)
 
 
-def _cluster(q: Question) -> Line:
+def _cluster(q: Problem) -> Line:
     groups = q.by_task("cluster")
     labels = np.repeat(np.arange(len(groups)), [group.size for group in groups])
     found = ttests.cluster_t(np.concatenate(groups), labels)
     return Line("cluster", found.p, found.interval(q.level), f"cluster-robust by task, t with {found.df:g} df, never z")
 
 
-def _hierarchical(q: Question) -> Line:
+def _hierarchical(q: Problem) -> Line:
     if q.design.kind == "crossed":
-        found = bootstrap_tables.bootstrap_crossed(q.b[0] - q.a[0], q.resamples, q.level)
+        found = bootstrap_crossed(q.b[0] - q.a[0], q.resamples, q.level)
         return Line("hierarchical", None, _interval(found), "tasks and seeds resampled independently")
-    found = bootstrap_tables.bootstrap_two_level(q.by_task("hierarchical"), q.resamples, q.level)
+    found = bootstrap_two_level(q.by_task("hierarchical"), q.resamples, q.level)
     return Line("hierarchical", None, _interval(found), "tasks, then runs inside them, resampled; over-covers")
 
 
-METHODS: dict[str, Callable[[Question], Line]] = {
+METHODS: dict[str, Callable[[Problem], Line]] = {
     "t": _t,
     "welch": _welch,
     "signflip": _signflip,
@@ -242,22 +247,22 @@ METHODS: dict[str, Callable[[Question], Line]] = {
 
 def adjusted(design: Design, covariate: Design, alpha: float) -> Line:
     """t after taking out what a covariate explains (CUPED). The slope costs one degree of freedom."""
-    known, explains = without_missing(design), without_missing(covariate)
-    a, b = arrays.sides(known)
-    xa, xb = arrays.sides(explains)
+    known, explains = design.without_missing(), covariate.without_missing()
+    a, b = sides(known)
+    xa, xb = sides(explains)
     if any(
         len(u) != len(v) or any(p.shape != q.shape for p, q in zip(u, v, strict=True)) for u, v in ((a, xa), (b, xb))
     ):
         raise UsageError("--covariate: it is not known for the same runs as the metric")
-    if known.kind in ("seeds", "tasks", "seeds over tasks"):
-        found = cuped.cuped(b[0] - a[0], (xa[0] + xb[0]) / 2.0)
+    if known.kind in ONE_PAIR_A_UNIT:
+        found = effects.cuped(b[0] - a[0], (xa[0] + xb[0]) / 2.0)
         values, note = (
             np.array(found.adjusted),
             f"slope {found.slope:.3g}, {found.variance_reduction:.0%} of variance removed",
         )
         statistic = _with_slope(values)
     elif known.kind == "rollouts":
-        ya, yb, slope = cuped.cuped_arms(a[0], b[0], xa[0], xb[0])
+        ya, yb, slope = effects.cuped_arms(a[0], b[0], xa[0], xb[0])
         plain = ttests.welch_t(ya, yb)
         statistic = ttests.TStatistic(plain.effect, plain.se, max(1.0, plain.df - 1.0), plain.n, "Welch t")
         note = f"one slope for both arms, {slope:.3g}"

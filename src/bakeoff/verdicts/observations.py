@@ -1,28 +1,30 @@
-"""What was seen: one metric of every run, turned into numbers that the verdicts can use.
+"""One metric of every run, as numbers that the statistics can use.
 
-Three outcomes are kept apart: scored; failed by the arm's own doing; missing (lost, cancelled, never run).
+`observe` is the only way from a results table to observations. Three outcomes are kept apart: scored; failed because
+of the arm; missing (lost, cancelled, never run).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
-from bakeoff.records.results import decode_metrics
-from bakeoff.records.series import read_block
-from bakeoff.spec.experiment import Analysis, Experiment
-from bakeoff.spec.identity import canonical_json
-from bakeoff.verdicts.fairness import unmatched
-from bakeoff.verdicts.reduce import reduce_all
+from bakeoff.results.table import FAILED, Results, Row, Series, is_number
+from bakeoff.spec.experiment import Analysis, Summary
+from bakeoff.stats.curves import Reduced, Window, exponential_average, reduce_series, restricted_times, series
+from bakeoff.stats.curves import Summary as Reduction
 
 State = Literal["scored", "failed", "missing"]
-_FAILED = ("failed", "timeout")
-_OWN_UNIT = ("slope", "time_to_threshold")
-"""Summaries whose number is not in the metric's unit, so that the metric's range says nothing about it."""
+SHORT = 0.9
+"""Runs that end before this share of the longest one get a note."""
+_OTHER_UNIT = ("slope", "time_to_threshold")
+"""Summaries whose number is not in the metric's unit, so the metric's range does not apply to it."""
 
 
 class Observation(NamedTuple):
@@ -39,25 +41,32 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """One metric over all runs of an experiment, or of files."""
+    """One metric over all runs."""
 
     metric: str
     rows: Sequence[Observation]
     analysis: Analysis
-    """How it is to be judged: from the experiment file, changed by flags."""
+    """How it is judged: as declared, changed by the question."""
     source: str = ""
     final: bool = True
-    """Every planned run is finished or lost."""
+    """Every planned run has ended or was lost."""
     fixed_tasks: bool = False
-    """Tasks are points of a swept parameter, so they are no sample of anything."""
-    digests: Mapping[str, str] = field(default_factory=dict)
-    """Content of each task that has one; editions can only be compared on equal content."""
+    """Tasks are points of a swept parameter and not a sample of anything."""
     notes: tuple[str, ...] = ()
     """What a reader of the verdict should know about where the values come from."""
 
     @property
     def arms(self) -> list[str]:
         return list(dict.fromkeys(row.arm for row in self.rows))
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(row.task for row in self.rows))
+
+    @property
+    def population(self) -> Literal["sample", "fixed"]:
+        """As declared; otherwise swept parameters are fixed tasks and listed tasks are a sample."""
+        return self.analysis.tasks or ("fixed" if self.fixed_tasks else "sample")
 
     @property
     def larger_is_better(self) -> bool:
@@ -70,103 +79,188 @@ class Observations:
     def bounds(self) -> tuple[float, float] | None:
         """Lowest and highest possible value of the number that is compared; a slope or a time has no declared ones."""
         summary = self.analysis.summary
-        return None if summary is not None and summary.type in _OWN_UNIT else self.analysis.bounds
+        return None if summary is not None and summary.type in _OTHER_UNIT else self.analysis.bounds
 
     @property
-    def tasks(self) -> list[str]:
-        return list(dict.fromkeys(row.task for row in self.rows))
+    def failure_score(self) -> float | None:
+        """What a run that failed because of its arm counts: the declared score, else the bad end of the range."""
+        if self.analysis.failure_score is not None:
+            return self.analysis.failure_score
+        if self.bounds is not None:
+            return self.bounds[0] if self.larger_is_better else self.bounds[1]
+        return None
 
     def of(self, arms: Iterable[str]) -> Observations:
+        """Only these arms. Raises UsageError for one that is not there."""
         wanted = set(arms)
+        for arm in wanted - set(self.arms):
+            raise UsageError(f"no arm called {arm!r}; there are {', '.join(self.arms)}")
         return replace(self, rows=[row for row in self.rows if row.arm in wanted])
+
+    def score(self, row: Observation) -> float:
+        """A run's value, failures scored. Raises UsageError where nothing says what a failure counts, or for infinities."""
+        value = row.value if row.state == "scored" else self.failure_score
+        where = row.run_id or f"{row.arm!r}, task {row.task!r}, seed {row.seed}"
+        if value is None:
+            raise UsageError(
+                f"run {where} failed, and nothing says what a failure counts: set analysis.failure_score or "
+                "analysis.bounds (or --failure-score). A mean over the survivors would answer another question"
+            )
+        if not math.isfinite(value):
+            raise UsageError(f"{where}: {self.metric} is {value}, and no mean can be computed from it")
+        return value
 
 
 def state_of(status: str, value: object) -> tuple[State, float]:
-    """What a run's status and metric amount to. A metric that is NaN, or absent from a run that succeeded, failed."""
-    if status == "succeeded":
-        if isinstance(value, int | float) and not math.isnan(value):
-            return "scored", float(value)
+    """What a run's status and value amount to. A value that is NaN, or absent from a run that succeeded, is a failure.
+
+    An empty status (a table that does not say) is read from the value: absent means missing.
+    """
+    if status == "succeeded" or (status == "" and value is not None):
+        if is_number(value) and not math.isnan(value):  # type: ignore[arg-type]
+            return "scored", float(value)  # type: ignore[arg-type]
         return "failed", math.nan
-    return ("failed" if status in _FAILED else "missing"), math.nan
+    return ("failed" if status in FAILED else "missing"), math.nan
 
 
-def from_edition(edition: Edition, metric: str | None = None, analysis: Analysis | None = None) -> Observations:
-    """The metric that the experiment declares, or another one. A summary reduces a series to one number."""
-    facts = edition.facts()
-    experiment = Experiment.model_validate(facts["spec"])
-    judged = analysis or experiment.analysis
-    name = metric or judged.metric or _only_metric(edition)
-    cells = {cell["cell"]: cell for cell in edition.cells()}
-    runs = list(edition.rows())
+def observe(results: Results, metric: str, analysis: Analysis | None = None) -> Observations:
+    """One metric of every run of `results`, judged by `analysis` (default: as declared).
+
+    A summary reduces a series to one number; a metric that is only known by step gets the results' default summary.
+    Raises UsageError when no run reports the metric, or when a summary is asked of a metric without steps.
+    """
+    analysis = analysis or results.analysis.about(metric)
+    scalar = any(is_number(row.metrics.get(metric)) for row in results.rows)
+    if analysis.summary is None and not scalar and results.series_summary and metric in results.logged:
+        analysis = analysis.model_copy(update={"summary": results.series_summary})
     values: Mapping[int, object]
-    if judged.summary is not None:
-        values = _reduced(edition, {run[0] for run in runs if run[5] == "succeeded"}, name, judged)
+    notes = [*results.notes, *unmatched(analysis.matched, results.rows)]
+    if analysis.summary is not None:
+        if scalar and metric not in results.logged:
+            raise UsageError(
+                f"{metric!r} is one number for each run, so there is no series to summarise; leave the summary out"
+            )
+        # How far a failed run came is not a score, and its early end is not a horizon.
+        curves = {
+            number: row.series[metric]
+            for number, row in enumerate(results.rows)
+            if row.status in ("succeeded", "") and metric in row.series
+        }
+        names = {number: results.rows[number].name for number in curves}
+        values = reduce_all(curves, analysis.summary, analysis.direction == "maximize", names)
+        notes += unequal_lengths(metric, curves.values())
     else:
-        values = {run[0]: decode_metrics(run[11]).get(name) for run in runs}
-    rows, seen = [], False
-    for position, run_id, cell, seed, rollout, status, *_ in runs:
-        value = values.get(position)
-        seen = seen or value is not None
-        state, number = state_of(status, value)
-        rows.append(Observation(cells[cell]["arm"], cells[cell]["task"], seed, rollout, state, number, run_id))
-    if rows and not seen and any(row.state != "missing" for row in rows):
-        raise UsageError(f"no run reports {name!r}{_as_series(judged)}; {_known_metrics(edition)}")
+        values = {number: row.metrics.get(metric) for number, row in enumerate(results.rows)}
+    rows = []
+    for number, row in enumerate(results.rows):
+        state, value = state_of(row.status, values.get(number))
+        rows.append(Observation(row.arm, row.task, row.seed, row.rollout, state, value, row.run_id))
+    reported = any(value is not None for value in values.values())
+    # Nothing is reported yet where all planned runs of an edition are still open; anywhere else the name is wrong.
+    waiting = bool(results.editions()) and all(row.state == "missing" for row in rows)
+    if rows and not reported and not waiting:
+        how = " as a series, which a summary needs" if analysis.summary is not None else ""
+        raise UsageError(f"{results.label}: no run reports {metric!r}{how}; {results.known_metrics()}")
     return Observations(
-        metric=name,
-        rows=rows,
-        analysis=judged,
-        source=f"{facts['experiment']}/{facts['edition']}",
-        final=not any(run[5] in ("planned", "running") for run in runs),
-        fixed_tasks=bool(experiment.task_keys) and not experiment.tasks,
-        digests=_digests(experiment, cells.values()),
-        notes=unmatched(judged.matched, ((cells[r[2]]["arm"], _facts(cells[r[2]], r[11])) for r in runs)),
+        metric, rows, analysis, results.label, results.final, results.fixed_tasks, tuple(dict.fromkeys(notes))
     )
 
 
-def _digests(experiment: Experiment, cells: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """What each task is: the digest of its files and, where the file gives it any, its parameters."""
-    params = {task.name: canonical_json(task.params) for task in experiment.tasks if task.params}
-    found = {cell["task"]: f"{cell['task_digest'] or ''}{params.get(cell['task'], '')}" for cell in cells}
-    return {task: content for task, content in found.items() if content}
+def unmatched(names: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """One sentence for each parameter or metric that must be equal between arms and is not, or that no run has."""
+    sentences = []
+    for name in names:
+        by_arm: dict[str, set[str]] = {}
+        for row in rows:
+            value = row.metrics.get(name, row.params.get(name))
+            if value is not None:
+                by_arm.setdefault(row.arm, set()).add(str(value))
+        if not by_arm:
+            sentences.append(f"{name} must be matched between arms, but no run has it")
+        elif len({frozenset(values) for values in by_arm.values()}) > 1:
+            values = ", ".join(f"{arm} {'/'.join(sorted(values)[:3])}" for arm, values in by_arm.items())
+            sentences.append(f"not a fair comparison: {name} must be matched between arms, and is not ({values})")
+    return sentences
 
 
-def _facts(cell: Mapping[str, Any], metrics: str | None) -> dict[str, Any]:
-    """Parameters and metrics of one run, by name."""
-    return {**cell["columns"], **decode_metrics(metrics)}
+def unequal_lengths(metric: str, curves: Iterable[Series]) -> list[str]:
+    """A run that ended early is averaged over the part that it survived, which deserves a note."""
+    ends = [float(np.max(steps)) for steps, _ in curves if len(steps)]
+    if not ends or min(ends) >= SHORT * max(ends):
+        return []
+    return [
+        f"runs end at unequal steps ({min(ends):g} to {max(ends):g}), so {metric} covers different stretches; "
+        "--window '0..N' compares the same steps"
+    ]
 
 
-def _as_series(analysis: Analysis) -> str:
-    return " as a series, which a summary needs" if analysis.summary is not None else ""
+# -- a series becomes one number
 
 
-def _only_metric(edition: Edition) -> str:
-    names = metric_names(edition)
-    if len(names) == 1:
-        return names[0]
-    raise UsageError(f"which metric? name it with --metric or analysis.metric; {_known_metrics(edition)}")
+def reduce_all(
+    curves: Mapping[int, Series], summary: Summary, larger_is_better: bool, names: Mapping[int, str]
+) -> dict[int, float]:
+    """One number for each series (steps, values), by its key; NaN where the series has values that are not finite.
+
+    Runs that never reach a threshold count with the common horizon, and unequal horizons are an error. `names` says what
+    errors call a run. Raises UsageError.
+    """
+    how = reduction(summary, larger_is_better=larger_is_better)
+    numbers: dict[int, float] = {}
+    reduced: dict[int, Reduced] = {}
+    for key, (steps, values) in curves.items():
+        if not np.isfinite(values).all():
+            numbers[key] = math.nan
+            continue
+        try:
+            if summary.smoothing:
+                steps, values = series(steps, values)
+                values = exponential_average(values, summary.smoothing)
+            reduced[key] = reduce_series(steps, values, how)
+        except ValueError as error:
+            raise UsageError(f"{names[key]}: {error}; change analysis.summary or its window") from error
+        numbers[key] = reduced[key].value
+    if summary.type == "time_to_threshold" and reduced:
+        keys = list(reduced)
+        try:
+            times = restricted_times(
+                [reduced[key].value for key in keys],
+                [not reduced[key].censored for key in keys],
+                [float(np.max(curves[key][0])) for key in keys],
+            )
+        except ValueError as error:
+            raise UsageError(f"time_to_threshold: {error}") from error
+        numbers |= dict(zip(keys, map(float, times), strict=True))
+    return numbers
 
 
-def metric_names(edition: Edition) -> list[str]:
-    """Every number that a run reported, in order of first appearance."""
-    found: dict[str, None] = {}
-    for row in edition.rows():
-        found |= dict.fromkeys(
-            name for name, value in decode_metrics(row[11]).items() if isinstance(value, int | float)
-        )
-    return list(found)
+def reduction(summary: Summary, *, larger_is_better: bool) -> Reduction:
+    """The experiment file's summary as `stats.curves` takes it."""
+    if summary.type == "time_to_threshold" and summary.threshold is None:
+        raise UsageError("summary time_to_threshold needs a threshold: set analysis.summary.threshold")
+    return Reduction(
+        kind=summary.type,
+        window=parse_window(summary.window),
+        n=summary.last or 5,
+        q=summary.percentile if summary.percentile is not None else 50.0,
+        threshold=summary.threshold,
+        larger_is_better=larger_is_better,
+    )
 
 
-def _known_metrics(edition: Edition) -> str:
-    names = metric_names(edition)
-    return f"runs report {', '.join(names[:20])}" if names else "no run reports any metric"
-
-
-def _reduced(edition: Edition, scored: Container[int], name: str, analysis: Analysis) -> dict[int, float]:
-    """Each scored run's series as one number, by position in the plan; how far a failed run came is no score."""
-    assert analysis.summary is not None
-    curves = {}
-    for position, block in edition.all_series():
-        columns = read_block(block) if position in scored else {}
-        if name in columns:
-            curves[position] = columns[name]
-    return reduce_all(curves, analysis.summary, larger_is_better=analysis.direction == "maximize")
+def parse_window(text: str | None) -> Window:
+    """`first 20%`, `last 50%`, or steps such as `100..500` (either end may be left out). Raises UsageError."""
+    if text is None:
+        return Window()
+    if share := re.fullmatch(r"\s*(first|last)\s+(\d+(?:\.\d+)?)\s*%\s*", text):
+        part = float(share[2]) / 100
+        if not 0 < part <= 1:
+            raise UsageError(f"window {text!r}: the share must be above 0 and at most 100%")
+        return Window(first=part) if share[1] == "first" else Window(last=part)
+    if steps := re.fullmatch(r"\s*(\d+(?:\.\d+)?)?\s*\.\.\s*(\d+(?:\.\d+)?)?\s*", text):
+        ends = [float(end) if end is not None else None for end in steps.groups()]
+        try:
+            return Window(start=ends[0], end=ends[1])
+        except ValueError as error:
+            raise UsageError(f"window {text!r}: {error}") from error
+    raise UsageError(f"window {text!r}: write 'first 20%', 'last 50%' or steps such as '100..500'")

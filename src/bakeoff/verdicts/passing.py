@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bakeoff.stats.passing import pass_at_k, pass_hat_k
+from bakeoff.results.table import Array
+from bakeoff.stats.aggregates import pass_at_k, pass_hat_k
+from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
-from bakeoff.stats.vectors import is_constant
 from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.units import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,50 +40,39 @@ class Passing:
     """All k succeed (pass^k)."""
 
 
-def is_binary(seen: Observations) -> bool:
+def is_binary(observations: Observations) -> bool:
     """Every value is 0 or 1, so a success needs no threshold."""
-    known = {row.value for row in seen.rows if row.state == "scored"}
+    known = {row.value for row in observations.rows if row.state == "scored"}
     return bool(known) and known <= {0.0, 1.0}
 
 
 def passing(
-    seen: Observations, ks: Iterable[int] | None = None, success: float | None = None, level: float = 0.95
+    observations: Observations, ks: Iterable[int] | None = None, success: float | None = None, level: float = 0.95
 ) -> list[Passing]:
-    """For every arm and k. A run succeeds at `success` or better (1 when left out); a failed run is an attempt that did not.
+    """For every arm and k. A run succeeds at `success` or better (default: 1); a failed run is an attempt without success.
 
-    Missing runs are no attempts. k above the fewest attempts on a task is left out: it has no unbiased estimate.
+    Missing runs are not attempts. k above the fewest attempts on a task is left out: it has no unbiased estimate.
     """
     goal = 1.0 if success is None else success
-    found = []
-    for arm in seen.arms:
-        counts = _counts(seen, arm, goal)
+    passes = []
+    for arm in observations.arms:
+        counts: dict[str, tuple[int, int]] = {}  # (successes, attempts) of each task
+        for row in observations.rows:
+            if row.arm == arm and row.state != "missing":
+                better = row.value >= goal if observations.larger_is_better else row.value <= goal
+                wins, attempts = counts.get(row.task, (0, 0))
+                counts[row.task] = (wins + (row.state == "scored" and better), attempts + 1)
         if not counts:
             continue
-        wins, attempts = (np.array(column, dtype=np.float64) for column in zip(*counts.values(), strict=True))
-        least = int(attempts.min())
-        for k in ks if ks is not None else _doubling(least):
+        successes, tries = (np.array(column, dtype=np.float64) for column in zip(*counts.values(), strict=True))
+        least = int(tries.min())
+        doubling = {2**i for i in range(least.bit_length()) if 2**i <= least} | ({least} if least else set())
+        for k in ks if ks is not None else sorted(doubling):
             if 1 <= k <= least:
-                at = _chance(pass_at_k(wins, attempts, k), level)
-                every = _chance(pass_hat_k(wins, attempts, k), level)
-                found.append(Passing(arm, k, least, len(counts), at, every))
-    return found
-
-
-def _counts(seen: Observations, arm: str, goal: float) -> dict[str, tuple[int, int]]:
-    """(successes, attempts) of each task."""
-    counts: dict[str, tuple[int, int]] = {}
-    for row in seen.rows:
-        if row.arm != arm or row.state == "missing":
-            continue
-        good = row.state == "scored" and (row.value >= goal if seen.larger_is_better else row.value <= goal)
-        wins, attempts = counts.get(row.task, (0, 0))
-        counts[row.task] = (wins + good, attempts + 1)
-    return counts
-
-
-def _doubling(most: int) -> list[int]:
-    """1, 2, 4, ... and the largest."""
-    return sorted({2**i for i in range(most.bit_length()) if 2**i <= most} | ({most} if most else set()))
+                at = _chance(pass_at_k(successes, tries, k), level)
+                every = _chance(pass_hat_k(successes, tries, k), level)
+                passes.append(Passing(arm, k, least, len(counts), at, every))
+    return passes
 
 
 def _chance(values: Array, level: float) -> Chance:

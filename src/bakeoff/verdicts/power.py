@@ -1,4 +1,4 @@
-"""How many units an effect needs, what the units at hand can find, and where the next runs are best spent.
+"""How many units an effect needs, what the units at hand can detect, and where the next runs are best spent.
 
 Only spreads enter, never the effect that a pilot happened to show. A pilot's spread is itself an estimate, so every
 answer comes twice: at the spread as seen and at its upper limit.
@@ -7,27 +7,27 @@ answer comes twice: at the spread as seen and at its upper limit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.stats import components as parts
-from bakeoff.stats.power import (
-    Design,
-    minimum_detectable_effect,
-    spread_bound,
-    t_power,
-    units_needed,
-)
+from bakeoff.results.table import Array, Results
+from bakeoff.stats import power as parts
+from bakeoff.stats.numerics import is_constant, sd
+from bakeoff.stats.power import Design, minimum_detectable_effect, spread_bound, t_power, units_needed
 from bakeoff.stats.ttests import crossed_variance
-from bakeoff.stats.vectors import is_constant, sd
-from bakeoff.verdicts import arrays, units
-from bakeoff.verdicts.compare import Options, population
+from bakeoff.verdicts import simulation
+from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
+from bakeoff.verdicts.compare import choose_arms
+from bakeoff.verdicts.design import Design as ArmsDesign
+from bakeoff.verdicts.design import Place, build_design
 from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.units import Array
+from bakeoff.verdicts.question import Power, Question
+from bakeoff.verdicts.testing import sides
+from bakeoff.version import __version__
 
 Unit = Literal["unit", "run", "seed", "task", "pair"]
 
@@ -58,13 +58,23 @@ class Spread:
     confidence: float | None = None
     """Of the upper limit; None when the sd was given and is taken as it is."""
 
+    @property
+    def units(self) -> str:
+        return f"{self.unit}s" if self.design == "paired" else f"{self.unit}s an arm"
+
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """At the spread as seen, and at its upper limit."""
+class Estimate:
+    """At the spread as seen, and at its upper limit; None: more than can be run."""
 
     seen: float | None
     upper: float | None
+
+    def phrase(self, form: str, spread: Spread) -> str:
+        seen, upper = (
+            "more than can be run" if value is None else format(value, form) for value in (self.seen, self.upper)
+        )
+        return seen if spread.confidence is None else f"{seen} ({upper} at the upper limit)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +83,11 @@ class Plan:
 
     goal: Goal
     spread: Spread
-    mde: Answer | None
-    """Smallest effect that the units at hand find."""
-    chance: Answer | None
+    mde: Estimate | None
+    """Smallest effect that the units at hand detect."""
+    chance: Estimate | None
     """Power for the wanted effect at the units at hand."""
-    needed: Answer | None
+    needed: Estimate | None
     """Units for the wanted effect."""
 
 
@@ -87,21 +97,19 @@ def plan(spread: Spread, goal: Goal) -> Plan:
     mde = chance = needed = None
     if goal.n is not None and goal.n >= 2:
         n = goal.n
-        mde = Answer(*(minimum_detectable_effect(s, n, goal.alpha, goal.power, spread.design) for s in both))
+        mde = Estimate(*(minimum_detectable_effect(s, n, goal.alpha, goal.power, spread.design) for s in both))
         if goal.effect:
             effect = goal.effect
-            chance = Answer(*(t_power(effect, s, n, goal.alpha, spread.design) for s in both))
+            chance = Estimate(*(t_power(effect, s, n, goal.alpha, spread.design) for s in both))
     if goal.effect:
-        needed = Answer(*(_units(goal, s, spread.design) for s in both))
+        units: list[int | None] = []
+        for each in both:
+            try:
+                units.append(units_needed(goal.effect, each, goal.alpha, goal.power, spread.design))
+            except ValueError:  # more than can be run
+                units.append(None)
+        needed = Estimate(units[0], units[1])
     return Plan(goal, spread, mde, chance, needed)
-
-
-def _units(goal: Goal, spread: float, design: Design) -> int | None:
-    assert goal.effect is not None
-    try:
-        return units_needed(goal.effect, spread, goal.alpha, goal.power, design)
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +134,19 @@ class Pilot:
 
 
 def pilot(
-    seen: Observations, control: str, candidate: str, options: Options | None = None, confidence: float = 0.8
+    observations: Observations,
+    control: str,
+    candidate: str,
+    question: Question | None = None,
+    confidence: float = 0.8,
 ) -> Pilot:
-    """The noise between two arms of an experiment. Missing runs are left out and told; failures are scored."""
-    options = options or Options()
-    kept = replace(seen, rows=[row for row in seen.rows if row.state != "missing"])
-    lost = sum(row.arm in (control, candidate) for row in seen.rows) - sum(
-        row.arm in (control, candidate) for row in kept.rows
-    )
-    design = units.build(
-        kept, control, candidate,
-        tasks=population(seen, options), unpaired=options.unpaired, intersect=options.intersect or lost > 0,
+    """The noise between two arms of an experiment. Missing runs are left out with a note; failures are scored."""
+    question = question if question is not None else Question()
+    rows = [row for row in observations.rows if row.state != "missing"]
+    lost = sum(row.state == "missing" and row.arm in (control, candidate) for row in observations.rows)
+    design = build_design(
+        replace(observations, rows=rows), control, candidate,
+        unpaired=question.unpaired, intersect=question.intersect or lost > 0,
     )  # fmt: skip
     values, unit = _noise(design)
     spread = _spread(values, unit, confidence)
@@ -145,7 +155,7 @@ def pilot(
         spread = _crossed(spread, design, confidence)
         notes.append("tasks and seeds are both samples, so more tasks alone do not shrink the part of the seeds")
     return Pilot(
-        metric=seen.metric,
+        metric=observations.metric,
         control=control,
         candidate=candidate,
         population=design.population,
@@ -155,14 +165,14 @@ def pilot(
         tasks=len(design.tasks),
         seeds=len(design.seeds),
         rollouts=max(len(cell.values) for cell in design.control.values()),
-        components=_components(design, seen.analysis.seeds == "crossed"),
+        components=_components(design, observations.analysis.seeds == "crossed"),
         sample_of_tasks=design.kind in ("tasks", "crossed"),
         notes=tuple(notes),
     )
 
 
-def _noise(design: units.Design) -> tuple[tuple[Array, ...], Unit]:
-    a, b = arrays.sides(design)
+def _noise(design: ArmsDesign) -> tuple[tuple[Array, ...], Unit]:
+    a, b = sides(design)
     match design.kind:
         case "rollouts":
             return (a[0], b[0]), "run"
@@ -197,15 +207,15 @@ def _spread(values: tuple[Array, ...], unit: Unit, confidence: float) -> Spread:
     )
 
 
-def _crossed(spread: Spread, design: units.Design, confidence: float) -> Spread:
+def _crossed(spread: Spread, design: ArmsDesign, confidence: float) -> Spread:
     """Both margins' noise, expressed as the sd of a task: that of the tasks alone would leave out the seeds."""
-    a, b = arrays.sides(design)
+    a, b = sides(design)
     found = crossed_variance(b[0] - a[0])
     both = math.sqrt(found.total * len(design.tasks))
     return replace(spread, sd=both, upper=spread_bound(both, int(found.df) + 1, confidence))
 
 
-def _components(design: units.Design, crossed: bool) -> parts.Components | None:
+def _components(design: ArmsDesign, crossed: bool) -> parts.Components | None:
     """Of B - A in a complete (tasks x seeds x rollouts) table."""
     if design.kind == "rollouts":
         return None
@@ -218,7 +228,7 @@ def _components(design: units.Design, crossed: bool) -> parts.Components | None:
     return found if design.kind in ("tasks", "crossed") else replace(found, task=0.0)
 
 
-def _difference(design: units.Design, place: units.Place) -> Array:
+def _difference(design: ArmsDesign, place: Place) -> Array:
     """Rollouts of two arms share nothing: they are subtracted in any order, and each difference has both noises."""
     return np.subtract(design.candidate[place].values, design.control[place].values, dtype=np.float64)
 
@@ -229,12 +239,12 @@ class MoreRollouts:
 
     tasks: int
     now: float
-    """Smallest effect that this many tasks find with the runs that each has."""
+    """Smallest effect that this many tasks detect with the runs that each has."""
     floor: float | None
-    """The same with endlessly many runs on each. None: one run a task does not tell tasks from runs."""
+    """The same with infinitely many runs on each. None: with one run a task, tasks and runs cannot be separated."""
     hopeless: bool
     """The wanted effect lies below the floor."""
-    tasks_needed: Answer | None
+    tasks_needed: Estimate | None
     """Tasks for the wanted effect, with as many runs on each as now."""
 
 
@@ -252,7 +262,7 @@ def more_rollouts(found: Pilot, answer: Plan) -> MoreRollouts | None:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """A design, its cost, and the smallest effect that it finds."""
+    """A design, its cost, and the smallest effect that it detects."""
 
     tasks: int
     seeds: int
@@ -289,14 +299,251 @@ def _spending(design: parts.Allocation, found: Pilot, goal: Goal) -> Spending:
     return Spending(design.tasks, design.seeds, design.rollouts, design.cost, design.standard_error, mde)
 
 
-def curve(answer: Plan, points: int = 40) -> Mapping[str, Array]:
+def curve(plan: Plan, points: int = 40) -> Mapping[str, Array]:
     """MDE against the number of units, at the spread as seen and at its upper limit: what a plot shows."""
-    wanted = [answer.goal.n, *(() if answer.needed is None else (answer.needed.seen, answer.needed.upper))]
+    wanted = [plan.goal.n, *(() if plan.needed is None else (plan.needed.seen, plan.needed.upper))]
     last = min(10_000, max([20, *(math.ceil(1.3 * w) for w in wanted if w is not None)]))
     n = np.unique(np.geomspace(2, last, points).round())
-    unit = np.array([_unit_mde(float(k), answer) for k in n])
-    return {"n": n, "mde": unit * answer.spread.sd, "mde_upper": unit * answer.spread.upper}
+    goal, design = plan.goal, plan.spread.design
+    unit = np.array([minimum_detectable_effect(1.0, float(k), goal.alpha, goal.power, design) for k in n])
+    return {"n": n, "mde": unit * plan.spread.sd, "mde_upper": unit * plan.spread.upper}
 
 
-def _unit_mde(n: float, answer: Plan) -> float:
-    return minimum_detectable_effect(1.0, n, answer.goal.alpha, answer.goal.power, answer.spread.design)
+# -- the answer
+
+
+@dataclass(frozen=True)
+class PowerAnswer(Answer):
+    """A plan in sentences, with its numbers. `plan` is None for success rates and where nothing can be answered."""
+
+    answered: bool
+    lines: Sequence[str]
+    numbers: Mapping[str, Any]
+    plan: Plan | None = None
+
+    title = "Power"
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.answered else NOT_ENOUGH_EVIDENCE
+
+    def facts(self) -> dict[str, Any]:
+        return {"version": __version__, "settings": self.settings, "answered": self.answered, **self.numbers}
+
+    def blocks(self) -> list[Block]:
+        return [Text(line) for line in self.lines]
+
+
+def answer(results: Results | None, question: Power) -> PowerAnswer:
+    """From a pilot (`results`), from a spread (`question.sd`), or for success rates (`question.rate`)."""
+    if (results is not None) + (question.sd is not None) + (question.rate is not None) != 1:
+        raise UsageError("plan from one of these: a SOURCE as the pilot, --sd, or --rate")
+    source = results.label if results is not None else ""
+    settings = _settings(question)
+    try:
+        if question.rate is not None:
+            numbers, lines = _plan_rates(question, question.rate)
+            return PowerAnswer(source, settings, True, lines, numbers)
+        noise, alpha = (None, question.alpha) if results is None else _pilot(results, question)
+        plan_, numbers, lines = _plan_spread(question, noise, alpha)
+        return PowerAnswer(source, settings, True, lines, numbers, plan_)
+    except NotAnswerable as reason:
+        return PowerAnswer(source, settings, False, [f"Not answerable: {reason}."], {"reason": str(reason)})
+
+
+def _settings(question: Power) -> dict[str, Any]:
+    names = (
+        "names", "effect", "sd", "rate", "discordant", "paired", "power", "metric", "confidence", "budget", "cost_task",
+        "cost_seed", "cost_rollout", "replicates", "seed",
+    )  # fmt: skip
+    return {
+        **{name: getattr(question, name) for name in names},
+        "count": question.n,
+        "alpha": question.alpha if "alpha" in question.model_fields_set else None,
+        "population": question.tasks,
+    }
+
+
+def _pilot(results: Results, question: Power) -> tuple[Pilot, float]:
+    """The noise between two arms of the results, and the alpha that they are judged at."""
+    observations = observe_metric(results, question.metric or results.primary()[0], question)
+    asked = question.model_copy(
+        update={
+            "arms": (question.candidate,) if question.candidate else (),
+            "unpaired": question.paired is False or results.unpaired,
+        }
+    )
+    control, candidates = choose_arms(observations, asked)
+    return pilot(observations, control, candidates[0], asked, question.confidence), observations.analysis.alpha
+
+
+def _plan_spread(question: Power, noise: Pilot | None, alpha: float) -> tuple[Plan, dict[str, Any], list[str]]:
+    if noise is None:
+        if question.effect is None and question.n is None:
+            raise UsageError("say --effect (how many runs?) or --n (which effect can be detected?), or both")
+        assert question.sd is not None
+        design: Design = "unpaired" if question.paired is False else "paired"
+        spread = Spread(question.sd, question.sd, design, "unit")
+        goal = Goal(alpha, question.power, question.effect, question.n)
+    else:
+        spread = noise.spread
+        goal = Goal(alpha, question.power, question.effect, question.n or noise.n)
+    made = plan(spread, goal)
+    numbers: dict[str, Any] = {
+        "unit": spread.unit, "design": spread.design, "n": goal.n, "sd": spread.sd, "sd_upper": spread.upper,
+        "mde": asdict(made.mde) if made.mde else None, "power": asdict(made.chance) if made.chance else None,
+        "needed": asdict(made.needed) if made.needed else None,
+        "curve": {name: values.tolist() for name, values in curve(made).items()},
+    }  # fmt: skip
+    lines: list[str] = []
+    if noise is not None:
+        lines += [
+            f"Pilot: {noise.candidate} against {noise.control} on {noise.metric}, {noise.population}.",
+            f"Spread of a {spread.unit}: sd {spread.sd:.4g}, upper {spread.confidence:.0%} limit {spread.upper:.4g}.",
+            *(f"Note: {note}." for note in noise.notes),
+        ]
+        names = ("metric", "control", "candidate", "population", "n", "tasks", "seeds", "rollouts")
+        numbers["pilot"] = {
+            **{name: getattr(noise, name) for name in names},
+            "components": None if noise.components is None else asdict(noise.components),
+            "notes": list(noise.notes),
+        }
+    lines += _plan_lines(made)
+    if noise is not None and (more := more_rollouts(noise, made)) is not None:
+        numbers["more_rollouts"] = asdict(more)
+        lines += _more_lines(more, made)
+    if question.simulate is not None:
+        numbers["simulated"], line = _simulate(question, spread, goal, noise)
+        lines.append(line)
+    if question.budget is not None:
+        if noise is None:
+            raise UsageError("--budget divides what a pilot shows about tasks, seeds and rollouts: name one")
+        numbers["allocation"], more_lines = _allocate(question, noise, goal, question.budget)
+        lines += more_lines
+    return made, numbers, lines
+
+
+def _plan_lines(made: Plan) -> list[str]:
+    goal, spread = made.goal, made.spread
+    lines = []
+    if made.mde is not None:
+        effects = made.mde.phrase(".4g", spread)
+        lines.append(f"{goal.n} {spread.units} can detect effects of {effects} or more ({goal.power:.0%} power).")
+    elif goal.n is not None:
+        lines.append(f"{goal.n} {spread.units} can detect nothing: a spread needs at least 2.")
+    if made.chance is not None:
+        lines.append(f"They detect {goal.effect:g} with {made.chance.phrase('.1%', spread)} power.")
+    if made.needed is not None:
+        needed = made.needed.phrase(",.0f", spread)
+        lines.append(f"To detect {goal.effect:g} ({goal.power:.0%} power): {needed} {spread.units}.")
+    return lines
+
+
+def _more_lines(more: MoreRollouts, made: Plan) -> list[str]:
+    lines = [
+        f"The plan is for tasks like these: {more.tasks} tasks are N = {more.tasks}, whatever the number of rollouts."
+    ]
+    if more.floor is not None:
+        lines.append(
+            f"Even infinitely many runs on the same tasks could not detect effects below {more.floor:.4g} with that power "
+            f"(now {more.now:.4g})."
+        )
+    if more.tasks_needed is not None:
+        count = more.tasks_needed.phrase(",.0f", made.spread)
+        it = "More rollouts cannot help: it" if more.hopeless else "It"
+        lines.append(f"{it} takes {count} tasks to detect {made.goal.effect:g}.")
+    return lines
+
+
+def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]]:
+    """Independent outcomes of 0 and 1."""
+    for name in ("simulate", "budget"):
+        if getattr(question, name) is not None:
+            raise UsageError(f"--{name} does not go with --rate: it needs a spread or a pilot")
+    effect, n = question.effect, question.n
+    if effect is None and n is None:
+        raise UsageError("say --effect (how many outcomes?) or --n (which difference can be detected?), or both")
+    design: Design = "paired" if question.paired else "unpaired"
+    alpha, power, discordant = question.alpha, question.power, question.discordant
+    what = "pairs" if design == "paired" else "outcomes an arm"
+    numbers: dict[str, Any] = {"rate": rate, "design": design}
+    lines = []
+    try:
+        if effect is not None:
+            numbers["needed"] = parts.outcomes_needed(rate, effect, alpha, power, design, discordant)
+            lines.append(
+                f"To detect {effect:+g} on a rate of {rate:g} ({power:.0%} power): {numbers['needed']:,} {what}."
+            )
+        if n is not None and effect is not None:
+            numbers["power"] = parts.rate_power(rate, effect, n, alpha, design, discordant)
+            lines.append(f"{n} {what} detect it with {numbers['power']:.1%} power.")
+        if n is not None and effect is None:
+            mde = numbers["mde"] = parts.detectable_rate_difference(rate, n, alpha, power, design)
+            rises = "cannot detect any rise" if mde is None else f"can detect rises of {mde:.4g} or more"
+            lines.append(f"{n} {what} {rises} ({power:.0%} power).")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    lines.append(
+        "This counts independent outcomes. Outcomes that share a task, a seed or a training run are not: plan those with "
+        "a pilot or with the spread of their units (--sd)."
+    )
+    return numbers, lines
+
+
+def _simulate(question: Power, spread: Spread, goal: Goal, noise: Pilot | None) -> tuple[dict[str, Any], str]:
+    if goal.effect is None:
+        raise UsageError("--simulate needs the effect to simulate: --effect")
+    assert question.simulate is not None
+    setting = simulation.Setting(
+        statistic=question.simulate,
+        effect=goal.effect,
+        sd=spread.sd,
+        design=spread.design,
+        alpha=goal.alpha,
+        replicates=question.replicates,
+        seed=question.seed,
+        residuals=None if noise is None else noise.values,
+    )
+    data = "normal values" if noise is None else "the pilot's values, moved"
+    try:
+        tried = [simulation.power_at(setting, question.n)] if question.n else simulation.units_for(setting, goal.power)
+    except ValueError as error:
+        raise NotAnswerable(f"{question.simulate}: {error}") from error
+    last = tried[-1]
+    line = (
+        f"Simulated ({question.simulate}, {data}, {setting.replicates} experiments): {last.n} {spread.units} detect "
+        f"{goal.effect:g} with {last.power:.1%} power ({last.interval.low:.1%} to {last.interval.high:.1%})."
+    )
+    numbers = {
+        "statistic": question.simulate,
+        "replicates": setting.replicates,
+        "seed": setting.seed,
+        "data": data,
+        "tried": [
+            {"n": each.n, "power": each.power, "low": each.interval.low, "high": each.interval.high} for each in tried
+        ],
+        "n": last.n,
+        "power": last.power,
+    }
+    return numbers, line
+
+
+def _allocate(question: Power, noise: Pilot, goal: Goal, budget: float) -> tuple[dict[str, Any], list[str]]:
+    costs = parts.Costs(question.cost_task, question.cost_seed, question.cost_rollout)
+    now, best = spend(noise, goal, budget, costs, question.most_tasks)
+    variances = noise.components
+    assert variances is not None
+    named = {
+        "between tasks": variances.task,
+        "between seeds": variances.seed,
+        "seed in task": variances.cell,
+        "rollout": variances.rollout,
+    }
+    sds = ", ".join(f"{name} {math.sqrt(value):.4g}" for name, value in named.items())
+    lines = [f"Noise of one difference, as sd: {sds}."]
+    for label, design in (("As it was", now), (f"Best for {budget:g}", best)):
+        lines.append(
+            f"{label}: {design.tasks} tasks x {design.seeds} seeds x {design.rollouts} rollouts an arm (cost "
+            f"{design.cost:g}): standard error {design.standard_error:.4g}, can detect effects of {design.mde:.4g} or more."
+        )
+    return {"now": asdict(now), "best": asdict(best)}, lines

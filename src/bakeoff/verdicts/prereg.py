@@ -3,7 +3,7 @@
 `bakeoff prereg FILE` writes it beside the file, `run` keeps a copy in the edition, and `compare` asks here whether the
 analysis is the registered one:
 
-    found = prereg.check(edition, seen.analysis, options, metrics)      # None when nothing was registered
+    found = prereg.check(edition, analysis, question, metrics)      # None when nothing was registered
     if found is not None: found.sentence, found.deviations
 """
 
@@ -23,17 +23,18 @@ from bakeoff.records.edition import Edition
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.plan import Plan
-from bakeoff.stats.choose import flips_suffice
-from bakeoff.verdicts import arrays, units
-from bakeoff.verdicts.compare import Options, choose_arms, population
+from bakeoff.stats.decision import flips_suffice
+from bakeoff.verdicts.compare import choose_arms
+from bakeoff.verdicts.design import build_design
 from bakeoff.verdicts.observations import Observation, Observations
+from bakeoff.verdicts.question import Question
 from bakeoff.version import __version__
 
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Registration:
     """A registration held against what was done."""
 
     hash: str
@@ -114,9 +115,9 @@ def results_exist(root: Path, name: str) -> str | None:
 def check(
     edition: Edition,
     analysis: Analysis | None = None,
-    options: Options | None = None,
+    question: Question | None = None,
     metrics: Sequence[str] = (),
-) -> Check | None:
+) -> Registration | None:
     """The edition's registration against the edition and the analysis at hand. None when there is no registration."""
     path = edition.paths.registration
     if not path.exists():
@@ -128,13 +129,13 @@ def check(
         *_intact(registered),
         *_plan_deviations(registered, edition, experiment),
         *_analysis_deviations(registered["analysis"], used, metrics),
-        *_option_deviations(registered, options or Options()),
+        *_option_deviations(registered, question if question is not None else Question()),
         *_code_deviations(registered.get("code"), edition),
     ]
-    first = min((row[7] for row in edition.rows() if row[7] is not None), default=None)
+    first = min((run.started_at for run in edition.runs() if run.started_at is not None), default=None)
     when = float(registered.get("registered_at", 0.0))
     late = bool(registered.get("late")) or (first is not None and first < when)
-    return Check(str(registered.get("hash", "")), when, late, tuple(found))
+    return Registration(str(registered.get("hash", "")), when, late, tuple(found))
 
 
 def _intact(registered: Mapping[str, Any]) -> Iterator[str]:
@@ -145,25 +146,23 @@ def _intact(registered: Mapping[str, Any]) -> Iterator[str]:
 def _analysis_deviations(registered: Mapping[str, Any], analysis: Analysis, metrics: Sequence[str]) -> Iterator[str]:
     used = analysis.model_dump(mode="json")
     for key, value in registered.items():
-        if used.get(key) != value:
+        if key != "control" and used.get(key) != value:  # the control has its own line
             yield f"analysis.{key}: registered {_show(value)}, used {_show(used.get(key))}"
     family = {registered["metric"], *registered["primary"]}
     if metrics and set(metrics) != family:
         yield f"metrics: registered {', '.join(sorted(family))}, used {', '.join(sorted(set(metrics)))}"
 
 
-def _option_deviations(registered: Mapping[str, Any], options: Options) -> Iterator[str]:
+def _option_deviations(registered: Mapping[str, Any], question: Question) -> Iterator[str]:
     control = registered["analysis"].get("control") or registered["cells"][0][0]
-    if options.control is not None and options.control != control:
-        yield f"control: registered {control}, used {options.control}"
+    if question.control is not None and question.control != control:
+        yield f"control: registered {control}, used {question.control}"
     candidates = {arm for arm, _ in registered["cells"]} - {control}
-    if options.candidates and set(options.candidates) != candidates:
-        yield f"candidates: registered {', '.join(sorted(candidates))}, used {', '.join(options.candidates)}"
+    if question.arms and set(question.arms) != candidates:
+        yield f"candidates: registered {', '.join(sorted(candidates))}, used {', '.join(question.arms)}"
     for name in ("unpaired", "intersect"):
-        if getattr(options, name):
+        if getattr(question, name):
             yield f"{name}: not registered"
-    if options.tasks is not None and options.tasks != registered["analysis"].get("tasks"):
-        yield f"tasks: registered {_show(registered['analysis'].get('tasks'))}, used {options.tasks}"
 
 
 def _plan_deviations(registered: Mapping[str, Any], edition: Edition, experiment: Experiment) -> Iterator[str]:
@@ -178,7 +177,7 @@ def _plan_deviations(registered: Mapping[str, Any], edition: Edition, experiment
             if sequential.get(key) != value:
                 yield f"sequential.{key}: registered {_show(value)}, used {_show(sequential.get(key))}"
     runs: dict[int, list[str]] = {}
-    for run, _ in edition.statuses():
+    for run in edition.runs():
         runs.setdefault(run.seed, []).append(run.run_id)
     known = registered["runs"]["by_seed"]
     here = {str(seed): _digest_of(ids) for seed, ids in runs.items()}
@@ -242,9 +241,9 @@ def _test(plan: Plan) -> dict[str, Any]:
     seen = Observations(experiment.analysis.metric or "", rows, experiment.analysis, fixed_tasks=swept)
     if len(seen.arms) < 2:
         return {"name": None, "unit": None, "units": 0}
-    control, candidates = choose_arms(seen, Options())
-    design = units.build(seen, control, candidates[0], tasks=population(seen, Options()))
-    n = arrays.count(design)
+    control, candidates = choose_arms(seen, Question())
+    design = build_design(seen, control, candidates[0])
+    n = design.units
     family = len(candidates) * len({experiment.analysis.metric, *experiment.analysis.primary})
     flips = flips_suffice(n, experiment.analysis.alpha, family)
     names = {"rollouts": "permutation and Welch", "crossed": "crossed t", "fixed seeds": "stratified paired t"}

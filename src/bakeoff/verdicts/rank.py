@@ -1,41 +1,38 @@
 """Many arms on many tasks: aggregates with intervals, profiles, pairwise chances, ranks, strengths.
 
 Intervals resample runs inside tasks, so they speak of these tasks only. Ranks and strengths take the task as the unit
-(the shared seed, where there is one task). Failures count their failure score; missing runs are left out, told, and
-the arm is flagged: its figures are those of the runs that survived.
+(the shared seed, where there is one task). Failures count their failure score; missing runs are left out and listed,
+and the arm is flagged: its figures are those of the runs that survived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.stats import strata
+from bakeoff.results.table import Array, Results
+from bakeoff.stats import aggregates
+from bakeoff.stats.aggregates import Improvement, Profile
 from bakeoff.stats.bootstrap import BootstrapInterval
-from bakeoff.stats.ranking import AverageRanks, BradleyTerry, bradley_terry, friedman
-from bakeoff.stats.strata import Improvement, Profile
-from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.units import Array, failure_score
+from bakeoff.stats.ranks import AverageRanks, BradleyTerry, bradley_terry, friedman
+from bakeoff.text import NOTHING, number
+from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric
+from bakeoff.verdicts.observations import Observations, observe
+from bakeoff.verdicts.passing import Chance, Passing, is_binary, passing
+from bakeoff.verdicts.question import Rank
+from bakeoff.version import __version__
 
+POPULATION = "Intervals resample runs inside tasks: they speak for these tasks only."
+PROFILE_POINTS = 101
+"""Thresholds of the performance profile."""
 FEW_RUNS = 10
 PRIOR = 0.5
 References = Mapping[str, tuple[float, float]]
 """For each task the scores that count 0 and 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to ask. `target`: the score from which on more earns nothing (optimality gap)."""
-
-    level: float = 0.95
-    resamples: int = 2_000
-    seed: int = 0
-    target: float | None = None
-    points: int = 101
-    """Thresholds of the performance profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,103 +76,85 @@ class Ranking:
     warnings: tuple[str, ...]
 
 
-def rank(seen: Observations, references: References | None = None, options: Options | None = None) -> Ranking:
-    """Every arm of the table on every task. At least two arms."""
-    options = options or Options()
-    table = _Table(seen, references)
-    order = sorted(table.arms, key=lambda arm: -strata.iqm(table.strata(arm), resamples=2).estimate)
-    scores = [table.strata(arm) for arm in order]
-    blocks, unit = table.blocks(order)
-    ranks = friedman(blocks, 1.0 - options.level) if blocks.shape[0] >= 2 and len(order) >= 3 else None
-    strengths, prior = _strengths(blocks, options.level)
-    taus = _thresholds(scores, options.points, normalised=references is not None)
-    arms = [_score(table, arm, i, taus, ranks, strengths, options) for i, arm in enumerate(order)]
-    least = min(part.size for parts in scores for part in parts)
+def rank(observations: Observations, references: References | None = None, question: Rank | None = None) -> Ranking:
+    """Every arm of the table on every task. At least two arms. `references` normalise the scores of each task."""
+    question = question if question is not None else Rank()
+    scores = _Scores(observations, references)
+    order = sorted(scores.arms, key=lambda arm: -aggregates.iqm(scores.strata(arm), resamples=2).estimate)
+    by_arm = [scores.strata(arm) for arm in order]
+    blocks, unit = scores.blocks(order)
+    ranks = friedman(blocks, 1.0 - question.level) if blocks.shape[0] >= 2 and len(order) >= 3 else None
+    strengths, prior = _strengths(blocks, question.level)
+    thresholds = _thresholds(by_arm, normalised=references is not None)
+    how = (question.resamples, question.level, question.seed)
+    target = scores.target(question.target)
+    sign = -1.0 if scores.turned else 1.0
+    arms = []
+    for place, (arm, parts) in enumerate(zip(order, by_arm, strict=True)):
+        profile = aggregates.profile(parts, thresholds, *how)
+        strength = None
+        if strengths is not None:
+            strength = (strengths.strength[place], strengths.low[place], strengths.high[place])
+        arms.append(
+            ArmScore(
+                arm=arm,
+                runs=sum(part.size for part in parts),
+                failed=scores.failed[arm],
+                missing=tuple(scores.missing[arm]),
+                mean=_turned(aggregates.average(parts, *how), sign),
+                iqm=_turned(aggregates.iqm(parts, *how), sign),
+                optimality_gap=None if target is None else aggregates.optimality_gap(parts, target, *how),
+                average_rank=None if ranks is None else ranks.ranks[place],
+                strength=strength,
+                profile=replace(profile, thresholds=tuple(sign * threshold for threshold in profile.thresholds)),
+            )
+        )
+    fewest = min(part.size for parts in by_arm for part in parts)
     return Ranking(
-        metric=seen.metric,
+        metric=observations.metric,
         normalised=references is not None,
-        larger_is_better=not table.turned,
+        larger_is_better=not scores.turned,
         arms=tuple(arms),
-        tasks=tuple(table.tasks),
-        improvement=_improvement(scores, options),
+        tasks=tuple(scores.tasks),
+        improvement=_improvement(by_arm, how),
         ranks=ranks,
         groups=_groups(order, ranks),
         strengths=strengths,
         blocks=f"{blocks.shape[0]} {unit}",
-        warnings=tuple(_warnings(seen, arms, least, ranks, prior)),
+        warnings=tuple(_warnings(observations, arms, fewest, ranks, prior)),
     )
 
 
-def _score(
-    table: _Table,
-    arm: str,
-    place: int,
-    taus: Array,
-    ranks: AverageRanks | None,
-    strengths: BradleyTerry | None,
-    options: Options,
-) -> ArmScore:
-    scores = table.strata(arm)
-    how = (options.resamples, options.level, options.seed)
-    target = table.target(options.target)
-    sign = -1.0 if table.turned else 1.0
-    shown = strata.profile(scores, taus, *how)
-    return ArmScore(
-        arm=arm,
-        runs=sum(part.size for part in scores),
-        failed=table.failed[arm],
-        missing=tuple(table.missing[arm]),
-        mean=_turned(strata.average(scores, *how), sign),
-        iqm=_turned(strata.iqm(scores, *how), sign),
-        optimality_gap=None if target is None else strata.optimality_gap(scores, target, *how),
-        average_rank=None if ranks is None else ranks.ranks[place],
-        strength=None
-        if strengths is None
-        else (strengths.strength[place], strengths.low[place], strengths.high[place]),
-        profile=replace(shown, thresholds=tuple(sign * tau for tau in shown.thresholds)),
-    )
+class _Scores:
+    """Values of every arm on every task, failures scored, normalised where references are given, larger is better."""
 
-
-class _Table:
-    """Values of every arm on every task, failures scored, larger is better."""
-
-    def __init__(self, seen: Observations, references: References | None) -> None:
-        self.arms, self.tasks = seen.arms, seen.tasks
+    def __init__(self, observations: Observations, references: References | None) -> None:
+        self.arms, self.tasks = observations.arms, observations.tasks
         if len(self.arms) < 2:
-            raise UsageError(f"there is nothing to rank: {seen.source or 'the table'} has {len(self.arms)} arm")
-        self.turned = not seen.larger_is_better and references is None
+            raise UsageError(f"there is nothing to rank: {observations.source or 'the table'} has {len(self.arms)} arm")
+        self.turned = not observations.larger_is_better and references is None
         self.failed = dict.fromkeys(self.arms, 0)
         self.missing: dict[str, list[str]] = {arm: [] for arm in self.arms}
-        self._seen, self._references = seen, references
+        self._observations, self._references = observations, references
         self._runs: dict[tuple[str, str], list[tuple[int | None, float]]] = {}
-        for row in seen.rows:
-            self._add(row)
+        for row in observations.rows:
+            if row.state == "missing":
+                self.missing[row.arm].append(row.run_id or f"{row.task}, seed {row.seed}, rollout {row.rollout}")
+                continue
+            self.failed[row.arm] += row.state == "failed"
+            value = self._normalised(row.task, observations.score(row))
+            self._runs.setdefault((row.arm, row.task), []).append((row.seed, value))
         for arm in self.arms:
             without = [task for task in self.tasks if (arm, task) not in self._runs]
             if without:
+                names = ", ".join(repr(task) for task in without[:3])
+                more = f" and {len(without) - 3} more" if len(without) > 3 else ""
                 raise UsageError(
-                    f"{arm!r} has no value on {_some(without)}; every arm needs a run on every task to be ranked with the others"
+                    f"{arm!r} has no value on {names}{more}; every arm needs a run on every task to be ranked with the "
+                    "others"
                 )
 
-    def _add(self, row: Observation) -> None:
-        if row.state == "missing":
-            self.missing[row.arm].append(row.run_id or f"{row.task}, seed {row.seed}, rollout {row.rollout}")
-            return
-        value = row.value
-        if row.state == "failed":
-            self.failed[row.arm] += 1
-            score = failure_score(self._seen)
-            if score is None:
-                raise UsageError(
-                    f"run {row.run_id or (row.arm, row.task, row.seed)} failed, and nothing says what a failure counts: "
-                    "set analysis.failure_score or analysis.bounds (or --failure-score)"
-                )
-            value = score
-        if not np.isfinite(value):
-            raise UsageError(f"{row.arm!r}, task {row.task!r}, seed {row.seed}: {self._seen.metric} is {value}")
-        self._runs.setdefault((row.arm, row.task), []).append((row.seed, self._scored(row.task, value)))
-
-    def _scored(self, task: str, value: float) -> float:
+    def _normalised(self, task: str, value: float) -> float:
         if self._references is None:
             return -value if self.turned else value
         if task not in self._references:
@@ -183,8 +162,8 @@ class _Table:
         low, high = self._references[task]
         if low == high:
             raise UsageError(f"task {task!r}: both reference scores are {low:g}, so nothing can be normalised")
-        if (high > low) != self._seen.larger_is_better:
-            word = "larger" if self._seen.larger_is_better else "smaller"
+        if (high > low) != self._observations.larger_is_better:
+            word = "larger" if self._observations.larger_is_better else "smaller"
             raise UsageError(
                 f"task {task!r}: {word} is better, but the reference that counts 1 ({high:g}) is worse than {low:g}"
             )
@@ -194,10 +173,10 @@ class _Table:
         return [np.array([value for _, value in self._runs[arm, task]]) for task in self.tasks]
 
     def target(self, asked: float | None) -> float | None:
-        """The target asked for, 1 for normalised scores, or the good end of a declared range; None when none is there."""
+        """The target asked for, 1 for normalised scores, or the good end of a declared range; None when there is none."""
         if self._references is not None:
             return 1.0 if asked is None else asked
-        bounds = self._seen.analysis.bounds
+        bounds = self._observations.analysis.bounds
         if asked is None and bounds is not None:
             asked = bounds[0] if self.turned else bounds[1]
         return None if asked is None else (-asked if self.turned else asked)
@@ -206,55 +185,59 @@ class _Table:
         """(blocks x arms): task means; where there is one task, means of the seeds that all arms share."""
         if len(self.tasks) > 1:
             return np.array([[np.mean([v for _, v in self._runs[a, t]]) for a in arms] for t in self.tasks]), "tasks"
-        task = self.tasks[0]
-        by_seed = [self._by_seed(arm, task) for arm in arms]
+        by_seed: list[dict[int, float]] = []
+        for arm in arms:
+            values: dict[int, list[float]] = {}
+            for seed, value in self._runs[arm, self.tasks[0]]:
+                if seed is not None:
+                    values.setdefault(seed, []).append(value)
+            by_seed.append({seed: float(np.mean(each)) for seed, each in values.items()})
         shared = [seed for seed in by_seed[0] if all(seed in other for other in by_seed[1:])]
-        return np.array([[values[seed] for values in by_seed] for seed in shared]).reshape(-1, len(arms)), "seeds"
-
-    def _by_seed(self, arm: str, task: str) -> dict[int, float]:
-        seeds = dict.fromkeys(seed for seed, _ in self._runs[arm, task] if seed is not None)
-        return {s: float(np.mean([v for seed, v in self._runs[arm, task] if seed == s])) for s in seeds}
+        return np.array([[means[seed] for means in by_seed] for seed in shared]).reshape(-1, len(arms)), "seeds"
 
 
-def _thresholds(scores: Sequence[list[Array]], points: int, normalised: bool) -> Array:
-    every = np.concatenate([part for parts in scores for part in parts])
-    low, high = float(every.min()), float(every.max())
+def _thresholds(by_arm: Sequence[list[Array]], normalised: bool) -> Array:
+    values = np.concatenate([part for parts in by_arm for part in parts])
+    low, high = float(values.min()), float(values.max())
     if normalised:
         low, high = min(low, 0.0), max(high, 1.0)
-    return np.linspace(low, high, points) if high > low else np.array([low])
+    return np.linspace(low, high, PROFILE_POINTS) if high > low else np.array([low])
 
 
-def _turned(found: BootstrapInterval, sign: float) -> BootstrapInterval:
+def _turned(interval: BootstrapInterval, sign: float) -> BootstrapInterval:
     """Back in the metric's own direction."""
     if sign > 0:
-        return found
-    return BootstrapInterval(
-        -found.estimate, -found.high, -found.low, found.level, found.method, found.resamples, found.standard_error
-    )
+        return interval
+    return replace(interval, estimate=-interval.estimate, low=-interval.high, high=-interval.low)
 
 
-def _improvement(scores: Sequence[list[Array]], options: Options) -> tuple[tuple[Improvement | None, ...], ...]:
+def _improvement(
+    by_arm: Sequence[list[Array]], how: tuple[int, float, int]
+) -> tuple[tuple[Improvement | None, ...], ...]:
     """Upper half computed, lower half its mirror, so that both sides of a pair add up to 1."""
-    size = len(scores)
-    found: list[list[Improvement | None]] = [[None] * size for _ in range(size)]
+    size = len(by_arm)
+    matrix: list[list[Improvement | None]] = [[None] * size for _ in range(size)]
     for i in range(size):
         for j in range(i + 1, size):
-            one = strata.improvement(scores[j], scores[i], options.resamples, options.level, options.seed)
-            found[i][j] = one
-            found[j][i] = Improvement(1.0 - one.probability, 1.0 - one.high, 1.0 - one.low, one.level)
-    return tuple(tuple(row) for row in found)
+            chance = aggregates.improvement(by_arm[j], by_arm[i], *how)
+            matrix[i][j] = chance
+            matrix[j][i] = Improvement(
+                1.0 - chance.probability, 1.0 - chance.high, 1.0 - chance.low, chance.level
+            )  # fmt: skip
+    return tuple(tuple(row) for row in matrix)
 
 
 def _groups(arms: Sequence[str], ranks: AverageRanks | None) -> tuple[tuple[str, ...], ...]:
+    """Largest sets of arms whose average ranks differ by less than the critical difference."""
     if ranks is None:
         return ()
     ordered = sorted(range(len(arms)), key=lambda i: ranks.ranks[i])
-    found: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
     for start in range(len(ordered)):
         near = [i for i in ordered[start:] if ranks.ranks[i] - ranks.ranks[ordered[start]] <= ranks.critical_difference]
-        if not found or not set(near) <= set(found[-1]):
-            found.append(tuple(near))
-    return tuple(tuple(arms[i] for i in group) for group in found)
+        if not groups or not set(near) <= set(groups[-1]):
+            groups.append(tuple(near))
+    return tuple(tuple(arms[i] for i in group) for group in groups)
 
 
 def _strengths(blocks: Array, level: float) -> tuple[BradleyTerry | None, bool]:
@@ -270,31 +253,188 @@ def _strengths(blocks: Array, level: float) -> tuple[BradleyTerry | None, bool]:
 
 
 def _warnings(
-    seen: Observations, arms: Sequence[ArmScore], least: int, ranks: AverageRanks | None, prior: bool
+    observations: Observations, arms: Sequence[ArmScore], fewest: int, ranks: AverageRanks | None, prior: bool
 ) -> list[str]:
-    found = list(seen.notes)
-    if not seen.final:
-        found.append("planned runs are still open, so this is not final")
-    if least < FEW_RUNS:
-        cover = "87-90 %" if least <= 3 else "about 92 %" if least <= 5 else "less than 95 %"
-        found.append(
-            f"the fewest runs on a task are {least}, fewer than {FEW_RUNS}: the intervals are too short (95 % ones cover {cover})"
+    warnings = list(observations.notes)
+    if not observations.final:
+        warnings.append("planned runs are still open, so this is not final")
+    if fewest < FEW_RUNS:
+        cover = "87-90 %" if fewest <= 3 else "about 92 %" if fewest <= 5 else "less than 95 %"
+        warnings.append(
+            f"some task has only {fewest} runs of an arm, fewer than {FEW_RUNS}: the intervals are too short (95 % ones "
+            f"cover {cover})"
         )
     flagged = [f"{arm.arm} ({len(arm.missing)})" for arm in arms if arm.flagged]
     if flagged:
-        found.append(f"runs are missing, so these arms stand on the runs that survived: {', '.join(flagged)}")
+        warnings.append(f"runs are missing, so these arms stand on the runs that survived: {', '.join(flagged)}")
     if ranks is None:
-        found.append(
-            "average ranks need 3 arms; compare two with `bakeoff compare`"
-            if len(arms) < 3
-            else "average ranks need 2 tasks or shared seeds"
-        )
+        two = "average ranks need 3 arms; compare two with `bakeoff compare`"
+        warnings.append(two if len(arms) < 3 else "average ranks need 2 tasks or shared seeds")
     if prior:
-        found.append(
+        warnings.append(
             f"some arms never lost to others, so strengths were kept finite by {PRIOR:g} games won by halves in each pair"
         )
-    return found
+    return warnings
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+# -- the answer
+
+
+@dataclass(frozen=True)
+class RankAnswer(Answer):
+    """The ranking, and pass@k where runs are successes or failures."""
+
+    observations: Observations
+    ranking: Ranking
+    passes: Sequence[Passing]
+
+    title = "Ranking"
+
+    @property
+    def exit_code(self) -> int:
+        """3 when runs are missing or still open."""
+        complete = self.observations.final and not any(arm.flagged for arm in self.ranking.arms)
+        return 0 if complete else NOT_ENOUGH_EVIDENCE
+
+    def facts(self) -> dict[str, Any]:
+        ranking = self.ranking
+        names = [arm.arm for arm in ranking.arms]
+        ranks = None
+        if ranking.ranks is not None:
+            ranks = {**asdict(ranking.ranks), "arms": names, "blocks": ranking.blocks}
+        return {
+            "version": __version__,
+            "source": self.source,
+            "settings": self.settings,
+            "metric": ranking.metric,
+            "normalized": ranking.normalised,
+            "tasks": list(ranking.tasks),
+            "arms": [{**asdict(arm), "flagged": arm.flagged} for arm in ranking.arms],
+            "probability_of_improvement": {
+                a: {b: asdict(chance) for b, chance in zip(names, row, strict=True) if chance is not None}
+                for a, row in zip(names, ranking.improvement, strict=True)
+            },
+            "average_ranks": ranks,
+            "not_told_apart": [list(group) for group in ranking.groups],
+            "population": POPULATION,
+            "warnings": list(ranking.warnings),
+            "pass": [asdict(each) for each in self.passes],
+        }
+
+    def blocks(self) -> list[Block]:
+        ranking = self.ranking
+        better = "larger" if ranking.larger_is_better else "smaller"
+        normalised = " (normalised)" if ranking.normalised else ""
+        heading = (
+            f"{self.source}: {len(ranking.arms)} arms on {len(ranking.tasks)} tasks, by {ranking.metric}{normalised}, "
+            f"{better} is better"
+        )
+        blocks: list[Block] = [Text(heading, strong=True), self._arms(), Text(POPULATION), self._chances()]
+        if (ranks := ranking.ranks) is not None:
+            blocks.append(
+                Text(
+                    f"Average ranks over {ranking.blocks}: Friedman chi2 = {ranks.statistic:.3g}, p = {ranks.p:.3g}; ranks "
+                    f"that differ by less than {ranks.critical_difference:.3g} (Nemenyi, {1 - ranks.alpha:.0%}) cannot be "
+                    "separated:"
+                )
+            )
+            blocks += [Text(f"  {', '.join(group)}") for group in ranking.groups]
+        if self.passes:
+            headers = ["arm", "k", "pass@k (any)", "pass^k (all)", "attempts", "tasks"]
+            rows = [
+                [each.arm, str(each.k), _chance(each.at), _chance(each.all), str(each.attempts), str(each.tasks)]
+                for each in self.passes
+            ]
+            blocks.append(Table(headers, rows, "Successes in k attempts, for tasks like these", headers[1:]))
+        blocks += [Text(f"Warning: {warning}.") for warning in ranking.warnings]
+        return blocks
+
+    def records(self) -> Table:
+        return self._arms()
+
+    def _arms(self) -> Table:
+        """One line for each arm; columns that no arm has are left out."""
+        headers = ["arm", "runs", "failed", "missing", "IQM", "interval", "mean", "optimality gap", "rank", "strength"]
+        rows = []
+        for arm in self.ranking.arms:
+            strength = NOTHING
+            if arm.strength is not None:
+                strength = f"{arm.strength[0]:+.2f} ({arm.strength[1]:+.2f} .. {arm.strength[2]:+.2f})"
+            rows.append([
+                arm.arm, str(arm.runs), str(arm.failed), f"{len(arm.missing)} !" if arm.flagged else "0",
+                number(arm.iqm.estimate), f"{number(arm.iqm.low)} .. {number(arm.iqm.high)}", number(arm.mean.estimate),
+                NOTHING if arm.optimality_gap is None else number(arm.optimality_gap.estimate),
+                NOTHING if arm.average_rank is None else f"{arm.average_rank:.2f}", strength,
+            ])  # fmt: skip
+        keep = [i for i in range(len(headers)) if i < 6 or any(row[i] != NOTHING for row in rows)]
+        kept = [headers[i] for i in keep]
+        return Table(kept, [[row[i] for i in keep] for row in rows], right=headers[1:])
+
+    def _chances(self) -> Table:
+        names = [arm.arm for arm in self.ranking.arms]
+        rows = []
+        for name, row in zip(names, self.ranking.improvement, strict=True):
+            cells = [
+                NOTHING if chance is None else f"{chance.probability:.2f} ({chance.low:.2f} .. {chance.high:.2f})"
+                for chance in row
+            ]
+            rows.append([name, *cells])
+        return Table(["beats", *names], rows, "Chance that a run of the row's arm beats one of the column's")
+
+
+def answer(results: Results, question: Rank) -> RankAnswer:
+    """Every arm, or those that the question names."""
+    observations = observe_metric(results, question.metric or results.primary()[0], question)
+    if question.arms:
+        observations = observations.of(question.arms)
+    references = None
+    if question.normalize is not None:
+        low, high = (_reference_scores(results, name, observations) for name in question.normalize)
+        references = {task: (low[task], high[task]) for task in observations.tasks}
+    ranking = rank(observations, references, question)
+    names = ("level", "resamples", "seed", "target", "success")
+    settings = {name: getattr(question, name) for name in names}
+    for name in ("failure_score", "direction"):
+        settings[name] = getattr(question, name) if name in question.model_fields_set else None
+    settings["normalize"] = list(question.normalize) if question.normalize else None
+    return RankAnswer(results.label, settings, observations, ranking, _passes(observations, question))
+
+
+def _reference_scores(results: Results, name: str, observations: Observations) -> dict[str, float]:
+    """One number for each task: a number that is given, a parameter, or a metric that the task's runs agree on."""
+    try:
+        return dict.fromkeys(observations.tasks, float(name))
+    except ValueError:
+        pass
+    values: dict[str, set[float]] = {task: set() for task in observations.tasks}
+    for row in results.rows:
+        value = row.params.get(name)
+        if isinstance(value, int | float) and row.task in values:
+            values[row.task].add(float(value))
+    if not any(values.values()):
+        plain = observations.analysis.model_copy(update={"summary": None})
+        for each in observe(results, name, plain).rows:
+            if each.state == "scored" and each.task in values:
+                values[each.task].add(each.value)
+    for task, scores in values.items():
+        if len(scores) != 1:
+            what = "none" if not scores else f"several: {', '.join(f'{value:g}' for value in sorted(scores)[:3])}"
+            raise UsageError(f"--normalize {name}: task {task!r} needs one reference score and has {what}")
+    return {task: scores.pop() for task, scores in values.items()}
+
+
+def _passes(observations: Observations, question: Rank) -> list[Passing]:
+    if question.success is None and not is_binary(observations):
+        if question.ks:
+            raise UsageError("pass@k needs successes: say with --success from which value on a run is one")
+        return []
+    passes = passing(observations, question.ks or None, question.success, question.level)
+    for k in question.ks:
+        if k not in {each.k for each in passes}:
+            raise UsageError(f"pass@{k} needs {k} attempts on every task; no arm has that many")
+    return passes
+
+
+def _chance(chance: Chance) -> str:
+    ends = "" if chance.low is None else f" ({chance.low:.2f} .. {chance.high:.2f})"
+    return f"{chance.value:.3f}{ends}"

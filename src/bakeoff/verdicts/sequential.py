@@ -5,9 +5,8 @@ verdict may be read at any time; a test or an interval of fixed size is not vali
 `compare` asks here first:
 
     if sequential.applies(edition):
-        found = sequential.report(edition)          # metrics=, control=, candidates= where flags name them
-        for one in found.comparisons: ...           # one.sentence, one.verdict, one.effect, one.interval, one.p_adjusted
-        code = 0 if found.decided else 3
+        report = sequential.report(results)
+        for comparison in report.comparisons: ...   # .sentence, .verdict, .effect, .interval, .p_adjusted
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
+from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import Word, seed_has_no_effect
-from bakeoff.stats.interval import Interval, unbounded
+from bakeoff.stats.evidence import Interval, unbounded
 from bakeoff.stats.sequential import (
     LEAST_PLANNED,
     LogE,
@@ -32,10 +32,13 @@ from bakeoff.stats.sequential import (
     confidence_sequence,
     symmetric_log_e,
 )
-from bakeoff.verdicts import arrays, units
-from bakeoff.verdicts.compare import Options, choose_arms
-from bakeoff.verdicts.observations import Observations, from_edition
-from bakeoff.verdicts.units import Array, Design
+from bakeoff.text import number
+from bakeoff.verdicts.answer import Table
+from bakeoff.verdicts.compare import choose_arms
+from bakeoff.verdicts.design import Design, build_design
+from bakeoff.verdicts.observations import Observations, observe
+from bakeoff.verdicts.question import Question
+from bakeoff.verdicts.testing import sides
 
 Reason = Literal["", "continue", "max_seeds", "futility", "missing", "seed_has_no_effect", "too_few"]
 _OPEN = ("planned", "running", "cancelled")
@@ -107,15 +110,75 @@ class SequentialReport:
     @property
     def stopped(self) -> bool:
         """No comparison asks for more pairs."""
-        return all(one.stopped for one in self.comparisons)
+        return all(comparison.stopped for comparison in self.comparisons)
 
     @property
     def decided(self) -> bool:
-        return all(one.verdict != "undecided" for one in self.comparisons)
+        return all(comparison.verdict != "undecided" for comparison in self.comparisons)
 
     @property
     def pairs(self) -> int:
-        return min(one.pairs for one in self.comparisons)
+        return min(comparison.pairs for comparison in self.comparisons)
+
+    def facts(self) -> dict[str, Any]:
+        """Everything about it, as JSON shows it."""
+        names = (
+            "metric", "control", "candidate", "verdict", "pairs", "decided_at", "effect", "p", "p_adjusted", "threshold",
+            "lost", "failed", "test", "assumes", "population", "sentence",
+        )  # fmt: skip
+        return {
+            "decided": self.decided,
+            "stopped": self.stopped,
+            "alpha": self.analysis.alpha,
+            "margin": self.analysis.margin,
+            **self.settings.model_dump(),
+            "comparisons": [
+                {
+                    **{name: getattr(each, name) for name in names},
+                    "reason": each.reason or None,
+                    "confidence_sequence": [each.interval.low, each.interval.high],
+                    "level": each.interval.level,
+                    "e_better": [math.exp(min(value, 700.0)) for value in each.paths.better],
+                    "e_worse": [math.exp(min(value, 700.0)) for value in each.paths.worse],
+                }
+                for each in self.comparisons
+            ],
+        }
+
+    def table(self) -> Table:
+        """A line for each comparison."""
+        headers = [
+            "candidate", "metric", "verdict", "pairs", "effect", "confidence sequence", "e better", "e worse", "needed",
+        ]  # fmt: skip
+        rows = []
+        for each in self.comparisons:
+            scores = [
+                format_e(float(path[-1])) if len(path) and math.isfinite(path[-1]) else "-"
+                for path in (each.paths.better, each.paths.worse)
+            ]
+            rows.append([
+                each.candidate, each.metric, each.verdict, f"{each.pairs} of {each.planned}", number(each.effect),
+                f"{each.interval.low:.4g} to {each.interval.high:.4g}", *scores, f"{each.threshold:g}",
+            ])  # fmt: skip
+        return Table(headers, rows, right=headers[3:])
+
+    def line(self) -> str:
+        """Where the e-processes are, for a display that is looked at while the experiment runs."""
+        if not self.pairs:
+            return "no pair yet"
+        several = len({each.metric for each in self.comparisons}) > 1
+        shown = []
+        for each in self.comparisons[:3]:
+            name = f"{each.candidate} on {each.metric}" if several else each.candidate
+            if each.verdict != "undecided":
+                shown.append(f"{name} {each.verdict}")
+                continue
+            up, down = _last(each.paths.better), _last(each.paths.worse)
+            side = "better" if up >= down else "worse"
+            shown.append(f"{name} e({side}) = {format_e(max(up, down))} of {each.threshold:g}")
+        more = len(self.comparisons) - len(shown)
+        text = f"{self.pairs} of at most {self.comparisons[0].planned} pairs: {', '.join(shown)}"
+        return f"{text} and {more} more" if more else text
 
 
 def applies(edition: Edition) -> bool:
@@ -123,73 +186,73 @@ def applies(edition: Edition) -> bool:
     return edition.facts()["spec"].get("sequential") is not None
 
 
-def report(
-    edition: Edition,
-    metrics: Sequence[str] = (),
-    control: str | None = None,
-    candidates: Sequence[str] = (),
-) -> SequentialReport:
-    """Where every comparison stands: the declared metrics and all arms against the control, unless named."""
-    experiment = Experiment.model_validate(edition.facts()["spec"])
-    settings, analysis = experiment.sequential, experiment.analysis
+def report(results: Results, metrics: Sequence[str] = (), question: Question | None = None) -> SequentialReport:
+    """Where every comparison of an edition stands: the declared metrics and all arms against the control, unless named."""
+    assert results.edition is not None
+    question = question if question is not None else Question()
+    settings = Experiment.model_validate(results.edition.facts()["spec"]).sequential
+    analysis = results.analysis
     if settings is None or settings.max_seeds is None:
-        raise UsageError(
-            f"{edition.paths.experiment}/{edition.paths.name} has a fixed number of runs: nothing to follow"
-        )
+        raise UsageError(f"{results.label} has a fixed number of runs, so there is no sequential test to show")
     names = list(dict.fromkeys(metrics or declared_metrics(analysis)))
-    arms = list(dict.fromkeys(cell["arm"] for cell in edition.cells()))
     # Asking for one comparison of a family does not make its threshold lower.
-    family = max(len(declared_metrics(analysis)), len(names)) * (len(arms) - 1)
-    seeds = ended_seeds(edition)
-    seen = [_first(from_edition(edition, name), seeds) for name in names]
-    if not seen[0].rows:
-        against, others = control or analysis.control or arms[0], list(candidates)
-        others = others or [arm for arm in arms if arm != against]
-        found = [_nothing_yet(name, against, other, analysis, settings, family)
-                 for name in names for other in others]  # fmt: skip
-        return SequentialReport(tuple(found), analysis, settings, _source(edition))
-    against, others = choose_arms(seen[0], Options(control=control, candidates=candidates))
+    family = max(len(declared_metrics(analysis)), len(names)) * (len(results.arms) - 1)
     rule = sequential_rule(analysis, settings, family)
-    found = [_comparison(one, against, other, seeds, rule, settings) for one in seen for other in others]
-    return SequentialReport(tuple(found), analysis, settings, _source(edition))
+    seeds = ended_seeds(results)
+    if not seeds:
+        control = question.control or analysis.control or results.arms[0]
+        candidates = question.arms or [arm for arm in results.arms if arm != control]
+        comparisons = [
+            _compare(None, name, control, candidate, [], rule, settings, analysis)
+            for name in names
+            for candidate in candidates
+        ]
+        return SequentialReport(tuple(comparisons), analysis, settings, results.label)
+    leading = set(seeds)
+    first = replace(results, rows=[row for row in results.rows if row.seed in leading])
+    observed = [observe(first, name) for name in names]
+    control, candidates = choose_arms(observed[0], question)
+    comparisons = [
+        _compare(each, each.metric, control, candidate, seeds, rule, settings, each.analysis)
+        for each in observed
+        for candidate in candidates
+    ]
+    return SequentialReport(tuple(comparisons), analysis, settings, results.label)
 
 
 def declared_metrics(analysis: Analysis) -> list[str]:
+    """The metrics that decide. Raises UsageError when none is declared: a sequential test cannot choose one later."""
     if analysis.metric is None:
         raise UsageError("which metric decides? set analysis.metric before the first run")
     return list(dict.fromkeys([analysis.metric, *analysis.primary]))
 
 
 def sequential_rule(analysis: Analysis, settings: Sequential, comparisons: int) -> SequentialRule:
-    """The rule that the file asks for; ValueError and UsageError say what it cannot be."""
+    """The rule that the file asks for. Raises ValueError and UsageError where it is impossible."""
     if settings.max_seeds is None or settings.max_seeds < LEAST_PLANNED:
         raise UsageError(
             f"{settings.max_seeds or 0} seeds can never decide: each pair at most doubles the evidence. "
             f"Set sequential.max_seeds (or --max-seeds) to {LEAST_PLANNED} or more"
         )
+    log_e: LogE = symmetric_log_e
+    if settings.test == "betting":
+        if analysis.bounds is None:
+            raise UsageError(
+                "the betting test needs analysis.bounds, the lowest and highest possible value of the metric"
+            )
+        width = analysis.bounds[1] - analysis.bounds[0]
+        log_e = betting_log_e(-width, width)
     return SequentialRule(
-        planned=settings.max_seeds,
-        alpha=analysis.alpha,
-        comparisons=comparisons,
-        margin=analysis.margin,
-        log_e=_log_e(analysis, settings),
-    )
+        planned=settings.max_seeds, alpha=analysis.alpha, comparisons=comparisons, margin=analysis.margin, log_e=log_e
+    )  # fmt: skip
 
 
-def _log_e(analysis: Analysis, settings: Sequential) -> LogE:
-    if settings.test == "symmetric":
-        return symmetric_log_e
-    if analysis.bounds is None:
-        raise UsageError("the betting test needs analysis.bounds, the lowest and highest possible value of the metric")
-    width = analysis.bounds[1] - analysis.bounds[0]
-    return betting_log_e(-width, width)
-
-
-def ended_seeds(edition: Edition) -> list[int]:
+def ended_seeds(results: Results) -> list[int]:
     """The leading seeds, in plan order, whose runs have all ended or are lost. Order of finishing plays no part."""
     ended: dict[int, bool] = {}
-    for run, status in edition.statuses():
-        ended[run.seed] = ended.get(run.seed, True) and status not in _OPEN
+    for row in results.rows:
+        assert row.seed is not None
+        ended[row.seed] = ended.get(row.seed, True) and row.status not in _OPEN
     leading = []
     for seed, done in ended.items():
         if not done:
@@ -198,25 +261,40 @@ def ended_seeds(edition: Edition) -> list[int]:
     return leading
 
 
-def _first(seen: Observations, seeds: Sequence[int]) -> Observations:
-    wanted = set(seeds)
-    return replace(seen, rows=[row for row in seen.rows if row.seed in wanted])
-
-
-def _comparison(
-    seen: Observations, control: str, candidate: str, seeds: Sequence[int], rule: SequentialRule, settings: Sequential
+def _compare(
+    observations: Observations | None,
+    metric: str,
+    control: str,
+    candidate: str,
+    seeds: Sequence[int],
+    rule: SequentialRule,
+    settings: Sequential,
+    analysis: Analysis,
 ) -> SequentialComparison:
-    built = units.build(seen, control, candidate, tasks="fixed")
-    # One seed on every task is one pair, whether or not seeds are crossed: each is run once on all of them.
-    design = replace(built, kind="seeds over tasks", seeds=tuple(seeds))
-    low, high = _ends(design)
-    sign = 1.0 if seen.larger_is_better else -1.0
-    known = np.where(low == high, sign * low, np.nan)
-    verdict, reason, at = _verdict(design, low, high, rule, settings)
-    paths, interval, highest = _evidence(low, high, rule)
+    """One comparison after the pairs of `seeds`; without observations no pair has ended yet."""
+    known = np.array([])
+    verdict: Word = "undecided"
+    reason: Reason = "continue"
+    at: int | None = None
+    paths, interval, highest = Paths(known, known), unbounded(1.0 - rule.alpha / rule.comparisons), 0.0
+    population, lost, failed = "no pair yet", 0, 0
+    if observations is not None:
+        fixed = observations.analysis.model_copy(update={"tasks": "fixed"})
+        built = build_design(replace(observations, analysis=fixed), control, candidate)
+        # One seed on every task is one pair, whether or not seeds are crossed: each is run once on all of them.
+        design = replace(built, kind="seeds over tasks", seeds=tuple(seeds))
+        # Differences with lost runs at the end that is adverse to B, and at the one that is adverse to A.
+        (a_good,), (b_bad,) = sides(design, "good", "bad")
+        (a_bad,), (b_good,) = sides(design, "bad", "good")
+        low, high = b_bad - a_good, b_good - a_bad
+        known = np.where(low == high, design.sign * low, np.nan)
+        verdict, reason, at = _verdict(design, low, high, rule, settings)
+        paths, interval, highest = _evidence(low, high, rule)
+        interval = interval.negated() if design.turned else interval
+        population, lost, failed = _population(design), design.missing, design.failed
     p = min(1.0, 2.0 * math.exp(-highest))
-    made = SequentialComparison(
-        metric=seen.metric,
+    comparison = SequentialComparison(
+        metric=metric,
         control=control,
         candidate=candidate,
         verdict=verdict,
@@ -227,40 +305,20 @@ def _comparison(
         seeds=tuple(seeds),
         differences=known,
         effect=float(np.nanmean(known)) if np.isfinite(known).any() else None,
-        interval=interval if sign > 0 else interval.negated(),
+        interval=interval,
         p=p,
         p_adjusted=min(1.0, rule.comparisons * p),
         paths=paths,
         threshold=2.0 * rule.comparisons / rule.alpha,
         margin_threshold=rule.comparisons / rule.alpha,
-        lost=design.missing,
-        failed=design.failed,
+        lost=lost,
+        failed=failed,
         test=f"{settings.test} e-process",
         assumes=_ASSUMES[settings.test],
-        population=_population(design),
+        population=population,
         sentence="",
     )
-    return replace(made, sentence=_sentence(made, seen.analysis))
-
-
-def _nothing_yet(
-    metric: str, control: str, candidate: str, analysis: Analysis, settings: Sequential, comparisons: int
-) -> SequentialComparison:
-    rule = sequential_rule(analysis, settings, comparisons)
-    none = np.array([])
-    made = SequentialComparison(
-        metric, control, candidate, "undecided", "continue", 0, rule.planned, None, (), none, None,
-        unbounded(1.0 - rule.alpha / comparisons), 1.0, 1.0, Paths(none, none), 2.0 * comparisons / rule.alpha,
-        comparisons / rule.alpha, 0, 0, f"{settings.test} e-process", _ASSUMES[settings.test], "no pair yet", "",
-    )  # fmt: skip
-    return replace(made, sentence=_sentence(made, analysis))
-
-
-def _ends(design: Design) -> tuple[Array, Array]:
-    """Differences with lost runs at the end that is adverse to B, and at the one that is adverse to A."""
-    a_good, b_bad = (side[0] for side in arrays.sides(design, "good", "bad"))
-    a_bad, b_good = (side[0] for side in arrays.sides(design, "bad", "good"))
-    return b_bad - a_good, b_good - a_bad
+    return replace(comparison, sentence=_sentence(comparison, analysis))
 
 
 def _verdict(
@@ -275,19 +333,17 @@ def _verdict(
     if not copies and len(words) == 1 and (word := min(words)) in ("better", "worse", "equivalent"):
         stops = [int(rule.stops(d[None, :])[0][0]) for d in (low, high)]
         return word, "", max(stops)
-    if copies and n >= LEAST_PLANNED and not _are_outcomes(design):
+    # Equal outcomes of 0 or 1 on every seed do not prove that the seed is ignored, so such a test goes on.
+    cells = (*design.control.values(), *design.candidate.values())
+    are_outcomes = {abs(value) for cell in cells for value in cell.values} <= {0.0, 1.0}
+    if copies and n >= LEAST_PLANNED and not are_outcomes:
         return "undecided", "seed_has_no_effect", None
     if n >= rule.planned:
         return "undecided", "seed_has_no_effect" if copies else "missing" if len(words) > 1 else "max_seeds", None
-    if words == {"undecided"} or (n >= LEAST_PLANNED and not copies and _is_futile(low, high, rule, settings)):
-        return "undecided", "futility", None
-    return "undecided", "continue", None
-
-
-def _is_futile(low: Array, high: Array, rule: SequentialRule, settings: Sequential) -> bool:
-    if settings.futility == 0.0:
-        return False
-    return max(rule.chance_to_decide(d) for d in (low, high)) < settings.futility
+    futile = words == {"undecided"}
+    if not futile and settings.futility > 0.0 and n >= LEAST_PLANNED and not copies:
+        futile = max(rule.chance_to_decide(d) for d in (low, high)) < settings.futility
+    return "undecided", "futility" if futile else "continue", None
 
 
 def _seeds_are_copies(design: Design) -> bool:
@@ -300,12 +356,6 @@ def _seeds_are_copies(design: Design) -> bool:
         for task in design.tasks
     ]
     return len(design.seeds) > 1 and seed_has_no_effect(*strata)
-
-
-def _are_outcomes(design: Design) -> bool:
-    """Only 0 and 1 so far: equal outcomes on every seed are no proof that the seed is ignored, so it goes on."""
-    cells = (*design.control.values(), *design.candidate.values())
-    return {abs(value) for cell in cells for value in cell.values} <= {0.0, 1.0}
 
 
 def _evidence(low: Array, high: Array, rule: SequentialRule) -> tuple[Paths, Interval, float]:
@@ -331,61 +381,34 @@ def _population(design: Design) -> str:
     return f"{on} (unit: seed, N = {n})"
 
 
-def _sentence(one: SequentialComparison, analysis: Analysis) -> str:
-    about = f"{one.candidate} against {one.control} on {one.metric}, {one.population}"
-    if one.verdict == "undecided":
-        return f"Undecided: {about}: {_why(one)}."
-    assert one.effect is not None
-    interval = f"{one.interval.level:.4g} confidence sequence {one.interval.low:.4g} to {one.interval.high:.4g}"
-    measured = f"{one.effect:+.4g} ({interval})"
-    if one.verdict == "equivalent":
-        return f"Equivalent: {about}: {measured} lies within {analysis.margin:g}, from pair {one.decided_at} on."
+def _sentence(comparison: SequentialComparison, analysis: Analysis) -> str:
+    about = f"{comparison.candidate} against {comparison.control} on {comparison.metric}, {comparison.population}"
+    interval, at = comparison.interval, comparison.decided_at
+    if comparison.verdict == "undecided":
+        score = format_e(max(_last(comparison.paths.better), _last(comparison.paths.worse)))
+        reached = f"e = {score} of {comparison.threshold:g} needed"
+        pairs, planned = comparison.pairs, comparison.planned
+        why = {
+            "continue": f"{reached} after {pairs} of at most {planned} pairs",
+            "max_seeds": f"{reached} at the planned end of {planned} pairs",
+            "futility": f"{reached} after {pairs} pairs, and the {planned} planned ones would hardly decide it",
+            "seed_has_no_effect": "every arm gives the same value on every seed, and copies are not replicates",
+        }.get(comparison.reason, "the missing runs could change the verdict either way")
+        return f"Undecided: {about}: {why}."
+    assert comparison.effect is not None
+    sequence = f"{interval.level:.4g} confidence sequence {interval.low:.4g} to {interval.high:.4g}"
+    measured = f"{comparison.effect:+.4g} ({sequence})"
+    if comparison.verdict == "equivalent":
+        return f"Equivalent: {about}: {measured} lies within {analysis.margin:g}, from pair {at} on."
     return (
-        f"{one.verdict.capitalize()}: {about}: {measured}, reached at pair {one.decided_at} of at most {one.planned}."
+        f"{comparison.verdict.capitalize()}: {about}: {measured}, reached at pair {at} of at most {comparison.planned}."
     )
-
-
-def _why(one: SequentialComparison) -> str:
-    where = f"e = {show_e(max(_last(one.paths.better), _last(one.paths.worse)))} of {one.threshold:g} needed"
-    match one.reason:
-        case "continue":
-            return f"{where} after {one.pairs} of at most {one.planned} pairs"
-        case "max_seeds":
-            return f"{where} at the planned end of {one.planned} pairs"
-        case "futility":
-            return f"{where} after {one.pairs} pairs, and the {one.planned} planned ones would hardly decide it"
-        case "seed_has_no_effect":
-            return "every arm gives the same value on every seed, and copies are not replicates"
-        case _:
-            return "what is missing could turn it either way"
 
 
 def _last(path: Array) -> float:
     return float(path[-1]) if path.size and np.isfinite(path[-1]) else 0.0
 
 
-def show_e(log_e: float) -> str:
-    """A score for people."""
+def format_e(log_e: float) -> str:
+    """An e-value for people."""
     return f"{math.exp(log_e):.3g}" if log_e < 13.8 else f"10^{log_e / math.log(10):.0f}"
-
-
-def line(found: SequentialReport) -> str:
-    """Where the e-processes are, for a display that is looked at while it runs."""
-    if not found.pairs:
-        return "no pair yet"
-    shown = []
-    for one in found.comparisons[:3]:
-        name = one.candidate if len({c.metric for c in found.comparisons}) == 1 else f"{one.candidate} on {one.metric}"
-        if one.verdict != "undecided":
-            shown.append(f"{name} {one.verdict}")
-            continue
-        up, down = _last(one.paths.better), _last(one.paths.worse)
-        shown.append(f"{name} e({'better' if up >= down else 'worse'}) = {show_e(max(up, down))} of {one.threshold:g}")
-    more = len(found.comparisons) - len(shown)
-    return f"{found.pairs} of at most {found.comparisons[0].planned} pairs: {', '.join(shown)}" + (
-        f" and {more} more" if more else ""
-    )
-
-
-def _source(edition: Edition) -> str:
-    return f"{edition.paths.experiment}/{edition.paths.name}"

@@ -1,26 +1,30 @@
-"""What each arm did on each task, and over all tasks: how many tries, mean scores with intervals, passes, what it took.
+"""What each arm did on each task, and over all tasks: attempts, mean scores with intervals, passes, resources used.
 
 No verdict: `compare` decides. The interval over tasks is a t interval of task means, since tasks are what was sampled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
-from bakeoff.records.edition import Edition
-from bakeoff.records.results import decode_metrics
+from bakeoff.results.table import Results
+from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
-from bakeoff.stats.vectors import is_constant
-from bakeoff.verdicts.observations import Observation, Observations, from_edition
+from bakeoff.text import NOTHING, duration, number
+from bakeoff.verdicts.answer import Answer, Block, Table, Text, observe_all
+from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.passing import Passing, passing
+from bakeoff.verdicts.question import Summarize
+from bakeoff.version import __version__
 
 LEVEL = 0.95
 """Of all intervals here."""
 USED = ("tokens", "cost", "seconds")
-"""What tries use up, where they say so."""
+"""Metrics of resources that runs use, where they report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,58 +44,98 @@ class Tally:
     passed: int | None
     """Tries that reached the goal."""
     used: Mapping[str, float]
-    """Sums over tries that told."""
+    """Sums over runs that reported them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+@dataclass(frozen=True)
+class SummarizeAnswer(Answer):
+    """Tallies by task and arm, and by arm over all tasks."""
+
     metric: str
-    source: str
     goal: float
     by_task: Sequence[Tally]
     by_arm: Sequence[Tally]
     passing: Sequence[Passing]
 
+    title = "Summary"
+    exit_code = 0
 
-def summarize(edition: Edition, *, goal: float | None = None) -> Summary:
-    """A try passes at `goal` or better; where none is given, at the best possible score, or 1."""
-    seen = from_edition(edition)
-    used = {row[1]: _used(row[11]) for row in edition.rows()}
-    wanted = goal if goal is not None else _best(seen)
-    pairs = list(dict.fromkeys((row.arm, row.task) for row in seen.rows))
+    def facts(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric,
+            "source": self.source,
+            "goal": self.goal,
+            "by_task": [asdict(tally) for tally in self.by_task],
+            "by_arm": [asdict(tally) for tally in self.by_arm],
+            "passing": [asdict(each) for each in self.passing],
+            "bakeoff": __version__,
+        }
+
+    def blocks(self) -> list[Block]:
+        used = [name for name in USED if any(name in tally.used for tally in self.by_arm)]
+        headers = ["task", "arm", "tries", "mean", "95 % interval", "best", "passed", *used]
+        by_task = [[tally.task or "", *_cells(tally, used)] for tally in self.by_task]
+        by_arm = [_cells(tally, used) for tally in self.by_arm]
+        blocks: list[Block] = [
+            Text(f"{self.source}: {self.metric}; a try passes at {number(self.goal)}"),
+            Table(headers, by_task, right=headers[2:]),
+            Table(headers[1:], by_arm, "all tasks, each with the same weight", headers[2:]),
+        ]
+        if any(tally.passed for tally in self.by_arm):
+            heads = ["arm", "k", "pass@k", "pass^k", "tasks"]
+            rows = [
+                [each.arm, str(each.k), number(each.at.value), number(each.all.value), str(each.tasks)]
+                for each in self.passing
+            ]
+            blocks.append(Table(heads, rows, "at least one of k tries passes; all k pass", heads[1:]))
+        return blocks
+
+
+def _cells(tally: Tally, used: Sequence[str]) -> list[str]:
+    interval = NOTHING if tally.low is None else f"{number(tally.low)} to {number(tally.high)}"
+    lost = [f"{tally.failed} failed"] * bool(tally.failed) + [f"{tally.missing} missing"] * bool(tally.missing)
+    tries = f"{tally.tries} ({', '.join(lost)})" if lost else str(tally.tries)
+    amounts = [
+        duration(tally.used.get(name)) if name == "seconds" else number(tally.used.get(name)) for name in used
+    ]  # fmt: skip
+    return [tally.arm, tries, number(tally.mean), interval, number(tally.best), str(tally.passed), *amounts]
+
+
+def answer(results: Results, question: Summarize) -> SummarizeAnswer:
+    """A run passes at `question.goal` or better (default: the best possible score, or 1)."""
+    observations = observe_all(results, question)[0]
+    goal = question.goal
+    if goal is None:
+        bounds = observations.bounds
+        goal = 1.0 if bounds is None else bounds[1] if observations.larger_is_better else bounds[0]
+    rows: dict[tuple[str, str], list[int]] = {}
+    for place, row in enumerate(observations.rows):
+        rows.setdefault((row.arm, row.task), []).append(place)
+    arms = observations.arms
     by_task = [
-        _tally(seen, arm, task, [r for r in seen.rows if (r.arm, r.task) == (arm, task)], used, wanted)
-        for arm, task in sorted(pairs, key=lambda pair: (pair[1], seen.arms.index(pair[0])))
+        _tally(results, observations, arm, task, rows[arm, task], goal)
+        for arm, task in sorted(rows, key=lambda pair: (pair[1], arms.index(pair[0])))
     ]
-    by_arm = [_over_tasks(seen, arm, [one for one in by_task if one.arm == arm]) for arm in seen.arms]
-    return Summary(seen.metric, seen.source, wanted, by_task, by_arm, passing(seen, success=wanted, level=LEVEL))
-
-
-def _best(seen: Observations) -> float:
-    if seen.bounds is None:
-        return 1.0
-    return seen.bounds[1] if seen.larger_is_better else seen.bounds[0]
-
-
-def _used(metrics: str | None) -> dict[str, float]:
-    told = decode_metrics(metrics)
-    return {name: float(value) for name in USED if isinstance(value := told.get(name), int | float)}
+    by_arm = [_over_tasks(observations, arm, [tally for tally in by_task if tally.arm == arm]) for arm in arms]
+    passes = passing(observations, success=goal, level=LEVEL)
+    settings = {"metric": observations.metric, "goal": goal, "version": __version__}
+    return SummarizeAnswer(results.label, settings, observations.metric, goal, by_task, by_arm, passes)
 
 
 def _tally(
-    seen: Observations,
-    arm: str,
-    task: str,
-    rows: Sequence[Observation],
-    used: Mapping[str, Mapping[str, float]],
-    goal: float,
+    results: Results, observations: Observations, arm: str, task: str, numbers: Sequence[int], goal: float
 ) -> Tally:
-    failure = seen.analysis.failure_score
-    values = [row.value for row in rows if row.state == "scored"]
+    rows = [observations.rows[each] for each in numbers]
+    failure = observations.analysis.failure_score
     failed = sum(row.state == "failed" for row in rows)
-    values += [failure] * failed if failure is not None else []
-    sign = 1.0 if seen.larger_is_better else -1.0
-    low, high = _interval(values, seen.bounds)
+    values = [row.value for row in rows if row.state == "scored"] + ([failure] * failed if failure is not None else [])
+    sign = 1.0 if observations.larger_is_better else -1.0
+    low, high = _interval(values, observations.bounds)
+    used: dict[str, float] = {}
+    for each in numbers:
+        for name in USED:
+            if isinstance(value := results.rows[each].metrics.get(name), int | float):
+                used[name] = used.get(name, 0.0) + float(value)
     return Tally(
         arm=arm,
         task=task,
@@ -101,46 +145,43 @@ def _tally(
         mean=float(np.mean(values)) if values else None,
         low=low,
         high=high,
-        best=_best_of(seen, values),
+        best=max(values, key=lambda value: sign * value, default=None),
         passed=sum(row.state == "scored" and sign * row.value >= sign * goal for row in rows),
-        used=_sums(used[row.run_id] for row in rows),
+        used=used,
     )
 
 
-def _over_tasks(seen: Observations, arm: str, tallies: Sequence[Tally]) -> Tally:
-    means = [one.mean for one in tallies if one.mean is not None]
-    low, high = _interval(means, seen.bounds)
+def _over_tasks(observations: Observations, arm: str, tallies: Sequence[Tally]) -> Tally:
+    """All tasks of an arm, each with the same weight."""
+    means = [tally.mean for tally in tallies if tally.mean is not None]
+    low, high = _interval(means, observations.bounds)
+    sign = 1.0 if observations.larger_is_better else -1.0
+    used: dict[str, float] = {}
+    for tally in tallies:
+        for name, value in tally.used.items():
+            used[name] = used.get(name, 0.0) + value
     return Tally(
         arm=arm,
         task=None,
-        tries=sum(one.tries for one in tallies),
-        failed=sum(one.failed for one in tallies),
-        missing=sum(one.missing for one in tallies),
+        tries=sum(tally.tries for tally in tallies),
+        failed=sum(tally.failed for tally in tallies),
+        missing=sum(tally.missing for tally in tallies),
         mean=float(np.mean(means)) if means else None,
         low=low,
         high=high,
-        best=_best_of(seen, [one.best for one in tallies if one.best is not None]),
-        passed=sum(one.passed or 0 for one in tallies),
-        used=_sums(one.used for one in tallies),
+        best=max(
+            (tally.best for tally in tallies if tally.best is not None), key=lambda value: sign * value, default=None
+        ),
+        passed=sum(tally.passed or 0 for tally in tallies),
+        used=used,
     )
 
 
-def _best_of(seen: Observations, values: Sequence[float]) -> float | None:
-    return (max if seen.larger_is_better else min)(values, default=None)
-
-
 def _interval(values: Sequence[float], bounds: tuple[float, float] | None) -> tuple[float | None, float | None]:
+    """A t interval, held within the declared range."""
     array = np.asarray(values, dtype=np.float64)
     if array.size < 2 or is_constant(array):
         return None, None
-    found = one_sample_t(array).interval(LEVEL)
+    interval = one_sample_t(array).interval(LEVEL)
     lowest, highest = bounds or (-np.inf, np.inf)
-    return max(found.low, lowest), min(found.high, highest)
-
-
-def _sums(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for used in each:
-        for name, value in used.items():
-            total[name] = total.get(name, 0.0) + value
-    return total
+    return max(interval.low, lowest), min(interval.high, highest)

@@ -18,10 +18,11 @@ from bakeoff.engine.session import Options, Session
 from bakeoff.errors import UsageError
 from bakeoff.records import layout
 from bakeoff.records.edition import Edition
+from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Experiment, Sequential
 from bakeoff.spec.plan import Plan, RunSpec
 from bakeoff.spec.select import Facts, Test
-from bakeoff.verdicts.sequential import SequentialReport, declared_metrics, line, report, sequential_rule
+from bakeoff.verdicts.sequential import SequentialReport, declared_metrics, report, sequential_rule
 
 LEAST_BLOCK = 4
 
@@ -65,7 +66,7 @@ class UntilDecided:
     def __init__(self, session: Session) -> None:
         self._session = session
         session.edition.restate(session.plan.experiment)  # more seeds may be asked for than when it began
-        self.found: SequentialReport = report(session.edition)
+        self.report: SequentialReport = report(edition_results(session.edition))
 
         self.looks = 0
         self._added: Counter[str] = Counter()
@@ -78,20 +79,20 @@ class UntilDecided:
 
     def look(self) -> SequentialReport:
         self.looks += 1
-        self.found = report(self._session.edition)
-        return self.found
+        self.report = report(edition_results(self._session.edition))
+        return self.report
 
     def _next_block(self) -> Iterator[RunSpec]:
         plan, edition = self._session.plan, self._session.edition
         settings = plan.experiment.sequential
         assert settings is not None and settings.block is not None
-        known = {run.seed for run, _ in edition.statuses()}
+        known = {run.seed for run in edition.runs()}
         waiting = [seed for seed in plan.experiment.seeds if seed not in known]
         yield from _of_seeds(plan, set(waiting[: settings.block]))
 
     @property
     def line(self) -> str:
-        return line(self.found)
+        return self.report.line()
 
     def take_added(self) -> Counter[str]:
         """How many runs each arm was given since this was last asked."""
@@ -124,7 +125,7 @@ def _resumed(plan: Plan, options: Options) -> tuple[Experiment, list[int]] | Non
                 f"{edition.paths.experiment}/{edition.paths.name} was begun with a fixed number of runs, and cannot "
                 "become a sequential one now that results may have been seen; begin with --fresh"
             )
-        return began, list(dict.fromkeys(run.seed for run, _ in edition.statuses()))
+        return began, list(dict.fromkeys(run.seed for run in edition.runs()))
     finally:
         edition.close()
 

@@ -1,25 +1,36 @@
 """How precise is the mean at N runs, and how many runs would make it precise enough.
 
 Two questions with two answers. The relative standard error asks how well one arm's mean is known; the smallest
-detectable difference (MDE) asks what N runs an arm can tell apart, and needs far more runs. Both shrink with the root
+detectable difference (MDE) asks what N runs an arm can separate, and needs far more runs. Both shrink with the root
 of N. The spread itself does not, which is why a rule about the spread says nothing about N.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from bakeoff.stats.interval import Interval
+from bakeoff.errors import UsageError
+from bakeoff.results.table import Array, Results
+from bakeoff.spec.experiment import Analysis, Summary
+from bakeoff.stats.evidence import Interval
+from bakeoff.stats.numerics import chi2_quantile, is_constant, mean, sd
 from bakeoff.stats.power import minimum_detectable_effect, relative_error, units_for_relative_error, units_needed
-from bakeoff.stats.special import chi2_quantile
 from bakeoff.stats.ttests import one_sample_t
-from bakeoff.stats.vectors import is_constant, mean, sd
-from bakeoff.verdicts.sample import Sample
-from bakeoff.verdicts.units import Array
+from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text
+from bakeoff.verdicts.design import build_design
+from bakeoff.verdicts.observations import Observations, observe
+from bakeoff.verdicts.question import Variance
+from bakeoff.verdicts.testing import sides
+from bakeoff.version import __version__
+
+AREA, SLOPE = "AUC", "Derivative"
+USUAL_SERIES = "overview/reward"
+"""The metric of runs that are named one by one, when nobody names another."""
 
 BANDS = "chi-square limits of the spread, the mean as observed; assumes roughly normal runs"
 MOST_SHOWN = 1_000
@@ -40,6 +51,12 @@ class Needed:
 
     units: int | None
     at_most: int | None
+
+    def phrase(self, units: str) -> str:
+        if self.units is None:
+            return f"more {units} than anyone can run"
+        upper = f" (up to {self.at_most} if the spread is at its upper limit)" if self.at_most != self.units else ""
+        return f"N = {self.units} {units}{upper}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +91,70 @@ class Precision:
     def at_hand(self) -> int:
         return int(self.sample.values.size)
 
+    def sentences(self) -> list[str]:
+        """Both answers, in words."""
+        share = f"{100 * self.threshold:.4g} %"
+        units = f"{self.sample.unit}s"
+        if self.undefined:
+            inside = f"[{self.mean_interval.low:.4g}, {self.mean_interval.high:.4g}]"
+            return [
+                f"{self.statistic}: undefined. The mean, {self.mean:.4g}, may be 0 ({self.level:.0%} interval {inside}), "
+                f"and a share of something that may be 0 says nothing. {self.at_hand} {units} an arm can detect "
+                f"differences of {self.mde_at_hand:.4g} or more."
+            ]
+        return [
+            f"{self.statistic}: for a relative standard error of the mean of at most {share}: "
+            f"{self.runs_for_error.phrase(units)}.",
+            f"{self.statistic}: to detect differences of {share} of the mean or more ({self.power:.0%} power, "
+            f"unpaired): {self.runs_for_mde.phrase(f'{units} an arm')}.",
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON shows it."""
+        sample = self.sample
+        curves = {
+            name: None if curve is None else {part: getattr(curve, part).tolist() for part in ("value", "low", "high")}
+            for name, curve in (("relative_error", self.relative_error), ("relative_mde", self.mde))
+        }
+        return {
+            "arm": sample.arm,
+            "statistic": self.statistic,
+            "unit": sample.unit,
+            "population": sample.population,
+            "n": self.at_hand,
+            "failed": sample.failed,
+            "missing": list(sample.missing),
+            "values": sample.values.tolist(),
+            "mean": self.mean,
+            "mean_interval": [self.mean_interval.low, self.mean_interval.high],
+            "sd": self.sd,
+            "sd_interval": [self.sd_interval.low, self.sd_interval.high],
+            "undefined": self.undefined,
+            "mde": self.mde_at_hand,
+            "n_for_relative_error": {"estimate": self.runs_for_error.units, "upper": self.runs_for_error.at_most},
+            "n_for_mde": {"estimate": self.runs_for_mde.units, "upper": self.runs_for_mde.at_most},
+            "curve": {"n": self.n.tolist(), **curves},
+            "sentences": self.sentences(),
+        }
+
+    def table(self) -> Table | None:
+        """A few N and what they give; None where shares are undefined."""
+        if self.relative_error is None or self.mde is None:
+            return None
+        wanted = {2, 3, 5, 8, 12, 20, self.at_hand, self.runs_for_error.units, self.runs_for_mde.units}
+        headers = ["N", f"{self.statistic}: relative error", "band", "detectable difference", "band "]
+        rows = []
+        for i, n in enumerate(self.n):
+            if int(n) in wanted:
+                cells = []
+                for curve in (self.relative_error, self.mde):
+                    cells += [
+                        f"{100 * curve.value[i]:.3g} %",
+                        f"{100 * curve.low[i]:.3g} .. {100 * curve.high[i]:.3g} %",
+                    ]
+                rows.append([f"{int(n)}{'*' if n > self.at_hand else ''}", *cells])
+        return Table(headers, rows, right=headers)
+
 
 def precision(
     sample: Sample,
@@ -91,10 +172,12 @@ def precision(
     centre, spread = mean(x), (0.0 if is_constant(x) else sd(x))
     around = spread_interval(spread, x.size, level)
     defined = relative_error(x, level=level) is not None
-    error = _needed_for_error(x, spread, around, threshold, level) if defined else Needed(None, None)
-    goal = threshold * abs(centre)
-    difference = _needed_for_mde(goal, spread, around, alpha, power) if defined else Needed(None, None)
+    error = difference = Needed(None, None)
+    if defined:
+        error = _needed_for_error(x, spread, around, threshold, level)
+        difference = _needed_for_mde(threshold * abs(centre), spread, around, alpha, power)
     n = _grid(x.size, [error.units, error.at_most, difference.units])
+    detectable = np.array([minimum_detectable_effect(1.0, float(units), alpha, power, "unpaired") for units in n])
     return Precision(
         statistic=statistic,
         sample=sample,
@@ -108,7 +191,7 @@ def precision(
         mean_interval=one_sample_t(x).interval(level) if spread > 0 else Interval(centre, centre, level),
         n=n,
         relative_error=_curve(1.0 / np.sqrt(n), spread, around, centre) if defined else None,
-        mde=_curve(_detectable(n, alpha, power), spread, around, centre) if defined else None,
+        mde=_curve(detectable, spread, around, centre) if defined else None,
         mde_at_hand=minimum_detectable_effect(spread, x.size, alpha, power, "unpaired"),
         runs_for_error=error,
         runs_for_mde=difference,
@@ -132,15 +215,13 @@ def _needed_for_error(x: Array, spread: float, around: Interval, threshold: floa
 def _needed_for_mde(goal: float, spread: float, around: Interval, alpha: float, power: float) -> Needed:
     if spread == 0.0:
         return Needed(2, 2)
-    found = [_units(goal, s, alpha, power) for s in (spread, around.high)]
-    return Needed(found[0], found[1])
-
-
-def _units(goal: float, spread: float, alpha: float, power: float) -> int | None:
-    try:
-        return units_needed(goal, spread, alpha, power, "unpaired")
-    except ValueError:  # more than anyone can run
-        return None
+    units: list[int | None] = []
+    for each in (spread, around.high):
+        try:
+            units.append(units_needed(goal, each, alpha, power, "unpaired"))
+        except ValueError:  # more than anyone can run
+            units.append(None)
+    return Needed(units[0], units[1])
 
 
 def _grid(at_hand: int, wanted: Iterable[int | None]) -> Array:
@@ -152,37 +233,155 @@ def _grid(at_hand: int, wanted: Iterable[int | None]) -> Array:
     return np.unique(np.concatenate((dense, sparse, exact))).astype(np.float64)
 
 
-def _detectable(n: Array, alpha: float, power: float) -> Array:
-    return np.array([minimum_detectable_effect(1.0, float(units), alpha, power, "unpaired") for units in n])
-
-
 def _curve(unit: Array, spread: float, around: Interval, centre: float) -> Curve:
     value, low, high = (unit * s / abs(centre) for s in (spread, around.low, around.high))
     return Curve(value, low, high)
 
 
-def sentences(found: Precision) -> list[str]:
-    """Both answers, in words."""
-    share = f"{100 * found.threshold:.4g} %"
-    units = f"{found.sample.unit}s"
-    if found.undefined:
-        inside = f"[{found.mean_interval.low:.4g}, {found.mean_interval.high:.4g}]"
-        return [
-            f"{found.statistic}: undefined. The mean, {found.mean:.4g}, may be 0 ({found.level:.0%} interval {inside}), "
-            f"and a share of something that may be 0 says nothing. {found.at_hand} {units} an arm find differences "
-            f"from {found.mde_at_hand:.4g} on."
-        ]
-    error = _phrase(found.runs_for_error, units)
-    difference = _phrase(found.runs_for_mde, f"{units} an arm")
-    return [
-        f"{found.statistic}: relative standard error of the mean at most {share}: {error}.",
-        f"{found.statistic}: differences from {share} of the mean on are found ({found.power:.0%} power, "
-        f"unpaired): {difference}.",
-    ]
+# -- one arm on its own: for planning, never for a verdict
 
 
-def _phrase(needed: Needed, units: str) -> str:
-    if needed.units is None:
-        return f"more {units} than anyone can run"
-    upper = f" (up to {needed.at_most} if the spread is at its upper limit)" if needed.at_most != needed.units else ""
-    return f"N = {needed.units} {units}{upper}"
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Values of one arm, one for each independent unit, in the metric's own unit and direction, ascending."""
+
+    arm: str
+    metric: str
+    values: Array
+    unit: Literal["run", "seed", "task"]
+    population: str
+    failed: int
+    missing: tuple[str, ...]
+    """Runs without a value; they are not in `values`."""
+
+
+def draw_sample(observations: Observations, arm: str) -> Sample:
+    """The arm's values. Ascending, so that the order of runs cannot change even the last digit of what follows.
+
+    Seeds over several fixed tasks are averaged across them: one seed is one value of the whole benchmark.
+    """
+    rows = [row for row in observations.rows if row.arm == arm]
+    if not rows:
+        raise UsageError(f"no arm called {arm!r}; there are {', '.join(observations.arms)}")
+    known = [row for row in rows if row.state != "missing"]
+    if not known:
+        raise UsageError(f"{arm!r}: none of its {len(rows)} runs has a value of {observations.metric}")
+    design = build_design(replace(observations, rows=known), arm, arm)
+    side, _ = sides(design)
+    unit: Literal["run", "seed", "task"] = "seed"
+    values = side[0]
+    if design.kind in ("tasks", "rollouts"):
+        unit = "task" if design.kind == "tasks" else "run"
+    elif design.kind == "crossed":
+        values = values.mean(axis=0)
+    elif design.kind in ("fixed seeds", "fixed rollouts"):
+        if len({part.size for part in side}) > 1:
+            raise UsageError("the tasks have different numbers of runs; plan with tasks of one number")
+        values = np.mean(side, axis=0)
+        unit = "seed" if design.kind == "fixed seeds" else "run"
+    return Sample(
+        arm=arm,
+        metric=observations.metric,
+        values=np.sort(design.sign * values),
+        unit=unit,
+        population=design.population,
+        failed=sum(row.state == "failed" for row in rows),
+        missing=tuple(
+            row.run_id or f"task {row.task}, seed {row.seed}, rollout {row.rollout}"
+            for row in rows
+            if row.state == "missing"
+        ),
+    )
+
+
+# -- the answer
+
+
+@dataclass(frozen=True)
+class VarianceAnswer(Answer):
+    """How precise every statistic of every arm is."""
+
+    metric: str
+    runs: Sequence[str]
+    """Names of runs that were given one by one; empty otherwise."""
+    precisions: Sequence[Precision]
+
+    title = "Precision"
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "source": self.source or list(self.runs),
+            "metric": self.metric,
+            "settings": self.settings,
+            "statistics": [precision.facts() for precision in self.precisions],
+        }
+
+    def blocks(self) -> list[Block]:
+        blocks: list[Block] = [Text(f"{self.metric} of {self.source or f'{len(self.runs)} runs'}", strong=True)]
+        several = len({precision.sample.arm for precision in self.precisions}) > 1
+        for precision in self.precisions:
+            sample = precision.sample
+            if several or sample.missing or sample.failed:
+                notes = [f"{sample.failed} failed, counted with their failure score"] if sample.failed else []
+                if sample.missing:
+                    some = ", ".join(sample.missing[:3]) + (" ..." if len(sample.missing) > 3 else "")
+                    notes.append(f"{len(sample.missing)} missing and left out: {some}")
+                text = f"{sample.arm}, {sample.population}" + (f" ({'; '.join(notes)})" if notes else "")
+                blocks.append(Text(text))
+            if (table := precision.table()) is not None:
+                blocks.append(table)
+                if any(row[0].endswith("*") for row in table.rows):
+                    blocks.append(Text(f"* projected; {precision.at_hand} {sample.unit}s are at hand"))
+            blocks += [Text(sentence) for sentence in precision.sentences()]
+        unit = self.precisions[0].sample.unit
+        blocks.append(Text(f"Bands: {BANDS}. Beyond the {unit}s at hand the figures are projected."))
+        return blocks
+
+    @property
+    def exit_code(self) -> int:
+        """3 when nothing can be said as a share of the mean, because the mean may be 0."""
+        return NOT_ENOUGH_EVIDENCE if all(precision.undefined for precision in self.precisions) else 0
+
+
+def answer(results: Results, question: Variance) -> VarianceAnswer:
+    """A metric that was logged by step is looked at as its area under the curve and as its slope; otherwise as it is."""
+    one_by_one = results.label == ""
+    metric = question.metric or results.analysis.metric
+    if metric is None:
+        metric = USUAL_SERIES if one_by_one and USUAL_SERIES in results.metrics else results.primary()[0]
+    if one_by_one and (without := [row for row in results.rows if not row.has(metric)]):
+        raise UsageError(f"{without[0].name}: the run does not report {metric!r}; {results.known_metrics()}")
+    analysis = question.analysis(results.analysis.about(metric), metric)
+    observed = {
+        label: observe(results, metric, analysis.model_copy(update={"summary": summary}))
+        for label, summary in _statistics(results, metric, analysis, question)
+    }
+    precisions = []
+    for arm in question.arms or next(iter(observed.values())).arms:
+        for label, observations in observed.items():
+            sample = draw_sample(observations, arm)
+            try:
+                precisions.append(
+                    precision(sample, label, threshold=question.precision, alpha=analysis.alpha, power=question.power)
+                )
+            except ValueError as error:
+                raise UsageError(f"{arm}: {error}") from error
+    window = question.summary.window if question.summary is not None else None
+    settings = {
+        "threshold": question.precision, "alpha": analysis.alpha, "power": question.power, "window": window, "bands": BANDS,
+    }  # fmt: skip
+    names = [row.name for row in results.rows] if one_by_one else []
+    return VarianceAnswer(results.label, settings, metric, names, precisions)
+
+
+def _statistics(
+    results: Results, metric: str, analysis: Analysis, question: Variance
+) -> list[tuple[str, Summary | None]]:
+    """What is looked at, by name."""
+    if metric not in results.logged:
+        if question.summary is not None and question.summary.window is not None:
+            raise UsageError(f"--window cuts a series, and {metric!r} was not logged by step")
+        return [(metric, None)]
+    window = analysis.summary.window if analysis.summary is not None else None
+    return [(AREA, Summary(type="auc", window=window)), (SLOPE, Summary(type="slope", window=window))]

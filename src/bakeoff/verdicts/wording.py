@@ -1,58 +1,77 @@
-"""A verdict in words: one plain sentence, why this test, and numbers that never claim certainty."""
+"""A verdict in words: one plain sentence, why this test was used, and numbers that never claim certainty."""
 
 from __future__ import annotations
 
-from bakeoff.stats.choose import flips_suffice
-from bakeoff.stats.decision import Decision
-from bakeoff.stats.interval import Interval
+from bakeoff.stats.decision import Decision, flips_suffice
+from bakeoff.stats.evidence import Interval
+from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design
 from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.units import Design
 
 _REASONS = {
-    "inconclusive": "the data do not tell them apart",
-    "too_few": "fewer than 3 independent units decide nothing",
+    "inconclusive": "the data do not separate them",
+    "too_few": "at least 3 independent units are needed",
     "seed_has_no_effect": "every arm gives the same value on every seed, and copies are not replicates",
-    "missing": "what is missing could turn it either way",
+    "missing": "the missing runs could change the verdict either way",
     "not_final": "not final: planned runs are still open",
 }
 
 
 def sentence(
-    seen: Observations, control: str, candidate: str, design: Design, decision: Decision, mde: float | None
+    observations: Observations, control: str, candidate: str, design: Design, decision: Decision, mde: float | None
 ) -> str:
     """The verdict in one plain sentence."""
-    about = f"{candidate} against {control} on {seen.metric}, {design.population}"
+    about = f"{candidate} against {control} on {observations.metric}, {design.population}"
     if decision.verdict == "undecided":
-        return f"Undecided: {about}: {_why(design, decision, mde)}."
+        why = _REASONS[decision.reason]
+        if decision.reason == "too_few" and decision.n >= 3:
+            why = "a task with a single run has no spread; run two seeds or more"
+        if decision.reason == "inconclusive" and mde is not None:
+            why += f"; {decision.n} units can detect effects of {mde:.3g} or more (80 % power)"
+        if decision.reason == "missing":
+            why = f"{design.missing} runs are missing, and {why}"
+        return f"Undecided: {about}: {why}."
     equivalent = decision.verdict == "equivalent"
     deciding = (decision.equivalence_interval if equivalent else None) or decision.decision_interval
-    interval = own(deciding, seen)
+    interval = own_direction(deciding, observations)
     assert interval is not None and decision.effect is not None
-    effect = decision.effect if seen.larger_is_better else -decision.effect
-    measured = f"{effect:+.4g} ({format_interval(interval)})"
+    measured = f"{design.sign * decision.effect:+.4g} ({format_interval(interval)})"
     if equivalent:
-        margin = seen.analysis.margin
-        size = f"{margin:g}" if margin is not None else f"{seen.analysis.relative_margin:.3g} of the control"
+        analysis = observations.analysis
+        size = (
+            f"{analysis.margin:g}" if analysis.margin is not None else f"{analysis.relative_margin:.3g} of the control"
+        )
         differs = "; the small difference is real" if decision.differs else ""
         return f"Equivalent: {about}: {measured}, within a margin of {size}{differs}."
     assumes = f" ({decision.assumes})" if decision.method == "paired t" else ""
     return f"{decision.verdict.capitalize()}: {about}: {measured}, p = {format_p(decision.p_adjusted)}{assumes}."
 
 
-def _why(design: Design, decision: Decision, mde: float | None) -> str:
-    why = _REASONS[decision.reason]
-    if decision.reason == "too_few" and decision.n >= 3:
-        why = "a task with a single run has no spread of its own; run two seeds or more"
-    if decision.reason == "inconclusive" and mde is not None:
-        why += f"; {decision.n} units find effects from {mde:.3g} on"
-    if decision.reason == "missing":
-        why = f"{design.missing} runs are missing, and {why}"
-    return why
+def choice_of_test(design: Design, decision: Decision, alpha: float, comparisons: int) -> str:
+    """Which test decided and why it was this one; the reason is the design, never the values."""
+    if not decision.method:
+        return "no test"
+    of = f" at alpha {alpha:g}" + (f" over {comparisons} comparisons" if comparisons > 1 else "")
+    why = {
+        "sign-flip": f"{decision.n} paired units are enough for it{of}",
+        "paired t": f"{decision.n} paired units are too few for a sign-flip test{of}",
+        "permutation and Welch t": "unpaired arms; the larger p of the two counts",
+        "permutation": "unpaired arms without any spread",
+        "Welch t": f"unpaired arms with too few splits to permute{of}",
+        "McNemar (mid-p)": "outcomes of 0 and 1, one pair for each unit",
+        "Fisher (mid-p)": "outcomes of 0 and 1, unpaired",
+        "stratified paired t": "these tasks only, seeds nested in tasks",
+        "stratified t": "these tasks only, arms unpaired inside each task",
+        "crossed t": "tasks and seeds are both samples, every seed on every task",
+    }.get(decision.method, "")
+    paired = design.kind in ONE_PAIR_A_UNIT
+    if decision.method == "sign-flip" and not (paired and flips_suffice(decision.n, alpha, comparisons)):
+        why = "there is no spread, so the units are only counted"
+    return f"{decision.method}: {why}; {decision.assumes}"
 
 
-def own(interval: Interval | None, seen: Observations) -> Interval | None:
+def own_direction(interval: Interval | None, observations: Observations) -> Interval | None:
     """An interval in the metric's own direction: inside the tests larger is better."""
-    return interval if interval is None or seen.larger_is_better else interval.negated()
+    return interval if interval is None or observations.larger_is_better else interval.negated()
 
 
 def format_p(p: float | None, floor: float | None = None) -> str:
@@ -72,26 +91,3 @@ def format_interval(interval: Interval | None) -> str:
 
 def format_level(level: float) -> str:
     return f"{100 * level:.4g} %"
-
-
-def chosen(design: Design, decision: Decision, alpha: float, comparisons: int) -> str:
-    """Which test spoke and why it was this one; the reason is the design, never the values."""
-    if not decision.method:
-        return "no test"
-    of = f" at alpha {alpha:g}" + (f" over {comparisons} comparisons" if comparisons > 1 else "")
-    why = {
-        "sign-flip": f"{decision.n} paired units are enough for it{of}",
-        "paired t": f"{decision.n} paired units are too few for a sign-flip test{of}",
-        "permutation and Welch t": "unpaired arms; the larger p of the two counts",
-        "permutation": "unpaired arms without any spread",
-        "Welch t": f"unpaired arms with too few splits to permute{of}",
-        "McNemar (mid-p)": "outcomes of 0 and 1, one pair for each unit",
-        "Fisher (mid-p)": "outcomes of 0 and 1, unpaired",
-        "stratified paired t": "these tasks only, seeds nested in tasks",
-        "stratified t": "these tasks only, arms unpaired inside each task",
-        "crossed t": "tasks and seeds are both samples, every seed on every task",
-    }.get(decision.method, "")
-    paired = design.kind in ("seeds", "tasks", "seeds over tasks")
-    if decision.method == "sign-flip" and not (paired and flips_suffice(decision.n, alpha, comparisons)):
-        why = "there is no spread, so the units are only counted"
-    return f"{decision.method}: {why}; {decision.assumes}"

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from bakeoff.workloads.market import journal, metrics, outputs, reference
+from bakeoff.workloads.market import journal, metrics, outputs
+from bakeoff.workloads.market import rollout as rollouts
 from bakeoff.workloads.market.agents.face import Brief, Seat
 from bakeoff.workloads.market.agents.load import BASELINES, load
 from bakeoff.workloads.market.ledger import MICRO, micro
@@ -71,10 +72,10 @@ def test_the_bayes_player_has_no_regret_against_itself() -> None:
 
 def test_where_the_bayes_player_earns_nothing_beyond_chance_there_is_no_optimality_score() -> None:
     short = scenario(duration_minutes=4)
-    worlds = [world_key(short, seed, reference.CALIBRATION_SECRET) for seed in range(reference.WORLDS)]
-    assert sum(reference.bayes_pnl(short, key) for key in worlds) > 0
-    assert reference.optimality(100.0, short) is None
-    assert reference.optimality(100.0, SCENARIO) is not None
+    worlds = [world_key(short, seed, rollouts.CALIBRATION_SECRET) for seed in range(rollouts.WORLDS)]
+    assert sum(rollouts.bayes_pnl(short, key) for key in worlds) > 0
+    assert rollouts.optimality(100.0, short) is None
+    assert rollouts.optimality(100.0, SCENARIO) is not None
 
 
 def test_buying_both_sides_of_everything_lowers_the_optimality_score_in_every_world() -> None:
@@ -88,7 +89,7 @@ def test_buying_one_side_of_everything_does_not_raise_the_optimality_score() -> 
     for seed in range(40):
         world = World.create(SCENARIO, seed, secret="metrics")
         Episode(world, [load("cheap-side")]).run()
-        scores.append(reference.optimality(world.account(0).equity - world.account(0).initial, SCENARIO) or 0.0)
+        scores.append(rollouts.optimality(world.account(0).equity - world.account(0).initial, SCENARIO) or 0.0)
     mean = sum(scores) / len(scores)
     deviation = (sum((each - mean) ** 2 for each in scores) / (len(scores) - 1)) ** 0.5
     assert mean < 2 * deviation / len(scores) ** 0.5  # not above 0 beyond chance

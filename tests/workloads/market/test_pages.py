@@ -18,9 +18,8 @@ import bakeoff
 from bakeoff.cli import main
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
-from bakeoff.report.figure import Rule
-from bakeoff.report.site.folder import write
-from bakeoff.report.site.page import Page
+from bakeoff.web.figure import Rule
+from bakeoff.web.folder import Page, write
 from bakeoff.workloads.market import pages as made
 from bakeoff.workloads.market.pages import detailed, prices, tables, timeline
 from bakeoff.workloads.market.pages.played import Played, chosen

@@ -120,7 +120,7 @@ def test_a_private_file_that_was_changed_is_not_taken_for_the_one_that_was_writt
 
 def test_a_path_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
-    with pytest.raises(UsageError, match="taken: cannot be made as a directory"):
+    with pytest.raises(UsageError, match="taken: cannot create this directory"):
         generate(SCENARIO, 2, tmp_path / "taken")
 
 

@@ -34,13 +34,15 @@ name = "sums"
 path = "tasks/sums"
 """
 REACH = "python3 -c \"import socket; socket.create_connection(('{host}', {port}), 3)\" && echo REACHED || echo ALONE"
-pytestmark = [pytest.mark.npm, pytest.mark.apt, pytest.mark.slow]
 APIS = {"codex": "/v1/responses", "claude": "/v1/messages", "mini": "/v1/chat/completions"}
 SIDE = Use(input=7, output=1)
 """What a client's question beside the work takes, such as one for a title."""
 
 
-@pytest.fixture(params=["bubblewrap", pytest.param("docker", marks=[pytest.mark.daemon, pytest.mark.root])])
+pytestmark = [pytest.mark.apt, pytest.mark.npm, pytest.mark.slow]
+
+
+@pytest.fixture(params=["bubblewrap", pytest.param("docker", marks=[pytest.mark.root, pytest.mark.daemon])])
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "bubblewrap":
         yield "bubblewrap"

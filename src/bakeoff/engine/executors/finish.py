@@ -42,6 +42,7 @@ def _ending(result: Result) -> dict[str, Any]:
 class Finisher:
     def __init__(self, plan: Plan, paths: EditionPaths, settings: frozenset[str]) -> None:
         self._plan = plan
+        self._dialect = registry.dialect(plan.dialect)
         self._paths = paths
         self._settings = settings
         self._runs = paths.runs
@@ -62,8 +63,8 @@ class Finisher:
         )
 
     def begin(self, run: Start, facts: Facts, command: Command, started_at: float) -> None:
-        """The sweep runner's users find `meta.json` from the start; elsewhere it is written with the result."""
-        if self._plan.dialect == "sweep":
+        """Write `meta.json` now where the dialect wants it from the start; elsewhere it is written with the result."""
+        if self._dialect.live_files:
             write_meta(facts.path, self._meta(run, command, started_at))
 
     def end(self, run: Start, facts: Facts, result: Result, command: Command | None = None) -> Result:
@@ -116,8 +117,6 @@ class Finisher:
     def _meta(self, run: Start, command: Command | None, started_at: float) -> dict[str, Any]:
         arm = run.cell.arm
         params = {key: value for key, value in run.cell.params.items() if key not in self._settings}
-        if self._plan.dialect == "sweep":
-            params["seed"] = run.seed
         return {
             "run_id": run.run_id,
             "experiment": self._paths.experiment,
@@ -128,7 +127,7 @@ class Finisher:
             "seed": run.seed,
             "rollout": run.rollout,
             "attempt": run.attempt,
-            "params": params,
+            "params": self._dialect.meta(params, run),
             "ablation_name": arm.ablation or "baseline",
             "ablation_flags": list(arm.flags),
             "cmd": list(command.argv) if command else None,

@@ -31,6 +31,7 @@ SWITCH = "enable_model_routing"
 TASK_KEY = "workflows"
 BUILT_IN = "schedsim"
 BUILT_IN_NAME = "agent_sched_sim"
+ANALYSIS = Analysis(metric="makespan_p95_ms", direction="minimize", tasks="fixed")
 
 
 class Ablation(BaseModel):
@@ -69,7 +70,7 @@ def plan(tree: dict[str, Any], path: Path) -> Plan:
         workload=BUILT_IN if built_in else "command",
         seeds=seeds,
         jobs=sweep.jobs,
-        analysis=Analysis(metric="makespan_p95_ms", direction="minimize", tasks="fixed"),
+        analysis=ANALYSIS,
     )
     cells: list[Cell] = []
     for combo in itertools.product(*(axes[key] for key in sorted(axes))):

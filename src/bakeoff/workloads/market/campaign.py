@@ -1,4 +1,7 @@
-"""Several runs of agents on one world: the files of each, and what can be said of them together."""
+"""Several runs of agents on one world: the files of each run, and a summary of each agent's runs.
+
+`bakeoff market run` makes one `Run` for each rollout, writes it, and puts the summaries into comparison.json.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import msgspec
 from bakeoff.spec.identity import canonical_json
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.workloads.market import outputs
-from bakeoff.workloads.market.journal import Turn, action_json
+from bakeoff.workloads.market.journal import action_json
 from bakeoff.workloads.market.rollout import Rollout
 
 LEVEL = 0.95
@@ -25,7 +28,7 @@ CLOCKED = frozenset({"think_ms_mean", "think_ms_max"})
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One agent's run, with the seed of its own chance."""
+    """One agent's run, with the seed of its own randomness."""
 
     number: int
     seed: int
@@ -36,45 +39,33 @@ class Run:
 
     @property
     def id(self) -> str:
-        """Names what was played, not when."""
+        """A digest of what was played, not when."""
         return hashlib.sha256(canonical_json([self.benchmark, self.agent, self.seed]).encode()).hexdigest()[:16]
 
 
+# -- files
+
+
 def write_run(run: Run, directory: Path, *, trajectory: bool) -> list[Path]:
-    """result.json, metrics.json, actions.csv and the other tables; trajectory.json when asked for."""
-    written = outputs.write(run.rollout, directory)
-    written.append(outputs.write_json(directory / "result.json", result_json(run)))
+    """Write result.json, metrics.json, actions.csv and the other tables; with `trajectory` also trajectory.json."""
+    files = outputs.write(run.rollout, directory)
+    files.append(outputs.write_json(directory / "result.json", result_json(run)))
     if trajectory:
         steps = [msgspec.to_builtins(msgspec.structs.replace(step, truth=None)) for step in run.rollout.steps()]
-        facts = {"id": run.id, "agentId": run.agent, "benchmarkId": run.benchmark, "seed": run.seed}
-        written.append(outputs.write_json(directory / "trajectory.json", {**facts, "steps": steps}))
-    return written
-
-
-def write_comparison(told: Mapping[str, Any], files: Sequence[Path], directory: Path) -> None:
-    """comparison.json, with the names of the runs' files: a later campaign in this directory removes them."""
-    names = [file.relative_to(directory).as_posix() for file in files]
-    outputs.write_json(directory / "comparison.json", {**told, "files": names})
-
-
-def forget(directory: Path) -> None:
-    """Remove the runs of an earlier campaign, so that no file of theirs is taken for one of this campaign's."""
-    try:
-        names = json.loads((directory / "comparison.json").read_bytes())["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    for name in map(PurePosixPath, names):
-        if name.is_absolute() or ".." in name.parts:
-            continue
-        (directory / name).unlink(missing_ok=True)
-        for place in list(name.parents)[:-1]:
-            with contextlib.suppress(OSError):  # it holds something else
-                (directory / place).rmdir()
+        content = {"id": run.id, "agentId": run.agent, "benchmarkId": run.benchmark, "seed": run.seed, "steps": steps}
+        files.append(outputs.write_json(directory / "trajectory.json", content))
+    return files
 
 
 def result_json(run: Run) -> dict[str, Any]:
+    """What was played, every action, profit by tick, and errors."""
     rollout = run.rollout
     start, turns = rollout.result.equity[0], rollout.player.turns
+    actions = []
+    for turn in turns:
+        for call in turn.actions:
+            action = action_json(call)
+            actions.append({"tick": turn.tick, "timestamp": turn.timestamp, "data": action.pop("params"), **action})
     return {
         "id": run.id,
         "agentId": run.agent,
@@ -85,69 +76,79 @@ def result_json(run: Run) -> dict[str, Any]:
         "ticksProcessed": len(turns),
         "scenario": rollout.scenario.model_dump(mode="json"),
         "metrics": rollout.metrics,
-        "actions": [_action(turn, call) for turn in turns for call in turn.actions],
+        "actions": actions,
         "pnlHistory": [{"tick": tick, "pnl": value - start} for tick, value in enumerate(rollout.result.equity)],
         "errors": rollout.player.errors,
     }
 
 
-def _action(turn: Turn, call: Any) -> dict[str, Any]:
-    told = action_json(call)
-    return {"tick": turn.tick, "timestamp": turn.timestamp, "data": told.pop("params"), **told}
+def write_comparison(comparison: Mapping[str, Any], files: Sequence[Path], directory: Path) -> None:
+    """Write comparison.json, with the names of the runs' files so that a later campaign can remove them."""
+    names = [file.relative_to(directory).as_posix() for file in files]
+    outputs.write_json(directory / "comparison.json", {**comparison, "files": names})
 
 
-def deterministic(runs: Sequence[Run]) -> bool:
-    """Whether every run came out the same: then they are one run, however many there are."""
-    return len(runs) > 1 and all(_told(run) == _told(runs[0]) for run in runs)
+def remove_earlier(directory: Path) -> None:
+    """Remove the files of an earlier campaign, so that none of them is taken for one of this campaign's."""
+    try:
+        names = json.loads((directory / "comparison.json").read_bytes())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for name in map(PurePosixPath, names):
+        # The file may have been edited: never delete outside the directory.
+        if name.is_absolute() or ".." in name.parts:
+            continue
+        (directory / name).unlink(missing_ok=True)
+        for parent in list(name.parents)[:-1]:
+            with contextlib.suppress(OSError):  # it holds something else
+                (directory / parent).rmdir()
 
 
-def _told(run: Run) -> dict[str, Any]:
-    return {name: value for name, value in run.rollout.metrics.items() if name not in CLOCKED}
+# -- summaries
 
 
-def together(runs: Sequence[Run]) -> dict[str, Any]:
+def summary(runs: Sequence[Run]) -> dict[str, Any]:
     """An agent's runs: mean, standard deviation and interval of every metric, and which runs were best and worst."""
-    same = deterministic(runs)
-    names = runs[0].rollout.metrics
+    # Runs with the same metrics are one run, however many there are. The clock's own are left out.
+    steady = [{name: run.rollout.metrics[name] for name in run.rollout.metrics.keys() - CLOCKED} for run in runs]
+    same = len(runs) > 1 and all(metrics == steady[0] for metrics in steady)
     by_pnl = sorted(runs, key=lambda run: (run.rollout.metrics["total_pnl"] or 0.0, -run.number))
+    idle = [run.rollout for run in runs if run.rollout.never_acted]
+    if idle:
+        note = f"it never acted in {len(idle)} of {len(runs)} runs: {idle[0].trouble}"
+    elif same:
+        note = f"{len(runs)} identical runs: the agent is deterministic, so they count as one and show no spread"
+    elif len(runs) == 1:
+        note = "one run has no spread; give --runs"
+    else:
+        note = "runs share one world: the interval is about this agent's own randomness, not about other worlds"
     return {
         "agent": runs[0].agent,
         "runs": len(runs),
         "deterministic": same,
-        "neverActed": sum(run.rollout.never_acted for run in runs),
-        "note": _note(runs, same),
-        "metrics": {name: _summary(values(runs, name), same) for name in names},
+        "neverActed": len(idle),
+        "note": note,
+        "metrics": {name: _statistics(values(runs, name), same) for name in runs[0].rollout.metrics},
         "bestRun": by_pnl[-1].number,
         "worstRun": by_pnl[0].number,
     }
 
 
-def _note(runs: Sequence[Run], same: bool) -> str:
-    if absent := [run.rollout for run in runs if run.rollout.never_acted]:
-        return f"it never acted in {len(absent)} of {len(runs)} runs: {absent[0].trouble}"
-    if same:
-        return (
-            f"{len(runs)} identical runs: the agent draws nothing, so they are one run and say nothing about its spread"
-        )
-    if len(runs) == 1:
-        return "one run has no spread; give --runs"
-    return "runs share one world: the interval is about this agent's own chance, not about other worlds"
-
-
 def values(runs: Sequence[Run], name: str) -> list[float]:
-    """Of the runs that have it."""
+    """A metric's values in the runs that have one."""
     return [float(value) for run in runs if (value := run.rollout.metrics[name]) is not None]
 
 
-def _summary(found: Sequence[float], same: bool) -> dict[str, Any]:
-    if not found:
+def _statistics(numbers: Sequence[float], same: bool) -> dict[str, Any]:
+    """Mean, spread and t-interval. Without spread (one run, or identical ones) there is no interval."""
+    if not numbers:
         return {"n": 0, "mean": None, "sd": None, "low": None, "high": None, "min": None, "max": None}
-    mean = sum(found) / len(found)
-    spread = {"n": len(found), "mean": mean, "min": min(found), "max": max(found)}
-    if len(found) < 2 or same:
-        return {**spread, "sd": None, "low": None, "high": None}
-    if min(found) == max(found):
-        return {**spread, "sd": 0.0, "low": mean, "high": mean}
-    estimate = one_sample_t(found)
+    mean = sum(numbers) / len(numbers)
+    facts = {"n": len(numbers), "mean": mean, "min": min(numbers), "max": max(numbers)}
+    if len(numbers) < 2 or same:
+        return {**facts, "sd": None, "low": None, "high": None}
+    if min(numbers) == max(numbers):
+        return {**facts, "sd": 0.0, "low": mean, "high": mean}
+    estimate = one_sample_t(numbers)
     interval = estimate.interval(LEVEL)
-    return {**spread, "sd": estimate.se * len(found) ** 0.5, "low": interval.low, "high": interval.high}
+    return {**facts, "sd": estimate.se * len(numbers) ** 0.5, "low": interval.low, "high": interval.high}

@@ -1,4 +1,4 @@
-"""What an episode says about one seat: money, forecasts, risk, conduct. docs/market.md has the formulas.
+"""Metrics of one seat in an episode: money, forecasts, trading, risk, social, conduct. docs/market.md has the formulas.
 
 Money is added up in micro-dollars, so that parts give the whole exactly.
 """
@@ -17,6 +17,7 @@ from bakeoff.workloads.market.scores import Forecast
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.attendance import Attendance
+    from bakeoff.workloads.market.world.views import Account, PositionsView
     from bakeoff.workloads.market.world.world import World
 
 Number = float | int | None
@@ -28,9 +29,9 @@ class Result:
     """One seat of a finished episode, measured."""
 
     groups: Groups
-    """Metrics by what they are about."""
+    """Metrics by topic: money, forecasts, trading, risk, social, conduct."""
     equity: list[float]
-    """When each turn began, and after the last one."""
+    """At the beginning of each turn, and after the last one."""
     cash: list[float]
     bins: list[scores.Bin]
     """Forecasts against outcomes. One episode has few: add bins up over episodes."""
@@ -40,48 +41,55 @@ class Result:
 
     @property
     def flat(self) -> dict[str, Number]:
-        """All metrics under their own names."""
+        """All metrics by name, without their groups."""
         return {name: value for group in self.groups.values() for name, value in group.items()}
 
 
 def measure(world: World, player: Attendance) -> Result:
-    """`player` must have kept a journal."""
+    """Measure a seat that kept a journal, after the last tick."""
     turns, seat = player.turns, player.session.seat
-    account = world.account(seat)
+    account, positions = world.account(seat), world.positions(seat)
     equity = [*(turn.equity for turn in turns), account.equity]
     cash = [*(turn.observation["account"]["cash"] for turn in turns), account.cash]
     ledger = ledgers.read(turns, player.session.observe())
-    resolved = {
-        each.id: each.outcome
-        for each in world.truth().questions
-        if each.outcome is not None and each.resolve_tick <= world.tick
+    outcomes = {
+        question.id: question.outcome
+        for question in world.truth().questions
+        if question.outcome is not None and question.resolve_tick <= world.tick
     }
-    said = forecasts(ledger, resolved)
-    bins = scores.calibration(said)
-    groups = {
-        "money": money(world, ledger, resolved, seat),
-        "forecasts": {**judged(said), "calibration": scores.calibration_error(bins)},
-        "trading": trading(ledger, resolved, account, world.positions(seat)),
-        "risk": risk(equity, account),
+    stated = forecasts(ledger, outcomes)
+    bins = scores.calibration(stated)
+    returns = scores.tick_returns(equity)
+    groups: Groups = {
+        "money": money(ledger, outcomes, account, positions),
+        "forecasts": {**judged(stated), "calibration": scores.calibration_error(bins)},
+        "trading": trading(ledger, outcomes, account, positions),
+        "risk": {
+            "max_drawdown": max(scores.drawdowns(equity)),
+            "sharpe": scores.sharpe(returns),
+            "sortino": scores.sortino(returns),
+            "liquidations": account.liquidations,
+        },
         "social": social(turns, ledger, account),
         "conduct": conduct(player),
     }
-    return Result(groups, equity, cash, bins, ledger, resolved)
+    return Result(groups, equity, cash, bins, ledger, outcomes)
 
 
-# -- money
-
-
-def money(world: World, ledger: Ledger, outcomes: Mapping[str, bool], seat: int) -> dict[str, Number]:
-    account = world.account(seat)
+def money(
+    ledger: Ledger, outcomes: Mapping[str, bool], account: Account, positions: PositionsView
+) -> dict[str, Number]:
+    """Profit, and where it came from: total = prediction + perp = gross - fees - impact - funding, exactly."""
     total = micro(account.equity) - micro(account.initial)
-    held = micro(account.equity) - micro(account.cash) - sum(micro(view.value) for view in world.positions(seat).perps)
-    prediction = market_flows(ledger, outcomes) + held
+    shares = micro(account.equity) - micro(account.cash) - sum(micro(view.value) for view in positions.perps)
+    prediction = market_flows(ledger, outcomes) + shares
     perp = total - prediction
     fees, funding = micro(account.fees), micro(account.funding)
-    market_fees = sum(micro(trade.fee) for trade in ledger.trades if trade.of_market)
-    impact = sum(micro(trade.impact) for trade in ledger.trades if trade.of_market)
-    impact += micro(ledger.index_pnl) - (fees - market_fees) - funding - perp
+    market_trades = [trade for trade in ledger.trades if trade.of_market]
+    perp_fees = fees - sum(micro(trade.fee) for trade in market_trades)
+    # Of perpetuals: what the positions would have earned at the index, less what they did earn before fees and funding.
+    impact = sum(micro(trade.impact) for trade in market_trades)
+    impact += micro(ledger.index_pnl) - perp_fees - funding - perp
     return {
         "total_pnl": total / MICRO,
         "return": total / micro(account.initial),
@@ -107,7 +115,7 @@ def market_flows(ledger: Ledger, outcomes: Mapping[str, bool]) -> int:
 
 
 def holdings(trades: Sequence[Trade]) -> dict[tuple[str, str], int]:
-    """Micro-shares of each (market, side) after all trades, whether the market is still open or not."""
+    """Micro-shares by (market, side) after all trades, whether or not the market is still open."""
     held: dict[tuple[str, str], int] = defaultdict(int)
     for trade in trades:
         if trade.of_market:
@@ -115,95 +123,71 @@ def holdings(trades: Sequence[Trade]) -> dict[tuple[str, str], int]:
     return held
 
 
-# -- forecasts
-
-
 def forecasts(ledger: Ledger, outcomes: Mapping[str, bool]) -> list[Forecast]:
-    """What the seat said, or, if it said nothing, what its trades implied: the price that each one left behind.
+    """The probabilities that the seat stated or, if it stated none, those that its trades implied.
 
-    Whoever buys YES up to a price holds YES to be at least that likely. Only markets that have resolved count.
+    Who buys YES up to a price thinks that YES is at least that likely, so a trade implies the price that it left behind. Only
+    markets that have resolved count.
     """
-    said = [(each.market, each.tick, each.probability, each.price) for each in ledger.statements]
-    if not said:
-        said = [(each.target, each.tick, each.after, _yes_before(each)) for each in ledger.trades if each.of_market]
+    if ledger.statements:
+        stated = [(each.market, each.tick, each.probability, each.price) for each in ledger.statements]
+    else:
+        stated = [
+            (trade.target, trade.tick, trade.after, trade.before if trade.side == "YES" else 1 - trade.before)
+            for trade in ledger.trades
+            if trade.of_market
+        ]
     return [
         Forecast(market, tick, probability, price, outcomes[market])
-        for market, tick, probability, price in said
+        for market, tick, probability, price in stated
         if market in outcomes
     ]
 
 
-def _yes_before(trade: Trade) -> float:
-    return trade.before if trade.side == "YES" else 1 - trade.before
-
-
-def judged(said: Sequence[Forecast]) -> dict[str, Number]:
-    own = scores.mean_by_market(said, [scores.brier(each.probability, each.outcome) for each in said])
-    market = scores.mean_by_market(said, [scores.brier(each.price, each.outcome) for each in said])
+def judged(stated: Sequence[Forecast]) -> dict[str, Number]:
+    """Scores of the forecasts, beside those of the market's price at the same moments."""
+    own = scores.mean_by_market(stated, [scores.brier(each.probability, each.outcome) for each in stated])
+    market = scores.mean_by_market(stated, [scores.brier(each.price, each.outcome) for each in stated])
+    log_own = scores.mean_by_market(stated, [scores.log_score(each.probability, each.outcome) for each in stated])
+    log_market = scores.mean_by_market(stated, [scores.log_score(each.price, each.outcome) for each in stated])
     return {
-        "forecasts": len(said),
+        "forecasts": len(stated),
         "brier": own,
         "brier_market": market,
         "brier_edge": None if own is None or market is None else market - own,
-        "log_score": scores.mean_by_market(said, [scores.log_score(each.probability, each.outcome) for each in said]),
-        "log_score_market": scores.mean_by_market(said, [scores.log_score(each.price, each.outcome) for each in said]),
+        "log_score": log_own,
+        "log_score_market": log_market,
     }
 
 
-# -- trading
-
-
-def trading(ledger: Ledger, outcomes: Mapping[str, bool], account: Any, positions: Any) -> dict[str, Number]:
-    right = [
-        outcome == (side == "YES")
-        for market, side in sides_held(ledger.trades)
-        if (outcome := outcomes.get(market)) is not None
+def trading(
+    ledger: Ledger, outcomes: Mapping[str, bool], account: Account, positions: PositionsView
+) -> dict[str, Number]:
+    """How much was traded, and how often the seat was right."""
+    net: dict[str, int] = defaultdict(int)
+    for (market, side), shares in holdings(ledger.trades).items():
+        net[market] += shares if side == "YES" else -shares
+    right = [float(outcomes[market] == (shares > 0)) for market, shares in net.items() if shares and market in outcomes]
+    # Each closing of a perpetual wins when it gained more than its fee. Liquidations are losses, and what is still open
+    # counts at its exit value.
+    wins = [
+        float(trade.realized > trade.fee)
+        for trade in ledger.trades
+        if not trade.of_market and (trade.kind == "close" or trade.realized)
     ]
+    wins += [0.0] * account.liquidations + [float(view.value > view.margin) for view in positions.perps]
     return {
         "trades": len(ledger.trades),
         "turnover": account.volume / account.initial,
-        "prediction_accuracy": scores.mean([float(each) for each in right]),
+        "prediction_accuracy": scores.mean(right),
         "predictions_settled": len(right),
-        "perp_win_rate": scores.mean([float(each) for each in perp_wins(ledger.trades, account, positions)]),
+        "perp_win_rate": scores.mean(wins),
         "refused": ledger.refused,
     }
 
 
-def sides_held(trades: Sequence[Trade]) -> list[tuple[str, str]]:
-    """Each market in which one side outweighed the other at the end, and that side."""
-    held = holdings(trades)
-    markets = dict.fromkeys(market for market, _ in held)
-    net = {market: held.get((market, "YES"), 0) - held.get((market, "NO"), 0) for market in markets}
-    return [(market, "YES" if shares > 0 else "NO") for market, shares in net.items() if shares]
-
-
-def perp_wins(trades: Sequence[Trade], account: Any, positions: Any) -> list[bool]:
-    """For each closing of a perpetual, whether it gained more than its fee; what is still open counts at its exit value."""
-    closed = [
-        trade.realized > trade.fee
-        for trade in trades
-        if not trade.of_market and (trade.kind == "close" or trade.realized)
-    ]
-    return [*closed, *[False] * account.liquidations, *(view.value > view.margin for view in positions.perps)]
-
-
-# -- risk
-
-
-def risk(equity: Sequence[float], account: Any) -> dict[str, Number]:
-    returns = scores.tick_returns(equity)
-    return {
-        "max_drawdown": max(scores.drawdowns(equity)),
-        "sharpe": scores.sharpe(returns),
-        "sortino": scores.sortino(returns),
-        "liquidations": account.liquidations,
-    }
-
-
-# -- the feed, and how the seat behaved
-
-
-def social(turns: Sequence[Any], ledger: Ledger, account: Any) -> dict[str, Number]:
+def social(turns: Sequence[Any], ledger: Ledger, account: Account) -> dict[str, Number]:
+    """What the seat said and how the crowd reacted. The likes of a post are those seen last."""
     liked: dict[str, int] = {}
     for turn in turns:
         for post in turn.observation["posts"]:
@@ -219,6 +203,7 @@ def social(turns: Sequence[Any], ledger: Ledger, account: Any) -> dict[str, Numb
 
 
 def conduct(player: Attendance) -> dict[str, Number]:
+    """Time, lost turns and tokens."""
     turns = player.turns
     calls = [call for turn in turns for call in turn.llm_calls]
     return {

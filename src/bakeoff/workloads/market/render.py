@@ -14,30 +14,31 @@ from bakeoff.workloads.market.world.views import ChatView, MessageView, PerpPosi
 V = TypeVar("V")
 
 _NAMES = {"unrealized_pnl": "unrealizedPnL", "price_change_24h": "priceChange24h", "volume_24h": "volume24h"}
-"""Where the protocol spells it in its own way."""
+"""Names that the protocol spells otherwise than `to_camel` would."""
+
+
+Shape = tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]
+_SHAPES: dict[type, Shape] = {}
+
+
+def _shape(view: type[Any]) -> Shape:
+    """The JSON names of a view's fields, and a function that returns their values. Computed once for each type."""
+    shape = _SHAPES.get(view)
+    if shape is None:
+        attributes = [field.name for field in fields(view)]
+        names = tuple(_NAMES.get(name) or to_camel(name) for name in attributes)
+        shape = _SHAPES[view] = names, attrgetter(*attributes)
+    return shape
 
 
 def plain(view: Any) -> dict[str, Any]:
-    """One view as a table."""
+    """One view as a JSON object. `PositionsView` and `ChatView` hold other views: use `positions` and `chat`."""
     names, values = _shape(type(view))
     return dict(zip(names, values(view), strict=True))
 
 
 def plains(views: Iterable[Any]) -> list[dict[str, Any]]:
     return [plain(view) for view in views]
-
-
-_SHAPES: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}
-
-
-def _shape(view: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """Names in JSON and how to get the values, found out once for each kind of view."""
-    found = _SHAPES.get(view)
-    if found is None:
-        attributes = [field.name for field in fields(view)]
-        names = tuple(_NAMES.get(name) or to_camel(name) for name in attributes)
-        found = _SHAPES[view] = names, attrgetter(*attributes)
-    return found
 
 
 def chat(view: ChatView) -> dict[str, Any]:
@@ -49,17 +50,17 @@ def positions(view: PositionsView) -> dict[str, Any]:
     return {"marketPositions": plains(view.markets), "perpPositions": plains(view.perps)}
 
 
-def revived(view: type[V], told: Mapping[str, Any]) -> V:
-    """The view that `plain` made a table of."""
+def revived(view: type[V], content: Mapping[str, Any]) -> V:
+    """The view that `plain` turned into this object."""
     names, _ = _shape(view)
-    return view(*(told[name] for name in names))
+    return view(*(content[name] for name in names))
 
 
-def revived_chat(told: Mapping[str, Any]) -> ChatView:
-    messages = tuple(revived(MessageView, message) for message in told["messages"])
-    return revived(ChatView, {**told, "memberIds": tuple(told["memberIds"]), "messages": messages})
+def revived_chat(content: Mapping[str, Any]) -> ChatView:
+    messages = tuple(revived(MessageView, message) for message in content["messages"])
+    return revived(ChatView, {**content, "memberIds": tuple(content["memberIds"]), "messages": messages})
 
 
-def revived_positions(told: Mapping[str, Any]) -> PositionsView:
-    markets = tuple(revived(PositionView, held) for held in told["marketPositions"])
-    return PositionsView(markets, tuple(revived(PerpPositionView, held) for held in told["perpPositions"]))
+def revived_positions(content: Mapping[str, Any]) -> PositionsView:
+    markets = tuple(revived(PositionView, held) for held in content["marketPositions"])
+    return PositionsView(markets, tuple(revived(PerpPositionView, held) for held in content["perpPositions"]))

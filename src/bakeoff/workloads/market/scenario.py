@@ -1,6 +1,7 @@
-"""What a market scenario is: its size, regime and tier, and the key that draws it.
+"""What a market scenario is: its size, regime and tier, and the key that draws a world from it.
 
-A scenario is public. Which world comes of it is decided by a secret and a seed, which are not.
+A scenario is public. A secret and a seed decide which of its worlds is played; `world_key` turns all three into the key of the
+random draws (see `world.philox`).
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ TIERS: tuple[str, ...] = get_args(Tier)
 
 SECRET_VARIABLE = "BAKEOFF_MARKET_SECRET"
 PUBLISHED_SECRET = "bakeoff-market-published-secret"
-"""Draws the worlds when nobody set a secret: anyone can then find a world by trying seeds, so a contest sets its own."""
+"""Draws the worlds when no secret is set. Anyone can then find a world by trying seeds, so a contest sets its own."""
 
 LARGEST_SEED = 2**63 - 1
 MOST_TICKS = 2**31 - 1
+"""Posts keep the tick in 32 signed bits."""
 
 
 class Scenario(BaseModel):
@@ -40,7 +42,7 @@ class Scenario(BaseModel):
     perpetuals: int = Field(default=3, ge=0, le=32, description="Perpetual futures.")
     agents: int = Field(default=8, ge=0, le=256, description="Background traders.")
     regime: Regime = Field(default="mixed", description="How stories unfold; `mixed` draws a regime for each story.")
-    tier: Tier = Field(default="normal", description="How clear the news, how dear the trading.")
+    tier: Tier = Field(default="normal", description="How clear the news and how expensive the trading is.")
 
     @model_validator(mode="after")
     def _has_something_to_do(self) -> Self:
@@ -67,12 +69,12 @@ class Scenario(BaseModel):
 
     @property
     def digest(self) -> str:
-        """Names the scenario: SHA-256 over its canonical JSON."""
+        """SHA-256 over the scenario's canonical JSON."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json")).encode()).hexdigest()
 
     @property
     def law(self) -> str:
-        """What decides how a world unfolds. How long it goes on does not, so a longer world begins like a shorter one."""
+        """What decides how a world unfolds. The duration does not, so a longer world begins like a shorter one."""
         return canonical_json(self.model_dump(mode="json", exclude={"duration_minutes"}))
 
 
@@ -86,15 +88,15 @@ PRESETS: Mapping[str, Scenario] = {
 """Scenarios by name."""
 
 
-def scenario(**given: Any) -> Scenario:
-    """A scenario from loose values; what is wrong with them is told as a usage error."""
+def scenario(**values: Any) -> Scenario:
+    """A scenario from loose values. Raises UsageError with the first key that is wrong."""
     try:
-        return Scenario.model_validate(given)
+        return Scenario.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"scenario: {key}: {said}" if key else f"scenario: {said}") from error
+        message = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"scenario: {key}: {message}" if key else f"scenario: {message}") from error
 
 
 def read_secret(file: Path | None = None) -> str:
@@ -111,7 +113,7 @@ def read_secret(file: Path | None = None) -> str:
 
 
 def world_key(scenario: Scenario, seed: int, secret: str | None = None) -> bytes:
-    """The 16 bytes that every draw of a world is keyed by."""
+    """The 16 bytes that key every draw of a world. `secret` defaults to that of `read_secret()`."""
     if not 0 <= seed <= LARGEST_SEED:
         raise UsageError(f"seed {seed} is not in the range 0 to {LARGEST_SEED}")
     parts = ("bakeoff-market-1", secret if secret is not None else read_secret(), scenario.law, str(seed))

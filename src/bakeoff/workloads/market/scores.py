@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 LEAST = 1e-4
-"""Forecasts are held this far from 0 and 1 in the log score, so that one sure mistake costs 9.2 and not infinity."""
+"""The log score keeps forecasts this far from 0 and 1, so that one certain mistake costs 9.2 and not infinity."""
 BINS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A probability of YES for one market, the market's own when the turn began, and what came of it."""
+    """A probability of YES for one market, the market's own when the turn began, and the outcome."""
 
     market: str
     tick: int
@@ -25,35 +25,42 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
+    """Forecasts between `low` and `high` against how often they came true."""
+
     low: float
     high: float
     count: int
     forecast: float
-    """Mean forecast in it."""
+    """Mean forecast."""
     share: float
-    """How often it came true."""
+    """How often YES happened."""
+
+
+# -- forecasts. Brier and log score are proper: no forecast has a better expectation than the true probability (Gneiting
+# and Raftery 2007, Strictly Proper Scoring Rules).
 
 
 def brier(probability: float, outcome: bool) -> float:
+    """Squared error: 0 is perfect, higher is worse."""
     return (probability - outcome) ** 2
 
 
 def log_score(probability: float, outcome: bool) -> float:
     """The logarithm of the probability given to what happened: 0 is perfect, lower is worse."""
-    held = min(max(probability, LEAST), 1 - LEAST)
-    return math.log(held if outcome else 1 - held)
+    inside = min(max(probability, LEAST), 1 - LEAST)
+    return math.log(inside if outcome else 1 - inside)
 
 
 def mean_by_market(forecasts: Iterable[Forecast], values: Iterable[float]) -> float | None:
-    """Averaged inside each market first: a market weighs the same however often one spoke about it."""
+    """Mean over markets of the mean in each: a market weighs the same however many forecasts it got."""
     by_market: dict[str, list[float]] = {}
     for forecast, value in zip(forecasts, values, strict=True):
         by_market.setdefault(forecast.market, []).append(value)
-    return mean([mean(each) or 0.0 for each in by_market.values()])
+    return mean([mean(inside) or 0.0 for inside in by_market.values()])
 
 
 def calibration(forecasts: Sequence[Forecast]) -> list[Bin]:
-    """Forecasts in equal bins, against how often they came true; empty bins are left out."""
+    """Forecasts in equal bins; empty bins are left out."""
     bins: list[list[Forecast]] = [[] for _ in range(BINS)]
     for forecast in forecasts:
         bins[min(int(forecast.probability * BINS), BINS - 1)].append(forecast)
@@ -62,8 +69,8 @@ def calibration(forecasts: Sequence[Forecast]) -> list[Bin]:
             low=index / BINS,
             high=(index + 1) / BINS,
             count=len(inside),
-            forecast=math.fsum(each.probability for each in inside) / len(inside),
-            share=sum(each.outcome for each in inside) / len(inside),
+            forecast=math.fsum(forecast.probability for forecast in inside) / len(inside),
+            share=sum(forecast.outcome for forecast in inside) / len(inside),
         )
         for index, inside in enumerate(bins)
         if inside
@@ -71,13 +78,16 @@ def calibration(forecasts: Sequence[Forecast]) -> list[Bin]:
 
 
 def calibration_error(bins: Sequence[Bin]) -> float | None:
-    """Mean distance between forecast and share, weighted by count. With few forecasts it is mostly chance: pool the bins."""
+    """Mean distance between forecast and share, weighted by count. With few forecasts it is mostly noise: pool bins."""
     total = sum(each.count for each in bins)
     return math.fsum(each.count * abs(each.forecast - each.share) for each in bins) / total if total else None
 
 
+# -- equity curves
+
+
 def drawdowns(equity: Sequence[float]) -> list[float]:
-    """At each tick, how far below its highest point so far, as a share of that point."""
+    """At each tick, the distance to the highest point so far, as a share of that point."""
     falls, peak = [], -math.inf
     for value in equity:
         peak = max(peak, value)
@@ -86,12 +96,12 @@ def drawdowns(equity: Sequence[float]) -> list[float]:
 
 
 def tick_returns(equity: Sequence[float]) -> list[float]:
-    """Relative change of equity from tick to tick; nothing is left to change once it is gone."""
+    """Relative change of equity from tick to tick; 0 once nothing is left."""
     return [after / before - 1 if before > 0 else 0.0 for before, after in pairwise(equity)]
 
 
 def sharpe(returns: Sequence[float]) -> float:
-    """Mean over standard deviation of the returns per tick, not scaled to any year; 0 where nothing moves."""
+    """Mean over standard deviation of the returns per tick, not annualised; 0 where nothing moves."""
     return _ratio(returns, math.fsum((value - (mean(returns) or 0.0)) ** 2 for value in returns))
 
 
@@ -108,4 +118,5 @@ def _ratio(returns: Sequence[float], squares: float) -> float:
 
 
 def mean(values: Sequence[float]) -> float | None:
+    """None for no values."""
     return math.fsum(values) / len(values) if values else None

@@ -1,8 +1,12 @@
-"""A scenario as two files: what everyone may see, and the truth, bound to it by a commitment.
+"""A scenario as two files: a public one that everyone may see, and a private one with the truth.
 
-The public file names its world without giving it away: no seed, no key. The private one lies beside it and holds both, and
-what will happen. The commitment is the SHA-256 of the private file: the key in it keeps anybody from trying outcomes.
-The same scenario, seed and secret give the same bytes. A truth of any length is written with the same memory.
+The public file names its world without revealing it: no seed, no key. The private file beside it holds both, and everything
+that will happen. The public file's commitment is the SHA-256 of the private one, so nobody can change the truth afterwards; the
+key in the private file keeps anyone from finding the truth by hashing guesses. The same scenario, seed and secret give the
+same bytes. A truth of any length is written with the same memory.
+
+    written = generate(Scenario(), seed=7, output=Path("benchmarks"))
+    world = load(written.public).world()
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -26,10 +30,10 @@ from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.market import render
 from bakeoff.workloads.market import scenario as scenarios
 from bakeoff.workloads.market.scenario import Scenario
-from bakeoff.workloads.market.world.chronicle import chronicle
-from bakeoff.workloads.market.world.looking import digits
-from bakeoff.workloads.market.world.rules import ticker_price
-from bakeoff.workloads.market.world.world import EPOCH, World
+from bakeoff.workloads.market.world.reader import EPOCH, digits
+from bakeoff.workloads.market.world.rules import ticker_of
+from bakeoff.workloads.market.world.truth import chronicle
+from bakeoff.workloads.market.world.world import World
 
 VERSION = "1.0.0"
 _OPENING = b'{"groundTruth":'
@@ -43,11 +47,12 @@ _CONFIG = {
     "regime": "regime",
     "tier": "tier",
 }
+"""Names in the public file's `config` and in `Scenario`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A snapshot's two files. `fresh` is False when they were there already."""
+    """The two files of a snapshot. `fresh` is False when they existed already with the same content."""
 
     id: str
     public: Path
@@ -58,7 +63,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot that was read and found whole."""
+    """A snapshot that was read and verified."""
 
     path: Path
     id: str
@@ -72,10 +77,16 @@ class Snapshot:
         return World.from_key(self.scenario, self.key, seats)
 
 
+# -- writing
+
+
 def generate(
     scenario: Scenario, seed: int, output: Path | None = None, *, secret: str | None = None, force: bool = False
 ) -> Written:
-    """Write both files. `output` is the public file or a directory for it; the default is `benchmarks/`."""
+    """Write both files. `output` is the public file or a directory for it; the default is `benchmarks/`.
+
+    Raises UsageError when other content is there already, unless `force` is set.
+    """
     key = scenarios.world_key(scenario, seed, secret)
     target = Path("benchmarks") if output is None else output
     named = target.suffix == ".json" and not target.is_dir()
@@ -84,50 +95,47 @@ def generate(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         hint = "" if named else "; the name of a file ends in .json"
-        raise UsageError(f"{directory}: cannot be made as a directory: {error.strerror}{hint}") from error
-    with _spooled(directory) as spool:
-        commitment = _write_private(spool, scenario, seed, key)
-        public = _public(World.from_key(scenario, key), commitment)
-        path = target if named else directory / f"benchmark-{public['id']}.json"
-        text = canonical_json(public).encode() + b"\n"
+        raise UsageError(f"{directory}: cannot create this directory: {error.strerror}{hint}") from error
+    # The public file needs the digest of the private one, so that is written first, under a temporary name.
+    spool = tempfile.NamedTemporaryFile(dir=directory, prefix=".benchmark-", delete=False)  # noqa: SIM115
+    try:
+        with spool:
+            commitment = _write_private(spool, scenario, seed, key)
+        world = World.from_key(scenario, key)
+        content = {
+            "version": VERSION,
+            "createdAt": EPOCH,
+            "duration": scenario.ticks * scenario.tick_interval,
+            "tickInterval": scenario.tick_interval,
+            "ticks": scenario.ticks,
+            "config": {theirs: getattr(scenario, ours) for theirs, ours in _CONFIG.items()},
+            "initialState": game_state(world),
+            "rules": world.public_model(),
+            "commitment": commitment,
+        }
+        identity = _content_id(content)
+        path = target if named else directory / f"benchmark-{identity}.json"
+        text = canonical_json({"id": identity, **content}).encode() + b"\n"
         private = private_path(path)
         if path.exists() and path.read_bytes() == text and private.exists() and _digest(private) == commitment:
-            return Written(public["id"], path, private, scenario, fresh=False)
+            return Written(identity, path, private, scenario, fresh=False)
         if (path.exists() or private.exists()) and not force:
-            raise UsageError(f"{path}: something else is there; give another --output, or --force to replace it")
-        spool.flush()
+            raise UsageError(f"{path}: other content is there; give another --output, or --force to replace it")
         os.replace(spool.name, private)
+    finally:
+        with suppress(FileNotFoundError):  # it has become the private file
+            os.unlink(spool.name)
     whole.write_bytes(path, text)
-    return Written(public["id"], path, private, scenario, fresh=True)
+    return Written(identity, path, private, scenario, fresh=True)
 
 
 def private_path(public: Path) -> Path:
+    """The private file that belongs to a public one: `x.json` has `x.private.json`."""
     return public.with_name(public.name.removesuffix(".json") + ".private.json")
 
 
-def load(path: Path) -> Snapshot:
-    """Read a public file and the private one beside it; what does not fit together is told by name."""
-    public = _read_public(path)
-    beside = private_path(path)
-    if not beside.exists():
-        raise UsageError(f"{beside}: not found; the world cannot be played without it, so keep both files together")
-    key, seed = _read_private(beside)
-    if _digest(beside) != public["commitment"]:
-        raise UsageError(f"{beside}: does not fit the commitment in {path.name}; one of the two files was changed")
-    given = {ours: public["config"].get(theirs) for theirs, ours in _CONFIG.items()}
-    found = Snapshot(path, public["id"], scenarios.scenario(**given), key, seed, public)
-    if _plain(game_state(found.world())) != public["initialState"]:
-        raise UsageError(f"{path}: initialState: not that of the private file's key; generate it again")
-    return found
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def game_state(world: World) -> dict[str, Any]:
-    """The state of a game as everyone sees it."""
+    """The state of a game as everyone sees it, ready for JSON."""
     return {
         "tick": world.tick,
         "timestamp": world.time,
@@ -139,33 +147,17 @@ def game_state(world: World) -> dict[str, Any]:
     }
 
 
-def _public(world: World, commitment: str) -> dict[str, Any]:
-    scenario = world.scenario
-    content = {
-        "version": VERSION,
-        "createdAt": EPOCH,
-        "duration": scenario.ticks * scenario.tick_interval,
-        "tickInterval": scenario.tick_interval,
-        "ticks": scenario.ticks,
-        "config": {theirs: getattr(scenario, ours) for theirs, ours in _CONFIG.items()},
-        "initialState": game_state(world),
-        "rules": world.public_model(),
-        "commitment": commitment,
-    }
-    return {"id": _content_id(content), **content}
-
-
 def _content_id(content: dict[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
 
 
-def _plain(value: Any) -> Any:
-    """As it comes back from JSON."""
-    return msgspec.json.decode(canonical_json(value))
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_private(out: IO[bytes], scenario: Scenario, seed: int, key: bytes) -> str:
-    """Stream the private file. Returns the commitment."""
+    """Stream the private file. Returns the commitment. Key and seed come last, where `_read_private` finds them."""
     tail = canonical_json({"key": key.hex(), "seed": seed, "version": VERSION})
     digest = hashlib.sha256()
     with ExitStack() as stack:
@@ -176,8 +168,8 @@ def _write_private(out: IO[bytes], scenario: Scenario, seed: int, key: bytes) ->
 
 
 def _ground_truth(scenario: Scenario, key: bytes, stack: ExitStack) -> Iterator[bytes]:
-    """The truth as canonical JSON, in pieces. Its lists grow in spools on disk while the world is told once."""
-    tickers = [ticker_price(a)[0] for a in range(scenario.assets)]
+    """The truth as canonical JSON, in pieces. Its lists grow in spools on disk while the world is played once."""
+    tickers = [ticker_of(a) for a in range(scenario.assets)]
     outcomes, questions, stories = (_Spool(stack) for _ in range(3))
     paths = {ticker: _Spool(stack) for ticker in tickers}
     for chapter in chronicle(scenario, key):
@@ -206,7 +198,7 @@ def _ground_truth(scenario: Scenario, key: bytes, stack: ExitStack) -> Iterator[
 
 
 class _Spool:
-    """The inside of a JSON list that may be longer than memory."""
+    """The inside of a JSON list that may not fit into memory."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._file = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=1 << 20))  # noqa: SIM115
@@ -222,18 +214,28 @@ class _Spool:
             yield piece
 
 
-@contextmanager
-def _spooled(directory: Path) -> Iterator[Any]:
-    """A new file in the directory, gone again unless it was moved to its name."""
-    with tempfile.NamedTemporaryFile(dir=directory, prefix=".benchmark-", delete=False) as file:
-        try:
-            yield file
-        finally:
-            if os.path.exists(file.name):
-                os.unlink(file.name)
+# -- reading
+
+
+def load(path: Path) -> Snapshot:
+    """Read a public file and the private one beside it. Raises UsageError when they do not belong together."""
+    public = _read_public(path)
+    beside = private_path(path)
+    if not beside.exists():
+        raise UsageError(f"{beside}: not found; the world cannot be played without it, so keep both files together")
+    key, seed = _read_private(beside)
+    if _digest(beside) != public["commitment"]:
+        raise UsageError(f"{beside}: does not match the commitment in {path.name}; one of the two files was changed")
+    values = {ours: public["config"].get(theirs) for theirs, ours in _CONFIG.items()}
+    snapshot = Snapshot(path, public["id"], scenarios.scenario(**values), key, seed, public)
+    # Through JSON and back, since tuples become lists there.
+    if msgspec.json.decode(canonical_json(game_state(snapshot.world()))) != public["initialState"]:
+        raise UsageError(f"{path}: initialState: not that of the private file's key; generate it again")
+    return snapshot
 
 
 def _read_public(path: Path) -> dict[str, Any]:
+    """The content of a public file, checked as far as it can be without the private one."""
     try:
         public = msgspec.json.decode(path.read_bytes())
     except OSError as error:
@@ -250,20 +252,20 @@ def _read_public(path: Path) -> dict[str, Any]:
         if name not in public:
             raise UsageError(f"{path}: {name}: missing; only files of `bakeoff market generate` can be played")
     if public["id"] != _content_id({name: value for name, value in public.items() if name != "id"}):
-        raise UsageError(f"{path}: id: does not fit the content; the file was changed after it was generated")
+        raise UsageError(f"{path}: id: does not match the content; the file was changed after it was generated")
     if not isinstance(public["config"], dict):
         raise UsageError(f"{path}: config: not a table")
     return public
 
 
 def _read_private(path: Path) -> tuple[bytes, int]:
-    """Key and seed, which stand at the end, after a truth of any length."""
+    """Key and seed. They are at the end of the file, so a long truth need not be parsed."""
     with path.open("rb") as file:
         opening = file.read(len(_OPENING))
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-        found = re.search(rb',"key":"([0-9a-f]{32})","seed":([0-9]+),"version":"([^"]*)"\}\n?\Z', file.read())
-    if found is None or opening != _OPENING:
+        match = re.search(rb',"key":"([0-9a-f]{32})","seed":([0-9]+),"version":"([^"]*)"\}\n?\Z', file.read())
+    if match is None or opening != _OPENING:
         raise UsageError(f"{path}: not the private file of a market snapshot, or cut short: generate it again")
-    if (version := found[3].decode()) != VERSION:
+    if (version := match[3].decode()) != VERSION:
         raise UsageError(f"{path}: version {version!r}; this program reads {VERSION!r}: generate it again")
-    return bytes.fromhex(found[1].decode()), int(found[2])
+    return bytes.fromhex(match[1].decode()), int(match[2])

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from bakeoff.errors import UsageError
 from bakeoff.workloads.market.envs import ENV_ID
-from bakeoff.workloads.market.envs.gymnasium_env import MarketEnv
-from bakeoff.workloads.market.envs.vector import MarketVectorEnv
+from bakeoff.workloads.market.envs.gymnasium_env import MarketEnv, MarketVectorEnv
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.world.world import World
 

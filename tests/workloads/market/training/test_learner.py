@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bakeoff.workloads.market.training.learner import Adam, Decisions, surrogate_gradient
-from bakeoff.workloads.market.training.network import Network, log_softmax
+from bakeoff.workloads.market.training.policy import Network, log_softmax
 
 CLIP = 0.2
 

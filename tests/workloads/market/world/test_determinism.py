@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bakeoff.workloads.market.batch import MarketBatch
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.snapshot import game_state
-from bakeoff.workloads.market.world import calls, lanes, streams
 from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world import philox, seats
 from bakeoff.workloads.market.world.layout import allocate
 from bakeoff.workloads.market.world.world import World
 from workloads.market.world.accounts import Move
@@ -45,19 +45,19 @@ def played(world: World, ticks: int) -> World:
 
 def test_philox_gives_the_published_words() -> None:
     state = allocate(1, 1, 1, 1, 1)
-    assert calls.word(state.ints, 0, 0, 0) == 0x6627E8D5
+    assert seats.word(state.ints, 0, 0, 0) == 0x6627E8D5
     ones = 0xFFFFFFFF
     state.ints[0, at.KEY0 : at.KEY3 + 1] = ones
-    assert calls.word(state.ints, ones, 255, 0xFFFFFF) == 0x408F276D
+    assert seats.word(state.ints, ones, 255, 0xFFFFFF) == 0x408F276D
 
 
 def test_lanes_draw_the_words_that_each_world_would_draw_alone() -> None:
-    keys = np.random.default_rng(3).integers(0, 1 << 32, (lanes.KEY_ROWS, 5), np.uint64)
+    keys = np.random.default_rng(3).integers(0, 1 << 32, (philox.KEY_ROWS, 5), np.uint64)
     out = np.zeros((6, 5), np.uint64)
-    lanes.draw_lanes.py_func(keys, 5, 7, 11, out, 2)  # type: ignore[attr-defined]
+    philox.draw_lanes.py_func(keys, 5, 7, 11, out, 2)  # type: ignore[attr-defined]
     for lane, (k0, k1, c2, c3, now, more) in enumerate(keys.T):
-        c0, c1 = (now + np.uint64(7)) & streams.LOW, (more + np.uint64(11)) & streams.LOW
-        assert tuple(out[2:, lane]) == streams.philox.py_func(k0, k1, c0, c1, c2, c3)  # type: ignore[attr-defined]
+        c0, c1 = (now + np.uint64(7)) & philox.LOW, (more + np.uint64(11)) & philox.LOW
+        assert tuple(out[2:, lane]) == philox.philox.py_func(k0, k1, c0, c1, c2, c3)  # type: ignore[attr-defined]
     assert not out[:2].any()
 
 

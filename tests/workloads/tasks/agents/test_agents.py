@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 from bakeoff.workloads.tasks.agents.base import Assignment
 from bakeoff.workloads.tasks.agents.clients import MACHINE
 from bakeoff.workloads.tasks.agents.registry import SHIPPED, agent

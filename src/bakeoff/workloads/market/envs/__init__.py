@@ -1,14 +1,17 @@
 """The market world as reinforcement-learning environments. Importing this registers `bakeoff/Market-v0` with Gymnasium.
 
-| module | what it does |
+| module | content |
 |---|---|
-| `gymnasium_env` | `MarketEnv`: one seat in one world |
-| `vector` | `MarketVectorEnv`: the same, many worlds at once |
+| `gymnasium_env` | `MarketEnv`: one seat in one world; `MarketVectorEnv`: the same for many worlds at once |
 | `pettingzoo_env` | `MarketParallelEnv`: several seats in one world, with sealed orders |
-| `shape`, `render` | what they share: spaces, actions, options; a seat's view as text |
 """
 
-import gymnasium
+from bakeoff.errors import UsageError
+
+try:
+    import gymnasium
+except ModuleNotFoundError as error:
+    raise UsageError("environments need gymnasium: pip install 'bakeoff[environments]'") from error
 
 ENV_ID = "bakeoff/Market-v0"
 
@@ -16,5 +19,5 @@ if ENV_ID not in gymnasium.registry:
     gymnasium.register(
         ENV_ID,
         entry_point="bakeoff.workloads.market.envs.gymnasium_env:MarketEnv",
-        vector_entry_point="bakeoff.workloads.market.envs.vector:MarketVectorEnv",
+        vector_entry_point="bakeoff.workloads.market.envs.gymnasium_env:MarketVectorEnv",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,25 +12,30 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
-from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
-from bakeoff.workloads.market.envs.render import rendered
-from bakeoff.workloads.market.envs.shape import LARGEST_SEED, Actions, Observation, Shape, look, read_scenario
-from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.errors import UsageError
+from bakeoff.workloads.market.envs.gymnasium_env import LIMIT, Actions, ScenarioLike, Shape, rendered
+from bakeoff.workloads.market.scenario import LARGEST_SEED
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world import names
-from bakeoff.workloads.market.world.playing import BET, LEVERAGE, SIZE
+from bakeoff.workloads.market.world.layout import Observations
+from bakeoff.workloads.market.world.seats import BET, LEVERAGE, SIZE, look
 from bakeoff.workloads.market.world.views import Rejected
 from bakeoff.workloads.market.world.world import World
 
+try:
+    from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
+except ModuleNotFoundError as error:
+    raise UsageError("MarketParallelEnv needs pettingzoo: pip install 'bakeoff[environments]'") from error
+
 _SIDES = {1: "YES", -1: "NO"}
 _WAYS = {1: "LONG", -1: "SHORT"}
+_Step = tuple[dict[str, Observations], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 
 
-class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: ignore[misc]
+class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: ignore[misc]
     """The observations, actions and rewards of `MarketEnv`, for each of `seats` agents that share a world.
 
-    Agents are named as the world names its seats. All of them stay until the world's last tick.
+    Agents are named as the world names its seats: seat-0, seat-1, ... All of them stay until the world's last tick.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -41,16 +47,16 @@ class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: i
     def __init__(
         self,
         seats: int = 2,
-        scenario: Scenario | Mapping[str, Any] | str | None = None,
+        scenario: ScenarioLike = None,
         actions: Actions = "targets",
         secret: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.scenario = read_scenario(scenario)
-        self.shape = Shape(self.scenario, actions)
+        self.shape = Shape(scenario, actions)
+        self.scenario = self.shape.scenario
         self.feature_names = self.shape.names
         self.render_mode = render_mode
-        self.possible_agents = [names.seat_id(seat) for seat in range(seats)]
+        self.possible_agents = [f"seat-{seat}" for seat in range(seats)]
         self.agents: list[str] = []
         self._observation_spaces = {agent: self.shape.observation_space() for agent in self.possible_agents}
         self._action_spaces = {agent: self.shape.action_space() for agent in self.possible_agents}
@@ -72,20 +78,17 @@ class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: i
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, Observations], dict[str, dict[str, Any]]]:
         """A new world, drawn by `seed`. `options["scenario"]` changes its scenario (not its size) for this episode."""
         if seed is not None or self._rng is None:
             self._rng = np_random(seed)[0]
         drawn = int(self._rng.integers(LARGEST_SEED)) if seed is None else seed
-        scenario = self.shape.fits(read_scenario((options or {}).get("scenario"), self.scenario))
-        self._world = World.create(scenario, drawn, len(self.possible_agents), self._secret)
+        self._world = World.create(self.shape.episode(options), drawn, len(self.possible_agents), self._secret)
         self.agents = list(self.possible_agents)
         self._equity = [self.world.equity(seat) for seat in range(self.world.seats)]
-        return self._seen()
+        return self._observations()
 
-    def step(
-        self, actions: Mapping[str, NDArray[Any]]
-    ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+    def step(self, actions: Mapping[str, NDArray[Any]]) -> _Step:
         """One tick. An agent without an action does nothing."""
         if strangers := actions.keys() - set(self.possible_agents):
             raise ValueError(f"there is no agent {min(strangers)!r}; there are {', '.join(self.possible_agents)}")
@@ -94,13 +97,13 @@ class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: i
                 place_orders(self.world, seat, self.shape.read(actions[agent]), self.shape.actions)
         self.world.advance()
         before, self._equity = self._equity, [self.world.equity(seat) for seat in range(self.world.seats)]
-        gained = [now - then for now, then in zip(self._equity, before, strict=True)]
-        everybody = self.agents
+        gains = [now - then for now, then in zip(self._equity, before, strict=True)]
+        agents = self.agents
         if self.world.done:
             self.agents = []
-        seen, infos = self._seen()
-        rewards = dict(zip(everybody, gained, strict=True))
-        return seen, rewards, dict.fromkeys(everybody, self.world.done), dict.fromkeys(everybody, False), infos
+        observations, infos = self._observations()
+        rewards = dict(zip(agents, gains, strict=True))
+        return observations, rewards, dict.fromkeys(agents, self.world.done), dict.fromkeys(agents, False), infos
 
     def render(self) -> str | None:
         """Every seat's view, one after another."""
@@ -108,39 +111,30 @@ class MarketParallelEnv(ParallelEnv[str, Observation, NDArray[Any]]):  # type: i
             return None
         return "\n\n".join(f"{agent}\n{rendered(self.world, seat)}" for seat, agent in enumerate(self.possible_agents))
 
-    def observe(self, agent: str) -> tuple[Observation, dict[str, Any]]:
+    def observe(self, agent: str) -> tuple[Observations, dict[str, Any]]:
         """What an agent sees now, without a step."""
-        seat = self.possible_agents.index(agent)
-        info: dict[str, Any] = {"tick": self.world.tick, "equity": self._equity[seat]}
-        if self.shape.actions == "targets":
-            info["action_mask"] = tuple(np.array(row) for row in self.shape.mask(self.world.state)[0])
-        return self.shape.cut(seen_by(self.world, seat)), info
+        seat, state = self.possible_agents.index(agent), self.world.state
+        seen = np.zeros((1, len(self.feature_names)), np.float32)
+        look(state.ints, state.floats, self.world.r, seat, seen, np.zeros(1, np.int64))
+        return np.clip(seen[0], -LIMIT, LIMIT), self.shape.info(state, self._equity[seat])
 
-    def _seen(self) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
-        seen = {agent: self.observe(agent) for agent in self.possible_agents}
-        return {agent: one[0] for agent, one in seen.items()}, {agent: one[1] for agent, one in seen.items()}
-
-
-def seen_by(world: World, seat: int) -> Observation:
-    """What a seat sees, as a batch would show it."""
-    seen: Observation = look(world.state, world.r, world.scenario, seat)[0]
-    return seen
-
-
-def place_orders(world: World, seat: int, row: NDArray[np.generic], actions: Actions) -> None:
-    """One row of actions as orders, in the order in which a batch executes them. What the world refuses is skipped."""
-    orders = target_orders if actions == "targets" else dollar_orders
-    for order in orders(world, seat, row):
-        try:
-            order()
-        except Rejected:
-            pass
+    def _observations(self) -> tuple[dict[str, Observations], dict[str, dict[str, Any]]]:
+        pairs = {agent: self.observe(agent) for agent in self.possible_agents}
+        return {agent: seen for agent, (seen, _) in pairs.items()}, {agent: info for agent, (_, info) in pairs.items()}
 
 
 Order = Callable[[], Any]
 
 
-def target_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Order]:
+def place_orders(world: World, seat: int, row: NDArray[np.generic], actions: Actions) -> None:
+    """One row of actions as orders, in the order in which a batch executes them. Refused orders are skipped."""
+    orders = _target_orders if actions == "targets" else _dollar_orders
+    for order in orders(world, seat, row):
+        with suppress(Rejected):
+            order()
+
+
+def _target_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Order]:
     """From what is held to what is wanted: sell or close what is on the other side, then buy or open."""
     for m, want in _open_slots(world, row):
         market, holding = f"market-{world.state.markets[0, m, at.ID]}", world.state.shares[0, m, seat]
@@ -158,7 +152,7 @@ def target_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator
             yield partial(world.open, seat, world.ticker(a), _WAYS[int(want)], SIZE / at.MICRO, LEVERAGE)
 
 
-def dollar_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Order]:
+def _dollar_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Order]:
     """Signed dollars to trade now, in whole micro-dollars."""
     whole = np.floor(row.astype(np.float64) * at.MICRO + 0.5) / at.MICRO
     for m, dollars in _open_slots(world, whole):
@@ -172,6 +166,7 @@ def dollar_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator
 
 
 def _open_slots(world: World, row: NDArray[np.generic]) -> Iterator[tuple[int, Any]]:
+    """The number of each open market slot with its entry in the row."""
     for m, wanted in enumerate(row[: world.scenario.markets].tolist()):
         if world.state.markets[0, m, at.OPEN]:
             yield m, wanted

@@ -8,7 +8,7 @@ makes the pages of a game without an experiment.
 from __future__ import annotations
 
 from bakeoff.records.edition import Edition
-from bakeoff.report.site.page import Page
+from bakeoff.web.folder import Page
 from bakeoff.workloads.market.pages.detailed import detailed_page
 from bakeoff.workloads.market.pages.equity import equity_page
 from bakeoff.workloads.market.pages.played import of_edition

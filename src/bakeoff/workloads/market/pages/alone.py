@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bakeoff.report.learning import learning_curves
-from bakeoff.report.site.folder import write_pages
-from bakeoff.report.site.page import Page
-from bakeoff.report.text import figure as shown
+from bakeoff.text import figure as shown
+from bakeoff.web.arms import learning_curves
+from bakeoff.web.folder import Page, write_pages
 from bakeoff.workloads.market.campaign import Run
 from bakeoff.workloads.market.pages.detailed import detailed_page
 from bakeoff.workloads.market.pages.equity import Curve, drawn, framed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from bakeoff.report.site.page import Page
-from bakeoff.report.text import figure
+from bakeoff.text import figure
+from bakeoff.web.folder import Page
 from bakeoff.workloads.market.pages.parts import count, note, table, text
 from bakeoff.workloads.market.pages.played import HOW_TO_KEEP, Played, arms_of, chosen, tasks_of
 from bakeoff.workloads.market.pages.tables import actions_csv

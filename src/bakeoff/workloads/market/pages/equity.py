@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.series import read_block
-from bakeoff.report.figure import Figure, Panel
-from bakeoff.report.from_edition import MOST_PANELS, Request, draw
-from bakeoff.report.site.page import Page
+from bakeoff.results.editions import edition_results
+from bakeoff.verdicts.question import Plot
+from bakeoff.web.figure import Figure, Panel
+from bakeoff.web.folder import Page
+from bakeoff.web.kinds import MOST_PANELS, draw
 from bakeoff.workloads.market.pages.parts import count, note, picture
 from bakeoff.workloads.market.pages.played import Played, tasks_of
 from bakeoff.workloads.market.pages.tables import equity_csv
@@ -24,13 +26,13 @@ Curve = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 def equity_page(played: Sequence[Played], edition: Edition) -> Page:
     """From the series `equity`, which every run logs."""
     columns = {position: read_block(block).get("equity") for position, block in edition.all_series()}
-    positions = [run.position for run, _ in edition.statuses()]
+    positions = [run.position for run in edition.runs()]
     curves = [(run, found) for run, at in zip(played, positions, strict=True) if (found := columns.get(at)) is not None]
     if not curves:
         return Page(TITLE, "equity", note("No run has logged its equity yet."))
     exported, exported_runs = equity_csv((run, steps.tolist(), values.tolist()) for run, (steps, values) in curves)
     tasks = tasks_of([run for run, _ in curves])
-    figure = draw("curves", edition, Request(metrics=("equity",), tasks=tuple(tasks[:MOST_PANELS])))
+    figure = draw("curves", edition_results(edition), Plot(metric="equity", only_tasks=tuple(tasks[:MOST_PANELS])))
     figure = framed(figure, [[found for run, found in curves if run.task == task] for task in tasks[:MOST_PANELS]])
     return drawn(figure, exported, exported_runs, len(curves), len(tasks) - MOST_PANELS)
 

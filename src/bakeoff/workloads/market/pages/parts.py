@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from bakeoff.report.figure import Figure
-from bakeoff.report.site import inline
-from bakeoff.report.site.pictures import slim
-from bakeoff.report.text import printable
+from bakeoff.text import printable
+from bakeoff.web import drawing as inline
+from bakeoff.web.figure import Figure
+from bakeoff.web.pictures import slim
 
 
 def text(value: Any) -> str:

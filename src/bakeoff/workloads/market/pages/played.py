@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import decode_metrics
 
 HOW_TO_KEEP = (
     "Runs keep what these pages show when the experiment says <code>outputs = true</code> in <code>[params]</code>, "
@@ -64,21 +63,21 @@ class Played:
 
 def of_edition(edition: Edition) -> list[Played]:
     """Every run, in the order of the plan."""
-    cells = {cell["cell"]: cell for cell in edition.cells()}
-    rows = list(edition.rows())
-    several = any(row[4] for row in rows)
+    cells = {cell.number: cell for cell in edition.cells()}
+    runs = list(edition.runs())
+    several = any(run.rollout for run in runs)
     return [
         Played(
-            arm=cells[cell]["arm"],
-            agent=str(cells[cell]["params"].get("agent", "")),
-            task=cells[cell]["task"],
-            unit=seed,
-            label=f"seed {seed}, rollout {rollout}" if several else f"seed {seed}",
-            status=status,
-            metrics=decode_metrics(metrics),
-            files=edition.paths.run(run_id) / "out",
+            arm=run.arm,
+            agent=str(cells[run.cell].params.get("agent", "")),
+            task=run.task,
+            unit=run.seed,
+            label=f"seed {run.seed}, rollout {run.rollout}" if several else f"seed {run.seed}",
+            status=run.status,
+            metrics=run.metrics,
+            files=edition.paths.run(run.run_id) / "out",
         )
-        for _, run_id, cell, seed, rollout, status, _, _, _, _, _, metrics in rows
+        for run in runs
     ]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bakeoff.report.figure import INK, Dots, Figure, Line, Mark, Panel, Rule, Ticks
-from bakeoff.report.site.page import Page
-from bakeoff.report.text import figure as shown
+from bakeoff.text import figure as shown
+from bakeoff.web.figure import INK, Dots, Figure, Line, Mark, Panel, Rule, Ticks
+from bakeoff.web.folder import Page
 from bakeoff.workloads.market.pages.parts import note, picture, section, table, text
 from bakeoff.workloads.market.pages.played import HOW_TO_KEEP, Played, chosen, tasks_of
 from bakeoff.workloads.market.pages.summary import mean_over_tasks

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from bakeoff.report.figure import Figure, Line, Panel
-from bakeoff.report.from_edition import MOST_PANELS
-from bakeoff.report.site.page import Page
-from bakeoff.report.style import dash
-from bakeoff.report.text import figure as shown
+from bakeoff.text import figure as shown
+from bakeoff.web.figure import Figure, Line, Panel, dash
+from bakeoff.web.folder import Page
+from bakeoff.web.kinds import MOST_PANELS
 from bakeoff.workloads.market.pages.parts import note, picture, section, table, text
 from bakeoff.workloads.market.pages.played import HOW_TO_KEEP, Played, arms_of, chosen, tasks_of
 from bakeoff.workloads.market.pages.summary import mean_over_tasks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from bakeoff.report.site.page import Page
-from bakeoff.report.text import NOTHING, figure
+from bakeoff.text import NOTHING, figure
+from bakeoff.web.folder import Page
 from bakeoff.workloads.market.pages.parts import note, section, table, text
 from bakeoff.workloads.market.pages.played import Played, arms_of, tasks_of
 from bakeoff.workloads.market.pages.tables import metrics_csv

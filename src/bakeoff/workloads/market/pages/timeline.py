@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from bakeoff.report.figure import INK, Dots, Figure, Mark, Panel
-from bakeoff.report.from_edition import MOST_PANELS
-from bakeoff.report.site.page import Page
-from bakeoff.report.text import figure as shown
+from bakeoff.text import figure as shown
+from bakeoff.web.figure import INK, Dots, Figure, Mark, Panel
+from bakeoff.web.folder import Page
+from bakeoff.web.kinds import MOST_PANELS
 from bakeoff.workloads.market.pages.parts import count, note, picture, section, table, text
 from bakeoff.workloads.market.pages.played import HOW_TO_KEEP, Played, arms_of, chosen, tasks_of
 

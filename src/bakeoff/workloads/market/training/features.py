@@ -1,7 +1,8 @@
-"""What an instrument looks like as numbers: only what every seat may see, from the rows of a batch or from a seat's views.
+"""What an instrument looks like as numbers. Only what every seat may see goes in.
 
-`Sight` is the raw material for n worlds; `features` turns it into the inputs of the policy's networks, one row for each
-market and each perpetual. Both ways to get a `Sight` give the same features, which a test holds.
+`Sight` is the raw material for n worlds: `see` reads it from the rows of a batch, `agents.learned.Reader` from a seat's views.
+`features` turns it into the inputs of the policy's networks, one row for each market and each perpetual. A test checks that
+both ways give the same features.
 """
 
 from __future__ import annotations
@@ -9,13 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world.layout import Floats, Ints
 from bakeoff.workloads.market.world.rules import KINDS
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 STORY_FEATURES = ("news_up_down", "news_up_flat", "news_down_flat", "move", "move_scaled")
 FEATURES: dict[str, tuple[str, ...]] = {
@@ -25,13 +23,12 @@ FEATURES: dict[str, tuple[str, ...]] = {
     ),
     "perp": (*STORY_FEATURES, "ticks_left", "age", "held", *(f"regime_{name}" for name in KINDS)),
 }  # fmt: skip
-QUESTIONS = 3
 TYPICAL_LENGTH = 16.0
 """Of a story, in ticks."""
 TYPICAL_MOVE = 0.003
 """Of an index in one tick."""
 FAIR = 0.5
-"""How reliable a source is taken to be before its record says more, as if from two claims."""
+"""Reliability of a source before it has a record; it weighs as much as two claims."""
 
 
 class Sight(NamedTuple):
@@ -56,7 +53,7 @@ class Sight(NamedTuple):
 
 
 def see(state: at.State, tick: int) -> Sight:
-    """What seat 0 of each world sees. Slots without an open question show something; nothing depends on it."""
+    """What seat 0 of each world sees. Slots without an open question hold old numbers, which nobody may use."""
     record = state.header[:, at.RECORD : at.RECORD + 2 * at.SOURCES].reshape(-1, at.SOURCES, 2)
     assets, indices, markets, prices = state.assets, state.indices, state.markets, state.prices
     shares = state.shares[:, :, 0]
@@ -81,32 +78,27 @@ def see(state: at.State, tick: int) -> Sight:
 
 
 def features(sight: Sight) -> dict[str, Floats]:
-    """By kind of instrument: [n, instruments, features]."""
-    story = _story(sight)
-    return {"market": _market(sight, story), "perp": _perp(sight, story)}
-
-
-def _story(sight: Sight) -> Floats:
-    """[n, A, STORY_FEATURES]. A source's word weighs as much as its record says, in log-odds."""
+    """Inputs of the networks, "market" and "perp": [n, instruments, features], in the order of FEATURES."""
+    # A source's claim weighs as much as its record says, in log-odds against the two other directions.
     reliability = (sight.right + 2 * FAIR) / (sight.claims + 2.0)
     weight = np.log(2 * reliability / (1 - reliability))[:, None]
     down, flat, up = (np.where(sight.heard == claim, weight, 0.0).sum(axis=-1) for claim in (-1, 0, 1))
     move = np.log(sight.price / sight.began) / (TYPICAL_MOVE * np.sqrt(TYPICAL_LENGTH))
     scaled = move * np.sqrt(TYPICAL_LENGTH / np.maximum(sight.age, 1))
-    return np.stack([up - down, up - flat, down - flat, move, scaled], axis=-1)
-
-
-def _perp(sight: Sight, story: Floats) -> Floats:
+    story = np.stack([up - down, up - flat, down - flat, move, scaled], axis=-1)
     single = np.stack([sight.left / TYPICAL_LENGTH, sight.age / TYPICAL_LENGTH, sight.position], axis=-1)
-    return np.concatenate([story, single, np.eye(len(KINDS))[sight.regime]], axis=-1)
+    perp = np.concatenate([story, single, np.eye(len(KINDS))[sight.regime]], axis=-1)
+    return {"market": _market(sight, story), "perp": perp}
 
 
 def _market(sight: Sight, story: Floats) -> Floats:
+    """The features of the story that a question is about, and the question's own."""
     rows = np.arange(len(story))[:, None]
-    mine, kind = story[rows, sight.asset], np.eye(QUESTIONS)[sight.kind]
-    asked = np.where(sight.strike > 0, sight.strike, sight.price[rows, sight.asset])
+    about, kind = story[rows, sight.asset], np.eye(len(at.QUESTION_KINDS))[sight.kind]
+    price = sight.price[rows, sight.asset]
+    strike = np.where(sight.strike > 0, sight.strike, price)
     spread = TYPICAL_MOVE * np.sqrt(np.maximum(sight.market_left, 1))
-    distance = np.clip(np.log(sight.price[rows, sight.asset] / asked) / spread, -3, 3)
+    distance = np.clip(np.log(price / strike) / spread, -3, 3)
     single = np.stack(
         [
             sight.market_left / TYPICAL_LENGTH,
@@ -118,4 +110,4 @@ def _market(sight: Sight, story: Floats) -> Floats:
         ],
         axis=-1,
     )
-    return np.concatenate([mine, single, kind, kind * mine[..., :1]], axis=-1)
+    return np.concatenate([about, single, kind, kind * about[..., :1]], axis=-1)

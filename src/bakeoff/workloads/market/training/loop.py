@@ -1,71 +1,90 @@
-"""The loop: play worlds in groups, learn from what did better than its group, and log what came of it.
+"""The training loop: play worlds in groups, learn from the rollouts that did better than their group, and log the result.
 
-Every iteration draws fresh worlds and its own chance from (seed, iteration) alone, so a training that was stopped goes on as
-if it had not been. The training worlds lie far from the seeds that experiments use: held-out worlds stay unseen.
+Every iteration draws fresh worlds and its own randomness from (seed, iteration) alone, so a training that was interrupted
+continues exactly as if it had not been. The training worlds lie far from the seeds that experiments use, so held-out worlds
+stay unseen.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
-import numpy.typing as npt
 
 from bakeoff.errors import UsageError
 from bakeoff.records import whole
-from bakeoff.stats.advantages import group_relative, varies
+from bakeoff.stats.effects import group_relative, varies
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.training.features import FEATURES
-from bakeoff.workloads.market.training.learner import Adam, Decisions, surrogate_gradient
-from bakeoff.workloads.market.training.network import Network
-from bakeoff.workloads.market.training.policy import Policy
-from bakeoff.workloads.market.training.rollouts import Played, play
+from bakeoff.workloads.market.training.learner import Adam, Decisions, Played, play, surrogate_gradient
+from bakeoff.workloads.market.training.policy import Network, Policy
+from bakeoff.workloads.market.world.layout import Floats
+
+if TYPE_CHECKING:
+    from bakeoff.web.figure import Figure
 
 FIRST_WORLD = 2**40
 """Seeds of training worlds start here; experiments count from 0."""
 WORLDS_A_TRAINING = 2**20
 CHECKPOINT = "checkpoint.npz"
 LOG = "metrics.jsonl"
-ANEW = "name another --output, or give --fresh to start anew"
+RESTART = "name another --output, or give --fresh to start again"
+CURVES = {"greedy_reward": "likeliest choices", "reward": "drawn choices, as in training"}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """What decides how a training goes. The same settings give the same policy on the same machine."""
+
     scenario: Scenario
     iterations: int = 10
     windows: int = 256
     """Worlds in each iteration."""
     rollouts: int = 5
-    """Of each world, by the same policy: a group."""
+    """Of each world, by the same policy; they form a group."""
     learning_rate: float = 0.02
     epochs: int = 4
-    """How often each batch is gone through."""
+    """Passes over the decisions of an iteration."""
     batches: int = 4
-    """Parts that an epoch is cut into, one step each."""
+    """Parts of an epoch, one step of Adam each."""
     clip: float = 0.2
     entropy: float = 0.002
+    """Weight of the policy's entropy in the loss: it keeps the policy exploring."""
     hidden: int = 16
+    """Width of the hidden layer."""
     seed: int = 0
 
     @property
     def identity(self) -> str:
-        """What must not change between a training and its continuation; it may go on for longer."""
-        told = {**asdict(self), "scenario": self.scenario.model_dump(mode="json")}
-        del told["iterations"]
-        return json.dumps(told, sort_keys=True)
+        """Everything that must stay the same when a training continues; only the number of iterations may grow."""
+        content = self.as_json()
+        del content["iterations"]
+        return json.dumps(content, sort_keys=True)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "scenario": self.scenario.model_dump(mode="json")}
 
 
 class Training:
-    """`for facts in Training(settings, directory)` trains; each iteration is on disk before its facts are told."""
+    """A training in a directory. Iterating over it trains and yields the metrics of each iteration:
+
+        for metrics in Training(Settings(Scenario()), Path("market-training")):
+            print(metrics["step"], metrics["reward"])
+
+    Each iteration is on disk before its metrics are yielded.
+    """
 
     def __init__(self, settings: Settings, directory: Path, *, fresh: bool = False) -> None:
-        """Goes on with the training that is in `directory`, unless a fresh one is wanted."""
+        """Continues the training in `directory`, if there is one and `fresh` is not set.
+
+        Raises UsageError when it was trained with other settings, is longer than asked for, or cannot be read.
+        """
         self.settings = settings
         self.directory = directory
         if not settings.scenario.perpetuals:
@@ -79,7 +98,9 @@ class Training:
             try:
                 self._resume()
             except (OSError, ValueError, KeyError, BadZipFile) as error:
-                raise UsageError(f"{directory}: cannot go on from {CHECKPOINT} and {LOG} ({error}); {ANEW}") from error
+                raise UsageError(
+                    f"{directory}: cannot continue from {CHECKPOINT} and {LOG} ({error}); {RESTART}"
+                ) from error
         else:
             (directory / CHECKPOINT).unlink(missing_ok=True)
             (directory / LOG).unlink(missing_ok=True)
@@ -89,6 +110,7 @@ class Training:
             yield self._iterate()
 
     def _iterate(self) -> dict[str, float]:
+        """Play fresh worlds, learn, play the same worlds greedily, save. Returns the metrics of the iteration."""
         settings = self.settings
         rng = np.random.default_rng([settings.seed, 1, self.done])
         first = FIRST_WORLD + settings.seed * WORLDS_A_TRAINING + self.done * settings.windows
@@ -98,7 +120,7 @@ class Training:
         learnt = self._learn(played, rewards, rng)
         greedy = play(self.policy, settings.scenario, worlds, None)
         self.done += 1
-        facts = {
+        metrics = {
             "reward": float(rewards.mean()),
             "reward_sd": float(rewards.std(ddof=1)),
             "groups": float(varies(rewards).sum()),
@@ -107,18 +129,18 @@ class Training:
             "worlds": float(self.done * settings.windows),
             "world_steps": float(self.done * settings.windows * settings.rollouts * settings.scenario.ticks),
         }
-        self._save(facts)
-        return {"step": self.done, **facts}
+        self._save(metrics)
+        return {"step": self.done, **metrics}
 
-    def _learn(self, played: Played, rewards: npt.NDArray[np.float64], rng: np.random.Generator) -> dict[str, float]:
-        """Go through the decisions of groups whose rewards differ; the others say nothing."""
+    def _learn(self, played: Played, rewards: Floats, rng: np.random.Generator) -> dict[str, float]:
+        """Several steps on the decisions of groups whose rewards differ; the others carry no information."""
         settings = self.settings
         advantages = group_relative(rewards).ravel()
         useful = np.repeat(varies(rewards), settings.rollouts)
         made = {kind: played.decisions(kind, advantages, useful) for kind in FEATURES}
         ratios = []
         for _ in range(settings.epochs):
-            parts = {kind: _parts(one, settings.batches, rng) for kind, one in made.items()}
+            parts = {kind: _parts(decisions, settings.batches, rng) for kind, decisions in made.items()}
             for number in range(settings.batches):
                 gradients = {}
                 for kind, network in self.policy.networks.items():
@@ -133,32 +155,27 @@ class Training:
     # -- on disk
 
     def log(self) -> list[dict[str, float]]:
-        """One table for each iteration."""
+        """The metrics of every iteration so far."""
         return [json.loads(line) for line in (self.directory / LOG).read_text().splitlines()]
 
     def write(self) -> None:
-        """The policy, its starting point and the learning curve."""
-        from bakeoff.report.write import write
-        from bakeoff.workloads.market.training.curve import curve
+        """Write the policy, its starting point and the learning curve."""
+        from bakeoff.web.drawing import write
 
-        told = {
-            **asdict(self.settings),
-            "scenario": self.settings.scenario.model_dump(mode="json"),
-            "trained": self.done,
-        }
-        self.policy.facts, self.start.facts = told, {**told, "trained": 0}
+        facts = {**self.settings.as_json(), "trained": self.done}
+        self.policy.facts, self.start.facts = facts, {**facts, "trained": 0}
         self.policy.save(self.directory / "policy.json")
         self.start.save(self.directory / "start.json")
-        write(curve(self.log(), self.settings.windows), self.directory / "learning.png")
+        write(learning_curve(self.log(), self.settings.windows), self.directory / "learning.png")
 
-    def _save(self, facts: Mapping[str, float]) -> None:
+    def _save(self, metrics: Mapping[str, float]) -> None:
+        """Log first, checkpoint second: `_resume` drops log lines that have no checkpoint."""
         arrays: dict[str, Any] = {"done": self.done, "steps": self.adam.steps, "identity": self.settings.identity}
-        owners = {"weights": self.policy.networks, "first": self.adam.first, "second": self.adam.second}
-        for owner, networks in owners.items():
+        for owner, networks in self._networks().items():
             for kind, network in networks.items():
-                arrays |= {f"{owner}/{kind}/{at}": array for at, array in enumerate(network.arrays)}
+                arrays |= {f"{owner}/{kind}/{number}": array for number, array in enumerate(network.arrays)}
         with (self.directory / LOG).open("a", encoding="utf-8") as log:
-            log.write(json.dumps({"step": self.done, **facts}) + "\n")
+            log.write(json.dumps({"step": self.done, **metrics}) + "\n")
         saved = io.BytesIO()
         np.savez(saved, **arrays)
         whole.write_bytes(self.directory / CHECKPOINT, saved.getvalue())
@@ -167,27 +184,43 @@ class Training:
         path = self.directory / CHECKPOINT
         with path.open("rb") as file, np.load(file) as saved:
             if str(saved["identity"]) != self.settings.identity:
-                raise UsageError(f"{path}: was trained with other settings; {ANEW}")
+                raise UsageError(f"{path}: was trained with other settings; {RESTART}")
             self.done, self.adam.steps = int(saved["done"]), int(saved["steps"])
             if self.done > self.settings.iterations:
-                raise UsageError(f"{path}: has {self.done} iterations already; ask for as many, {ANEW}")
-            owners = {"weights": self.policy.networks, "first": self.adam.first, "second": self.adam.second}
-            for owner, networks in owners.items():
+                raise UsageError(f"{path}: has {self.done} iterations already; ask for at least as many, or {RESTART}")
+            for owner, networks in self._networks().items():
                 for kind in FEATURES:
-                    networks[kind] = Network(*(saved[f"{owner}/{kind}/{at}"] for at in range(4)))
-        self._forget_what_was_not_saved()
-
-    def _forget_what_was_not_saved(self) -> None:
-        """A line may be there of an iteration whose checkpoint never came to be."""
-        kept = [
-            line for line in (self.directory / LOG).read_text().splitlines() if json.loads(line)["step"] <= self.done
-        ]
+                    networks[kind] = Network(*(saved[f"{owner}/{kind}/{number}"] for number in range(4)))
+        lines = (self.directory / LOG).read_text().splitlines()
+        kept = [line for line in lines if json.loads(line)["step"] <= self.done]
         (self.directory / LOG).write_text("".join(f"{line}\n" for line in kept))
+
+    def _networks(self) -> dict[str, dict[str, Network]]:
+        """Everything of the checkpoint that has the shape of a network."""
+        return {"weights": self.policy.networks, "first": self.adam.first, "second": self.adam.second}
 
 
 def _parts(made: Decisions, count: int, rng: np.random.Generator) -> list[Decisions]:
+    """The decisions in random order, in `count` parts of about the same size."""
     order = rng.permutation(len(made.choices))
     return [
         Decisions(made.features[rows], made.choices[rows], made.log_chance[rows], made.advantages[rows])
         for rows in np.array_split(order, count)
     ]
+
+
+def learning_curve(log: Sequence[Mapping[str, float]], worlds: int) -> Figure:
+    """Mean reward by iteration; `worlds` is their number in each iteration."""
+    from bakeoff.web.figure import Figure, Line, Panel, Rule
+
+    steps = np.array([metrics["step"] for metrics in log])
+    lines = [
+        Line(steps, np.array([metrics[name] for metrics in log]), number, label)
+        for number, (name, label) in enumerate(CURVES.items())
+    ]
+    return Figure(
+        "Reward in training",
+        f"Mean change of equity over the {worlds} worlds of each iteration. Drawn choices: before learning from them; "
+        "likeliest choices: afterwards, in the same worlds. Held-out worlds decide, not this curve.",
+        [Panel("iteration", "dollars a world", (*lines, Rule("y", 0.0)))],
+    )

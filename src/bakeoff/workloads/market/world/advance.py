@@ -1,270 +1,188 @@
-"""A world's birth, and its step from one tick to the next. The single world is a batch of one."""
+"""The birth of worlds, and their step from one tick to the next. A single world is a batch of one.
+
+A tick runs in this order: seats act, background traders act, indices and stories move, tips arrive, questions resolve and
+open, funding is paid, positions are liquidated, chats invite.
+
+A batch of a thousand worlds does not fit the cache, so `advance` prefetches: four worlds ahead the lines that every tick
+touches, two worlds ahead those that this tick will write to, as far as the header tells.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bakeoff.workloads.market.world.belief import claim_weight
-from bakeoff.workloads.market.world.compiled import entry, kernel, prefetch, row
-from bakeoff.workloads.market.world.lanes import LANES, NEWS, TURN_ROWS, foresee
-from bakeoff.workloads.market.world.layout import (
-    AGENTS,
-    ASSET_FLOATS,
-    ASSETS,
-    AT_CLAIM_WEIGHTS,
-    AT_HOURS,
-    AT_PAST,
-    AT_POSITIONS,
-    AT_POSTS,
-    AT_SHARES,
-    AT_TIPS,
-    CHATS,
-    DUE,
-    ENTRY,
-    HOLDERS,
-    HOLDING,
-    HOUR_NOW,
-    HOURS,
-    INVITED,
-    LAST,
-    MARGIN,
-    MARKETS,
-    MEMBER,
-    MICRO,
-    NEXT_DUE,
-    NEXT_FUNDING,
-    NEXT_HOUR,
-    NO_NEWS,
-    PAST,
-    PAST_KEPT,
-    PAST_MADE,
-    PERPS,
-    POST,
-    POSTS_KEPT,
-    POSTS_MADE,
-    PRICE,
-    RELIABILITY,
-    REPUTATION,
-    SAFE_ABOVE,
-    SAFE_BELOW,
-    SEATS,
-    SOURCES,
-    STAKE,
-    STORY,
-    STRANGER,
-    TICK,
-    UNITS,
-    FloatRow,
-    Floats,
-    IntRow,
-    Ints,
-    Seen,
-    WordRow,
-    asset_of,
-    book_of,
-    cash_of,
-    holding_of,
-    market_of,
-    position_of,
-    tape_end,
-)
+from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world import philox, rules
+from bakeoff.workloads.market.world.jit import compiling_once, entry, kernel, prefetch, row
+from bakeoff.workloads.market.world.layout import FloatRow, Floats, IntRow, Ints, Observations, State, WordRow
+from bakeoff.workloads.market.world.markets import four_digits, renew_markets
 from bakeoff.workloads.market.world.numerics import exp
-from bakeoff.workloads.market.world.orders import close_perp, equity_of_player
-from bakeoff.workloads.market.world.perps import guard, pay_funding, requirement
-from bakeoff.workloads.market.world.playing import PASSIVE, observe, play
-from bakeoff.workloads.market.world.questions import four_digits, turn_over
-from bakeoff.workloads.market.world.rules import (
-    CHAT_GATE,
-    CHAT_GRID,
-    FIRST_PRICES,
-    FUNDING_EVERY,
-    GRID,
-    HOUR,
-    MAINTENANCE,
-    SOURCE_GRID,
-)
-from bakeoff.workloads.market.world.stories import begin_story, drop_tip, step_assets
-from bakeoff.workloads.market.world.streams import BIRTH, INVITATION, SOURCE, below, draw, uniform
+from bakeoff.workloads.market.world.perps import liquidate, pay_funding
+from bakeoff.workloads.market.world.philox import LANES, below, draw, uniform
+from bakeoff.workloads.market.world.seats import PASSIVE, equity_of_player, observe, play
+from bakeoff.workloads.market.world.stories import begin_story, claim_weight, drop_tip, step_asset
 from bakeoff.workloads.market.world.traders import traders_act
 
-FIRST_REPUTATION = 50 * MICRO
-INVITE_EVERY = 4  # a power of two
+if TYPE_CHECKING:
+    from bakeoff.workloads.market.scenario import Scenario
+
+FIRST_REPUTATION = 50 * at.MICRO
+INVITE_EVERY = 4  # ticks; a power of two
 INVITE_CHANCE = 0.5
 AHEAD = 2  # worlds
 
-NOBODY: tuple[Floats, int, Seen, Ints, Ints] = (
+NOBODY: tuple[Floats, int, Observations, Ints, Ints] = (
     np.zeros((0, 0)),
     PASSIVE,
     np.zeros((0, 0), np.float32),
     np.zeros(0, np.int64),
     np.zeros((0, 0), np.int64),
 )
-"""The last arguments of `advance` where nobody plays or looks."""
+"""The last arguments of `advance` when nobody plays or looks: `advance(state.ints, state.floats, r, *NOBODY)`."""
 
 
-@kernel
-def born(i: IntRow, f: FloatRow, r: FloatRow) -> None:
-    """Bring a world to tick 0. Its shape and key are in its header; everything else is zero."""
-    i[TICK] = 0
-    i[NEXT_FUNDING] = int(r[FUNDING_EVERY])
-    i[NEXT_HOUR] = int(r[HOUR])
-    for h in range(i[HOLDERS]):
-        i[cash_of(i, h)] = STAKE
-        i[book_of(i, h) + REPUTATION] = FIRST_REPUTATION
-    for source in range(SOURCES + CHATS):
-        word, _, _, _ = draw(i, 0, SOURCE, source)
-        grid = SOURCE_GRID if source < SOURCES else CHAT_GRID
-        i[RELIABILITY + source] = math.floor(r[grid + below(word, GRID)] * 1000.0 + 0.5)
-        f[i[AT_CLAIM_WEIGHTS] + source] = claim_weight(i[RELIABILITY + source] * 1e-3)
-    for a in range(i[ASSETS]):
-        word, _, _, _ = draw(i, 0, BIRTH, a)
-        price = four_digits(r[FIRST_PRICES + a] * exp(0.5 * uniform(word) - 0.25))
-        f[a * ASSET_FLOATS + PRICE] = price
-        f[i[AT_HOURS] + a * HOURS * 2] = price
-        i[asset_of(i, a) + STORY] = -1
-        i[asset_of(i, a) + LAST] = NO_NEWS
-        f[a * ASSET_FLOATS + SAFE_BELOW] = math.inf
-        begin_story(i, f, r, a)
-    turn_over(i, f, r)
+def newborn(scenario: Scenario, keys: list[bytes], seats: int) -> State:
+    """Worlds at tick 0, one for each key of 16 bytes. The first call on a machine compiles the kernels."""
+    state = at.allocate(len(keys), scenario.markets, scenario.perpetuals, seats, scenario.agents)
+    state.ints[:, at.KEY0 : at.KEY3 + 1] = np.frombuffer(b"".join(keys), "<u4").reshape(len(keys), 4)
+    with compiling_once():
+        advance(state.ints, state.floats, rules.packed_rules(scenario), *NOBODY)
+    return state
 
 
 @entry
 def advance(
-    ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Seen, equity: Ints, memory: Ints
+    ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Observations, equity: Ints, memory: Ints
 ) -> None:
     """One tick of every world; one that is not born yet comes to tick 0.
 
-    `actions` has what seat 0 of each world does first, read by `mode`. `seen` and `equity` get what seat 0 then sees and
-    owns, with the help of `memory`. Where nobody plays or looks they have no rows.
+    `actions` has what seat 0 of each world does first, read by `mode` (see `seats.play`). `seen` and `equity` receive what
+    seat 0 then sees and owns; `memory` is their cache, -1 at the start. Where nobody plays or looks they have no rows.
     """
-    shocks = np.empty((ints[0, ASSETS], LANES))
-    words = np.empty((NEWS + ints[0, ASSETS], LANES), np.uint64)
-    turns = np.empty((TURN_ROWS, min(LANES, ints.shape[0]) * ints[0, AGENTS] + 1), np.uint64)
-    rules, look = row(r, 0), len(equity) > 0
+    shocks = np.empty((ints[0, at.ASSETS], LANES))
+    words = np.empty((philox.NEWS + ints[0, at.ASSETS], LANES), np.uint64)
+    turns = np.empty((philox.TURN_ROWS, min(LANES, ints.shape[0]) * ints[0, at.AGENTS] + 1), np.uint64)
+    laws, look = row(r, 0), len(equity) > 0
     for w in range(ints.shape[0]):
         lane = w % LANES
         if lane == 0:
-            foresee(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words, turns)
+            philox.draw_tick(ints, r, w, min(LANES, ints.shape[0] - w), shocks, words, turns)
         soon, later = min(w + AHEAD, ints.shape[0] - 1), min(w + 2 * AHEAD, ints.shape[0] - 1)
         fetch(row(ints, later), row(floats, later))
-        fetch_due(row(ints, soon))
-        if mode != PASSIVE:
-            fetch_holdings(row(ints, soon))
+        fetch_due(row(ints, soon), mode != PASSIVE)
         i, f = row(ints, w), row(floats, w)
-        if i[TICK] < 0:
-            born(i, f, rules)
+        if i[at.TICK] < 0:
+            begin_world(i, f, laws)
         else:
             if mode != PASSIVE:
-                play(i, f, rules, row(actions, w), mode)
-            step(i, f, rules, row(shocks, 0), row(words, 0), row(turns, 0), turns.shape[1], lane)
+                play(i, f, laws, row(actions, w), mode)
+            step(i, f, laws, row(shocks, 0), row(words, 0), row(turns, 0), turns.shape[1], lane)
         if look:
-            equity[w] = equity_of_player(i, f, rules, row(memory, w))
-            observe(i, f, rules, 0, row(seen, w), equity[w])
+            equity[w] = equity_of_player(i, f, laws, row(memory, w))
+            observe(i, f, 0, row(seen, w), equity[w])
 
 
 @kernel
 def fetch(i: IntRow, f: FloatRow) -> None:
-    """Ask for the lines of a later world that every tick touches: a batch does not fit the cache."""
-    for at in range(0, position_of(i, 0, min(1, i[SEATS])), 8):
-        prefetch(i, at)
-    for at in range(0, i[AT_TIPS], 8):
-        prefetch(f, at)
+    """Prefetch the lines of a world that every tick touches."""
+    for line in range(0, at.position_of(i, 0, min(1, i[at.SEATS])), 8):
+        prefetch(i, line)
+    for line in range(0, i[at.AT_TIPS], 8):
+        prefetch(f, line)
 
 
 @kernel
-def fetch_due(i: IntRow) -> None:
-    """Ask for what the next tick of a world writes to or looks through, as far as its first lines tell."""
-    prefetch(i, i[AT_POSTS] + (i[POSTS_MADE] % POSTS_KEPT) * POST)
-    prefetch(i, tape_end(i))
-    if i[TICK] + 1 >= i[NEXT_DUE]:
-        past = i[AT_PAST] + (i[PAST_MADE] % PAST_KEPT) * PAST
+def fetch_due(i: IntRow, playing: bool) -> None:
+    """Prefetch what the next tick of a world writes to or looks through; with `playing` also what seat 0 may trade."""
+    prefetch(i, i[at.AT_POSTS] + (i[at.POSTS_MADE] % at.POSTS_KEPT) * at.POST)
+    prefetch(i, at.tape_end(i))
+    if i[at.TICK] + 1 >= i[at.NEXT_DUE]:
+        past = i[at.AT_PAST] + (i[at.PAST_MADE] % at.PAST_KEPT) * at.PAST
         prefetch(i, past)
         prefetch(i, past + 8)
-        for m in range(i[MARKETS]):
-            if i[market_of(i, m) + DUE] == i[TICK] + 1:
-                for at in range(0, i[HOLDERS] * HOLDING, 8):
-                    prefetch(i, holding_of(i, m, 0) + at)
-    if i[TICK] + 1 == i[NEXT_FUNDING]:
-        for at in range(i[AT_POSITIONS], i[AT_SHARES], 8):
-            prefetch(i, at)
+        for m in range(i[at.MARKETS]):
+            if i[at.market_of(i, m) + at.DUE] == i[at.TICK] + 1:
+                for line in range(0, i[at.HOLDERS] * at.HOLDING, 8):
+                    prefetch(i, at.holding_of(i, m, 0) + line)
+    if i[at.TICK] + 1 == i[at.NEXT_FUNDING]:
+        for line in range(i[at.AT_POSITIONS], i[at.AT_SHARES], 8):
+            prefetch(i, line)
+    if playing:
+        prefetch(i, at.book_of(i, 0))
+        prefetch(i, at.book_of(i, 0) + 8)
+        for m in range(i[at.MARKETS]):
+            prefetch(i, at.holding_of(i, m, 0))
 
 
 @kernel
-def fetch_holdings(i: IntRow) -> None:
-    """Ask for what the orders of seat 0 change."""
-    prefetch(i, book_of(i, 0))
-    prefetch(i, book_of(i, 0) + 8)
-    for m in range(i[MARKETS]):
-        prefetch(i, holding_of(i, m, 0))
+def begin_world(i: IntRow, f: FloatRow, r: FloatRow) -> None:
+    """Bring a world to tick 0. Its shape and key are in its header; everything else is zero."""
+    i[at.TICK] = 0
+    i[at.NEXT_FUNDING] = int(r[rules.FUNDING_EVERY])
+    i[at.NEXT_HOUR] = int(r[rules.HOUR])
+    for h in range(i[at.HOLDERS]):
+        i[at.cash_of(i, h)] = at.STAKE
+        i[at.book_of(i, h) + at.REPUTATION] = FIRST_REPUTATION
+    for source in range(at.SOURCES + at.CHATS):
+        word, _, _, _ = draw(i, 0, philox.SOURCE, source)
+        grid = rules.SOURCE_GRID if source < at.SOURCES else rules.CHAT_GRID
+        i[at.RELIABILITY + source] = math.floor(r[grid + below(word, rules.GRID)] * 1000.0 + 0.5)
+        f[i[at.AT_CLAIM_WEIGHTS] + source] = claim_weight(i[at.RELIABILITY + source] * 1e-3)
+    for a in range(i[at.ASSETS]):
+        word, _, _, _ = draw(i, 0, philox.BIRTH, a)
+        price = four_digits(r[rules.FIRST_PRICES + a] * exp(0.5 * uniform(word) - 0.25))
+        f[a * at.ASSET_FLOATS + at.PRICE] = price
+        f[i[at.AT_HOURS] + a * at.HOURS * 2] = price
+        i[at.asset_of(i, a) + at.STORY] = -1
+        i[at.asset_of(i, a) + at.LAST] = at.NO_NEWS
+        f[a * at.ASSET_FLOATS + at.SAFE_BELOW] = math.inf
+        begin_story(i, f, r, a)
+    renew_markets(i, f, r)
 
 
 @kernel
 def step(
     i: IntRow, f: FloatRow, r: FloatRow, shocks: FloatRow, words: WordRow, turns: WordRow, width: int, lane: int
 ) -> None:
-    """Traders act; then the world moves on: stories, news, questions, funding, liquidations, invitations."""
+    """Background traders act; then the world moves on. `shocks` and `words` have rows of LANES, `turns` of `width`."""
     traders_act(i, f, r, words, turns, width, lane)
-    i[TICK] += 1
-    step_assets(i, f, r, shocks, words, lane)
+    i[at.TICK] += 1
+    for a in range(i[at.ASSETS]):
+        step_asset(i, f, r, a, shocks[a * LANES + lane], words[(philox.NEWS + a) * LANES + lane])
     drop_tip(i, f, r, words, lane)
-    if i[TICK] >= i[NEXT_DUE]:
-        turn_over(i, f, r)
-    for a in range(i[PERPS]):
-        if i[TICK] == i[NEXT_FUNDING]:
+    if i[at.TICK] >= i[at.NEXT_DUE]:
+        renew_markets(i, f, r)
+    for a in range(i[at.PERPS]):
+        if i[at.TICK] == i[at.NEXT_FUNDING]:
             pay_funding(i, f, r, a)
         liquidate(i, f, r, a)
-    if i[TICK] == i[NEXT_FUNDING]:
-        i[NEXT_FUNDING] += int(r[FUNDING_EVERY])
-    if i[TICK] == i[NEXT_HOUR]:
-        turn_hour(i, f, r)
-    if i[TICK] & (INVITE_EVERY - 1) == 0:
+    if i[at.TICK] == i[at.NEXT_FUNDING]:
+        i[at.NEXT_FUNDING] += int(r[rules.FUNDING_EVERY])
+    if i[at.TICK] == i[at.NEXT_HOUR]:
+        i[at.NEXT_HOUR] += int(r[rules.HOUR])
+        i[at.HOUR_NOW] = (i[at.HOUR_NOW] + 1) % at.HOURS
+        for a in range(i[at.ASSETS]):
+            hour = i[at.AT_HOURS] + (a * at.HOURS + i[at.HOUR_NOW]) * 2
+            f[hour] = f[a * at.ASSET_FLOATS + at.PRICE]
+            f[hour + 1] = 0.0
+    if i[at.TICK] & (INVITE_EVERY - 1) == 0:
         invite(i, r)
 
 
 @kernel
-def liquidate(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
-    """Close positions whose margin and profit at the index, which nobody can push, no longer cover the requirement.
-
-    Positions are only looked at where one may be in danger: when the index leaves the safe range, or on the eve of an
-    announcement, which asks for more margin.
-    """
-    asset, need = a * ASSET_FLOATS, requirement(i, r, a)
-    index = f[asset + PRICE]
-    if f[asset + SAFE_ABOVE] < index < f[asset + SAFE_BELOW] and need == r[MAINTENANCE]:
-        return
-    f[asset + SAFE_ABOVE] = 0.0
-    f[asset + SAFE_BELOW] = math.inf
-    for h in range(i[HOLDERS]):
-        at = position_of(i, a, h)
-        if i[at + UNITS] == 0:
-            continue
-        size = i[at + UNITS] * 1e-3 * index
-        if i[at + MARGIN] + size - i[at + ENTRY] < need * abs(size):
-            close_perp(i, f, r, h, a, abs(i[at + UNITS]), True)
-        else:
-            guard(i, f, r, a, h)
-
-
-@kernel
-def turn_hour(i: IntRow, f: FloatRow, r: FloatRow) -> None:
-    i[NEXT_HOUR] += int(r[HOUR])
-    i[HOUR_NOW] = (i[HOUR_NOW] + 1) % HOURS
-    for a in range(i[ASSETS]):
-        at = i[AT_HOURS] + (a * HOURS + i[HOUR_NOW]) * 2
-        f[at] = f[a * ASSET_FLOATS + PRICE]
-        f[at + 1] = 0.0
-
-
-@kernel
 def invite(i: IntRow, r: FloatRow) -> None:
-    """Chats invite seats whose reputation is high enough, now and then."""
-    for seat in range(i[SEATS]):
-        book = book_of(i, seat)
-        for chat in range(CHATS):
-            if i[book + MEMBER + chat] != STRANGER or i[book + REPUTATION] < r[CHAT_GATE + chat] * MICRO:
+    """Each chat invites, by chance, the seats whose reputation is high enough."""
+    for seat in range(i[at.SEATS]):
+        book = at.book_of(i, seat)
+        for chat in range(at.CHATS):
+            if (
+                i[book + at.MEMBER + chat] != at.STRANGER
+                or i[book + at.REPUTATION] < r[rules.CHAT_GATE + chat] * at.MICRO
+            ):
                 continue
-            word, _, _, _ = draw(i, i[TICK], INVITATION, seat * CHATS + chat)
+            word, _, _, _ = draw(i, i[at.TICK], philox.INVITATION, seat * at.CHATS + chat)
             if uniform(word) < INVITE_CHANCE:
-                i[book + MEMBER + chat] = INVITED
+                i[book + at.MEMBER + chat] = at.INVITED

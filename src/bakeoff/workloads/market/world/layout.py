@@ -1,109 +1,112 @@
-"""How a world lies in memory: one row of int64 and one row of float64 per world, each in sections.
+"""How a world lies in memory: one row of int64 and one row of float64 per world, each divided into sections.
 
-A kernel gets the two rows (`i`, `f`) and the rules (`r`), three flat arrays and nothing else: passing many arrays to
-many functions would cost more than the work they do. The integer row starts with a header that says where each section
-begins. Money is in micro-dollars, shares in micro-shares, perpetual units in nano-units, so that sums are exact.
-Holders are numbered seats first, then background traders; the four house accounts follow them.
+A kernel gets three flat arrays and nothing else: the two rows (`i`, `f`) and the rules (`r`, see `rules`). Passing dozens of
+arrays through dozens of functions would cost more than the work they do. In all kernels
+
+    i, f, r     the world's integers, the world's floats, the rules
+    h, m, a     number of a holder, of a market slot, of an asset
+    seat        number of a player; holders are numbered seats first, then background traders
+
+The integer row starts with a header that says where each section begins. Functions such as `market_of` return the index
+at which a record begins; the constants below are the offsets of its fields, as in `i[market_of(i, m) + DUE]`.
+
+Money is int64 micro-dollars, shares are micro-shares and perpetual units nano-units, so sums are exact and do not depend
+on their order. Four house accounts follow the cash of the holders: every trade moves cash between accounts, and the sum
+over all of them never changes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from collections.abc import MutableSequence, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bakeoff.workloads.market.world.compiled import kernel
+from bakeoff.workloads.market.world.jit import kernel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Seen = NDArray[np.float32]
+Observations = NDArray[np.float32]
 
 
-class IntRow(Protocol):
-    """A row of int64 as kernels get it: a bare pointer."""
-
-    def __getitem__(self, at: int, /) -> int: ...
-    def __setitem__(self, at: int, value: int, /) -> None: ...
-
-
-class WordRow(Protocol):
-    """Random words as kernels get them."""
-
-    def __getitem__(self, at: int, /) -> Any: ...
-
-
-class FloatRow(Protocol):
-    """A row of floats as kernels get it."""
-
-    def __getitem__(self, at: int, /) -> float: ...
-    def __setitem__(self, at: int, value: float, /) -> None: ...
-
+# Rows as kernels get them are bare pointers, which index like sequences.
+IntRow = MutableSequence[int]
+FloatRow = MutableSequence[float]
+WordRow = Sequence[Any]
+"""Random words, see `philox`."""
 
 MICRO = 1_000_000
 STAKE = 10_000 * MICRO
 """What every account starts with."""
 
+SLACK = 0.01
+"""What a trader pays is rounded up and what he gets is rounded down to whole units, after moving it by this part of a unit
+against him. It lies far above the error of the floating-point part, so no sequence of trades gains from rounding."""
+
 SOURCES = 6
 CHATS = 3
-POSTS_KEPT = 64
-MESSAGES_KEPT = 16
-LEAST_TAPE = 32  # trades on the tape; more where many seats may be liquidated in one tick
-PAST_KEPT = 64
 HOURS = 24
 
-# The header: clock, key, how many there have been, how many there are, where sections begin, what all share.
+# Rings keep the latest entries. The tape is longer where many seats may be liquidated in one tick.
+POSTS_KEPT = 64
+MESSAGES_KEPT = 16
+LEAST_TAPE = 32
+PAST_KEPT = 64
+
+# The header: clock and key, how many posts, trades ... there have been, how many markets, seats ... there are, where the
+# sections begin, and what the whole world shares.
 TICK, KEY0, KEY1, KEY2, KEY3, MARKETS_MADE, POSTS_MADE, MESSAGES_MADE, TRADES_MADE, PAST_MADE = range(10)
 MARKETS, ASSETS, PERPS, SEATS, AGENTS, HOLDERS = range(10, 16)
 AT_CASH, AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_NOTES, AT_HEARD = range(16, 24)
 AT_POSTS, AT_MESSAGES, AT_TRADES, AT_PAST, AT_MARKET_FLOATS, AT_CLAIM_WEIGHTS, AT_TIPS, AT_HOURS = range(24, 32)
 NEXT_DUE, NEXT_FUNDING, NEXT_HOUR, HOUR_NOW, TAPE = range(32, 37)
-RELIABILITY = 37  # of each source, then each chat, in thousandths
-RECORD = RELIABILITY + SOURCES + CHATS  # of each source: right claims, all claims, on stories that are over
-SAID = RECORD + 2 * SOURCES  # messages ever, by chat
+RELIABILITY = 37  # of each source, then of each chat, in thousandths
+RECORD = RELIABILITY + SOURCES + CHATS  # of each source: right claims and all claims, on stories that are over
+SAID = RECORD + 2 * SOURCES  # number of messages so far, of each chat
 HEADER = SAID + CHATS
 
-# A holder's books; cash has a section of its own. MEMBER has one entry for each chat.
+# A holder's book; cash has a section of its own. MEMBER has one entry for each chat.
 REALIZED, FEES_PAID, FUNDING_PAID, LIQUIDATIONS, REPUTATION, TRADES, VOLUME, DEPOSITS, MEMBER = range(9)
 BOOK = MEMBER + CHATS
 STRANGER, INVITED, JOINED = range(3)
+
+# House accounts, after the cash of the holders.
 MAKER, VENUE, INSURANCE, FEES, HOUSES = range(5)
 
-# A market slot.
+# A market slot: its integers, and its floats. BORN is the tick it opened at, SLOW a slow average of the price.
 OPEN, ID, ASSET, KIND, DUE, Q_YES, Q_NO, TRADED, MARKET_INTS = range(9)
 STRIKE, OFFSET, B, LOG_ODDS, COST, PRICE_YES, SLOW, BORN, MARKET_FLOATS = range(9)
 ABOVE, EVENT, RISE = range(3)
+QUESTION_KINDS: tuple[Literal["above", "event", "rise"], ...] = ("above", "event", "rise")
 
 # What a holder has in a market.
 YES, NO, COST_YES, COST_NO, HOLDING = range(5)
 
-# What is noted about a seat in a market: the first probability it stated, in micro-units, else -1; and YES less NO.
+# What is noted about a seat in a market: the first probability it stated (micro-units, -1 for none), and YES less NO.
 STATED, NET, NOTE = range(3)
 
-# What a batch remembers of a seat's holding, apart from the worlds: its worth, and the market and volume it was computed at.
+# A batch's cache of a seat's exit value in a market: the value, and the market and volume that it was computed for.
 WORTH, WORTH_ID, WORTH_TRADED, MEMORY = range(4)
 
-# An asset, its story and its perpetual.
+# An asset, its running story and its perpetual.
 THETA, REGIME, START, DUE_TICK, STORY, LAST, LONG_UNITS, SHORT_UNITS, ASSET_INTS = range(9)
 NO_NEWS = 2
-"""In LAST and in `heard`: nothing has been said."""
+"""In LAST and in `heard`: nothing has been said. Claims are -1, 0 and 1."""
 
-# TREND: how far the log-price lies from its slow average. RETURN: its last change. SINCE: its change
-# since the story began, at the price BEGAN.
-# PUSH: net taker notional over depth. MARKUP: the premium that it makes.
-# SCORE: the story's claims so far, each weighed by its source's public record.
-# WEIGHT: log-weights of theta, from public news. SAFE_ABOVE, SAFE_BELOW: between these marks no position is liquidated.
+# WEIGHT: log-weights of theta = -1, 0, 1 given public news. TREND: how far the log-price lies from its slow average.
+# RETURN: its last change. SINCE: its change since the story began, at the price BEGAN. PUSH: net taker notional over
+# depth. MARKUP: the premium of the mark that it makes. SCORE: the story's claims so far, each weighed by its source's
+# public record. SAFE_ABOVE, SAFE_BELOW: between these index prices no position can be liquidated.
 PRICE, WEIGHT = 0, 1
 TREND, SENTIMENT, PUSH, MARKUP, RETURN, SINCE, SCORE, SAFE_ABOVE, SAFE_BELOW, BEGAN, ASSET_FLOATS = range(4, 15)
 TIPS = 3 * CHATS
 
-# A holder's position in a perpetual.
+# A holder's position in a perpetual. ENTRY is what was paid for the units, signed like them.
 UNITS, MARGIN, ENTRY, POSITION = range(4)
 
-# Rings: posts and messages, trades, resolved markets (their integers, the outcome, then floats in micro-units).
-# The fields of a post are halves of words, so that it fills half a cache line. POST_BY is the author's number and kind.
+# Rings. A post's fields are 32 bits wide, two to a word, so that a post fills half a cache line; POST_BY is the author's
+# number and kind. A resolved market keeps its integers, the outcome, then its floats in micro-units.
 POST_NO, POST_TICK, POST_BY, POST_ASSET, POST_CLAIM, POST_MARKET, POST_STYLE, POST_EVENT, POST_FIELDS = range(9)
 POST = POST_FIELDS // 2
 BY_SOURCE, BY_WIRE, BY_TRADER, BY_SEAT = range(4)
@@ -111,8 +114,8 @@ TRADE_TICK, TRADE_HOLDER, TRADE_KIND, TRADE_TARGET, TRADE_SIDE, TRADE_AMOUNT, TR
 BUY, SELL, OPEN_PERP, CLOSE_PERP, LIQUIDATION = range(5)
 OUTCOME, PAST_BORN, PAST_STRIKE, PAST_OPENED, PAST_PRICE, PAST_B, PAST = range(MARKET_INTS, MARKET_INTS + 7)
 
-# What order kernels return in place of a result.
-UNKNOWN, POOR, TOO_SMALL, TOO_LARGE, TOO_FEW, NO_POSITION, BAD_LEVERAGE = -1, -2, -3, -4, -5, -6, -7
+# What an order kernel returns when it refuses the order; `orders` words these for players.
+CLOSED, POOR, TOO_SMALL, TOO_LARGE, TOO_FEW, NO_POSITION, BAD_LEVERAGE = -1, -2, -3, -4, -5, -6, -7
 
 
 @kernel
@@ -122,7 +125,7 @@ def cash_of(i: IntRow, h: int) -> int:
 
 @kernel
 def house_of(i: IntRow, account: int) -> int:
-    """Where the cash of a house account lies."""
+    """Index of the cash of a house account."""
     return i[AT_CASH] + i[HOLDERS] + account
 
 
@@ -133,7 +136,7 @@ def book_of(i: IntRow, h: int) -> int:
 
 @kernel
 def tape_end(i: IntRow) -> int:
-    """Where the next trade goes; the tape has a power of two of places."""
+    """Index at which the next trade is written. The tape's length is a power of two, so a mask replaces the division."""
     return i[AT_TRADES] + (i[TRADES_MADE] & (i[TAPE] - 1)) * TRADE
 
 
@@ -144,12 +147,13 @@ def market_of(i: IntRow, m: int) -> int:
 
 @kernel
 def prices_of(i: IntRow, m: int) -> int:
-    """Where market `m` begins in the row of floats."""
+    """Index in the row of floats."""
     return i[AT_MARKET_FLOATS] + m * MARKET_FLOATS
 
 
 @kernel
 def asset_of(i: IntRow, a: int) -> int:
+    """Index in the row of integers; in the row of floats an asset begins at `a * ASSET_FLOATS`."""
     return i[AT_ASSETS] + a * ASSET_INTS
 
 
@@ -168,109 +172,48 @@ def position_of(i: IntRow, a: int, h: int) -> int:
     return i[AT_POSITIONS] + (h * i[ASSETS] + a) * POSITION
 
 
-@dataclass(frozen=True)
 class State:
-    """The rows of n worlds of one shape, and every section of them as an array with names for its last axis.
+    """The rows of n worlds of one shape, and every section of them as an array.
 
-    The sections are views: writing to one writes to the world.
+    The sections are views: writing to one writes to the worlds. The last axis is indexed by the constants above, as in
+    `state.books[world, seat, REPUTATION]`.
     """
 
-    ints: Ints
-    floats: Floats
+    def __init__(self, ints: Ints, floats: Floats) -> None:
+        header = ints[0, :HEADER].tolist()
+        markets, assets, seats, holders = header[MARKETS], header[ASSETS], header[SEATS], header[HOLDERS]
 
-    def _ints(self, at: int, *shape: int) -> Ints:
-        begin = int(self.ints[0, at]) if at < HEADER else at
-        return self.ints[:, begin : begin + int(np.prod(shape))].reshape(len(self.ints), *shape)
+        def integers(section: int, *shape: int) -> Ints:
+            begin = header[section]
+            return ints[:, begin : begin + int(np.prod(shape))].reshape(len(ints), *shape)
 
-    def _floats(self, begin: int, *shape: int) -> Floats:
-        return self.floats[:, begin : begin + int(np.prod(shape))].reshape(len(self.floats), *shape)
+        def reals(begin: int, *shape: int) -> Floats:
+            return floats[:, begin : begin + int(np.prod(shape))].reshape(len(floats), *shape)
 
-    def _many(self, of: int) -> int:
-        return int(self.ints[0, of])
-
-    @cached_property
-    def header(self) -> Ints:
-        return self.ints[:, :HEADER]
-
-    @cached_property
-    def cash(self) -> Ints:
-        """[n, holders and houses]"""
-        return self._ints(AT_CASH, self._many(HOLDERS) + HOUSES)
-
-    @cached_property
-    def books(self) -> Ints:
-        """[n, holder, BOOK]"""
-        return self._ints(AT_BOOKS, self._many(HOLDERS), BOOK)
-
-    @cached_property
-    def markets(self) -> Ints:
-        """[n, market, MARKET_INTS]"""
-        return self._ints(AT_MARKETS, self._many(MARKETS), MARKET_INTS)
-
-    @cached_property
-    def prices(self) -> Floats:
-        """[n, market, MARKET_FLOATS]"""
-        return self._floats(self._many(AT_MARKET_FLOATS), self._many(MARKETS), MARKET_FLOATS)
-
-    @cached_property
-    def assets(self) -> Ints:
-        """[n, asset, ASSET_INTS]"""
-        return self._ints(AT_ASSETS, self._many(ASSETS), ASSET_INTS)
-
-    @cached_property
-    def indices(self) -> Floats:
-        """[n, asset, ASSET_FLOATS]"""
-        return self._floats(0, self._many(ASSETS), ASSET_FLOATS)
-
-    @cached_property
-    def heard(self) -> Ints:
-        """[n, asset, SOURCES]: what each source last said about the running story."""
-        return self._ints(AT_HEARD, self._many(ASSETS), SOURCES)
-
-    @cached_property
-    def tips(self) -> Floats:
-        """[n, asset, CHATS, 3]: log-weights of theta from each chat's tips."""
-        return self._floats(self._many(AT_TIPS), self._many(ASSETS), CHATS, 3)
-
-    @cached_property
-    def hours(self) -> Floats:
-        """[n, asset, HOURS, 2]: index price and volume by hour."""
-        return self._floats(self._many(AT_HOURS), self._many(ASSETS), HOURS, 2)
-
-    @cached_property
-    def shares(self) -> Ints:
-        """[n, market, holder, HOLDING]"""
-        return self._ints(AT_SHARES, self._many(MARKETS), self._many(HOLDERS), HOLDING)
-
-    @cached_property
-    def notes(self) -> Ints:
-        """[n, seat, market, NOTE]"""
-        return self._ints(AT_NOTES, self._many(SEATS), self._many(MARKETS), NOTE)
-
-    @cached_property
-    def positions(self) -> Ints:
-        """[n, asset, holder, POSITION]; in memory those of one holder lie together"""
-        return self._ints(AT_POSITIONS, self._many(HOLDERS), self._many(ASSETS), POSITION).swapaxes(1, 2)
-
-    @cached_property
-    def posts(self) -> NDArray[np.int32]:
-        """[n, POSTS_KEPT, POST_FIELDS]"""
-        return self._ints(AT_POSTS, POSTS_KEPT, POST).view(np.int32)
-
-    @cached_property
-    def messages(self) -> NDArray[np.int32]:
-        """[n, CHATS, MESSAGES_KEPT, POST_FIELDS]"""
-        return self._ints(AT_MESSAGES, CHATS, MESSAGES_KEPT, POST).view(np.int32)
-
-    @cached_property
-    def trades(self) -> Ints:
-        """[n, TAPE, TRADE]: a ring"""
-        return self._ints(AT_TRADES, self._many(TAPE), TRADE)
-
-    @cached_property
-    def past(self) -> Ints:
-        """[n, PAST_KEPT, PAST]: markets that have resolved."""
-        return self._ints(AT_PAST, PAST_KEPT, PAST)
+        self.ints = ints
+        self.floats = floats
+        self.header = ints[:, :HEADER]
+        self.cash = integers(AT_CASH, holders + HOUSES)
+        self.books = integers(AT_BOOKS, holders, BOOK)
+        self.markets = integers(AT_MARKETS, markets, MARKET_INTS)
+        self.prices = reals(header[AT_MARKET_FLOATS], markets, MARKET_FLOATS)
+        self.assets = integers(AT_ASSETS, assets, ASSET_INTS)
+        self.indices = reals(0, assets, ASSET_FLOATS)
+        self.heard = integers(AT_HEARD, assets, SOURCES)
+        """What each source last said about the running story."""
+        self.tips = reals(header[AT_TIPS], assets, CHATS, 3)
+        """Log-weights of theta from each chat's tips."""
+        self.hours = reals(header[AT_HOURS], assets, HOURS, 2)
+        """Index price and volume by hour."""
+        self.shares = integers(AT_SHARES, markets, holders, HOLDING)
+        self.notes = integers(AT_NOTES, seats, markets, NOTE)
+        # [n, asset, holder, POSITION], although in memory the positions of one holder lie together.
+        self.positions = integers(AT_POSITIONS, holders, assets, POSITION).swapaxes(1, 2)
+        self.posts = integers(AT_POSTS, POSTS_KEPT, POST).view(np.int32)
+        self.messages = integers(AT_MESSAGES, CHATS, MESSAGES_KEPT, POST).view(np.int32)
+        self.trades = integers(AT_TRADES, header[TAPE], TRADE)
+        self.past = integers(AT_PAST, PAST_KEPT, PAST)
+        """Markets that have resolved."""
 
     def world(self, index: int) -> State:
         """One world as a batch of one, over the same memory."""
@@ -278,7 +221,10 @@ class State:
 
 
 def allocate(worlds: int, markets: int, perps: int, seats: int, agents: int) -> State:
-    """Worlds that are not born yet but know their own shape. The first advance brings them to tick 0."""
+    """Worlds with their shape in the header and zeros elsewhere. The first advance brings them to tick 0.
+
+    Sections that every tick touches come first, so that prefetching a world is one run of cache lines.
+    """
     assets, holders = max(1, perps), seats + agents
     tape = max(LEAST_TAPE, 1 << (4 * seats - 1).bit_length()) if seats else LEAST_TAPE
     sizes = {
@@ -317,6 +263,7 @@ def _whole_lines(words: int) -> int:
 
 
 def _aligned(worlds: int, width: int) -> Floats:
+    """Zeros that begin at a cache line of 64 bytes; NumPy alone aligns to 16."""
     room = np.zeros(worlds * width + 8)
     skip = -room.ctypes.data // 8 % 8
     return room[skip : skip + worlds * width].reshape(worlds, width)

@@ -1,8 +1,13 @@
-"""The laws of a scenario as numbers: regimes, tiers, trader population and the tables of how a story moves an index.
+"""The laws of a scenario as numbers: regimes, tiers, kinds of traders, and tables of how a story moves an index.
 
-All of it is public. What happens in a story with hidden direction theta: after k of its n ticks the index has moved by
-`exp(drift[theta] * exposure[k] + noise) / Z[k]`, with the jump added at k = n, and Z chosen so that the mean over the
-prior of theta is exactly 1 at every k. So nobody earns by being long.
+All of it is public. In a story with hidden direction theta the index has grown, after k of its n ticks, by
+
+    exp(drift[theta] * exposure[k] + noise + (jump[theta] if k == n)) / Z[k]
+
+where Z makes the mean over the prior of theta exactly 1 at every k. So the index is a martingale for everyone who knows
+only the prior, and nobody earns by being long.
+
+`rules_of` gives the laws by name for Python, `packed_rules` the same as the flat array `r` for kernels.
 """
 
 from __future__ import annotations
@@ -13,24 +18,26 @@ from typing import NamedTuple
 import numpy as np
 
 from bakeoff.workloads.market.scenario import REGIMES, Scenario
-from bakeoff.workloads.market.world.compiled import kernel
+from bakeoff.workloads.market.world.jit import kernel
 from bakeoff.workloads.market.world.layout import CHATS, Floats
 
 SHORTEST, LONGEST = 8, 24
-"""Story lengths in ticks, drawn evenly."""
+"""Story lengths in ticks, drawn evenly. The law knows nothing of the scenario's end, so a longer world begins like a
+shorter one."""
 
 GRID = 5
 """How many reliabilities a tier draws from."""
 
 MOST_ASSETS = 32
 CHAT_GATES = (45.0, 50.0, 55.0)
+"""The reputation that an invitation to each chat needs."""
 
 KINDS = tuple(name for name in REGIMES if name != "mixed")
 
 # The rules as kernels read them: single numbers first, in the order of `Rules`, then tables.
 CLAIM_RATE, TIP_RATE, FEE, PERP_FEE, LIQUIDITY_B, DEPTH, LINEAR, ROOT, RELAX, MAX_LEVERAGE = range(10)
 MAINTENANCE, PENALTY, FUNDING_SHARE, FUNDING_CAP, FUNDING_EVERY, HOUR, KINDS_DRAWN = range(10, 17)
-CHAT_GATE = 17  # the reputation that an invitation to each chat needs
+CHAT_GATE = 17
 SOURCE_GRID = CHAT_GATE + CHATS
 CHAT_GRID = SOURCE_GRID + GRID
 DRAWN = CHAT_GRID + GRID  # which regimes stories are drawn from
@@ -40,8 +47,8 @@ REGIME_TABLE = FIRST_PRICES + MOST_ASSETS
 # A row of the regime table: three numbers for theta = -1, 0, +1 each, then single ones.
 PRIOR, DRIFT, JUMP, LOG_PRIOR, LIQUIDITY, GAP, PUMP, REGIME_ROW = 0, 3, 6, 9, 12, 13, 14, 15
 
-# The story table is indexed by regime, length and tick of the story: what has come together until then, and what this
-# tick adds. STEP is its part of the exposure, FALL what is taken off the log-price, PRECISION 1 / sigma^2.
+# The story table is indexed by regime, length and tick of the story. EXPOSURE, VARIANCE and LOG_Z are sums up to that
+# tick; SIGMA, STEP (of the exposure), FALL (what is taken off the log-price) and PRECISION (1 / sigma^2) are its own.
 STORY_TABLE = REGIME_TABLE + len(KINDS) * REGIME_ROW
 EXPOSURE, VARIANCE, LOG_Z, SIGMA, STEP, FALL, PRECISION, STORY_ROW = range(8)
 STORY_TICKS = LONGEST + 1
@@ -68,14 +75,20 @@ def trader_row(trader: int) -> int:
 
 
 class Regime(NamedTuple):
+    """How stories of one kind unfold. Triples are for theta = -1, 0, 1, stages for the thirds of a story."""
+
     prior: tuple[float, float, float]
     drift: tuple[float, float, float]
     jump: tuple[float, float, float]
+    """Growth per tick of exposure, and at the announcement."""
     sigma: float
+    """Standard deviation of the log-price per tick."""
     drift_stages: tuple[float, float, float] = (1.0, 1.0, 1.0)
     sigma_stages: tuple[float, float, float] = (1.0, 1.0, 1.0)
     liquidity: float = 1.0
+    """Factor on the markets' b and on the perpetuals' depth."""
     pump: float = 1.0
+    """Factor on the bets of manipulators."""
 
 
 REGIME_LAWS: dict[str, Regime] = {
@@ -91,16 +104,27 @@ REGIME_LAWS: dict[str, Regime] = {
 
 
 class Tier(NamedTuple):
+    """How clear the news and how expensive the trading is.
+
+    A reliability is the chance that a claim is true: 1/3 is chance, and a source below it misleads.
+    """
+
     sources: tuple[float, ...]
+    """The reliabilities that a world draws for its sources."""
     chats: tuple[float, ...]
     claim_rate: float
+    """Chance of a claim for each asset in a tick."""
     tip_rate: float
+    """Chance of a tip in each chat in a tick."""
     fee: float
     perp_fee: float
     liquidity: float
+    """The b of the markets' scoring rule, in dollars."""
     depth: float
+    """Of each perpetual, in dollars."""
     max_leverage: float
     traders: tuple[str, ...]
+    """Kinds of the background traders, in turn."""
 
 
 TIER_LAWS: dict[str, Tier] = {
@@ -117,7 +141,6 @@ TIER_LAWS: dict[str, Tier] = {
         ("informed", "informed", "noise", "maker", "informed", "momentum", "contrarian", "manipulator"),
     ),
 }  # fmt: skip
-"""Reliability is the chance that a claim is true; 1/3 is chance, below it a source misleads."""
 
 ARCHETYPES: dict[str, tuple[float, ...]] = {
     #              wake  belief momentum feeling noise premium cap manipulates
@@ -128,8 +151,9 @@ ARCHETYPES: dict[str, tuple[float, ...]] = {
     "maker": (0.15, 0.0, -3.0, 0.00, 0.00, 4.0, 40.0, 0.0),
     "manipulator": (0.15, 0.0, 0.0, 0.00, 0.05, 0.0, 60.0, 1.0),
 }
-"""How strongly each kind of trader leans on: the exact public belief, the trend, the feed's sentiment, chance and the
-perpetual's premium. `cap` is its largest bet in dollars; perpetual orders are `PERP_SCALE` times as large."""
+"""How often each kind of trader wakes, and how strongly it leans on the exact public belief, the trend, the feed's
+sentiment, chance, and the perpetual's premium. `cap` is its largest bet in dollars; perpetual orders are `PERP_SCALE`
+times as large."""
 
 PERP_SCALE = 20.0
 
@@ -141,7 +165,7 @@ TICKERS: tuple[tuple[str, float], ...] = (
 
 
 class Rules(NamedTuple):
-    """The laws of a scenario by name, for whoever reasons about it in Python."""
+    """The laws of a scenario by name. The order of the numbers is that of CLAIM_RATE ... HOUR above."""
 
     claim_rate: float
     tip_rate: float
@@ -151,14 +175,21 @@ class Rules(NamedTuple):
     depth: float
     linear: float
     root: float
+    """Premium of a perpetual's mark at push u: linear * u + root * sign(u) * sqrt|u|."""
     relax: float
+    """What is left of a push after one tick."""
     max_leverage: float
     maintenance: float
+    """Least margin for each dollar of position."""
     penalty: float
+    """Of a liquidation, for each dollar of position."""
     funding_share: float
+    """Of the premium."""
     funding_cap: float
     funding_every: int
+    """Ticks."""
     hour: int
+    """Ticks."""
     regime: Floats
     """[kind, REGIME_ROW]"""
     story: Floats
@@ -167,6 +198,7 @@ class Rules(NamedTuple):
 
 @lru_cache(maxsize=64)
 def rules_of(scenario: Scenario) -> Rules:
+    """The laws of a scenario by name. Fees, liquidity and leverage come from its tier, the rest is the same everywhere."""
     tier = TIER_LAWS[scenario.tier]
     return Rules(
         claim_rate=tier.claim_rate,
@@ -192,7 +224,7 @@ def rules_of(scenario: Scenario) -> Rules:
 
 @lru_cache(maxsize=64)
 def packed_rules(scenario: Scenario) -> Floats:
-    """The same for kernels, in one flat array."""
+    """The laws of a scenario as kernels read them, in one flat array: `r[FEE]`, `r[regime_row(kind) + DRIFT]`."""
     rules, tier = rules_of(scenario), TIER_LAWS[scenario.tier]
     drawn = range(len(KINDS)) if scenario.regime == "mixed" else [KINDS.index(scenario.regime)]
     r = np.zeros(TRADER_TABLE + scenario.agents * TRADER_ROW)
@@ -202,7 +234,8 @@ def packed_rules(scenario: Scenario) -> Floats:
     r[SOURCE_GRID : SOURCE_GRID + GRID] = tier.sources
     r[CHAT_GRID : CHAT_GRID + GRID] = tier.chats
     r[DRAWN : DRAWN + len(drawn)] = drawn
-    r[FIRST_PRICES : FIRST_PRICES + scenario.assets] = [ticker_price(asset)[1] for asset in range(scenario.assets)]
+    prices = [TICKERS[asset % len(TICKERS)][1] for asset in range(scenario.assets)]
+    r[FIRST_PRICES : FIRST_PRICES + scenario.assets] = prices
     r[REGIME_TABLE:STORY_TABLE] = rules.regime.ravel()
     r[STORY_TABLE:TRADER_TABLE] = rules.story.ravel()
     r[TRADER_TABLE:] = np.ravel([ARCHETYPES[archetype(scenario, agent)] for agent in range(scenario.agents)])
@@ -210,19 +243,21 @@ def packed_rules(scenario: Scenario) -> Floats:
 
 
 def archetype(scenario: Scenario, agent: int) -> str:
+    """The kind of a background trader, one of ARCHETYPES."""
     traders = TIER_LAWS[scenario.tier].traders
     return traders[agent % len(traders)]
 
 
-def ticker_price(asset: int) -> tuple[str, float]:
-    """Ticker and usual price of an asset; beyond the named ones they are numbered."""
-    name, price = TICKERS[asset % len(TICKERS)]
+def ticker_of(asset: int) -> str:
+    """The ticker of an asset. Beyond the named ones they are numbered: BTCX, ..., ORBT, BTCX2, ..."""
+    name, _ = TICKERS[asset % len(TICKERS)]
     again = asset // len(TICKERS)
-    return (f"{name}{again + 1}" if again else name), price
+    return f"{name}{again + 1}" if again else name
 
 
 @lru_cache(maxsize=1)
 def _regime_table() -> Floats:
+    """[kind, REGIME_ROW]"""
     table = np.zeros((len(KINDS), REGIME_ROW))
     for row, name in zip(table, KINDS, strict=True):
         law = REGIME_LAWS[name]
@@ -232,6 +267,7 @@ def _regime_table() -> Floats:
         row[DRIFT : DRIFT + 3] = law.drift
         row[JUMP : JUMP + 3] = law.jump
         row[LIQUIDITY] = law.liquidity
+        # The margin that survives the largest jump together with six standard deviations of noise.
         row[GAP] = np.expm1(max(abs(jump) for jump in law.jump)) + 6 * worst
         row[PUMP] = law.pump
     return table
@@ -239,6 +275,7 @@ def _regime_table() -> Floats:
 
 @lru_cache(maxsize=1)
 def _story_table() -> Floats:
+    """[kind, length, tick, STORY_ROW]; rows of tick 0 and of lengths that do not occur are zero."""
     table = np.zeros((len(KINDS), STORY_TICKS, STORY_TICKS, STORY_ROW))
     for kind, name in enumerate(KINDS):
         law = REGIME_LAWS[name]
@@ -249,6 +286,7 @@ def _story_table() -> Floats:
             rows[1 : length + 1, SIGMA] = sigma
             rows[1 : length + 1, EXPOSURE] = np.cumsum(np.array(law.drift_stages)[stage])
             rows[1 : length + 1, VARIANCE] = np.cumsum(sigma**2)
+            # ln Z is the logarithm of the mean growth over the prior. The noise contributes sigma^2 / 2 per tick.
             growth = np.outer(rows[: length + 1, EXPOSURE], law.drift)
             growth[length] += law.jump
             rows[: length + 1, LOG_Z] = np.log(np.exp(growth) @ np.array(law.prior))

@@ -1,110 +1,99 @@
-"""Stories: each asset is always in one. Its hidden direction drives the index until it is announced; then the next begins.
+"""Stories, and what can be inferred about them.
 
-Lengths are drawn from a law that knows nothing of the scenario's end, so a longer world begins like a shorter one.
+Each asset is always in a story. Its hidden direction theta (-1, 0 or 1) drives the index until the announcement; then the
+next story begins. Sources make claims about theta in the public feed, and chats receive tips.
+
+Inference is exact: theta takes three values, so a belief is three log-weights per asset. By Bayes' rule a claim of a source
+with reliability p multiplies the weight of the claimed value by p and the others by (1 - p) / 2, and an index return multiplies
+each weight by its normal density. The chance of a question is then a mixture of three normal distribution functions.
 """
 
 from __future__ import annotations
 
-from bakeoff.workloads.market.world.belief import forget
-from bakeoff.workloads.market.world.compiled import kernel
-from bakeoff.workloads.market.world.feed import publish, whisper
-from bakeoff.workloads.market.world.lanes import LANES, NEWS, TIP_WORDS
-from bakeoff.workloads.market.world.layout import (
-    ASSET_FLOATS,
-    ASSETS,
-    AT_CLAIM_WEIGHTS,
-    AT_HEARD,
-    AT_TIPS,
-    BEGAN,
-    BY_SOURCE,
-    BY_WIRE,
-    CHATS,
-    DUE_TICK,
-    LAST,
-    NO_NEWS,
-    PRICE,
-    PUSH,
-    RECORD,
-    REGIME,
-    RELIABILITY,
-    RETURN,
-    SCORE,
-    SENTIMENT,
-    SINCE,
-    SOURCES,
-    START,
-    STORY,
-    THETA,
-    TICK,
-    TIPS,
-    TREND,
-    WEIGHT,
-    FloatRow,
-    IntRow,
-    WordRow,
-    asset_of,
-)
-from bakeoff.workloads.market.world.numerics import exp_near_0
+import math
+
+from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world import philox, rules
+from bakeoff.workloads.market.world.feed import append_message, append_post
+from bakeoff.workloads.market.world.jit import kernel
+from bakeoff.workloads.market.world.layout import FloatRow, IntRow, WordRow
+from bakeoff.workloads.market.world.numerics import exp, exp_near_0, log, normal_cdf
 from bakeoff.workloads.market.world.perps import push_to
-from bakeoff.workloads.market.world.rules import (
-    CLAIM_RATE,
-    DRAWN,
-    DRIFT,
-    FALL,
-    JUMP,
-    KINDS_DRAWN,
-    LIQUIDITY,
-    LONGEST,
-    PRECISION,
-    PRIOR,
-    RELAX,
-    SHORTEST,
-    SIGMA,
-    STEP,
-    TIP_RATE,
-    regime_row,
-    story_row,
-)
-from bakeoff.workloads.market.world.streams import (
-    STORY_START,
-    Word,
-    below,
-    bits_of,
-    draw,
-    low_bits,
-    uniform,
-)
+from bakeoff.workloads.market.world.philox import LANES, Word, below, bits_of, draw, uniform
 
 NEWS_WEIGHT = 0.25
 """How far one claim moves the feed's sentiment."""
 
+Belief = tuple[float, float, float]
+"""P(theta = -1), P(theta = 0), P(theta = +1)."""
+
+
+# -- what happens
+
 
 @kernel
 def begin_story(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
-    asset = asset_of(i, a)
-    which, length, direction, _ = draw(i, i[TICK], STORY_START, a)
-    kind = int(r[DRAWN + below(which, int(r[KINDS_DRAWN]))])
-    u, law = uniform(direction), regime_row(kind)
-    was = r[regime_row(i[asset + REGIME]) + LIQUIDITY]
-    push_to(f, r, a, f[a * ASSET_FLOATS + PUSH] * min(1.0, was / r[law + LIQUIDITY]))  # weighs less where there is more
-    i[asset + THETA] = -1 if u < r[law + PRIOR] else (0 if u < r[law + PRIOR] + r[law + PRIOR + 1] else 1)
-    i[asset + REGIME] = kind
-    i[asset + START] = i[TICK]
-    i[asset + DUE_TICK] = i[TICK] + SHORTEST + below(length, LONGEST - SHORTEST + 1)
-    i[asset + STORY] += 1
-    f[a * ASSET_FLOATS + SINCE] = 0.0
-    f[a * ASSET_FLOATS + BEGAN] = f[a * ASSET_FLOATS + PRICE]
-    f[a * ASSET_FLOATS + SCORE] = 0.0
-    forget(f, r, a, kind)
-    for weight in range(TIPS):
-        f[i[AT_TIPS] + a * TIPS + weight] = 0.0
-    for source in range(SOURCES):
-        i[i[AT_HEARD] + a * SOURCES + source] = NO_NEWS
+    """Draw the next story of asset `a` and forget what was said about the last one."""
+    asset, floats = at.asset_of(i, a), a * at.ASSET_FLOATS
+    which, length, direction, _ = draw(i, i[at.TICK], philox.STORY_START, a)
+    kind = int(r[rules.DRAWN + below(which, int(r[rules.KINDS_DRAWN]))])
+    u, law = uniform(direction), rules.regime_row(kind)
+    # The push is relative to depth. Where there is more depth it weighs less; where there is less it must not grow, or
+    # someone could push a deep market and gain when it turns shallow.
+    was = r[rules.regime_row(i[asset + at.REGIME]) + rules.LIQUIDITY]
+    push_to(f, r, a, f[floats + at.PUSH] * min(1.0, was / r[law + rules.LIQUIDITY]))
+    i[asset + at.THETA] = (
+        -1 if u < r[law + rules.PRIOR] else (0 if u < r[law + rules.PRIOR] + r[law + rules.PRIOR + 1] else 1)
+    )
+    i[asset + at.REGIME] = kind
+    i[asset + at.START] = i[at.TICK]
+    i[asset + at.DUE_TICK] = i[at.TICK] + rules.SHORTEST + below(length, rules.LONGEST - rules.SHORTEST + 1)
+    i[asset + at.STORY] += 1
+    f[floats + at.SINCE] = 0.0
+    f[floats + at.BEGAN] = f[floats + at.PRICE]
+    f[floats + at.SCORE] = 0.0
+    for theta in range(3):
+        f[floats + at.WEIGHT + theta] = r[law + rules.LOG_PRIOR + theta]
+    for weight in range(at.TIPS):
+        f[i[at.AT_TIPS] + a * at.TIPS + weight] = 0.0
+    for source in range(at.SOURCES):
+        i[i[at.AT_HEARD] + a * at.SOURCES + source] = at.NO_NEWS
+
+
+@kernel
+def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int, shock: float, news: Word) -> None:
+    """Move asset `a` to this tick: its index, then an announcement with the next story, or perhaps a claim.
+
+    `shock` is a standard normal deviate. The `news` word has 8 bits for whether a source speaks, 6 for which one and 18
+    for what it says.
+    """
+    asset, floats = at.asset_of(i, a), a * at.ASSET_FLOATS
+    kind, start, due, theta = i[asset + at.REGIME], i[asset + at.START], i[asset + at.DUE_TICK], i[asset + at.THETA]
+    now, law = rules.story_row(kind, due - start, i[at.TICK] - start), rules.regime_row(kind)
+    moved = r[law + rules.DRIFT + 1 + theta] * r[now + rules.STEP] + r[now + rules.SIGMA] * shock
+    total = moved - r[now + rules.FALL]
+    if i[at.TICK] == due:
+        total += r[law + rules.JUMP + 1 + theta]
+    f[floats + at.RETURN] = total
+    f[floats + at.PRICE] *= exp_near_0(total)
+    f[floats + at.SINCE] += total
+    f[floats + at.TREND] = 0.8 * (f[floats + at.TREND] + total)
+    f[floats + at.SENTIMENT] *= 0.9
+    push_to(f, r, a, f[floats + at.PUSH] * r[rules.RELAX])
+    if i[at.TICK] == due:
+        announce(i, f, r, a, bits_of(news, 0, 12))
+        return
+    # The log-density of the return under each theta, less the part that all three share: (d x - d^2 / 2) / sigma^2.
+    for value in range(3):
+        drift = r[law + rules.DRIFT + value] * r[now + rules.STEP]
+        f[floats + at.WEIGHT + value] += drift * (moved - 0.5 * drift) * r[now + rules.PRECISION]
+    if bits_of(news, 24, 8) < r[rules.CLAIM_RATE] * 256.0:
+        claim_arrives(i, f, a, news, bits_of(news, 0, 12))
 
 
 @kernel
 def claimed(theta: int, reliability: float, u: float) -> int:
-    """What a source of that reliability says: the truth, or evenly one of the other two."""
+    """What a source of that reliability says: the truth, or one of the other two values evenly."""
     if u < reliability:
         return theta
     other = 1 if (u - reliability) * 2.0 < 1.0 - reliability else 2
@@ -112,79 +101,115 @@ def claimed(theta: int, reliability: float, u: float) -> int:
 
 
 @kernel
-def step_assets(i: IntRow, f: FloatRow, r: FloatRow, shocks: FloatRow, words: WordRow, lane: int) -> None:
-    """Move all assets to this tick."""
-    for a in range(i[ASSETS]):
-        step_asset(i, f, r, a, shocks[a * LANES + lane], words[(NEWS + a) * LANES + lane])
-
-
-@kernel
-def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int, shock: float, news: Word) -> None:
-    """Move asset `a`: its index, and an announcement with the next story, or perhaps a claim.
-
-    The news word has 8 bits for whether a source speaks, 6 for which and 18 for what it says.
-    """
-    asset, at = asset_of(i, a), a * ASSET_FLOATS
-    kind, start, due, theta = i[asset + REGIME], i[asset + START], i[asset + DUE_TICK], i[asset + THETA]
-    now, law = story_row(kind, due - start, i[TICK] - start), regime_row(kind)
-    moved = r[law + DRIFT + 1 + theta] * r[now + STEP] + r[now + SIGMA] * shock
-    total = moved - r[now + FALL]
-    if i[TICK] == due:
-        total += r[law + JUMP + 1 + theta]
-    f[at + RETURN] = total
-    f[at + PRICE] *= exp_near_0(total)
-    f[at + SINCE] += total
-    f[at + TREND] = 0.8 * (f[at + TREND] + total)
-    f[at + SENTIMENT] *= 0.9
-    push_to(f, r, a, f[at + PUSH] * r[RELAX])
-    if i[TICK] == due:
-        announce(i, f, r, a, low_bits(news))
-        return
-    for value in range(3):
-        drift = r[law + DRIFT + value] * r[now + STEP]
-        f[at + WEIGHT + value] += drift * (moved - 0.5 * drift) * r[now + PRECISION]
-    if bits_of(news, 24, 8) < r[CLAIM_RATE] * 256.0:
-        claim_arrives(i, f, a, news, low_bits(news))
-
-
-@kernel
 def claim_arrives(i: IntRow, f: FloatRow, a: int, news: Word, style: int) -> None:
-    """A source speaks about asset `a`."""
-    source = bits_of(news, 18, 6) * SOURCES >> 6
-    asset, reliability = asset_of(i, a), i[RELIABILITY + source] * 1e-3
-    claim = claimed(i[asset + THETA], reliability, (bits_of(news, 0, 18) + 0.5) * 2.0**-18)
-    f[a * ASSET_FLOATS + WEIGHT + 1 + claim] += f[i[AT_CLAIM_WEIGHTS] + source]
-    i[i[AT_HEARD] + a * SOURCES + source] = claim
-    f[a * ASSET_FLOATS + SENTIMENT] += NEWS_WEIGHT * claim
-    trust = (i[RECORD + 2 * source] + 1.0) / (i[RECORD + 2 * source + 1] + 3.0) - 1.0 / 3.0
-    f[a * ASSET_FLOATS + SCORE] += claim * (0.2 + trust)
-    publish(i, BY_SOURCE, source, a, claim, -1, style)
+    """A source posts a claim about asset `a`."""
+    source = bits_of(news, 18, 6) * at.SOURCES >> 6
+    asset, floats, reliability = at.asset_of(i, a), a * at.ASSET_FLOATS, i[at.RELIABILITY + source] * 1e-3
+    claim = claimed(i[asset + at.THETA], reliability, (bits_of(news, 0, 18) + 0.5) * 2.0**-18)
+    f[floats + at.WEIGHT + 1 + claim] += f[i[at.AT_CLAIM_WEIGHTS] + source]
+    i[i[at.AT_HEARD] + a * at.SOURCES + source] = claim
+    f[floats + at.SENTIMENT] += NEWS_WEIGHT * claim
+    # SCORE is public, so it weighs the claim by the source's record (with one right claim in three added) and not by
+    # its hidden reliability.
+    trust = (i[at.RECORD + 2 * source] + 1.0) / (i[at.RECORD + 2 * source + 1] + 3.0) - 1.0 / 3.0
+    f[floats + at.SCORE] += claim * (0.2 + trust)
+    append_post(i, at.BY_SOURCE, source, a, claim, -1, style)
 
 
 @kernel
 def announce(i: IntRow, f: FloatRow, r: FloatRow, a: int, style: int) -> None:
-    """The truth comes out, sources' records are settled, and the next story begins."""
-    asset = asset_of(i, a)
-    theta = i[asset + THETA]
-    publish(i, BY_WIRE, 0, a, theta, -1, style)
-    for source in range(SOURCES):
-        heard = i[i[AT_HEARD] + a * SOURCES + source]
-        if heard != NO_NEWS:
-            i[RECORD + 2 * source] += 1 if heard == theta else 0
-            i[RECORD + 2 * source + 1] += 1
-    i[asset + LAST] = theta
+    """Publish theta, update the sources' records, and begin the next story."""
+    asset = at.asset_of(i, a)
+    theta = i[asset + at.THETA]
+    append_post(i, at.BY_WIRE, 0, a, theta, -1, style)
+    for source in range(at.SOURCES):
+        heard = i[i[at.AT_HEARD] + a * at.SOURCES + source]
+        if heard != at.NO_NEWS:
+            i[at.RECORD + 2 * source] += 1 if heard == theta else 0
+            i[at.RECORD + 2 * source + 1] += 1
+    i[asset + at.LAST] = theta
     begin_story(i, f, r, a)
 
 
 @kernel
 def drop_tip(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, lane: int) -> None:
     """Perhaps one chat gets a tip about one asset."""
-    arrival, where = words[TIP_WORDS * LANES + lane], words[(TIP_WORDS + 1) * LANES + lane]
-    about, said = words[(TIP_WORDS + 2) * LANES + lane], words[(TIP_WORDS + 3) * LANES + lane]
-    if uniform(arrival) >= r[TIP_RATE] * CHATS:
+    first = philox.TIP_WORDS
+    arrival, where = words[first * LANES + lane], words[(first + 1) * LANES + lane]
+    about, said = words[(first + 2) * LANES + lane], words[(first + 3) * LANES + lane]
+    if uniform(arrival) >= r[rules.TIP_RATE] * at.CHATS:
         return
-    chat, a = below(where, CHATS), below(about, i[ASSETS])
-    reliability = i[RELIABILITY + SOURCES + chat] * 1e-3
-    claim = claimed(i[asset_of(i, a) + THETA], reliability, uniform(said))
-    f[i[AT_TIPS] + a * TIPS + 3 * chat + 1 + claim] += f[i[AT_CLAIM_WEIGHTS] + SOURCES + chat]
-    whisper(i, chat, BY_SOURCE, chat, a, claim, low_bits(where))
+    chat, a = below(where, at.CHATS), below(about, i[at.ASSETS])
+    reliability = i[at.RELIABILITY + at.SOURCES + chat] * 1e-3
+    claim = claimed(i[at.asset_of(i, a) + at.THETA], reliability, uniform(said))
+    f[i[at.AT_TIPS] + a * at.TIPS + 3 * chat + 1 + claim] += f[i[at.AT_CLAIM_WEIGHTS] + at.SOURCES + chat]
+    append_message(i, chat, at.BY_SOURCE, chat, a, claim, bits_of(where, 0, 12))
+
+
+# -- what can be inferred
+
+
+@kernel
+def claim_weight(reliability: float) -> float:
+    """What a claim adds to the log-weight of the value it names: ln(p / ((1 - p) / 2))."""
+    return log(2.0 * reliability / (1.0 - reliability))
+
+
+@kernel
+def public_belief(f: FloatRow, a: int) -> Belief:
+    """The belief about the running story given public claims and returns alone."""
+    weights = a * at.ASSET_FLOATS + at.WEIGHT
+    down, flat, up = f[weights], f[weights + 1], f[weights + 2]
+    top = max(down, flat, up)
+    down, flat, up = exp(down - top), exp(flat - top), exp(up - top)
+    scale = 1.0 / (down + flat + up)
+    return down * scale, flat * scale, up * scale
+
+
+@kernel
+def story_span(i: IntRow, a: int, due: int) -> tuple[int, int, int]:
+    """Rows of the story table now and at tick `due`, which lies in the running story, and the row of its regime."""
+    asset = at.asset_of(i, a)
+    kind, start = i[asset + at.REGIME], i[asset + at.START]
+    length = i[asset + at.DUE_TICK] - start
+    return (
+        rules.story_row(kind, length, i[at.TICK] - start),
+        rules.story_row(kind, length, due - start),
+        rules.regime_row(kind),
+    )
+
+
+@kernel
+def chance(i: IntRow, f: FloatRow, r: FloatRow, m: int, belief: Belief) -> float:
+    """P(YES) of the open market `m`, given the belief about its asset's story.
+
+    For a question about the index that is P(index > strike when due): given theta, the log-price then is normal.
+    """
+    slot = at.market_of(i, m)
+    if i[slot + at.KIND] == at.EVENT:
+        return belief[2]
+    a, due = i[slot + at.ASSET], i[slot + at.DUE]
+    now, then, law = story_span(i, a, due)
+    variance = r[then + rules.VARIANCE] - r[now + rules.VARIANCE]
+    distance = log(f[a * at.ASSET_FLOATS + at.PRICE] / f[at.prices_of(i, m) + at.STRIKE])
+    middle = distance - (r[then + rules.LOG_Z] - r[now + rules.LOG_Z]) - 0.5 * variance
+    scale = 1.0 / math.sqrt(variance)
+    exposure = r[then + rules.EXPOSURE] - r[now + rules.EXPOSURE]
+    jumps = 1.0 if due == i[at.asset_of(i, a) + at.DUE_TICK] else 0.0
+    total = 0.0
+    for theta in range(3):
+        mean = middle + r[law + rules.DRIFT + theta] * exposure + r[law + rules.JUMP + theta] * jumps
+        total += belief[theta] * normal_cdf(mean * scale)
+    return total
+
+
+@kernel
+def growth_ahead(i: IntRow, r: FloatRow, a: int, due: int, belief: Belief) -> float:
+    """Expected growth of the index until tick `due` of the running story, given the belief; 0 under the prior."""
+    now, then, law = story_span(i, a, due)
+    exposure = r[then + rules.EXPOSURE] - r[now + rules.EXPOSURE]
+    jumps = 1.0 if due == i[at.asset_of(i, a) + at.DUE_TICK] else 0.0
+    total = 0.0
+    for theta in range(3):
+        total += belief[theta] * exp(r[law + rules.DRIFT + theta] * exposure + r[law + rules.JUMP + theta] * jumps)
+    return total * exp(r[now + rules.LOG_Z] - r[then + rules.LOG_Z]) - 1.0

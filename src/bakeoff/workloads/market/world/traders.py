@@ -6,79 +6,23 @@ from __future__ import annotations
 
 import math
 
-from bakeoff.workloads.market.world.belief import chance, growth_ahead, public_belief
-from bakeoff.workloads.market.world.compiled import kernel
-from bakeoff.workloads.market.world.feed import publish
-from bakeoff.workloads.market.world.lanes import DECISION_WORDS, FIRST_TURN, LANES, LAST_TURN, TRADER
-from bakeoff.workloads.market.world.layout import (
-    ASSET,
-    ASSET_FLOATS,
-    BY_TRADER,
-    DEPOSITS,
-    DUE_TICK,
-    ID,
-    MAKER,
-    MARKETS,
-    MARKUP,
-    MICRO,
-    NO,
-    OPEN,
-    PERPS,
-    PRICE,
-    PRICE_YES,
-    REGIME,
-    SEATS,
-    SENTIMENT,
-    SLOW,
-    STAKE,
-    TICK,
-    TREND,
-    UNITS,
-    YES,
-    FloatRow,
-    IntRow,
-    WordRow,
-    asset_of,
-    book_of,
-    cash_of,
-    holding_of,
-    house_of,
-    market_of,
-    position_of,
-    prices_of,
-)
-from bakeoff.workloads.market.world.orders import LEAST_PERP, buy_shares, close_perp, open_perp, sell_shares
-from bakeoff.workloads.market.world.perps import depth_of
-from bakeoff.workloads.market.world.rules import (
-    BELIEF,
-    CAP,
-    FEELING,
-    MANIPULATES,
-    MOMENTUM,
-    NOISE,
-    PERP_SCALE,
-    PREMIUM,
-    PUMP,
-    regime_row,
-    trader_row,
-)
-from bakeoff.workloads.market.world.streams import (
-    SCHEME,
-    below,
-    draw,
-    low_bits,
-    rough_normal,
-    signed,
-    uniform,
-)
+from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world import philox, rules
+from bakeoff.workloads.market.world.feed import append_post
+from bakeoff.workloads.market.world.jit import kernel
+from bakeoff.workloads.market.world.layout import FloatRow, IntRow, WordRow
+from bakeoff.workloads.market.world.markets import buy_shares, sell_shares
+from bakeoff.workloads.market.world.perps import LEAST_PERP, close_perp, depth_of, open_perp
+from bakeoff.workloads.market.world.philox import LANES, below, bits_of, draw, rough_normal, signed, uniform
+from bakeoff.workloads.market.world.stories import chance, growth_ahead, public_belief
 
 SCHEME_TICKS, PUMP_TICKS = 12, 7
 """A manipulator's scheme: it pushes one target for the first ticks and unwinds in the rest."""
 
 FAINT = 0.08
-"""A weaker lean than this is no reason to trade."""
+"""A trader whose lean is weaker than this does not trade."""
 
-POOREST = STAKE // 20
+POOREST = at.STAKE // 20
 """A trader with less cash than this leaves, and a new one takes the account over with fresh money from the house."""
 
 FULLEST = 8.0
@@ -89,9 +33,9 @@ TREND_SCALE, PREMIUM_SCALE, GROWTH_SCALE = 12.0, 400.0, 12.0
 
 @kernel
 def traders_act(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, turns: WordRow, width: int, lane: int) -> None:
-    """Traders that wake take their turns. `turns` has rows of `width`."""
-    last: int = signed(words[LAST_TURN * LANES + lane])
-    turn: int = signed(words[FIRST_TURN * LANES + lane])
+    """The traders that wake take their turns, as `philox.draw_tick` listed them. `turns` has rows of `width`."""
+    last: int = signed(words[philox.LAST_TURN * LANES + lane])
+    turn: int = signed(words[philox.FIRST_TURN * LANES + lane])
     while turn < last:
         act(i, f, r, turns, width, turn)
         turn += 1
@@ -99,60 +43,59 @@ def traders_act(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, turns: Word
 
 @kernel
 def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: int) -> None:
-    """One awake trader looks at one market or perpetual and perhaps trades it."""
-    trader: int = signed(turns[TRADER * width + turn])
-    where, luck = turns[DECISION_WORDS * width + turn], turns[(DECISION_WORDS + 1) * width + turn]
-    how_much, style = turns[(DECISION_WORDS + 2) * width + turn], turns[(DECISION_WORDS + 3) * width + turn]
-    h, row = i[SEATS] + trader, trader_row(trader)
-    if i[cash_of(i, h)] < POOREST:
-        refill(i, h)
-    bet, lean = r[row + CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + NOISE] * rough_normal(luck)
-    markets = i[MARKETS]
-    target = below(where, markets + i[PERPS])
-    if r[row + MANIPULATES] > 0.0:
-        scheme, way, _, _ = draw(i, i[TICK] // SCHEME_TICKS, SCHEME, trader)
-        target = below(scheme, markets + i[PERPS])
+    """One trader looks at one market or perpetual and perhaps trades it."""
+    trader: int = signed(turns[philox.TRADER * width + turn])
+    words = philox.DECISION_WORDS
+    where, luck = turns[words * width + turn], turns[(words + 1) * width + turn]
+    how_much, style = turns[(words + 2) * width + turn], turns[(words + 3) * width + turn]
+    h, row = i[at.SEATS] + trader, rules.trader_row(trader)
+    if i[at.cash_of(i, h)] < POOREST:
+        i[at.cash_of(i, h)] += at.STAKE
+        i[at.house_of(i, at.MAKER)] -= at.STAKE
+        i[at.book_of(i, h) + at.DEPOSITS] += at.STAKE
+    bet, lean = r[row + rules.CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + rules.NOISE] * rough_normal(luck)
+    markets = i[at.MARKETS]
+    target = below(where, markets + i[at.PERPS])
+    if r[row + rules.MANIPULATES] > 0.0:
+        # All ticks of a scheme draw the same words, so target and direction stay the same without being stored.
+        scheme, way, _, _ = draw(i, i[at.TICK] // SCHEME_TICKS, philox.SCHEME, trader)
+        target = below(scheme, markets + i[at.PERPS])
         lean = 1.0 if uniform(way) < 0.5 else -1.0
-    if target < markets and i[market_of(i, target) + OPEN] == 0:
+    if target < markets and i[at.market_of(i, target) + at.OPEN] == 0:
         return
-    if r[row + MANIPULATES] > 0.0:
-        if i[TICK] % SCHEME_TICKS >= PUMP_TICKS:
+    if r[row + rules.MANIPULATES] > 0.0:
+        if i[at.TICK] % SCHEME_TICKS >= PUMP_TICKS:
             unwind(i, f, r, target, h)
             return
-        bet = pump(i, f, r, trader, target, lean, bet, low_bits(style))
+        bet = pump(i, f, r, trader, target, lean, bet, bits_of(style, 0, 12))
     if target < markets:
         lean_market(i, f, r, target, h, lean + market_lean(i, f, r, target, row), bet)
     else:
         a = target - markets
-        lean_perp(i, f, r, a, h, lean + perp_lean(i, f, r, a, row), bet * PERP_SCALE)
-
-
-@kernel
-def refill(i: IntRow, h: int) -> None:
-    i[cash_of(i, h)] += STAKE
-    i[house_of(i, MAKER)] -= STAKE
-    i[book_of(i, h) + DEPOSITS] += STAKE
+        lean_perp(i, f, r, a, h, lean + perp_lean(i, f, r, a, row), bet * rules.PERP_SCALE)
 
 
 @kernel
 def market_lean(i: IntRow, f: FloatRow, r: FloatRow, m: int, row: int) -> float:
     """How much the trader leans towards YES; 1 is all it would bet."""
-    a, at = i[market_of(i, m) + ASSET], prices_of(i, m)
-    lean = r[row + MOMENTUM] * (f[at + PRICE_YES] - f[at + SLOW])
-    lean += r[row + FEELING] * f[a * ASSET_FLOATS + SENTIMENT]
-    if r[row + BELIEF] > 0.0:
-        lean += r[row + BELIEF] * (chance(i, f, r, m, public_belief(f, a)) - f[at + PRICE_YES])
+    a, quote = i[at.market_of(i, m) + at.ASSET], at.prices_of(i, m)
+    lean = r[row + rules.MOMENTUM] * (f[quote + at.PRICE_YES] - f[quote + at.SLOW])
+    lean += r[row + rules.FEELING] * f[a * at.ASSET_FLOATS + at.SENTIMENT]
+    if r[row + rules.BELIEF] > 0.0:
+        lean += r[row + rules.BELIEF] * (chance(i, f, r, m, public_belief(f, a)) - f[quote + at.PRICE_YES])
     return lean
 
 
 @kernel
 def perp_lean(i: IntRow, f: FloatRow, r: FloatRow, a: int, row: int) -> float:
     """How much the trader leans towards LONG."""
-    at = a * ASSET_FLOATS
-    lean = r[row + MOMENTUM] * f[at + TREND] * TREND_SCALE + r[row + FEELING] * f[at + SENTIMENT]
-    lean -= r[row + PREMIUM] * f[at + MARKUP] * PREMIUM_SCALE
-    if r[row + BELIEF] > 0.0:
-        due = i[asset_of(i, a) + DUE_TICK]
+    floats = a * at.ASSET_FLOATS
+    lean = (
+        r[row + rules.MOMENTUM] * f[floats + at.TREND] * TREND_SCALE + r[row + rules.FEELING] * f[floats + at.SENTIMENT]
+    )
+    lean -= r[row + rules.PREMIUM] * f[floats + at.MARKUP] * PREMIUM_SCALE
+    if r[row + rules.BELIEF] > 0.0:
+        due = i[at.asset_of(i, a) + at.DUE_TICK]
         lean += growth_ahead(i, r, a, due, public_belief(f, a)) * GROWTH_SCALE
     return lean
 
@@ -162,12 +105,12 @@ def lean_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, h: int, lean: float
     """Move the market that way: sell the other side while there is some, else buy."""
     if abs(lean) < FAINT:
         return
-    amount = math.floor(min(abs(lean), 1.0) * bet * MICRO)
-    other = NO if lean > 0.0 else YES
-    held = i[holding_of(i, m, h) + other]
+    amount = math.floor(min(abs(lean), 1.0) * bet * at.MICRO)
+    other = at.NO if lean > 0.0 else at.YES
+    held = i[at.holding_of(i, m, h) + other]
     if held > 0:
-        p = f[prices_of(i, m) + PRICE_YES]
-        p = p if other == YES else 1.0 - p
+        p = f[at.prices_of(i, m) + at.PRICE_YES]
+        p = p if other == at.YES else 1.0 - p
         sell_shares(i, f, r, h, m, other, held if p * held <= amount else math.floor(amount / p))
     else:
         buy_shares(i, f, r, h, m, 1 - other, amount)
@@ -178,36 +121,41 @@ def lean_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, lean: float, 
     """Move the perpetual that way: reduce an opposite position, else open or add at leverage 2."""
     if abs(lean) < FAINT:
         return
-    size = math.floor(min(abs(lean), 1.0) * bet * MICRO)
-    sign, price, held = 1 if lean > 0.0 else -1, f[a * ASSET_FLOATS + PRICE], i[position_of(i, a, h) + UNITS]
+    size = math.floor(min(abs(lean), 1.0) * bet * at.MICRO)
+    sign, price, held = (
+        1 if lean > 0.0 else -1,
+        f[a * at.ASSET_FLOATS + at.PRICE],
+        i[at.position_of(i, a, h) + at.UNITS],
+    )
     if held * sign < 0:
         close_perp(i, f, r, h, a, math.floor(max(size, LEAST_PERP) * 1e3 / price) + 1, False)
-    elif abs(held) * 1e-3 * price < FULLEST * bet * MICRO:
+    elif abs(held) * 1e-3 * price < FULLEST * bet * at.MICRO:
         open_perp(i, f, r, h, a, sign, size, 2.0)
 
 
 @kernel
 def pump(i: IntRow, f: FloatRow, r: FloatRow, trader: int, target: int, way: float, bet: float, style: int) -> float:
     """Spread a rumour, drawn without regard to the truth. Returns how much to bet on it."""
-    markets = i[MARKETS]
-    a = target - markets if target >= markets else i[market_of(i, target) + ASSET]
+    markets = i[at.MARKETS]
+    a = target - markets if target >= markets else i[at.market_of(i, target) + at.ASSET]
     if style & 1:
-        market = i[market_of(i, target) + ID] if target < markets else -1
-        publish(i, BY_TRADER, trader, a, 1 if way > 0.0 else -1, market, style)
-        f[a * ASSET_FLOATS + SENTIMENT] += 0.3 * way
-    bet *= r[regime_row(i[asset_of(i, a) + REGIME]) + PUMP]
-    return min(bet, 0.05 * depth_of(i, r, a) / PERP_SCALE)
+        market = i[at.market_of(i, target) + at.ID] if target < markets else -1
+        append_post(i, at.BY_TRADER, trader, a, 1 if way > 0.0 else -1, market, style)
+        f[a * at.ASSET_FLOATS + at.SENTIMENT] += 0.3 * way
+    bet *= r[rules.regime_row(i[at.asset_of(i, a) + at.REGIME]) + rules.PUMP]
+    return min(bet, 0.05 * depth_of(i, r, a) / rules.PERP_SCALE)
 
 
 @kernel
 def unwind(i: IntRow, f: FloatRow, r: FloatRow, target: int, h: int) -> None:
-    markets = i[MARKETS]
+    """Sell or close everything the manipulator holds in its target."""
+    markets = i[at.MARKETS]
     if target >= markets:
-        units = abs(i[position_of(i, target - markets, h) + UNITS])
+        units = abs(i[at.position_of(i, target - markets, h) + at.UNITS])
         if units > 0:
             close_perp(i, f, r, h, target - markets, units, False)
         return
     for side in range(2):
-        count = i[holding_of(i, target, h) + side]
+        count = i[at.holding_of(i, target, h) + side]
         if count > 0:
             sell_shares(i, f, r, h, target, side, count)

@@ -1,51 +1,36 @@
-"""What the world shows: frozen records in dollars, shares and ticks. Nothing hidden is in them."""
+"""What the world shows: frozen records in dollars, shares and ticks.
+
+Everything except `Question` and `Story` is public or the seat's own; nothing hidden is in it. `inspection` fills these from a
+world's rows, `render` turns them into JSON and back.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Side = Literal["YES", "NO", "LONG", "SHORT"]
 OrderKind = Literal["buy", "sell", "open", "close"]
+TradeKind = Literal["buy", "sell", "open", "close", "liquidation"]
+PostKind = Literal["source", "wire", "trader", "seat"]
+RejectionCode = Literal[
+    "unknown_seat", "unknown_market", "market_resolved", "unknown_ticker", "unknown_chat", "unknown_side", "bad_amount",
+    "below_minimum", "too_large", "bad_leverage", "insufficient_funds", "insufficient_shares", "no_position", "not_invited",
+    "not_member", "bad_content", "bad_probability", "world_over",
+]  # fmt: skip
 
 
 class Rejected(Exception):
-    """An order or message that the world does not take; nothing has changed.
+    """The world refuses an order or message; nothing has changed. `message` says what to do instead."""
 
-    `code` is one of the names in REJECTIONS, `message` says what to do instead.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: RejectionCode, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
 
 
-REJECTIONS: tuple[str, ...] = (
-    "unknown_seat",
-    "unknown_market",
-    "market_resolved",
-    "unknown_ticker",
-    "unknown_chat",
-    "unknown_side",
-    "bad_amount",
-    "below_minimum",
-    "too_large",
-    "bad_leverage",
-    "insufficient_funds",
-    "insufficient_shares",
-    "no_position",
-    "not_invited",
-    "not_member",
-    "bad_content",
-    "bad_probability",
-    "world_over",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """What came of an order. A sealed one executes when the tick closes; `World.fills` then has what came of it."""
+    """The result of an order. A sealed order executes when the tick closes; `World.fills` then has its result."""
 
     kind: OrderKind
     target: str
@@ -60,12 +45,12 @@ class Fill:
     """Average price of a share or unit, the fee left out."""
     fee: float
     realized_pnl: float
-    """Of what was sold or closed; 0 for what was opened."""
+    """Of the shares sold or units closed; 0 for an order that opened something."""
     position_id: str
     tick: int
     order_id: int
     status: Literal["filled", "sealed", "rejected"] = "filled"
-    code: str = ""
+    code: RejectionCode | Literal[""] = ""
     """Why a sealed order was rejected when the tick closed."""
 
 
@@ -91,7 +76,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class MarketView:
-    """A prediction market that is open, or was."""
+    """A prediction market, open or resolved."""
 
     id: str
     question: str
@@ -138,11 +123,11 @@ class PerpView:
     depth: float
     regime: str
     story: int
-    """Counts the asset's stories from 0."""
+    """Number of the asset's running story, from 0."""
     story_tick: int
     announcement_tick: int
     last_announcement: int | None
-    """-1, 0 or 1: what the announcement that ended the story before said."""
+    """-1, 0 or 1: what the announcement at the end of the previous story said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +137,7 @@ class PostView:
     id: str
     author_id: str
     author_name: str
-    kind: Literal["source", "wire", "trader", "seat"]
+    kind: PostKind
     content: str
     tick: int
     created_at: int
@@ -160,7 +145,7 @@ class PostView:
     comments: int
     ticker: str | None
     claim: int | None
-    """-1, 0 or 1: what the post says about the asset's running story, when it says so."""
+    """-1, 0 or 1: what the post says about the asset's running story, if anything."""
     market_id: str | None
     side: str | None = None
     probability: float | None = None
@@ -193,7 +178,7 @@ class ChatView:
     invited: bool
     joined: bool
     minimum_reputation: float
-    """Below it nobody is invited."""
+    """An invitation needs this much."""
     messages: tuple[MessageView, ...]
 
 
@@ -210,7 +195,7 @@ class PositionView:
     cost: float
     current_price: float
     value: float
-    """What selling all of them now would bring."""
+    """What selling all of these shares now would bring."""
     unrealized_pnl: float
 
 
@@ -238,6 +223,8 @@ class PerpPositionView:
 
 @dataclass(frozen=True, slots=True)
 class PositionsView:
+    """Everything a seat holds."""
+
     markets: tuple[PositionView, ...]
     perps: tuple[PerpPositionView, ...]
 
@@ -259,7 +246,7 @@ class TradeView:
 
     tick: int
     trader_id: str
-    kind: Literal["buy", "sell", "open", "close", "liquidation"]
+    kind: TradeKind
     target: str
     side: str
     amount: float
@@ -270,7 +257,10 @@ class TradeView:
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """A news source and its public record: what it last said about each story that is over, against the announcement."""
+    """A news source and its public record.
+
+    For each story that is over, the last claim of the source counts; it is right when the announcement said the same.
+    """
 
     id: str
     name: str
@@ -280,7 +270,7 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A market as the private record knows it."""
+    """A question with its outcome: hidden until it resolves. `outcome` is None when the world ends first."""
 
     id: str
     ticker: str
@@ -294,7 +284,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A story as the private record knows it."""
+    """A story with its hidden direction theta, from `start_tick` to the announcement at `event_tick`."""
 
     ticker: str
     number: int

@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 from bakeoff.version import __version__
 from bakeoff.workloads.tasks.agents.base import PROGRAMS, Assignment, Invocation, TaskAgent
 from bakeoff.workloads.tasks.proxy.wire.base import WireName

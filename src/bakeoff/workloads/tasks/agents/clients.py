@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 from bakeoff.workloads.tasks.agents.base import PROGRAMS, Assignment, Invocation, TaskAgent
 from bakeoff.workloads.tasks.proxy.wire.base import WireName
 

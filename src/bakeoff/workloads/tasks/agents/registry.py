@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bakeoff.errors import UsageError, did_you_mean
-from bakeoff.sandbox.spec import Mount
+from bakeoff.sandbox.base import Mount
 from bakeoff.workloads.tasks.agents.base import PROGRAMS, Assignment, Invocation, TaskAgent
 from bakeoff.workloads.tasks.agents.builtin import Builtin, Nop, Oracle
 from bakeoff.workloads.tasks.agents.clients import Claude, Codex, Mini, Opencode

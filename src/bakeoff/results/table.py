@@ -1,0 +1,199 @@
+"""The one table that every question is asked of: a `Row` for each run, and `Results` for all of them.
+
+It does not matter who ran the runs. Our editions, sweep directories, CSV files and W&B projects all become `Results`,
+so everything after this module has one path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bakeoff.errors import UsageError
+from bakeoff.spec.experiment import Analysis, Summary
+
+if TYPE_CHECKING:
+    from bakeoff.records.edition import Edition
+    from bakeoff.spec.workload import Scalar
+
+Array = npt.NDArray[np.float64]
+Series = tuple[Array, Array]
+"""(steps, values) of one metric that a run logged by step."""
+FAILED = ("failed", "timeout")
+OPEN = ("planned", "running")
+NAMES_SHOWN = 20
+"""How many names an error lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run: who it is, how it ended, and what it measured.
+
+    `status` is one of ours (`succeeded`, `failed`, `timeout`, `cancelled`, `infra_error`, `planned`, `running`), or empty
+    where a table does not say: then a value means that the run succeeded, and no value that it is missing.
+    `seed` is None where runs share no seeds.
+    """
+
+    arm: str
+    task: str = "default"
+    seed: int | None = None
+    rollout: int = 0
+    status: str = "succeeded"
+    metrics: Mapping[str, Scalar] = field(default_factory=dict)
+    """Scalars of the whole run."""
+    series: Mapping[str, Series] = field(default_factory=dict)
+    """Metrics that were logged by step."""
+    run_id: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    base: str = ""
+    """The arm that an ablation changes; empty where nothing is known about it."""
+    ablation: str = ""
+    flags: tuple[str, ...] = ()
+    workload: str = "command"
+    dialect: str = "native"
+    """The dialect of experiment files that the run belongs to (`spec/dialect.py`)."""
+    command: str | None = None
+    directory: Path | None = None
+    """Where the run's files are, if it has any."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    error: str | None = None
+
+    def has(self, metric: str) -> bool:
+        return metric in self.series or is_number(self.metrics.get(metric))
+
+    @property
+    def name(self) -> str:
+        """What an error calls this run."""
+        return self.run_id or f"{self.arm!r}, task {self.task!r}, seed {self.seed}, rollout {self.rollout}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Runs of several arms, and how they are to be judged. Every question in `verdicts` takes one of these."""
+
+    rows: Sequence[Row]
+    label: str
+    """Where the runs come from, for people."""
+    analysis: Analysis = field(default_factory=Analysis)
+    """What the source declares; a question may change it."""
+    unpaired: bool = False
+    """The runs were given as two samples that share nothing."""
+    fixed_tasks: bool = False
+    """Tasks are points of a swept parameter and not a sample of anything."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Content of each task that has any: two editions can only be compared on equal content."""
+    usual: Callable[[Sequence[str]], Sequence[str]] | None = None
+    """From the known metrics those that such results are usually judged by, when nothing is declared."""
+    series_summary: Summary | None = None
+    """How a metric that is only known by step becomes one number when nobody says; None: somebody has to say."""
+    notes: tuple[str, ...] = ()
+    """What a reader of a verdict should know about where the values come from."""
+    problems: tuple[str, ...] = ()
+    """Runs that could not be read, one line each."""
+    edition: Edition | None = None
+    """Set for one edition of ours: its registration and its sequential test are read from it."""
+    parts: tuple[Results, ...] = ()
+    """The editions whose arms stand side by side here."""
+
+    @cached_property
+    def arms(self) -> list[str]:
+        return list(dict.fromkeys(row.arm for row in self.rows))
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(row.task for row in self.rows))
+
+    @property
+    def final(self) -> bool:
+        """Every planned run has ended or was lost."""
+        return not any(row.status in OPEN for row in self.rows)
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Every number that a run reported, in order of first appearance; series too where they have a default summary."""
+        names: dict[str, None] = {}
+        for row in self.rows:
+            if self.series_summary is not None:
+                names |= dict.fromkeys(row.series)
+            names |= dict.fromkeys(name for name, value in row.metrics.items() if is_number(value))
+        return list(names)
+
+    @cached_property
+    def logged(self) -> list[str]:
+        """Every metric that a run logged by step."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.series))
+
+    def primary(self) -> list[str]:
+        """The metrics that get a verdict when a question names none.
+
+        Those that are declared; else those that such results are usually judged by; else the only metric that is a
+        number and not a boolean. Raises UsageError where that leaves a choice.
+        """
+        if self.analysis.metric is not None:
+            return list(dict.fromkeys((self.analysis.metric, *self.analysis.primary)))
+        if self.usual is not None and (usual := self.usual(self.metrics)):
+            return list(usual)
+        flags = {
+            name
+            for name in self.metrics
+            if all(isinstance(row.metrics.get(name, True), bool | None) and name not in row.series for row in self.rows)
+        }
+        numbers = [name for name in self.metrics if name not in flags]
+        if len(numbers) == 1:
+            return numbers
+        raise UsageError(
+            f"{self.label}: which metric? name it with --metric or analysis.metric; {self.known_metrics()}"
+        )
+
+    def known_metrics(self) -> str:
+        """The end of an error about a metric: which ones there are."""
+        if not self.metrics:
+            return "no run reports any metric"
+        more = f" and {len(self.metrics) - NAMES_SHOWN} more" if len(self.metrics) > NAMES_SHOWN else ""
+        return f"runs report {', '.join(self.metrics[:NAMES_SHOWN])}{more}"
+
+    def editions(self) -> list[Edition]:
+        """Every edition of ours that rows come from."""
+        own = [] if self.edition is None else [self.edition]
+        return own + [edition for part in self.parts for edition in part.editions()]
+
+    def close(self) -> None:
+        """Close the databases that rows were read from."""
+        for edition in self.editions():
+            edition.close()
+
+
+def is_number(value: object) -> bool:
+    """Whether a metric's value counts as a number; booleans do, as 0 and 1."""
+    return isinstance(value, int | float)
+
+
+def number_repeats(rows: Sequence[Row]) -> list[Row]:
+    """Give runs without a seed the next free rollout number of their arm and task.
+
+    Raises UsageError for an arm in which some runs have a seed and others do not: they could not be paired.
+    """
+    counts: dict[tuple[str, str], int] = {}
+    numbered = []
+    for row in rows:
+        if row.seed is None:
+            rollout = counts.get((row.arm, row.task), 0)
+            counts[row.arm, row.task] = rollout + 1
+            row = replace(row, rollout=rollout)
+        numbered.append(row)
+    seeded = {row.arm for row in numbered if row.seed is not None}
+    for row in numbered:
+        if row.seed is None and row.arm in seeded:
+            raise UsageError(
+                f"{row.name}: its seed is not known, but other runs of {row.arm!r} have one; name it like NAME_s3, or "
+                "write `seed` into its metrics.jsonl"
+            )
+    return numbered

@@ -1,0 +1,352 @@
+"""The process outside a box that holds its namespaces, runs its commands, and ends everything when its owner is gone.
+
+    owner (bubblewrap.py) -- launcher, one for each owner -- supervisor, one for each box -- starter -- bwrap -- command
+
+`main`, with a socket and the owner's pid as arguments, is the launcher. For each box it forks a supervisor: a fork
+costs a millisecond, a new Python twenty. The supervisor
+
+* enters new user, mount, network and IPC namespaces and mounts the box's root there (overlay.py),
+* listens on the box's loopback ports (bridge.py),
+* has each command started (starter.py), watches it, and waits for its end,
+* is a subreaper (PR_SET_CHILD_SUBREAPER): a command has ended when every process below it has.
+
+It watches its socket and a pidfd of its owner. When either ends, by whatever signal, it kills what runs and exits; the
+kernel removes a mount namespace, with all mounts in it, when the last process in it is gone (mount_namespaces(7)).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypedDict, cast
+
+from bakeoff.engine import processes
+from bakeoff.sandbox import overlay, syscalls
+from bakeoff.sandbox.starter import Starter
+from bakeoff.sandbox.syscalls import Message, receive, send
+
+_MAPPED_IDS = 65536
+_WATCH_SECONDS = 0.05
+_SIOCSIFFLAGS, _IFF_UP_RUNNING = 0x8914, 0x41  # netdevice(7)
+
+
+class Settings(TypedDict):
+    """The first message of an owner to its supervisor: what the box is made of. Descriptors behind it: the ext4 image,
+    if there is one, and `join_fds` open cgroup.procs files."""
+
+    lowers: list[str]
+    directory: str | None
+    disk_mb: int | None
+    mounts: list[str]
+    network: bool
+    sockets: dict[str, str]
+    shared_memory: int
+    join_fds: int
+    rlimits: dict[str, int]
+    affinity: list[int]
+
+
+class Request(TypedDict):
+    """Run one command. Descriptors behind it: stdin, stdout, stderr, bwrap's arguments, bwrap's status.
+
+    An empty message instead means: end the command that runs.
+    """
+
+    argv: list[str]
+    bwrap: str
+    timeout: float | None
+    uid: int
+    gid: int
+    groups: list[int]
+    switch: bool
+    """Whether the starter becomes `uid` before it runs bwrap."""
+    watch_mb: int | None
+    watch_pids: int | None
+    """Limits that no cgroup enforces, so that the supervisor has to watch them."""
+
+
+class Reply(TypedDict):
+    """How a command ended. `why` is empty, or timeout, memory, pids or cancelled when the supervisor killed it."""
+
+    code: int
+    why: str
+    seconds: float
+    cpu: float
+    peak_kb: int
+    free: int
+
+
+def main() -> None:
+    """The loop of the launcher: give each socket that arrives to a supervisor that is already forked and waiting."""
+    server = socket.socket(fileno=int(sys.argv[1]))
+    owner = os.pidfd_open(int(sys.argv[2]))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # for the owner, which then closes its boxes
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that end leave no zombies (wait(2))
+    gc.disable()  # a collection in a forked child would write to, and so copy, every page of Python objects
+    while True:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        supervisor = os.fork()
+        if supervisor == 0:
+            server.close()
+            ours.close()
+            _supervise(owner, theirs)
+        theirs.close()
+        with ours:
+            if _readable([server.fileno(), owner], None) != {server.fileno()}:
+                break
+            received = receive(server)
+            if received is None:
+                break
+            send(ours, {}, received.fds)
+            for fd in received.fds:
+                os.close(fd)
+            # user_namespaces(7): only a process with rights in the parent namespace may map many users, so root's
+            # supervisor asks for it. Anybody else maps one user, from inside; then this is the end of the socket.
+            if ours.recv(1) == b"m":
+                for name in ("uid_map", "gid_map"):
+                    _write(f"/proc/{supervisor}/{name}", f"0 0 {min(_MAPPED_IDS, overlay.users_mapped())}")
+                ours.sendall(b"k")
+
+
+def _supervise(owner: int, launcher: socket.socket) -> NoReturn:
+    """The life of a supervisor: wait for an owner's socket, serve it, exit. Errors are sent to the owner."""
+    code = 1
+    control: socket.socket | None = None
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        processes.become_subreaper()
+        syscalls.leave_session_keyring()
+        os.umask(0o022)
+        starter = Starter()
+        received = receive(launcher)
+        if received is not None:
+            control = socket.socket(fileno=received.fds[0])
+            settings = receive(control)
+            if settings is not None:
+                _Supervisor(control, owner, launcher, starter, settings).serve()
+        code = 0
+    except Exception as error:  # nobody else would hear of it: standard error is closed
+        if control is not None:
+            send(control, {"error": str(error) or type(error).__name__})
+    finally:
+        os._exit(code)
+
+
+class _Supervisor:
+    """One box, seen from the process that holds it."""
+
+    def __init__(
+        self, control: socket.socket, owner: int, launcher: socket.socket, starter: Starter, message: Message
+    ) -> None:
+        """Make the box that the first message describes, and send the owner its root and upper directory."""
+        settings, fds = cast(Settings, message.body), message.fds
+        self._control = control
+        self._owner = owner
+        self._settings = settings
+        self._join_fds = [fds.pop() for _ in range(settings["join_fds"])]
+        image = fds[0] if fds else None
+        namespaces = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC
+        if not settings["network"]:
+            namespaces |= syscalls.CLONE_NEWNET
+        self._starter = starter
+        starter.limit(settings, self._join_fds, namespaces)
+        self._enter(namespaces, launcher, image)
+        for fd in fds:
+            os.close(fd)
+        self._bridge = self._start_bridge() if settings["sockets"] else 0
+        root = os.open(overlay.ROOT, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._upper = os.open(overlay.UPPER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        shared = os.open(overlay.SHARED_MEMORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # File systems whose content is memory, for `_exceeded`: a limited volume without an image is a tmpfs.
+        tmpfs_volume = image is None and settings["disk_mb"] is not None
+        self._in_memory = [shared, self._upper] if tmpfs_volume else [shared]
+        send(control, {"pid": os.getpid()}, [root, self._upper])
+        os.close(root)
+
+    def _enter(self, namespaces: int, launcher: socket.socket, image: int | None) -> None:
+        """Enter the namespaces of the box and make its mounts.
+
+        Root mounts first, while it still has all rights, and enters the user namespace then. Anybody else has the right
+        to mount only inside a user namespace, and may map only itself (user_namespaces(7)).
+        """
+        if os.geteuid() == 0:
+            syscalls.unshare(syscalls.CLONE_NEWNS)
+            overlay.mount_all(self._settings, image)
+            syscalls.unshare(namespaces)
+            launcher.sendall(b"m")
+            if launcher.recv(1) != b"k":
+                raise OSError(0, "the launcher is gone")
+        else:
+            uid, gid = os.geteuid(), os.getegid()
+            syscalls.unshare(namespaces)
+            _write("/proc/self/setgroups", "deny")  # required before an unprivileged gid_map
+            _write("/proc/self/uid_map", f"0 {uid} 1")
+            _write("/proc/self/gid_map", f"0 {gid} 1")
+            overlay.mount_all(self._settings, image)
+        launcher.close()
+        if not self._settings["network"]:  # the loopback of a new network namespace is down
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+                fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP_RUNNING))
+
+    def _start_bridge(self) -> int:
+        """Fork a process that forwards the box's ports, which only we can bind in its network namespace. Its pid."""
+        from bakeoff.sandbox import bridge  # most boxes have none, and a fork copies what is loaded
+
+        listeners = {bridge.listen(int(port)): path for port, path in self._settings["sockets"].items()}
+        supervisor = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            processes.die_with_parent(supervisor)
+            self._control.close()
+            bridge.serve(listeners)
+            while True:
+                signal.pause()
+        for listener in listeners:
+            listener.close()
+        return pid
+
+    def serve(self) -> None:
+        """Run commands, one at a time, until the owner is gone."""
+        while _readable([self._control.fileno(), self._owner], None) == {self._control.fileno()}:
+            received = receive(self._control)
+            if received is None:
+                break
+            if not received.body:
+                continue  # "end what runs", but it has ended already
+            reply: Reply | dict[str, Any]
+            try:
+                reply = self._run(cast(Request, received.body), received.fds)
+            except OSError as error:
+                reply = {"error": str(error)}
+            for fd in received.fds:
+                os.close(fd)
+            send(self._control, reply)
+        self._starter.close()
+
+    def _run(self, request: Request, fds: list[int]) -> Reply:
+        """Run one command to its end, and end whatever it left."""
+        # A user namespace of its own would give a command the right to mount: harmless to our files, but most kernel
+        # exploits of the last years began there. bwrap needs some for a user that is not root, and blocks further
+        # ones itself (--disable-userns).
+        try:
+            _write("/proc/sys/user/max_user_namespaces", "0" if request["uid"] == 0 else "100")
+        except OSError:
+            pass  # /proc/sys can be read-only in a container; the seccomp filter refuses new namespaces too
+        if not self._starter.serves(request):
+            self._starter.close()
+            self._starter = Starter()
+            self._starter.limit(self._settings, self._join_fds)
+        began = time.monotonic()
+        started = self._starter.start(request, fds)
+        why = ""
+        if started is not None:
+            try:
+                why = self._wait(started.pid, began, request)
+                if why:
+                    signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended at the same moment
+            finally:
+                os.close(started.pidfd)
+        seconds = time.monotonic() - began
+        end = self._starter.wait()
+        cpu, peak_kb = self._end_rest()
+        volume = os.fstatvfs(self._upper)
+        return {
+            "code": end.code,
+            "why": why,
+            "seconds": seconds,
+            "cpu": end.cpu + cpu,
+            "peak_kb": max(end.peak_kb, peak_kb),
+            "free": volume.f_bavail * volume.f_frsize,
+        }
+
+    def _wait(self, command: int, began: float, request: Request) -> str:
+        """Wait until the command has ended, or must. Returns why it must, empty when it has ended by itself."""
+        deadline = began + request["timeout"] if request["timeout"] is not None else None
+        watched = request["watch_mb"] is not None or request["watch_pids"] is not None
+        sources = [self._control.fileno(), self._owner, self._starter.fileno()]
+        while True:
+            left = max(deadline - time.monotonic(), 0) if deadline is not None else None
+            if watched:
+                left = _WATCH_SECONDS if left is None else min(left, _WATCH_SECONDS)
+            ready = _readable(sources, left)
+            if self._starter.fileno() in ready:
+                return ""
+            if ready:  # the owner is gone, or wants the command to end; a further request waits in the socket
+                return "cancelled"
+            if deadline is not None and time.monotonic() >= deadline:
+                return "timeout"
+            if watched and (why := self._exceeded(processes.descendants([command]), request)):
+                return why
+
+    def _exceeded(self, pids: list[int], request: Request) -> str:
+        """Which limit these processes exceed, "memory" or "pids", of those that no cgroup enforces; else empty."""
+        volumes = [os.fstatvfs(fd) for fd in self._in_memory]
+        stored = sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in volumes)
+        if request["watch_mb"] is not None:
+            limit = request["watch_mb"] << 20
+            # Resident sizes count shared pages once for each process. They are fast to read and never too low, so the
+            # exact figure is read only when they exceed the limit.
+            if processes.resident(pids) + stored > limit and _proportional_memory(pids, stored) > limit:
+                return "memory"
+        return "pids" if request["watch_pids"] is not None and len(pids) > request["watch_pids"] else ""
+
+    def _end_rest(self) -> tuple[float, int]:
+        """Kill what a command left, and return only when all of it is gone: CPU seconds, peak KiB.
+
+        pid_namespaces(7): the first process of a pid namespace is reaped only when no other process is left in it.
+        """
+        cpu, peak_kb = 0.0, 0
+        while below := [pid for pid in processes.children() if pid not in (self._bridge, self._starter.pid)]:
+            processes.send(below, signal.SIGKILL)
+            for pid in below:
+                _, _, usage = os.wait4(pid, 0)
+                cpu += usage.ru_utime + usage.ru_stime
+                peak_kb = max(peak_kb, usage.ru_maxrss)
+        return cpu, peak_kb
+
+
+def _proportional_memory(pids: list[int], stored: int) -> int:
+    """Memory in bytes with shared pages counted once: Pss of /proc/PID/smaps_rollup (proc_pid_smaps(5)).
+
+    What the processes have mapped of shared memory may be files of the box, `stored`, or none of them: the larger
+    counts.
+    """
+    total = shared = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss")}
+        except OSError:
+            total += processes.resident([pid])
+            continue
+        total += sizes.get(b"Pss:", 0)
+        shared += sizes.get(b"Pss_Shmem:", 0)
+    return total - shared + max(shared, stored)
+
+
+def _readable(fds: Sequence[int], timeout: float | None) -> set[int]:
+    """Which of `fds` can be read, or are at their end, within `timeout` seconds.
+
+    A pidfd is when its process has ended.
+    """
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)}
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file of /proc."""
+    with open(path, "w") as file:
+        file.write(text)

@@ -1,0 +1,331 @@
+"""Which values are independent, and for whom they speak: observations of two arms become a `Design`.
+
+A run is (arm, task, seed, rollout). Rollouts are averaged first; the unit is then the seed, the task, or both, as
+declared and never as guessed from results. Values are turned so that larger is better from here on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bakeoff.errors import UsageError
+from bakeoff.verdicts.observations import Observations
+
+Kind = Literal["seeds", "rollouts", "tasks", "fixed rollouts", "fixed seeds", "crossed", "seeds over tasks"]
+"""`rollouts` and `fixed rollouts` compare two independent samples; the others pair the arms."""
+ONE_PAIR_A_UNIT = ("seeds", "tasks", "seeds over tasks")
+"""Kinds in which one unit is one difference of two values."""
+Unit = Literal["seed", "rollout", "task", "task and seed"]
+Place = tuple[str, int | None]
+"""Where arms meet: a task and a shared seed."""
+Cells = Mapping[Place, "Cell"]
+FEWEST_SEEN = 3
+"""A task with fewer values than this does not tell what a missing run could have been; all tasks together do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Rollouts of one arm at one place: what is known, and how many are missing."""
+
+    values: tuple[float, ...]
+    missing: int = 0
+    runs: tuple[str, ...] = ()
+    """Ids of the runs, where they have any."""
+
+    @property
+    def size(self) -> int:
+        return len(self.values) + self.missing
+
+    def filled(self, end: float) -> tuple[float, ...]:
+        """The values with missing ones at `end`."""
+        return (*self.values, *([end] * self.missing))
+
+    def mean(self, end: float) -> float:
+        filled = self.filled(end)
+        return filled[0] if len(filled) == 1 else float(np.mean(filled))
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Two arms side by side. `control` and `candidate` have the same places, unless the design is unpaired."""
+
+    kind: Kind
+    unit: Unit
+    control: Cells
+    candidate: Cells
+    tasks: tuple[str, ...]
+    seeds: tuple[int | None, ...]
+    ends: Mapping[str, tuple[float, float]]
+    """(bad, good) end of the metric for each task: what a missing run could have been."""
+    seen_ends: bool
+    """No range was declared, so the ends are the smallest and largest value seen."""
+    binary: bool
+    """Every unit is one pair of raw 0/1 outcomes."""
+    turned: bool
+    """The metric is to be minimised, so values were negated."""
+    missing: int
+    failed: int
+    population: str
+    """For whom the verdict speaks, in words."""
+
+    @property
+    def paired(self) -> bool:
+        return self.kind not in ("rollouts", "fixed rollouts")
+
+    @property
+    def matched(self) -> bool:
+        """Single runs pair too, and not only the means of tasks: both arms have the same tasks and seeds."""
+        return self.paired and set(self.control) == set(self.candidate)
+
+    @property
+    def sign(self) -> float:
+        """Multiply by this to get back to the metric's own direction."""
+        return -1.0 if self.turned else 1.0
+
+    @property
+    def units(self) -> int:
+        """How many independent units there are: the smaller arm's, where arms differ."""
+        match self.kind:
+            case "tasks":
+                return len(self.tasks)
+            case "crossed":
+                return min(len(self.tasks), len(self.seeds))
+            case "seeds" | "seeds over tasks":
+                return len(self.seeds)
+            case "fixed seeds":
+                return len(self.control)
+            case "fixed rollouts":
+                return min(sum(self.stratum_sizes(cells)) for cells in (self.control, self.candidate))
+            case "rollouts":
+                return min(_arm_size(self.unit, cells) for cells in (self.control, self.candidate))
+
+    def stratum_sizes(self, cells: Cells) -> list[int]:
+        """Units of an arm in each task."""
+        sizes = dict.fromkeys((task for task, _ in cells), 0)
+        for (task, _), cell in cells.items():
+            sizes[task] += 1 if self.unit == "seed" else cell.size
+        return list(sizes.values())
+
+    def without_missing(self) -> Design:
+        """The same design where both arms are known: for descriptions, never for the verdict."""
+        if not self.missing:
+            return self
+        control, candidate = (
+            {place: Cell(cell.values, 0, cell.runs) for place, cell in cells.items() if cell.values}
+            for cells in (self.control, self.candidate)
+        )
+        if self.matched:
+            both = [place for place in control if place in candidate]
+            control, candidate = {p: control[p] for p in both}, {p: candidate[p] for p in both}
+        elif self.kind in ("fixed rollouts", "tasks"):
+            shared = {task for task, _ in control} & {task for task, _ in candidate}
+            control, candidate = ({p: c for p, c in cells.items() if p[0] in shared} for cells in (control, candidate))
+        tasks = tuple(task for task in self.tasks if any(place[0] == task for place in (*control, *candidate)))
+        seeds = self.seeds
+        if self.kind in ("crossed", "seeds over tasks") or (self.kind == "rollouts" and len(tasks) > 1):
+            # A seed is one row of a (tasks x seeds) table here, so only seeds that every task has can stay.
+            seeds = tuple(seed for seed in self.seeds if all((task, seed) in control for task in tasks))
+            control, candidate = (
+                {p: cell for p, cell in cells.items() if all((task, p[1]) in cells for task in tasks)}
+                for cells in (control, candidate)
+            )
+        return replace(self, control=control, candidate=candidate, tasks=tasks, seeds=seeds, missing=0)
+
+
+def build_design(
+    observations: Observations, control: str, candidate: str, *, unpaired: bool = False, intersect: bool = False
+) -> Design:
+    """The design that the declarations ask for.
+
+    Raises UsageError where the arms' tasks or seeds differ (unless allowed), a run stands twice, or a value is invalid.
+    """
+    a, b = (_cells(observations, arm) for arm in (control, candidate))
+    if unpaired:
+        kind, unit = _unpaired_kind(observations, a, b)
+        return _design(observations, kind, unit, a, b, (control, candidate))
+    if set(a) != set(b):
+        if not intersect:
+            alone = [f"{control!r} alone has {len(set(a) - set(b))}", f"{candidate!r} alone has {len(set(b) - set(a))}"]
+            task, seed = next(place for place in (*a, *b) if (place in a) != (place in b))
+            raise UsageError(
+                f"the arms do not meet on the same tasks and seeds: {', '.join(alone)}, such as task {task!r}, "
+                f"seed {seed}. --intersect compares where both are, --unpaired ignores the pairing"
+            )
+        common = [place for place in a if place in b]
+        if not common:
+            raise UsageError(f"{control!r} and {candidate!r} share no task and seed; --unpaired compares them anyway")
+        a, b = {place: a[place] for place in common}, {place: b[place] for place in common}
+    kind, unit = _paired_kind(observations, a)
+    return _design(observations, kind, unit, a, b, (control, candidate))
+
+
+def _paired_kind(observations: Observations, places: Cells) -> tuple[Kind, Unit]:
+    """The table of section 2 of the decision specification (docs/compare.md)."""
+    many_tasks = len({task for task, _ in places}) > 1
+    shared_seeds = _seed_count(places) > 1
+    crossed = observations.analysis.seeds == "crossed"
+    if not many_tasks:
+        return ("seeds", "seed") if shared_seeds else ("rollouts", "rollout")
+    if observations.population == "sample":
+        return ("crossed", "task and seed") if shared_seeds and crossed else ("tasks", "task")
+    if not shared_seeds:
+        return "fixed rollouts", "rollout"
+    return ("seeds over tasks", "seed") if crossed else ("fixed seeds", "seed")
+
+
+def _unpaired_kind(observations: Observations, a: Cells, b: Cells) -> tuple[Kind, Unit]:
+    """Without pairing the units stay what they are: rollouts of one seed, or of one task, never become units."""
+    unit: Unit = "seed" if max(_seed_count(a), _seed_count(b)) > 1 else "rollout"
+    tasks_a, tasks_b = ({task for task, _ in cells} for cells in (a, b))
+    crossed = unit == "seed" and observations.analysis.seeds == "crossed"
+    if len(tasks_a | tasks_b) == 1:
+        return "rollouts", unit
+    if observations.population == "sample":
+        if crossed:
+            raise UsageError(
+                "crossed seeds on tasks that are a sample need pairs: leave --unpaired out, or say --tasks fixed"
+            )
+        return ("tasks" if tasks_a == tasks_b else "rollouts"), "task"
+    if tasks_a != tasks_b:
+        raise UsageError("on these tasks only, both arms need the same tasks; --intersect keeps those that both have")
+    return ("rollouts" if crossed else "fixed rollouts"), unit
+
+
+def _design(
+    observations: Observations, kind: Kind, unit: Unit, control: Cells, candidate: Cells, arms: tuple[str, str]
+) -> Design:
+    tasks = tuple(sorted({task for task, _ in (*control, *candidate)}))
+    cells = [*control.values(), *candidate.values()]
+    binary = _is_binary(observations, kind, unit, control, candidate)
+    ends, seen_ends = _ends(observations, tasks, binary)
+    return Design(
+        kind=kind,
+        unit=unit,
+        control=control,
+        candidate=candidate,
+        tasks=tasks,
+        seeds=tuple(dict.fromkeys(sorted((seed for _, seed in control), key=_seed_order))),
+        ends=ends,
+        seen_ends=seen_ends,
+        binary=binary,
+        turned=not observations.larger_is_better,
+        missing=sum(cell.missing for cell in cells),
+        failed=sum(row.state == "failed" for row in observations.rows if row.arm in arms),
+        population=_population(kind, unit, tasks, control, candidate),
+    )
+
+
+def _is_binary(observations: Observations, kind: Kind, unit: Unit, control: Cells, candidate: Cells) -> bool:
+    """Every unit is one run with an outcome of 0 or 1, so that the outcome is still one when the test sees it."""
+    cells = [*control.values(), *candidate.values()]
+    single = all(cell.size == 1 for cell in cells)
+    if kind == "rollouts" and unit == "rollout":
+        raw = True
+    elif kind == "seeds" or (kind == "rollouts" and unit == "seed"):
+        raw = single and len({task for task, _ in control}) == 1
+    else:
+        one_each = all(len(side) == len({task for task, _ in side}) for side in (control, candidate))
+        raw = single and unit == "task" and one_each
+    outcomes = {0.0, 1.0} if observations.larger_is_better else {0.0, -1.0}
+    allowed = observations.bounds is None or tuple(observations.bounds) == (0.0, 1.0)
+    return raw and allowed and all(value in outcomes for cell in cells for value in cell.values)
+
+
+def _cells(observations: Observations, arm: str) -> dict[Place, Cell]:
+    """Rollouts of an arm by place, failures scored, missing ones counted. A run that stands twice is an error.
+
+    Sorted throughout, so that the order of rows cannot change even the last digit of a result.
+    """
+    sign = 1.0 if observations.larger_is_better else -1.0
+    bounds = observations.bounds
+    values: dict[Place, list[float]] = defaultdict(list)
+    missing: dict[Place, int] = defaultdict(int)
+    runs: dict[Place, list[str]] = defaultdict(list)
+    known: set[tuple[str, int | None, int]] = set()
+    for row in observations.rows:
+        if row.arm != arm:
+            continue
+        if (row.task, row.seed, row.rollout) in known:
+            raise UsageError(f"{arm!r} has two values for task {row.task!r}, seed {row.seed}, rollout {row.rollout}")
+        known.add((row.task, row.seed, row.rollout))
+        place = (row.task, row.seed)
+        runs[place].append(row.run_id)
+        if row.state == "missing":
+            missing[place] += 1
+            continue
+        value = observations.score(row)
+        if row.state == "scored" and bounds is not None and not bounds[0] <= value <= bounds[1]:
+            where = row.run_id or f"{row.arm!r}, task {row.task!r}, seed {row.seed}"
+            raise UsageError(
+                f"{where}: {observations.metric} is {value:g}, outside the declared bounds "
+                f"{bounds[0]:g} to {bounds[1]:g}; correct analysis.bounds (or --bounds)"
+            )
+        values[place].append(sign * value)
+    places = sorted(runs, key=lambda place: (place[0], _seed_order(place[1])))
+    return {place: Cell(tuple(sorted(values[place])), missing[place], tuple(runs[place])) for place in places}
+
+
+def _seed_order(seed: int | None) -> tuple[bool, int]:
+    return (seed is not None, seed or 0)
+
+
+def _seed_count(places: Iterable[Place]) -> int:
+    return len({seed for _, seed in places if seed is not None})
+
+
+def _ends(
+    observations: Observations, tasks: Sequence[str], binary: bool
+) -> tuple[dict[str, tuple[float, float]], bool]:
+    """What a missing run could have been: the declared range, or the smallest and largest value of any arm."""
+    sign = 1.0 if observations.larger_is_better else -1.0
+    bounds = observations.bounds or ((0.0, 1.0) if binary else None)
+    if bounds is not None:
+        bad, good = sorted(sign * end for end in bounds)
+        return dict.fromkeys(tasks, (bad, good)), False
+    by_task: dict[str, list[float]] = {task: [] for task in tasks}
+    for row in observations.rows:
+        value = {"scored": row.value, "failed": observations.failure_score, "missing": None}[row.state]
+        if value is not None and row.task in by_task:
+            by_task[row.task].append(sign * value)
+    everywhere = [value for values in by_task.values() for value in values]
+    ends = {}
+    for task, values in by_task.items():
+        seen = values if len(values) >= FEWEST_SEEN else everywhere
+        ends[task] = (min(seen), max(seen)) if seen else (float("nan"), float("nan"))
+    return ends, True
+
+
+def _population(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells) -> str:
+    """For whom the verdict speaks, by which unit, and how many of them there are (`8 and 24` where arms differ)."""
+    if kind == "crossed":
+        return f"for tasks like these {len(tasks)} and seeds like these {_seed_count(control)} (units: both)"
+    if kind in (*ONE_PAIR_A_UNIT, "fixed seeds"):
+        number = str(len(control) if kind == "fixed seeds" else len({place[unit == "seed"] for place in control}))
+    else:
+        within_task = kind == "fixed rollouts" and unit == "seed"
+        sizes = [len(cells) if within_task else _arm_size(unit, cells) for cells in (control, candidate)]
+        number = f"{sizes[0]} an arm" if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
+    if unit == "task":
+        return f"for tasks like these {len(tasks)} (unit: task, N = {number})"
+    if len(tasks) > 1:
+        where = f"on these {len(tasks)} tasks only"
+    else:
+        where = f"for {unit}s like these" if tasks[0] == "default" else f"on {tasks[0]!r} only"
+    within = " within task" if kind in ("fixed seeds", "fixed rollouts") else ""
+    return f"{where} (unit: {unit}{within}, N = {number})"
+
+
+def _arm_size(unit: Unit, cells: Cells) -> int:
+    """Units of one unpaired arm."""
+    match unit:
+        case "task":
+            return len({task for task, _ in cells})
+        case "seed":
+            return len({seed for _, seed in cells})
+        case _:
+            return sum(cell.size for cell in cells.values())

@@ -1,0 +1,243 @@
+"""What a seat does, sees and owns, as kernels; and the entries that Python calls for one world.
+
+In a batch, seat 0 of each world acts by one row of numbers (`play`) and sees one row of numbers (`observe`). All of it is
+public or the seat's own. `World` goes through the entries at the end, which take the rows of a batch and act on its first
+world.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world.feed import append_message, append_post
+from bakeoff.workloads.market.world.jit import entry, kernel, row
+from bakeoff.workloads.market.world.layout import FloatRow, Floats, IntRow, Ints, Observations
+from bakeoff.workloads.market.world.markets import buy_shares, market_worth, proceeds, sell_shares
+from bakeoff.workloads.market.world.perps import close_perp, open_perp, perp_worth
+from bakeoff.workloads.market.world.philox import draw
+from bakeoff.workloads.market.world.rules import FEE, LONGEST
+from bakeoff.workloads.market.world.stories import chance, growth_ahead
+
+PASSIVE, TARGETS, DOLLARS = range(3)
+"""How actions are read: not at all; as wanted positions -1, 0, 1; as signed dollars to trade now."""
+
+BET = 100 * at.MICRO
+SIZE = 1000 * at.MICRO
+LEVERAGE = 2.0
+"""What a target of 1 or -1 means: shares for 100 dollars, or 1000 dollars of a perpetual at leverage 2."""
+
+MARKET_FEATURES = ("price", "opening_odds", "left", "moneyness", "event", "shares", "story_return", "claims")
+ASSET_FEATURES = ("return", "story_return", "claims", "sentiment", "left", "premium", "position", "last")
+ACCOUNT_FEATURES = ("cash", "equity")
+
+
+# -- acting
+
+
+@kernel
+def play(i: IntRow, f: FloatRow, r: FloatRow, actions: FloatRow, mode: int) -> None:
+    """Carry out one row of actions: a number for each market, then one for each perpetual. Refused orders are skipped."""
+    markets = i[at.MARKETS]
+    for m in range(markets):
+        if i[at.market_of(i, m) + at.OPEN]:
+            play_market(i, f, r, m, actions[m], mode)
+    for a in range(i[at.PERPS]):
+        if mode == DOLLARS:
+            trade_perp(i, f, r, a, math.floor(actions[markets + a] * at.MICRO + 0.5))
+        else:
+            turn_perp(i, f, r, a, int(actions[markets + a]))
+
+
+@kernel
+def play_market(i: IntRow, f: FloatRow, r: FloatRow, m: int, action: float, mode: int) -> None:
+    """Buy for signed dollars (NO when negative), or go from the side that is held to the one that is wanted."""
+    if mode == DOLLARS:
+        dollars = math.floor(action * at.MICRO + 0.5)
+    else:
+        want, net = int(action), i[at.note_of(i, m, 0) + at.NET]
+        have = 1 if net > 0 else (-1 if net < 0 else 0)
+        if want == have:
+            return
+        if have != 0:
+            side = at.YES if have > 0 else at.NO
+            sell_shares(i, f, r, 0, m, side, i[at.holding_of(i, m, 0) + side])
+        dollars = want * BET
+    if dollars != 0:
+        buy_shares(i, f, r, 0, m, at.YES if dollars > 0 else at.NO, abs(dollars))
+
+
+@kernel
+def trade_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, dollars: int) -> None:
+    """Trade a signed notional: an opposite position is reduced first, and a rest opens the other side."""
+    held = i[at.position_of(i, a, 0) + at.UNITS]
+    if dollars == 0:
+        return
+    sign = 1 if dollars > 0 else -1
+    size, price = abs(dollars), f[a * at.ASSET_FLOATS + at.PRICE]
+    if held * sign < 0:
+        units = math.floor(size * 1e3 / price)
+        close_perp(i, f, r, 0, a, min(units, abs(held)), False)
+        if units < abs(held) or i[at.position_of(i, a, 0) + at.UNITS] != 0:
+            return
+        size -= math.floor(abs(held) * 1e-3 * price)
+    open_perp(i, f, r, 0, a, sign, size, LEVERAGE)
+
+
+@kernel
+def turn_perp(i: IntRow, f: FloatRow, r: FloatRow, a: int, want: int) -> None:
+    """Go from the position that is held to the one that is wanted."""
+    held = i[at.position_of(i, a, 0) + at.UNITS]
+    have = 1 if held > 0 else (-1 if held < 0 else 0)
+    if want == have:
+        return
+    if have != 0:
+        close_perp(i, f, r, 0, a, abs(held), False)
+    if want != 0:
+        open_perp(i, f, r, 0, a, want, SIZE, LEVERAGE)
+
+
+# -- owning and seeing
+
+
+@kernel
+def equity_of(i: IntRow, f: FloatRow, r: FloatRow, h: int) -> int:
+    """Cash and what selling everything now would bring, in micro-dollars."""
+    total = i[at.cash_of(i, h)]
+    for m in range(i[at.MARKETS]):
+        if i[at.market_of(i, m) + at.OPEN]:
+            total += market_worth(i, f, m, h, r[FEE])
+    for a in range(i[at.PERPS]):
+        total += perp_worth(i, f, r, a, h)
+    return total
+
+
+@kernel
+def equity_of_player(i: IntRow, f: FloatRow, r: FloatRow, memory: IntRow) -> int:
+    """The same for seat 0, with a cache of what its shares in each market are worth.
+
+    The worth is computed again only when someone has traded in the market: every trade adds volume.
+    """
+    total = i[at.cash_of(i, 0)]
+    for m in range(i[at.MARKETS]):
+        slot, cell = at.market_of(i, m), m * at.MEMORY
+        if i[slot + at.OPEN]:
+            if memory[cell + at.WORTH_TRADED] != i[slot + at.TRADED] or memory[cell + at.WORTH_ID] != i[slot + at.ID]:
+                memory[cell + at.WORTH] = market_worth(i, f, m, 0, r[FEE])
+                memory[cell + at.WORTH_TRADED] = i[slot + at.TRADED]
+                memory[cell + at.WORTH_ID] = i[slot + at.ID]
+            total += memory[cell + at.WORTH]
+    for a in range(i[at.PERPS]):
+        total += perp_worth(i, f, r, a, 0)
+    return total
+
+
+@kernel
+def observe(i: IntRow, f: FloatRow, seat: int, seen: FloatRow, equity: int) -> None:
+    """Write what a seat sees, in the order of MARKET_FEATURES, ASSET_FEATURES and ACCOUNT_FEATURES.
+
+    A slot between two questions shows zeros.
+    """
+    column = 0
+    for m in range(i[at.MARKETS]):
+        slot, quote = at.market_of(i, m), at.prices_of(i, m)
+        if i[slot + at.OPEN] == 0:
+            for feature in range(8):
+                seen[column + feature] = 0.0
+        else:
+            floats = i[slot + at.ASSET] * at.ASSET_FLOATS
+            event = i[slot + at.KIND] == at.EVENT
+            seen[column] = f[quote + at.PRICE_YES]
+            seen[column + 1] = f[quote + at.OFFSET]
+            seen[column + 2] = (i[slot + at.DUE] - i[at.TICK]) * (1.0 / LONGEST)
+            seen[column + 3] = 0.0 if event else (f[floats + at.PRICE] / f[quote + at.STRIKE] - 1.0) * 100.0
+            seen[column + 4] = 1.0 if event else 0.0
+            seen[column + 5] = i[at.note_of(i, m, seat) + at.NET] * (0.01 / at.MICRO)
+            seen[column + 6] = f[floats + at.SINCE] * 100.0
+            seen[column + 7] = f[floats + at.SCORE]
+        column += 8
+    for a in range(i[at.PERPS]):
+        asset, floats = at.asset_of(i, a), a * at.ASSET_FLOATS
+        seen[column] = f[floats + at.RETURN] * 100.0
+        seen[column + 1] = f[floats + at.SINCE] * 100.0
+        seen[column + 2] = f[floats + at.SCORE]
+        seen[column + 3] = f[floats + at.SENTIMENT]
+        seen[column + 4] = (i[asset + at.DUE_TICK] - i[at.TICK]) * (1.0 / LONGEST)
+        seen[column + 5] = f[floats + at.MARKUP] * 1000.0
+        seen[column + 6] = i[at.position_of(i, a, seat) + at.UNITS] * 1e-12 * f[floats + at.PRICE]
+        seen[column + 7] = 0.0 if i[asset + at.LAST] == at.NO_NEWS else i[asset + at.LAST] * 1.0
+        column += 8
+    seen[column] = i[at.cash_of(i, seat)] * (1.0 / at.STAKE)
+    seen[column + 1] = equity * (1.0 / at.STAKE)
+
+
+# -- entries
+
+
+@entry
+def order(
+    ints: Ints, floats: Floats, r: Floats, kind: int, h: int, target: int, side: int, amount: int, leverage: float
+) -> int:
+    """One order of holder `h`. `kind` is BUY, SELL, OPEN_PERP or CLOSE_PERP; `side` 0 is YES or LONG, 1 is NO or SHORT."""
+    i, f, p = row(ints, 0), row(floats, 0), row(r, 0)
+    if kind == at.BUY:
+        return buy_shares(i, f, p, h, target, side, amount)
+    if kind == at.SELL:
+        return sell_shares(i, f, p, h, target, side, amount)
+    if kind == at.OPEN_PERP:
+        return open_perp(i, f, p, h, target, 1 - 2 * side, amount, leverage)
+    return close_perp(i, f, p, h, target, amount, False)
+
+
+@entry
+def equity(ints: Ints, floats: Floats, r: Floats, h: int) -> int:
+    return equity_of(row(ints, 0), row(floats, 0), row(r, 0), h)
+
+
+@entry
+def look(ints: Ints, floats: Floats, r: Floats, seat: int, seen: Observations, equity: Ints) -> None:
+    """What a seat of each world of a batch sees and owns."""
+    for w in range(ints.shape[0]):
+        equity[w] = equity_of(row(ints, w), row(floats, w), row(r, 0), seat)
+        observe(row(ints, w), row(floats, w), seat, row(seen, w), equity[w])
+
+
+@entry
+def shares_worth(ints: Ints, floats: Floats, r: Floats, m: int, h: int, side: int) -> int:
+    """What selling all shares of one side now would bring."""
+    i = row(ints, 0)
+    gross = proceeds(i, row(floats, 0), m, side, i[at.holding_of(i, m, h) + side])
+    net: int = max(0, gross - math.ceil(gross * r[FEE]))
+    return net
+
+
+@entry
+def position_worth(ints: Ints, floats: Floats, r: Floats, a: int, h: int) -> int:
+    return perp_worth(row(ints, 0), row(floats, 0), row(r, 0), a, h)
+
+
+@entry
+def market_chance(ints: Ints, floats: Floats, r: Floats, m: int, down: float, flat: float, up: float) -> float:
+    return chance(row(ints, 0), row(floats, 0), row(r, 0), m, (down, flat, up))
+
+
+@entry
+def index_growth(ints: Ints, floats: Floats, r: Floats, a: int, due: int, down: float, flat: float, up: float) -> float:
+    return growth_ahead(row(ints, 0), row(r, 0), a, due, (down, flat, up))
+
+
+@entry
+def say(ints: Ints, chat: int, kind: int, author: int, asset: int, claim: int, market: int, style: int) -> None:
+    """A post for the feed, or a message when `chat` is not negative."""
+    if chat < 0:
+        append_post(row(ints, 0), kind, author, asset, claim, market, style)
+    else:
+        append_message(row(ints, 0), chat, kind, author, asset, claim, style)
+
+
+@entry
+def word(ints: Ints, tick: int, domain: int, index: int) -> Any:
+    """The first of the world's four words for (domain, tick, index)."""
+    first, _, _, _ = draw(row(ints, 0), tick, domain, index)
+    return first

@@ -1,0 +1,145 @@
+"""What views do not show: the model (laws and reliabilities) and the truth (everything that will happen).
+
+Indices, stories and questions do not depend on what anyone does, so a second copy of the world that nobody plays tells them
+ahead. `chronicle` does so in chunks of ticks: any length needs the same memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world import seats
+from bakeoff.workloads.market.world.advance import NOBODY, advance, newborn
+from bakeoff.workloads.market.world.rules import KINDS, packed_rules, ticker_of
+from bakeoff.workloads.market.world.stories import Belief
+from bakeoff.workloads.market.world.views import Question, Story
+
+if TYPE_CHECKING:
+    from bakeoff.workloads.market.scenario import Scenario
+    from bakeoff.workloads.market.world.reader import WorldReader
+
+CHUNK = 1024
+
+
+class Model:
+    """The world's laws and the reliabilities of its sources and chats, but nothing of what is to come.
+
+    The Bayes player gets one: `World.model()`.
+    """
+
+    def __init__(self, world: WorldReader) -> None:
+        self._world = world
+        header = world.state.header[0]
+        names = [f"source-{s}" for s in range(at.SOURCES)] + [f"chat-{c}" for c in range(at.CHATS)]
+        self.reliability: Mapping[str, float] = {
+            name: int(header[at.RELIABILITY + number]) / 1000 for number, name in enumerate(names)
+        }
+
+    def belief(self, ticker: str, seat: int | None = None) -> Belief:
+        """P(theta = -1, 0, +1) given public news; with a seat, also given the tips of the chats it has joined."""
+        state, a = self._world.state, self._world.asset(ticker)
+        weights = state.indices[0, a, at.WEIGHT : at.WEIGHT + 3].copy()
+        for chat in range(at.CHATS):
+            if seat is not None and state.books[0, seat, at.MEMBER + chat] == at.JOINED:
+                weights += state.tips[0, a, chat]
+        shares = np.exp(weights - weights.max())
+        shares /= shares.sum()
+        return float(shares[0]), float(shares[1]), float(shares[2])
+
+    def probability(self, market_id: str, seat: int | None = None) -> float:
+        """P(YES) of an open market."""
+        world = self._world
+        m = world.slot(market_id)
+        belief = self.belief(world.ticker(int(world.state.markets[0, m, at.ASSET])), seat)
+        return float(seats.market_chance(world.state.ints, world.state.floats, world.r, m, *belief))
+
+    def growth(self, ticker: str, due: int, seat: int | None = None) -> float:
+        """Expected growth of an index until tick `due`, which lies in the running story."""
+        world = self._world
+        a, belief = world.asset(ticker), self.belief(ticker, seat)
+        return float(seats.index_growth(world.state.ints, world.state.floats, world.r, a, due, *belief))
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Everything that will happen to indices, stories and questions, whatever anyone does."""
+
+    prices: dict[str, list[float]]
+    """Of each ticker, the index at every tick from 0 to the last."""
+    stories: list[Story]
+    questions: list[Question]
+    reliability: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Some ticks of a chronicle."""
+
+    first: int
+    """The first of these ticks."""
+    prices: at.Floats
+    """[tick, asset]: index prices."""
+    stories: tuple[Story, ...]
+    """Those that began."""
+    questions: tuple[Question, ...]
+    """Those that resolved; in the last chapter also those that never do."""
+
+
+def chronicle(scenario: Scenario, key: bytes) -> Iterator[Chapter]:
+    """All ticks of a world, from 0 to the last, without any seats."""
+    state, r = newborn(scenario, [key], 0), packed_rules(scenario)
+    header, indices, assets = state.header[0], state.indices[0, :, at.PRICE], state.assets[0]
+    starts = assets[:, at.START]
+    yield Chapter(0, indices[None].copy(), tuple(_story(a, row) for a, row in enumerate(assets)), ())
+    for done in range(0, scenario.ticks, CHUNK):
+        prices = np.zeros((min(CHUNK, scenario.ticks - done), scenario.assets))
+        stories: list[Story] = []
+        questions: list[Question] = []
+        for line in prices:
+            resolved = header.item(at.PAST_MADE)
+            advance(state.ints, state.floats, r, *NOBODY)
+            line[:] = indices
+            if (starts == header.item(at.TICK)).any():
+                stories += [_story(a, row) for a, row in enumerate(assets) if row[at.START] == header[at.TICK]]
+            for number in range(resolved, header.item(at.PAST_MADE)):
+                past = state.past[0, number % at.PAST_KEPT].tolist()
+                strike, opened = past[at.PAST_STRIKE] / at.MICRO, past[at.PAST_OPENED] / at.MICRO
+                questions.append(_question(past, strike, opened, past[at.PAST_BORN], bool(past[at.OUTCOME])))
+        if done + len(prices) == scenario.ticks:
+            for slot, floats in zip(state.markets[0].tolist(), state.prices[0].tolist(), strict=True):
+                if slot[at.OPEN]:
+                    # Rounded to micro-units like those that have resolved.
+                    strike = round(floats[at.STRIKE] * at.MICRO) / at.MICRO
+                    opened = round(at.MICRO * (1.0 / (1.0 + math.exp(-floats[at.OFFSET])))) / at.MICRO
+                    questions.append(_question(slot, strike, opened, int(floats[at.BORN]), None))
+        yield Chapter(done + 1, prices, tuple(stories), tuple(questions))
+
+
+def _story(a: int, row: at.Ints) -> Story:
+    return Story(
+        ticker=ticker_of(a),
+        number=int(row[at.STORY]),
+        regime=KINDS[row[at.REGIME]],
+        start_tick=int(row[at.START]),
+        event_tick=int(row[at.DUE_TICK]),
+        theta=int(row[at.THETA]),
+    )
+
+
+def _question(slot: list[int], strike: float, opened: float, born: int, outcome: bool | None) -> Question:
+    return Question(
+        id=f"market-{slot[at.ID]}",
+        ticker=ticker_of(slot[at.ASSET]),
+        kind=at.QUESTION_KINDS[slot[at.KIND]],
+        strike=strike,
+        created_tick=born,
+        resolve_tick=slot[at.DUE],
+        opening_price=opened,
+        outcome=outcome,
+    )

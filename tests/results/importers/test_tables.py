@@ -1,0 +1,191 @@
+"""CSV, Parquet and JSONL become observations: columns by name, failures and missing runs kept apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from bakeoff.errors import UsageError
+from bakeoff.results.importers.tables import Columns, frame_results, read_tables
+from bakeoff.results.table import Results
+from bakeoff.spec.experiment import Analysis, Summary
+from bakeoff.verdicts.observations import Observation, observe
+
+ROWS = [
+    {"arm": arm, "task": task, "seed": seed, "score": len(arm) + seed / 10, "note": "x"}
+    for arm in ("old", "newer")
+    for task in ("t1", "t2")
+    for seed in (1, 2, 3)
+]
+
+
+def of_frame(data: Any, columns: Columns | None = None) -> Results:
+    return frame_results(data, columns=columns)
+
+
+def rows(table: Results, metric: str = "score", analysis: Analysis | None = None) -> list[Observation]:
+    return list(observe(table, metric, analysis).rows)
+
+
+WRITERS: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
+    ".csv": lambda frame, path: frame.write_csv(path),
+    ".tsv": lambda frame, path: frame.write_csv(path, separator="\t"),
+    ".parquet": lambda frame, path: frame.write_parquet(path),
+    ".jsonl": lambda frame, path: frame.write_ndjson(path),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_every_format_gives_the_same_runs(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"table{suffix}"
+    WRITERS[suffix](pl.DataFrame(ROWS), path)
+    found = rows(read_tables([path], Columns()))
+    assert found[0] == Observation("old", "t1", 1, 0, "scored", 3.1)
+    assert len(found) == 12
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Model,Task,Seed,Score\r\nold,t1,1,0.5\r\n",
+        "\ufeffmodel;task;seed;score\nold;t1;1;0,5\n",
+        "model;task;seed;score\nold;t1;1;0.5\n",
+    ],
+)
+def test_what_spreadsheets_write_is_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "table.csv").write_text(text, encoding="utf-8")
+    table = read_tables([tmp_path / "table.csv"], Columns())
+    assert rows(table, table.primary()[0]) == [Observation("old", "t1", 1, 0, "scored", 0.5)]
+
+
+def test_utf_16_is_named(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("model,score\nold,1\n", encoding="utf-16")
+    with pytest.raises(UsageError, match="is UTF-16; save it as UTF-8"):
+        read_tables([tmp_path / "table.csv"], Columns())
+
+
+def test_several_files_are_one_table(tmp_path: Path) -> None:
+    for arm in ("old", "newer"):
+        pl.DataFrame([row for row in ROWS if row["arm"] == arm]).write_csv(tmp_path / f"{arm}.csv")
+    found = read_tables([tmp_path / "old.csv", tmp_path / "newer.csv"], Columns())
+    assert len(rows(found)) == 12
+
+
+def test_flags_name_columns_and_mistakes_list_those_that_are_there() -> None:
+    frame = pl.DataFrame(ROWS).rename({"arm": "who", "task": "what", "seed": "world"})
+    found = rows(of_frame(frame, Columns(arm="who", task="what", seed="world")))
+    assert found[0][:3] == ("old", "t1", 1)
+    with pytest.raises(UsageError, match=r"which column names the arm\? say --arm-column; there are who, what"):
+        rows(of_frame(frame))
+    with pytest.raises(UsageError, match="no column 'nope'; there are who"):
+        rows(of_frame(frame, Columns(arm="nope")))
+
+
+@pytest.mark.parametrize("name", ["condition", "model", "policy", "variant"])
+def test_arms_are_found_under_their_usual_names(name: str) -> None:
+    assert rows(of_frame(pl.DataFrame(ROWS).rename({"arm": name})))[0].arm == "old"
+
+
+def test_the_metric_is_the_only_number_or_has_a_usual_name() -> None:
+    assert of_frame(ROWS).primary() == ["score"]
+    two = pl.DataFrame(ROWS).with_columns(cost=1.0)
+    assert of_frame(two).primary() == ["score"]
+    assert of_frame(two).metrics == ["score", "cost"]
+    with pytest.raises(
+        UsageError, match=r"which metric\? name it with --metric or analysis.metric; runs report fine, cost"
+    ):
+        of_frame(two.rename({"score": "fine"})).primary()
+
+
+def test_a_long_table_names_its_metrics_in_a_column() -> None:
+    long = [{**row, "metric": m, "value": row["score"] * k} for row in ROWS for m, k in (("score", 1), ("twice", 2))]
+    table = of_frame(pl.DataFrame(long).drop("score"))
+    assert table.metrics == ["score", "twice"]
+    assert rows(table, "twice")[0].value == pytest.approx(6.2)
+
+
+def test_nan_is_a_failure_and_an_empty_cell_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("arm,seed,score\nA,1,NaN\nA,2,\nA,3,0.5\n")
+    states = [row.state for row in rows(read_tables([tmp_path / "t.csv"], Columns()))]
+    assert states == ["failed", "missing", "scored"]
+
+
+def test_a_status_column_says_what_became_of_a_run() -> None:
+    frame = [
+        {"arm": "A", "seed": i, "status": status, "score": 1.0}
+        for i, status in enumerate(["succeeded", "failed", "timeout", "infra_error", "cancelled"])
+    ]
+    assert [row.state for row in rows(of_frame(frame))] == ["scored", "failed", "failed", "missing", "missing"]
+
+
+def test_true_and_false_are_outcomes() -> None:
+    frame = [{"arm": "A", "task": f"t{i}", "success": i % 2 == 0} for i in range(4)]
+    assert of_frame(frame).primary() == ["success"]
+    assert [row.value for row in rows(of_frame(frame), "success")] == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_without_seeds_every_row_is_one_more_rollout() -> None:
+    frame = [{"arm": arm, "task": "t", "score": float(i)} for arm in "AB" for i in range(3)]
+    assert [(row.seed, row.rollout) for row in rows(of_frame(frame))] == [(None, 0), (None, 1), (None, 2)] * 2
+
+
+def test_seeds_that_are_no_numbers_are_the_same_for_every_arm() -> None:
+    frame = [{"arm": arm, "seed": seed, "score": 1.0} for arm, seeds in (("A", "xyz"), ("B", "zyx")) for seed in seeds]
+    found = rows(of_frame(frame))
+    assert [row.seed for row in found] == [0, 1, 2, 2, 1, 0]
+
+
+def test_seeds_are_crossed_where_every_seed_stands_on_every_task() -> None:
+    assert of_frame(ROWS).analysis.seeds == "crossed"
+    assert of_frame(ROWS[1:6]).analysis.seeds == "nested"
+
+
+def test_rows_with_steps_are_series_and_are_reduced() -> None:
+    frame = [
+        {"arm": arm, "seed": seed, "step": step, "reward": step * (1 + seed)}
+        for arm in "AB" for seed in (0, 1) for step in range(5)
+    ]  # fmt: skip
+    table = of_frame(frame)
+    by_default = observe(table, "reward")
+    assert by_default.analysis.summary == Summary(type="auc")
+    assert [row.value for row in by_default.rows] == [2.0, 4.0, 2.0, 4.0]
+    final = observe(table, "reward", Analysis(summary=Summary(type="final", last=1)))
+    assert [row.value for row in final.rows] == [4.0, 8.0, 4.0, 8.0]
+
+
+def test_a_series_of_a_run_that_failed_is_no_score() -> None:
+    frame = [
+        {"arm": "A", "seed": seed, "step": step, "reward": 1.0, "status": "failed" if seed else "succeeded"}
+        for seed in (0, 1) for step in range(3)
+    ]  # fmt: skip
+    assert [row.state for row in observe(of_frame(frame), "reward").rows] == ["scored", "failed"]
+
+
+def test_a_summary_of_a_table_without_steps_is_an_error() -> None:
+    with pytest.raises(UsageError, match="is one number for each run, so there is no series"):
+        rows(of_frame(ROWS), analysis=Analysis(summary=Summary(type="mean")))
+
+
+def test_text_is_no_metric_and_an_empty_arm_no_arm() -> None:
+    with pytest.raises(UsageError, match="no run reports 'note'; runs report score"):
+        rows(of_frame(ROWS), "note")
+    with pytest.raises(UsageError, match="column 'arm' has empty cells"):
+        rows(of_frame([{"arm": None, "seed": 1, "score": 1.0}, {"arm": "A", "seed": 1, "score": 1.0}]))
+
+
+def test_a_pandas_frame_is_a_table_too() -> None:
+    found = rows(of_frame(pd.DataFrame(ROWS)))
+    assert found[0] == Observation("old", "t1", 1, 0, "scored", 3.1)
+    assert not any(math.isnan(row.value) for row in found)
+
+
+def test_a_file_that_is_no_table_names_itself(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_text("nonsense")
+    with pytest.raises(UsageError, match=r"t\.parquet: cannot be read"):
+        read_tables([tmp_path / "t.parquet"], Columns())

@@ -1,0 +1,110 @@
+"""Aggregates over tasks with any number of runs on each, and pass@k."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.stats import mannwhitneyu, trim_mean
+
+from bakeoff.stats import aggregates
+from bakeoff.stats.aggregates import pass_at_k, pass_hat_k
+
+
+def columns(table: np.ndarray) -> list[np.ndarray]:
+    return [table[:, j] for j in range(table.shape[1])]
+
+
+@settings(deadline=None, max_examples=50)
+@given(runs=st.integers(1, 9), tasks=st.integers(1, 7), seed=st.integers(0, 10**6))
+def test_with_equal_numbers_of_runs_the_aggregates_are_the_usual_ones(runs: int, tasks: int, seed: int) -> None:
+    x = np.random.default_rng(seed).normal(0.5, 0.4, (runs, tasks))
+    assert aggregates.iqm(columns(x), 10).estimate == pytest.approx(trim_mean(x, 0.25, axis=None), rel=1e-9, abs=1e-12)
+    assert aggregates.average(columns(x), 10).estimate == pytest.approx(x.mean(), rel=1e-9, abs=1e-12)
+    gap = aggregates.optimality_gap(columns(x), 1.0, 10).estimate
+    assert gap == pytest.approx(1.0 - np.minimum(x, 1.0).mean(), rel=1e-9, abs=1e-12)
+    taus = np.linspace(-1, 2, 7)
+    assert aggregates.profile(columns(x), taus, 10).share == pytest.approx((x[:, :, None] > taus).mean(axis=(0, 1)))
+
+
+@pytest.mark.parametrize("runs", [5, 120])  # counted by table, and too many for that
+def test_the_iqm_has_the_law_of_a_plain_loop(runs: int) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.lognormal(size=(runs, 4)) * np.arange(1, 5)
+    loop = [
+        trim_mean(np.take_along_axis(x, rng.integers(0, runs, x.shape), axis=0), 0.25, axis=None) for _ in range(2000)
+    ]
+    ours = aggregates.iqm(columns(x), 2000)
+    low, high = np.quantile(loop, [0.025, 0.975])
+    assert (ours.low, ours.high) == pytest.approx((low, high), abs=0.2 * (high - low))
+    assert ours.standard_error == pytest.approx(np.std(loop), rel=0.1)
+
+
+def test_resampling_runs_inside_tasks_leaves_the_tasks_fixed() -> None:
+    # Tasks far apart, runs identical: nothing is uncertain about these tasks.
+    assert aggregates.iqm([[value] * 6 for value in (0.0, 10.0, 100.0, 1000.0)]).standard_error == pytest.approx(0.0)
+
+
+def test_a_profile_lies_inside_its_band_and_falls() -> None:
+    x = np.random.default_rng(0).random((8, 5))
+    ours = aggregates.profile(columns(x), np.linspace(-0.1, 1.1, 13))
+    assert all(low <= share <= high for low, share, high in zip(ours.low, ours.share, ours.high, strict=True))
+    assert ours.share[0] == pytest.approx(1.0) and ours.share[-1] == 0.0
+    assert np.all(np.diff(ours.share) <= 0)
+
+
+def test_a_task_with_more_runs_weighs_no_more_than_another() -> None:
+    few, many = np.array([0.0, 0.0]), np.array([1.0] * 20)
+    assert aggregates.average([few, many], 10).estimate == pytest.approx(0.5)
+    assert aggregates.iqm([few, many], 10).estimate == pytest.approx(0.5)
+    assert aggregates.profile([few, many], [0.5], 10).share == pytest.approx((0.5,))
+
+
+def test_the_weighted_iqm_does_not_depend_on_copies_of_a_whole_task() -> None:
+    rng = np.random.default_rng(4)
+    tasks = [rng.normal(size=3), rng.normal(size=5), rng.normal(size=4)]
+    doubled = [np.repeat(tasks[0], 2), *tasks[1:]]
+    assert aggregates.iqm(doubled, 10).estimate == pytest.approx(aggregates.iqm(tasks, 10).estimate, rel=1e-12)
+
+
+def test_the_chance_to_beat_is_the_mann_whitney_share_averaged_over_tasks() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(6, 4)).round(1), rng.normal(0.3, 1, (6, 4)).round(1)
+    ours = aggregates.improvement(columns(a), columns(b), 4_000)
+    expected = np.mean([mannwhitneyu(b[:, t], a[:, t]).statistic / 36 for t in range(4)])
+    assert ours.probability == pytest.approx(expected, rel=1e-12)
+    assert ours.low < ours.probability < ours.high
+    ragged = [rng.normal(size=n) for n in (2, 5, 3, 4)]
+    forth, back = aggregates.improvement(columns(a), ragged, 10), aggregates.improvement(ragged, columns(a), 10)
+    assert forth.probability + back.probability == pytest.approx(1.0)
+
+
+def test_no_tasks_and_unequal_tasks_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one task"):
+        aggregates.iqm([])
+    with pytest.raises(ValueError, match="same tasks"):
+        aggregates.improvement([[1.0]], [[1.0], [2.0]])
+
+
+@given(st.integers(1, 9), st.data())
+def test_pass_at_k_and_pass_hat_k_count_subsets_of_attempts(n: int, data: st.DataObject) -> None:
+    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    outcomes = [1] * c + [0] * (n - c)
+    subsets = list(itertools.combinations(outcomes, k))
+    assert float(pass_at_k(c, n, k)) == pytest.approx(np.mean([any(s) for s in subsets]))
+    assert float(pass_hat_k(c, n, k)) == pytest.approx(np.mean([all(s) for s in subsets]))
+
+
+def test_pass_at_k_works_task_by_task_and_with_many_attempts() -> None:
+    assert pass_at_k([0, 5, 10], [10, 10, 10], 1) == pytest.approx([0.0, 0.5, 1.0])
+    assert float(pass_at_k(5, 100_000, 50)) == pytest.approx(1 - stats.hypergeom.pmf(0, 100_000, 5, 50), rel=1e-9)
+
+
+@pytest.mark.parametrize(("c", "n", "k"), [(3, 2, 1), (1, 2, 3), (1, 2, 0), (-1, 2, 1), (0.5, 2, 1)])
+def test_counts_that_make_no_sense_are_refused(c: float, n: int, k: int) -> None:
+    with pytest.raises(ValueError, match="attempts"):
+        pass_at_k(c, n, k)

@@ -1,0 +1,221 @@
+"""Every row of the table of units: which values are independent, and what the test then says. Oracle: scipy.stats."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bakeoff.errors import UsageError
+from bakeoff.verdicts.question import Compare
+from observed import Row, grid, observations, paired, rollouts, verdict
+
+RNG = np.random.default_rng(7)
+TASKS, SEEDS = 5, 8
+A = RNG.normal(size=(TASKS, SEEDS))
+B = A + RNG.normal(0.4, 0.5, size=(TASKS, SEEDS))
+
+
+def by_rollout(arms: dict[str, np.ndarray]) -> list[Row]:
+    """Tasks with rollouts and no shared seeds."""
+    return [
+        {"arm": arm, "task": f"t{t}", "rollout": k, "value": float(v)}
+        for arm, values in arms.items()
+        for t, row in enumerate(values)
+        for k, v in enumerate(row)
+    ]
+
+
+def test_rollouts_of_one_task_are_two_independent_samples() -> None:
+    found = verdict(rollouts({"A": A[0], "B": B[0] + 1}))
+    welch = stats.ttest_ind(B[0] + 1, A[0], equal_var=False)
+    exact = stats.permutation_test(
+        (B[0] + 1, A[0]), lambda x, y, axis: x.mean(axis) - y.mean(axis), n_resamples=math.inf, vectorized=True
+    )
+    assert found.p == pytest.approx(max(welch.pvalue, exact.pvalue), rel=1e-9)
+    assert found.population == "for rollouts like these (unit: rollout, N = 8 an arm)"
+    assert found.units == 8
+
+
+def test_seeds_of_one_task_are_the_units_and_pair_the_arms() -> None:
+    found = verdict(paired(A[0], B[0]))
+    exact = stats.permutation_test(
+        (B[0] - A[0],), np.mean, permutation_type="samples", n_resamples=math.inf, vectorized=True, axis=0
+    )
+    assert found.p == pytest.approx(exact.pvalue, rel=1e-9)
+    assert found.population == "for seeds like these (unit: seed, N = 8)"
+    assert found.decision.method == "sign-flip"
+
+
+@pytest.mark.parametrize(
+    "rows", [by_rollout({"A": A, "B": B}), grid({"A": A, "B": B})], ids=["rollouts", "nested seeds"]
+)
+def test_tasks_that_are_a_sample_are_the_units_however_many_runs_each_has(rows: list[Row]) -> None:
+    found = verdict(rows, seeds="nested")
+    oracle = stats.ttest_rel(B.mean(axis=1), A.mean(axis=1))
+    assert found.p == pytest.approx(oracle.pvalue, rel=1e-9)
+    assert found.population == "for tasks like these 5 (unit: task, N = 5)"
+    assert found.decision.assumes == "assumes roughly normal differences"
+
+
+def test_rollouts_on_fixed_tasks_are_stratified_by_task() -> None:
+    found = verdict(by_rollout({"A": A, "B": B}), tasks="fixed")
+    parts = np.array([row.var(ddof=1) / SEEDS for row in (*A, *B)]) / TASKS**2
+    df = parts.sum() ** 2 / (parts**2 / (SEEDS - 1)).sum()
+    t = (B.mean() - A.mean()) / math.sqrt(parts.sum())
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(t), df), rel=1e-9)
+    assert found.population == "on these 5 tasks only (unit: rollout within task, N = 40 an arm)"
+
+
+def test_nested_seeds_on_fixed_tasks_are_stratified_pairs() -> None:
+    found = verdict(grid({"A": A, "B": B}), seeds="nested", tasks="fixed")
+    parts = (B - A).var(ddof=1, axis=1) / SEEDS / TASKS**2
+    df = parts.sum() ** 2 / (parts**2 / (SEEDS - 1)).sum()
+    t = (B - A).mean() / math.sqrt(parts.sum())
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(t), df), rel=1e-9)
+    assert found.population == "on these 5 tasks only (unit: seed within task, N = 40)"
+
+
+def test_crossed_seeds_on_a_sample_of_tasks_count_both_margins() -> None:
+    found = verdict(grid({"A": A, "B": B}), seeds="crossed")
+    d = B - A
+    rows, columns = d.mean(axis=1), d.mean(axis=0)
+    rest = d - rows[:, None] - columns + d.mean()
+    v_task, v_seed = rows.var(ddof=1) / TASKS, columns.var(ddof=1) / SEEDS
+    v_cell = (rest**2).sum() / ((TASKS - 1) * (SEEDS - 1)) / d.size
+    variance = max(v_task, v_seed, v_task + v_seed - v_cell)
+    assert found.population == "for tasks like these 5 and seeds like these 8 (units: both)"
+    assert found.interval is not None
+    half = (found.interval.high - found.interval.low) / 2
+    df = [q for q in np.linspace(TASKS - 1, TASKS + SEEDS - 2, 2000) if stats.t.ppf(0.975, q) * math.sqrt(variance) <= half * (1 + 1e-3)]  # fmt: skip
+    assert df, "the interval is that of t with degrees of freedom inside the stated range"
+
+
+def test_crossed_seeds_on_fixed_tasks_are_the_units() -> None:
+    found = verdict(grid({"A": A, "B": B}), seeds="crossed", tasks="fixed")
+    same = verdict(paired(A.mean(axis=0), B.mean(axis=0)))
+    assert found.p == pytest.approx(same.p, rel=1e-12)
+    assert found.population == "on these 5 tasks only (unit: seed, N = 8)"
+
+
+def test_rollouts_narrow_a_unit_and_never_make_one() -> None:
+    rows = [
+        {"arm": arm, "seed": s, "rollout": k, "value": float(values[s] + noise)}
+        for arm, values in (("A", A[0]), ("B", B[0]))
+        for s in range(SEEDS)
+        for k, noise in enumerate((-0.1, 0.1, 0.0))
+    ]
+    found = verdict(rows)
+    assert found.units == SEEDS
+    assert found.p == pytest.approx(verdict(paired(A[0], B[0])).p, rel=1e-12)
+
+
+def test_every_task_weighs_the_same_whatever_its_number_of_runs() -> None:
+    once = by_rollout({"A": A[:, :1], "B": B[:, :1]})
+    more = [{**row, "rollout": 9} for row in once if row["task"] == "t0"]
+    found = verdict([*once, *more, *({**row, "rollout": 8} for row in more)])
+    assert found.effect == pytest.approx((B - A)[:, 0].mean(), rel=1e-12)
+    assert found.p == pytest.approx(verdict(once).p, rel=1e-12)
+
+
+def test_the_other_population_is_told_in_one_line() -> None:
+    found = verdict(grid({"A": A, "B": B}), seeds="nested")
+    fixed = verdict(grid({"A": A, "B": B}), seeds="nested", tasks="fixed")
+    assert found.other.startswith("on these 5 tasks only (unit: seed within task, N = 40): ")
+    assert found.other.endswith(f"{fixed.verdict}, p = {fixed.p:.2g}") or f"p = {fixed.p:.3f}" in found.other
+    assert verdict(paired(A[0], B[0])).other == ""
+
+
+def test_tasks_that_were_swept_are_fixed_unless_the_file_says_otherwise() -> None:
+    rows = grid({"A": A, "B": B})
+    assert "only" in verdict(rows, fixed_tasks=True).population
+    assert "like these" in verdict(rows, fixed_tasks=True, tasks="sample").population
+
+
+def test_five_tasks_are_five_units_however_often_they_are_run() -> None:
+    many = np.repeat(A, 50, axis=1), np.repeat(B, 50, axis=1)
+    found = verdict(by_rollout({"A": many[0], "B": many[1]}))
+    assert found.units == 5
+    assert found.p == pytest.approx(verdict(by_rollout({"A": A, "B": B})).p, rel=1e-9)
+
+
+class TestUnpaired:
+    def test_one_task_compares_seeds_as_two_samples_with_rollouts_averaged(self) -> None:
+        rows = [
+            {"arm": arm, "seed": s + shift, "rollout": k, "value": float(values[s] + 0.1 * k)}
+            for arm, values, shift in (("A", A[0], 0), ("B", B[0], 100))
+            for s in range(SEEDS)
+            for k in range(2)
+        ]
+        found = verdict(rows, Compare(unpaired=True))
+        assert found.units == SEEDS
+        assert found.p == pytest.approx(verdict(rollouts({"A": A[0], "B": B[0]})).p, rel=1e-9)
+
+    def test_tasks_that_both_arms_have_still_pair(self) -> None:
+        rows = grid({"A": A, "B": B})
+        shifted = [{**row, "seed": row["seed"] + 50} if row["arm"] == "B" else row for row in rows]
+        found = verdict(shifted, Compare(unpaired=True), seeds="nested")
+        assert found.p == pytest.approx(verdict(rows, seeds="nested").p, rel=1e-12)
+
+    def test_other_tasks_for_each_arm_are_two_samples_of_tasks(self) -> None:
+        rows = grid({"A": A, "B": B})
+        renamed = [{**row, "task": f"other {row['task']}"} if row["arm"] == "B" else row for row in rows]
+        found = verdict(renamed, Compare(unpaired=True), seeds="nested")
+        assert found.population == "for tasks like these 10 (unit: task, N = 5 an arm)"
+
+    def test_crossed_seeds_on_sampled_tasks_need_pairs(self) -> None:
+        with pytest.raises(UsageError, match="leave --unpaired out, or say --tasks fixed"):
+            verdict(grid({"A": A, "B": B}), Compare(unpaired=True), seeds="crossed")
+
+    def test_crossed_seeds_on_fixed_tasks_are_two_samples_of_seeds(self) -> None:
+        found = verdict(grid({"A": A, "B": B}), Compare(unpaired=True), seeds="crossed", tasks="fixed")
+        assert found.p == pytest.approx(verdict(rollouts({"A": A.mean(axis=0), "B": B.mean(axis=0)})).p, rel=1e-9)
+
+
+class TestSetsThatDiffer:
+    rows = paired(A[0], B[0])[:-2]
+
+    def test_they_are_an_error_that_names_the_way_out(self) -> None:
+        with pytest.raises(UsageError, match=r"'A' alone has 2, 'B' alone has 0.*--intersect.*--unpaired"):
+            verdict(self.rows)
+
+    def test_intersect_compares_where_both_are(self) -> None:
+        found = verdict(self.rows, Compare(intersect=True))
+        assert found.units == 6
+        assert found.p == pytest.approx(verdict(paired(A[0][:6], B[0][:6])).p, rel=1e-12)
+
+    def test_nothing_in_common_is_an_error_even_then(self) -> None:
+        rows = [{**row, "seed": row["seed"] + 100} if row["arm"] == "B" else row for row in self.rows]
+        with pytest.raises(UsageError, match="share no task and seed"):
+            verdict(rows, Compare(intersect=True))
+
+
+def test_crossed_seeds_need_every_combination() -> None:
+    rows = [row for row in grid({"A": A, "B": B}) if (row["task"], row["seed"]) != ("t1", 3)]
+    with pytest.raises(UsageError, match=r"task 't1' has no seed 3.*nested"):
+        verdict(rows, seeds="crossed")
+
+
+def test_a_run_that_stands_twice_is_an_error() -> None:
+    rows = paired(A[0], B[0])
+    with pytest.raises(UsageError, match="two values for task 'default', seed 3"):
+        verdict([*rows, dict(rows[3])])
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_an_infinite_value_is_an_error(value: float) -> None:
+    with pytest.raises(UsageError, match=r"score is -?inf"):
+        verdict(paired([*A[0][:-1], value], B[0]))
+
+
+def test_a_value_outside_the_declared_range_is_an_error() -> None:
+    with pytest.raises(UsageError, match="outside the declared bounds 0 to 1"):
+        verdict(paired([0.5, 0.2, 1.5], [0.1, 0.2, 0.3]), bounds=(0.0, 1.0))
+
+
+def test_the_table_knows_its_arms_and_tasks() -> None:
+    seen = observations(grid({"A": A, "B": B}))
+    assert seen.arms == ["A", "B"]
+    assert seen.tasks == [f"t{t}" for t in range(TASKS)]
