@@ -13,9 +13,9 @@ from typing import Any
 import simpy
 
 from bakeoff.workloads.schedsim.draws import stream, threshold
-from bakeoff.workloads.schedsim.hashing import stops
-from bakeoff.workloads.schedsim.model import Model
-from bakeoff.workloads.schedsim.workflow import (
+from bakeoff.workloads.schedsim.world import stops
+from bakeoff.workloads.schedsim.engine import Model
+from bakeoff.workloads.schedsim.world import (
     AGGREGATE,
     CHUNK,
     CLASS,
