@@ -49,7 +49,7 @@ VERBS: dict[str, tuple[str, str]] = {
 COMMANDS = "bakeoff.commands"
 """The entry-point group of tables like VERBS, by which workloads add verbs. A table's module must import nothing heavy."""
 
-EXTRAS = dict.fromkeys(("a2a", "httptools", "mcp", "mcp_types", "starlette", "uvicorn"), "agents")
+EXTRAS = dict.fromkeys(("a2a", "httptools", "httpx", "mcp", "mcp_types", "starlette", "uvicorn"), "agents")
 """Packages that only some verbs need, and the extra that brings each."""
 
 
