@@ -3,5 +3,4 @@
 | module | what it does |
 |---|---|
 | `sweep` | the sweep runner's JSON |
-| `tasks` | the task benchmark's TOML |
 """

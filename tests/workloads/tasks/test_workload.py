@@ -11,20 +11,21 @@ from bakeoff.engine.context import Context, Facts
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.workloads.tasks import pytest_tools
+from bakeoff.workloads.tasks import verify
 from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.agents.face import Assignment, Invocation
 from bakeoff.workloads.tasks.agents.nop import Nop
-from bakeoff.workloads.tasks.boxes import box_spec
-from bakeoff.workloads.tasks.hidden_tests import lay_out
+from bakeoff.workloads.tasks.environment import box_spec
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import REPOSITORY
-from bakeoff.workloads.tasks.params import TasksParams
 from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.start import start_state
-from bakeoff.workloads.tasks.workload import TasksWorkload
+from bakeoff.workloads.tasks.verify import lay_out
+from bakeoff.workloads.tasks.workload import TasksParams, TasksWorkload
 from workloads.tasks.small import write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
+
+pytestmark = pytest.mark.apt  # git and bubblewrap
 
 HERE = Provider(base_url="http://127.0.0.1:9/v1")
 
@@ -53,16 +54,14 @@ def test_a_mistake_in_a_program_outside_the_box_is_no_failure_of_the_agent(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_pytest_that_is_not_installed_is_told_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_pytest_is_reported_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_task(tmp_path / "sums")
-    monkeypatch.setattr(pytest_tools, "NEEDED", ("pytest-that-nobody-has",))
+    monkeypatch.setattr(verify, "NEEDED", ("pytest-that-nobody-has",))
     with pytest.raises(UsageError, match=r"is not installed\n  fix: pip install 'bakeoff\[tasks\]'"):
         TasksWorkload().check(TasksParams(path="sums", agent="nop"), tmp_path)
 
 
-def test_a_cost_budget_without_a_price_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_cost_budget_without_a_price_is_reported_before_anything_starts(tmp_path: Path) -> None:
     write_task(tmp_path / "sums")
     params = TasksParams(path="sums", agent="builtin", model="m", cost_budget=1.0, providers={"here": HERE})
     with pytest.raises(UsageError, match="a cost budget needs the price of here/m"):
@@ -70,7 +69,7 @@ def test_a_cost_budget_without_a_price_is_told_before_anything_starts(tmp_path: 
 
 
 @pytest.mark.parametrize("tests", [{}, {"reads well": ""}])
-def test_a_task_that_nothing_scores_is_told_before_an_agent_is_paid(tmp_path: Path, tests: dict[str, str]) -> None:
+def test_a_task_that_nothing_scores_is_reported_before_an_agent_is_paid(tmp_path: Path, tests: dict[str, str]) -> None:
     write_task(tmp_path / "sums", tests=tests)
     with pytest.raises(UsageError, match=r"sums: nothing scores this task\n  fix: add test scripts"):
         TasksWorkload().check(TasksParams(path="sums", agent="nop"), tmp_path)
@@ -93,12 +92,12 @@ def test_a_task_whose_overrides_name_an_endpoint_needs_no_other_key(
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ('[verifier]\nenv = { KEY = "${JUDGE_KEY}" }\n', "verifier.env: JUDGE_KEY is set nowhere"),
-        ('[verifier.environment]\nos = "windows"\n', "windows boxes cannot be had"),
+        ('[verifier]\nenv = { KEY = "${JUDGE_KEY}" }\n', "verifier.env: JUDGE_KEY is not set"),
+        ('[verifier.environment]\nos = "windows"\n', "windows sandboxes are not available"),
         ('[[steps]]\nname = "one"\n', "no reference for oracle to apply\n  fix: add steps/one/solution/solve.sh"),
     ],
 )
-def test_what_would_break_after_the_agent_was_paid_is_told_before(
+def test_what_would_break_after_the_agent_was_paid_is_reported_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml: str, words: str
 ) -> None:
     monkeypatch.delenv("JUDGE_KEY", raising=False)

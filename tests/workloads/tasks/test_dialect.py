@@ -139,7 +139,7 @@ def test_every_documented_benchmark_is_understood(
     assert len(plan) == runs == len({run.run_id for run in plan})
     assert [arm.name for arm in plan.arms] == arms and [task.name for task in plan.tasks] == tasks
     assert plan.experiment.workload == "tasks" and plan.experiment.seeds == [0]
-    assert all("is not there" in note for note in plan.notes) and plan.notes
+    assert all("does not exist" in note for note in plan.notes) and plan.notes
 
 
 def test_entries_become_cells_with_their_own_rollouts_and_parameters() -> None:
@@ -244,7 +244,7 @@ def test_environment_variables_keep_names_and_other_values_are_filled_in(monkeyp
         (entry("t") + "[agents.a]\ncommand = 'x'\nwires = 'chat'\n", "agents.a.wires", "did you mean 'wire'?", 6),
     ],
 )
-def test_what_is_wrong_is_told_with_key_and_line(text: str, key: str, told: str, line: int | None) -> None:
+def test_errors_name_key_and_line(text: str, key: str, told: str, line: int | None) -> None:
     with pytest.raises(SpecError) as caught:
         load(text)
     (problem,) = caught.value.problems

@@ -1,4 +1,4 @@
-"""Overrides change a copy: both families of keys, and never a byte of the task."""
+"""Any directory becomes a task; overrides change a copy, by both families of keys, and never a byte of the task."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bakeoff.errors import SpecError
+from bakeoff.errors import SpecError, UsageError
 from bakeoff.spec.identity import directory_digest
-from bakeoff.workloads.tasks.loading import load_task
+from bakeoff.workloads.tasks.loading import find_tasks, load_task
 from bakeoff.workloads.tasks.model import Task
 from workloads.tasks.tasked import harbor_task, prepared_task
 
@@ -133,3 +133,17 @@ def test_a_harbor_task_takes_a_prompt_and_variables_but_no_rubrics(tmp_path: Pat
     file.write_text(json.dumps({"rubrics": [], "remove_repo_paths": []}))
     with pytest.raises(SpecError, match="is for prepared tasks"):
         load_task(folder, overrides_file=file)
+
+
+def test_a_directory_without_a_task_is_refused_with_what_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"tb_meta.json.*task.toml.*task.yaml"):
+        load_task(tmp_path)
+    with pytest.raises(UsageError, match="no such task directory"):
+        load_task(tmp_path / "nowhere")
+
+
+def test_a_directory_of_tasks_holds_each_of_them(tmp_path: Path) -> None:
+    a, b = prepared_task(tmp_path / "a"), prepared_task(tmp_path / "b")
+    (tmp_path / "c").mkdir()
+    assert find_tasks(tmp_path) == [a, b]
+    assert find_tasks(a) == [a]

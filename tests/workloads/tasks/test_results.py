@@ -1,4 +1,7 @@
-"""Reward files: JSON before text, and anything that is no number is a broken verifier and not 0."""
+"""Rewards: files of a Harbor task, the printed summary of a terminal-bench task, and the score of rubrics.
+
+A reward that is missing or not a number is a broken verifier and not 0.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakeoff.workloads.tasks.results import RubricScore, main_reward, weighted
-from bakeoff.workloads.tasks.rewards import NoReward, read_rewards
+from bakeoff.workloads.tasks.results import NoReward, RubricScore, main_reward, printed_reward, read_rewards, weighted
 from workloads.tasks.tasked import write_files
 
 
@@ -76,3 +78,40 @@ def test_the_score_is_a_mean_over_what_was_tested(given: list[tuple[float | None
         assert found is None
     else:
         assert found is not None and min(tested) - 1e-9 <= found <= max(tested) + 1e-9
+
+
+SUMMARY = "=========================== short test summary info ============================\n"
+BLOCK = "SWEBench results starts here\na.py::b[x<-]<-|-|-> PASSED\nc<-|-|-> {}\nSWEBench results ends here\n"
+
+
+@pytest.mark.parametrize(
+    ("parser", "output", "code", "reward"),
+    [
+        ("pytest", SUMMARY + "PASSED a.py::b\nSKIPPED [1] a.py:3: no\nXFAIL a.py::c - why\n", 0, 1.0),
+        ("pytest", SUMMARY + "PASSED a.py::b\nFAILED a.py::c - assert 1\n", 0, 0.0),  # the script goes on after pytest
+        ("pytest", SUMMARY + "PASSED a.py::b\n== 1 passed ==\n", 1, 1.0),  # and may fail at something else
+        ("pytest", SUMMARY + "ERROR a.py - SyntaxError\n", 2, 0.0),
+        ("pytest", SUMMARY + "XPASS a.py::b\n", 0, 0.0),
+        ("pytest", f"PASSED told early\n{SUMMARY}FAILED a\n", 0, 0.0),
+        ("pytest", "fine\n", 0, 1.0),
+        ("swebench", BLOCK.format("PASSED"), 0, 1.0),
+        ("swebench", BLOCK.format("FAILED"), 0, 0.0),
+        ("swebench", BLOCK.format("ERROR"), 0, 0.0),
+    ],
+)
+def test_all_that_is_listed_has_to_pass(parser: str, output: str, code: int, reward: float) -> None:
+    assert printed_reward(parser, output, code) == {"reward": reward}
+
+
+@pytest.mark.parametrize(
+    ("parser", "output", "code"),
+    [
+        ("pytest", "run-tests.sh: line 3: uv: command not found\n", 127),
+        ("pytest", "/usr/bin/python3: No module named pytest\n", 1),
+        ("pytest", SUMMARY, 1),
+        ("swebench", "fatal: unable to access the repository\n", 0),
+    ],
+)
+def test_missing_tools_give_no_score(parser: str, output: str, code: int) -> None:
+    with pytest.raises(NoReward, match="no results"):
+        printed_reward(parser, output, code)
