@@ -51,6 +51,7 @@ VERBS: dict[str, tuple[str, str]] = {
 COMMANDS = "bakeoff.commands"
 """The entry-point group of tables like VERBS, by which workloads add verbs. A table's module must import nothing heavy."""
 
+
 def print_note(message: str) -> None:
     click.echo(f"note: {message}", err=True)
 

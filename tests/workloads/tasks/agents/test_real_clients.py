@@ -17,6 +17,7 @@ from workloads.tasks.proxied import KEY, lab
 from workloads.tasks.scripted import Turn, Use, say, shell
 
 INSTRUCTION = "Fix the greeting in greeting.txt: it must say hello."
+pytestmark = pytest.mark.npm
 EDIT = "sed -i s/helo/hello/ greeting.txt"
 CLIENTS = ["builtin", "opencode"]
 """Beside those that solve a task in boxes, in test_clients_in_boxes.py."""
