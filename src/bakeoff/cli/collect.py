@@ -50,15 +50,17 @@ def command(
 def _read(name: str, directory: Path | None, root: Path) -> tuple[pl.DataFrame, Path, list[str]]:
     """The table, the directory it belongs to, and what could not be read."""
     from bakeoff.records.edition import Edition
-    from bakeoff.records.find import find_edition, is_edition
-    from bakeoff.records.layout import editions
+    from bakeoff.records.layout import editions, find_edition, is_edition
     from bakeoff.results.frame import collected
 
     if directory is not None and not is_edition(directory) and not editions(directory):
-        from bakeoff.records.sweep import frame_of_directory
+        from bakeoff.spec import registry
 
-        table, problems = frame_of_directory(directory)
-        return table, directory, problems
+        for dialect in registry.dialects():
+            foreign = dialect.table_of_directory(directory)
+            if foreign is not None:
+                return foreign[0], directory, foreign[1]
+        raise UsageError(f"{directory}: holds no experiment: neither a database nor a directory runs/")
     edition = Edition.open(find_edition(name, root))
     try:
         return collected(edition), edition.paths.directory, []

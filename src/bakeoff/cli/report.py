@@ -65,8 +65,7 @@ _Opened = tuple["Edition", Path, str | None, list[str]]
 def _opened(name: str, directory: Path | None, csv: Path | None, root: Path) -> Iterator[_Opened]:
     """The edition, the directory it belongs to, how to call it, and what of it could not be read."""
     from bakeoff.records.edition import Edition
-    from bakeoff.records.find import find_edition, is_edition
-    from bakeoff.records.layout import editions
+    from bakeoff.records.layout import editions, find_edition, is_edition
 
     ours = directory is None or is_edition(directory) or bool(editions(directory))
     paths = find_edition(str(directory or name), root) if ours else None
@@ -91,9 +90,13 @@ def _foreign(home: Path, csv: Path | None) -> Results:
     from bakeoff.results.importing import read_directory
 
     if csv is not None:
-        from bakeoff.records.sweep_table import read_runs_csv
+        from bakeoff.spec import registry
 
-        return read_runs_csv(csv, home)
+        tables: list[Results | None] = [dialect.read_table(csv, home) for dialect in registry.dialects()]
+        results = next((table for table in tables if table is not None), None)
+        if results is None:
+            raise UsageError(f"{csv}: not a table of runs that an installed dialect reads")
+        return results
     if not (home / "runs").is_dir():
         raise UsageError(f"{home}: holds no experiment: neither a database nor a directory runs/")
     results = read_directory(home)
