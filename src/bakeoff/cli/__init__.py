@@ -41,7 +41,6 @@ VERBS: dict[str, tuple[str, str]] = {
     "rank": ("bakeoff.cli.rank", "Rank many arms on many tasks: IQM, profiles, ranks, pass@k."),
     "schedsim": ("bakeoff.workloads.schedsim.command", "Simulate agent workflows under a scheduling policy."),
     "sandbox": ("bakeoff.cli.sandbox", "Check the sandboxes of this machine, clean up, and take in images."),
-    "market": ("bakeoff.workloads.market.cli", "Generate, play, serve and train on worlds of markets."),
     "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
     "rm": ("bakeoff.cli.rm", "Delete an edition or a whole experiment."),
 }
