@@ -12,7 +12,7 @@ from typing import Any
 from bakeoff.interop.export.dialogue import Context, Dialogue, Line
 from bakeoff.interop.export.job import Job
 from bakeoff.interop.export.rollouts import Rollout
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 
 
 def write(job: Job) -> None:

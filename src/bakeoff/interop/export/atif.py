@@ -10,7 +10,7 @@ from typing import Any
 from bakeoff.interop.export.dialogue import Dialogue, Line, Unspeakable, arguments_of, dialogue
 from bakeoff.interop.export.job import Job, to_json
 from bakeoff.interop.export.rollouts import Rollout
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 
 VERSION = "ATIF-v1.7"
 _SOURCES = {"system": "system", "assistant": "agent"}

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from bakeoff.spec.trajectory import Step, Tokens
+from bakeoff.spec.workload import Step, Tokens
 
 Message = dict[str, Any]
 SYSTEM = (

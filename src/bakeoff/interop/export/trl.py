@@ -16,7 +16,7 @@ import numpy as np
 from bakeoff.interop.export.dialogue import Dialogue, Message, arguments_of
 from bakeoff.interop.export.job import Job
 from bakeoff.interop.export.rollouts import Rollout
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 from bakeoff.stats.effects import group_relative
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from bakeoff.spec.garbage import uncollected
+from bakeoff.spec.plan import uncollected
 from bakeoff.workloads.schedsim.attempt import ENDED, FAILED, OK, RUNNING, TIMEOUT, UNWANTED, Attempt, Facts
 from bakeoff.workloads.schedsim.draws import stream
 from bakeoff.workloads.schedsim.hashing import GOLDEN, MASK, mix, stops

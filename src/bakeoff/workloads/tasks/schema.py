@@ -14,9 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bakeoff.errors import Problem, SpecError
 from bakeoff.spec import formats
-from bakeoff.spec.locate import find_line
-from bakeoff.spec.problems import problems
-from bakeoff.spec.units import parse_size
+from bakeoff.spec.experiment import parse_size
+from bakeoff.spec.problems import find_line, problems
 from bakeoff.workloads.tasks.model import (
     AgentSettings,
     Artifact,

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from bakeoff.errors import BakeoffError, UsageError
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 from bakeoff.workloads.tasks.proxy.calls import ToolSet, read_calls
 from bakeoff.workloads.tasks.proxy.providers import Providers
 from bakeoff.workloads.tasks.proxy.server import ModelProxy

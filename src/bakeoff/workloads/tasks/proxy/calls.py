@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 from bakeoff.workloads.tasks.proxy.usage import Usage
 from bakeoff.workloads.tasks.proxy.wire.face import Json
 

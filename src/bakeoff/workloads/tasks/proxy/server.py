@@ -17,7 +17,7 @@ from typing import Self
 import httpx
 
 from bakeoff.errors import BakeoffError, StorageError, UsageError
-from bakeoff.spec.trajectory import Step
+from bakeoff.spec.workload import Step
 from bakeoff.workloads.tasks.proxy.budget import Budget, Limit
 from bakeoff.workloads.tasks.proxy.calls import read_calls
 from bakeoff.workloads.tasks.proxy.http import Connection, Exchange, Refused, ServerLimits

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bakeoff.spec.trajectory import Step
+from bakeoff.spec.workload import Step
 from bakeoff.workloads.tasks.proxy.calls import Call, ToolSet
 from bakeoff.workloads.tasks.proxy.wire.face import Json, objects
 
