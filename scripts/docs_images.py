@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import bakeoff
-from bakeoff.report.figure import Figure
-from bakeoff.report.kinds import KINDS, draw
-from bakeoff.report.write import write
+from bakeoff.web.figure import Figure
+from bakeoff.web.kinds import KINDS, draw
+from bakeoff.web.drawing import write
 from bakeoff.results.sources import open_results
 from bakeoff.results.table import Results
 from bakeoff.verdicts.question import Plot

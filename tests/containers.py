@@ -1,4 +1,4 @@
-"""Container services for tests: a real dockerd or podman with a place of its own."""
+"""Container services for tests: a real dockerd or podman with its own data directory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ events_logger = "file"
 
 @contextmanager
 def started(name: str) -> Iterator[Docker]:
-    """A service with a data directory of its own, gone afterwards."""
+    """A running service with its own data directory, which is removed afterwards."""
     program = {"docker": "dockerd", "podman": "podman"}[name]
     if shutil.which(program) is None:
         pytest.fail(f"{program} is not installed: run `make test`, or scripts/install-containers.sh", pytrace=False)
@@ -56,12 +56,12 @@ def started(name: str) -> Iterator[Docker]:
         server = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *words], cwd=home, stdout=log, stderr=log)
     os.environ["DOCKER_HOST"] = os.environ["CONTAINER_HOST"] = f"unix://{home}/sock"
     try:
-        found = choose(name)
-        assert isinstance(found, Docker)
-        eventually(lambda: server.poll() is not None or found.missing() is None)
+        service = choose(name)
+        assert isinstance(service, Docker)
+        eventually(lambda: server.poll() is not None or service.missing() is None)
         assert server.poll() is None, (home / "log").read_text()
-        yield found
-        found.client.close()
+        yield service
+        service.client.close()
     finally:
         server.terminate()
         server.wait(timeout=60)

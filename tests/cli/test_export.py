@@ -10,8 +10,8 @@ import pytest
 from click.testing import Result
 
 import talking
-from bakeoff.cli.export import FORMATS
-from bakeoff.interop.export.forms import FORMS
+from bakeoff.cli import export as verb
+from bakeoff.export.exporting import FORMATS
 from bakeoff.records.edition import Edition
 
 Bakeoff = Callable[..., Result]
@@ -23,7 +23,7 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_choice_of_formats_is_what_can_be_written() -> None:
-    assert set(FORMATS) == set(FORMS)
+    assert set(verb.FORMATS) == set(FORMATS)
 
 
 def test_export_says_what_it_wrote_and_what_it_left_out(bakeoff: Bakeoff, talks: Path, tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_export_says_what_it_wrote_and_what_it_left_out(bakeoff: Bakeoff, talks:
     assert result.exit_code == 0
     first, *others = result.stdout.splitlines()
     assert first == f"wrote: {tmp_path / 'sft.jsonl'} rows=83 rollouts=36 groups=8"
-    assert "left out: 12 runs, no LLM messages (--render tells observations and actions as a conversation)" in others
+    assert "left out: 12 runs, no LLM messages (--render writes observations and actions as a conversation)" in others
 
 
 def test_export_as_json_is_a_summary_and_nothing_else(bakeoff: Bakeoff, talks: Path, tmp_path: Path) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 from click.testing import Result
 
 import bakeoff as package
+from bakeoff import plugins
 from bakeoff.cli import VERBS, main
 from bakeoff.records.edition import Edition
 from lab import LONG
@@ -23,6 +27,7 @@ from lab import LONG
 Bakeoff = Callable[..., Result]
 MakeEdition = Callable[..., Edition]
 
+ALL_VERBS = main.list_commands(click.Context(main))
 MODULE = [sys.executable, "-m", "bakeoff"]
 
 
@@ -35,8 +40,24 @@ def test_help_lists_every_verb_and_imports_none_of_them() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     *text, modules = done.stdout.splitlines()
-    assert [verb for verb in VERBS if not any(line.strip().startswith(verb) for line in text)] == []
-    assert modules == "['bakeoff.cli', 'bakeoff.version']"
+    assert [verb for verb in ALL_VERBS if not any(line.strip().startswith(f"{verb} ") for line in text)] == []
+    # Of plug-ins only the tables of verbs are imported, with the packages that they are in.
+    light = ("bakeoff.cli", "bakeoff.plugins", "bakeoff.version", "bakeoff.workloads")
+    heavy = [name for name in ast.literal_eval(modules) if name not in light and not name.endswith(".verbs")]
+    assert [name for name in heavy if not re.fullmatch(r"bakeoff\.workloads\.\w+", name)] == []
+    assert {"task", "eval"} <= set(ALL_VERBS) - set(VERBS)
+
+
+def test_a_broken_table_of_verbs_is_reported_and_takes_no_other_verb_away(
+    bakeoff: Bakeoff, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda group: {"bad": "no.such.module:VERBS", "good": "added:VERBS"})
+    table = {"run": ("added", "Another."), "extra": ("added", "More.")}
+    monkeypatch.setitem(sys.modules, "added", SimpleNamespace(VERBS=table))
+    result = bakeoff("--help")
+    assert "extra" in result.stdout and "status" in result.stdout
+    assert "Another." not in result.stdout  # a plug-in cannot replace a verb of the core
+    assert "note: bakeoff.commands: 'bad' (no.such.module:VERBS) cannot be imported" in result.stderr
 
 
 def test_the_version_is_the_package_version(bakeoff: Bakeoff) -> None:
@@ -61,13 +82,13 @@ def test_the_word_help_is_the_option(bakeoff: Bakeoff, words: list[str]) -> None
     assert result.exit_code == 0 and result.stdout == bakeoff(*verbs, "--help").stdout
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ALL_VERBS)
 def test_every_verb_option_and_argument_has_a_help_text(verb: str) -> None:
     context = click.Context(main)
     command = main.get_command(context, verb)
     assert command is not None
     assert command.help
-    undocumented = [p.name for p in command.params if isinstance(p, click.Option) and not p.help]
+    undocumented = [p.name for p in command.get_params(context) if isinstance(p, click.Option) and not p.help]
     assert undocumented == []
 
 

@@ -1,7 +1,7 @@
-"""What a hostile command tries, one box for each try, run as whoever calls this file.
+"""What a hostile command tries, one box for each try, as the user who runs this file.
 
-`python attacks.py ADDRESS` prints a JSON object: for each attack how it ended and what it said. ADDRESS is JSON of
-things outside to aim at. Imported by nobody, so that it can run as another user with another Python.
+`python attacks.py TARGETS` prints a JSON object: for each attack how it ended and what it printed. TARGETS is JSON of
+things outside to attack. Nothing imports this file, so that it can run as another user with another Python.
 """
 
 from __future__ import annotations
@@ -239,9 +239,9 @@ def shell(code: str) -> list[str]:
     return ["/bin/sh", "-c", code]
 
 
-def commands(aims: dict[str, Any]) -> dict[str, list[str]]:
+def commands(targets: dict[str, Any]) -> dict[str, list[str]]:
     def aimed(text: str) -> str:
-        return text.format(**aims)
+        return text.format(**targets)
 
     return {
         "read": shell(aimed(READ)),
@@ -263,29 +263,29 @@ def commands(aims: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def told(ended: CommandResult) -> dict[str, Any]:
-    facts = dataclasses.asdict(ended)
+def described(result: CommandResult) -> dict[str, Any]:
+    facts = dataclasses.asdict(result)
     for name in ("stdout", "stderr"):
         facts[f"{name}_size"] = len(facts[name])
         facts[name] = facts[name][-4000:].decode(errors="replace")
     return facts
 
 
-def attack(aims: dict[str, Any], user: str | None = None) -> dict[str, dict[str, Any]]:
-    found = {}
-    for name, argv in commands({**aims, "owner": os.getpid()}).items():
+def attack(targets: dict[str, Any], user: str | None = None) -> dict[str, dict[str, Any]]:
+    outcomes = {}
+    for name, argv in commands({**targets, "owner": os.getpid()}).items():
         with choose("bubblewrap").open(BoxSpec(limits=LIMITS, name=name.replace("_", "-"), user=user)) as box:
-            output = Path(aims["scratch"]) / f"{name}.out" if name in ("flood", "log") else None
-            ended = box.run(argv, timeout=0.8 if name == "stubborn" else 20, stdout=output)
-            found[name] = told(ended)
+            output = Path(targets["scratch"]) / f"{name}.out" if name in ("flood", "log") else None
+            result = box.run(argv, timeout=0.8 if name == "stubborn" else 20, stdout=output)
+            outcomes[name] = described(result)
             if output is not None:
                 facts = output.stat()
-                found[name]["stdout_size"] = facts.st_size
-                found[name]["log"] = [facts.st_mode & 0o7777, facts.st_uid, facts.st_gid, os.listxattr(output)]
-                found[name]["ours"] = [0o644, os.geteuid(), os.getegid(), []]
-    return found
+                outcomes[name]["stdout_size"] = facts.st_size
+                outcomes[name]["log"] = [facts.st_mode & 0o7777, facts.st_uid, facts.st_gid, os.listxattr(output)]
+                outcomes[name]["ours"] = [0o644, os.geteuid(), os.getegid(), []]
+    return outcomes
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    print(json.dumps(attack(given, given.get("user"))))
+    targets = json.loads(sys.argv[1])
+    print(json.dumps(attack(targets, targets.get("user"))))

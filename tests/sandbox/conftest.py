@@ -48,7 +48,7 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An image of nothing but busybox, with a user of its own."""
+    """An image of nothing but busybox, and a second user."""
     busybox = shutil.which("busybox")
     if busybox is None:
         pytest.fail("busybox is not installed: run `make test`, or scripts/install-bubblewrap.sh", pytrace=False)
@@ -67,8 +67,8 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sandbox() -> Bubblewrap:
-    found = Bubblewrap()
-    problem = found.missing()
+    backend = Bubblewrap()
+    problem = backend.missing()
     if problem is not None:
         pytest.fail(f"bubblewrap does not work: {problem}", pytrace=False)
-    return found
+    return backend

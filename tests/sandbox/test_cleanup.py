@@ -26,26 +26,26 @@ box.run(["/bin/sh", "-c", f"trap '' TERM; setsid sleep {sys.argv[1]} & sleep {sy
 
 
 def running(words: str) -> list[int]:
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             text = path.read_bytes()
         except OSError:
             continue
         if words.encode() in text and b"choose(" not in text:
-            found.append(int(path.parent.name))
-    return found
+            pids.append(int(path.parent.name))
+    return pids
 
 
 def living_in(namespace: str) -> list[str]:
     """Processes that hold a mount namespace, and with it all mounts in it."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/ns/mnt"):
         try:
-            found += [path.parts[2]] if os.readlink(path) == namespace else []
+            pids += [path.parts[2]] if os.readlink(path) == namespace else []
         except OSError:
             continue
-    return found
+    return pids
 
 
 @pytest.mark.apt

@@ -1,4 +1,4 @@
-"""Real containers of a real dockerd and a real podman, each with a place of its own."""
+"""Real containers of a real dockerd and a real podman, each with its own data directory."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Docker]:
-    with started("docker") as found:
-        yield found
+    with started("docker") as docker:
+        yield docker
 
 
 @pytest.fixture(scope="module")
@@ -76,21 +76,21 @@ def box(
         yield box
 
 
-def said(box: DockerBox, script: str, **settings: Any) -> str:
-    ended = box.run(["sh", "-c", script], **settings)
-    assert ended.ok, ended
-    return ended.stdout.decode()
+def output(box: DockerBox, script: str, **settings: Any) -> str:
+    result = box.run(["sh", "-c", script], **settings)
+    assert result.ok, result
+    return result.stdout.decode()
 
 
 def test_commands_run_with_the_files_settings_and_streams_they_were_given(box: DockerBox, tmp_path: Path) -> None:
     assert (
-        said(box, "pwd; echo $A $B; cat /given/file; cat", env={"B": "2"}, stdin=b"in") == "/app/repo\n1 2\ngiven\nin"
+        output(box, "pwd; echo $A $B; cat /given/file; cat", env={"B": "2"}, stdin=b"in") == "/app/repo\n1 2\ngiven\nin"
     )
-    assert said(box, "id -u", user="agent") == "1000\n"
-    ended = box.run(["sh", "-c", "echo out; echo err >&2; exit 3"], stdout=tmp_path / "out", stderr=tmp_path / "err")
-    assert (ended.code, (tmp_path / "out").read_text(), (tmp_path / "err").read_text()) == (3, "out\n", "err\n")
+    assert output(box, "id -u", user="agent") == "1000\n"
+    result = box.run(["sh", "-c", "echo out; echo err >&2; exit 3"], stdout=tmp_path / "out", stderr=tmp_path / "err")
+    assert (result.code, (tmp_path / "out").read_text(), (tmp_path / "err").read_text()) == (3, "out\n", "err\n")
     assert box.run(["no-such-program"]).code == 127
-    assert ended.cpu_seconds is not None and ended.peak_memory_mb is not None
+    assert result.cpu_seconds is not None and result.peak_memory_mb is not None
 
 
 def test_files_go_in_and_out_and_links_are_not_followed(box: DockerBox, tmp_path: Path) -> None:
@@ -99,11 +99,11 @@ def test_files_go_in_and_out_and_links_are_not_followed(box: DockerBox, tmp_path
     (tmp_path / "secret").write_text("the key")
     os.link(tmp_path / "tree/deep/file", tmp_path / "tree/twin")
     box.put(tmp_path / "tree", "/app/tree")
-    said(box, f"ln -s {tmp_path} /app/way; ln -s {tmp_path}/secret /app/tree/bad; ln -s deep/file /app/tree/good")
-    said(box, "cd /app/tree; ln twin after; for n in $(busybox seq 300); do mkdir down; cd down; done; echo >end")
+    output(box, f"ln -s {tmp_path} /app/way; ln -s {tmp_path}/secret /app/tree/bad; ln -s deep/file /app/tree/good")
+    output(box, "cd /app/tree; ln twin after; for n in $(busybox seq 300); do mkdir down; cd down; done; echo >end")
     box.get("/app/tree", tmp_path / "back")
-    found = sorted(path.name for path in (tmp_path / "back").rglob("*"))
-    assert found == ["after", "deep", *["down"] * 200, "file", "good", "twin"]
+    names = sorted(path.name for path in (tmp_path / "back").rglob("*"))
+    assert names == ["after", "deep", *["down"] * 200, "file", "good", "twin"]
     assert (tmp_path / "back/twin").read_text() == (tmp_path / "back/after").read_text() == "x"
     box.get("/app/tree", tmp_path / "all", all_links=True)
     assert os.readlink(tmp_path / "all/bad") == f"{tmp_path}/secret"
@@ -121,26 +121,26 @@ def test_files_go_in_and_out_and_links_are_not_followed(box: DockerBox, tmp_path
 
 
 def test_no_network_but_the_bridge(box: DockerBox) -> None:
-    assert said(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n"
-    assert said(box, "grep -c : /proc/net/dev") == "1\n"
+    assert output(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n"
+    assert output(box, "grep -c : /proc/net/dev") == "1\n"
     assert box.run(["sh", "-c", "busybox nc -w 2 1.1.1.1 53 </dev/null"]).code != 0
 
 
 def test_rights_are_few_and_cannot_grow(box: DockerBox) -> None:
-    status = said(box, "cat /proc/self/status")
+    status = output(box, "cat /proc/self/status")
     assert "NoNewPrivs:\t1" in status
     assert "CapBnd:\t00000000800405fb" in status
 
 
 def test_what_a_command_starts_ends_with_it_and_files_stay(box: DockerBox) -> None:
-    said(box, "echo kept >/app/kept; sleep 1000 >/dev/null 2>&1 & echo $! >/app/pid")
-    assert said(box, "kill -0 $(cat /app/pid) 2>/dev/null && echo alive; cat /app/kept") == "kept\n"
+    output(box, "echo kept >/app/kept; sleep 1000 >/dev/null 2>&1 & echo $! >/app/pid")
+    assert output(box, "kill -0 $(cat /app/pid) 2>/dev/null && echo alive; cat /app/kept") == "kept\n"
     box.end_processes()
-    assert said(box, "cat /app/kept") == "kept\n"
-    assert said(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n", "the bridge came back too"
+    assert output(box, "cat /app/kept") == "kept\n"
+    assert output(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n", "the bridge came back too"
 
 
-def test_limits_end_a_command_and_are_told(box: DockerBox) -> None:
+def test_limits_end_a_command_and_are_reported(box: DockerBox) -> None:
     late = box.run(["sh", "-c", "trap '' TERM; sleep 100"], timeout=0.5)
     assert late.timed_out and late.code == 137 and late.seconds < 20
     greedy = box.run(["sh", "-c", "cat /dev/zero | tail -c 500000000 | busybox wc -c"])
@@ -148,7 +148,7 @@ def test_limits_end_a_command_and_are_told(box: DockerBox) -> None:
     assert not Path("oom").exists(), "podman's monitor says so in a file where it was started"
     full = box.run(["sh", "-c", "busybox dd if=/dev/zero of=/app/fill bs=1M count=60; sleep 30"])
     assert full.disk_full and full.seconds < 25
-    said(box, "rm /app/fill")
+    output(box, "rm /app/fill")
     bomb = box.run(["sh", "-c", "i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done"], timeout=20)
     assert bomb.pids_refused > 0
 
@@ -163,8 +163,8 @@ def test_containers_of_a_killed_process_end_and_are_removed(service: Docker, tin
     assert owner.stdout is not None and owner.stdout.readline() == b"open\n"
 
     def theirs(**state: bool) -> list[Any]:
-        found = service.client.containers(filters={"label": LABEL}, **state)
-        return [each for each in found if f"-{owner.pid}-" in each["Labels"][LABEL]]
+        containers = service.client.containers(filters={"label": LABEL}, **state)
+        return [each for each in containers if f"-{owner.pid}-" in each["Labels"][LABEL]]
 
     assert len(theirs()) == 1
     owner.send_signal(signal.SIGKILL)
@@ -182,10 +182,10 @@ def test_a_dockerfile_is_built_once(service: Docker, tiny_root: Path, tmp_path: 
     image = service.build(tmp_path)
     assert service.build(tmp_path) == image
     with service.open(BoxSpec(image=image)) as box:
-        assert said(box, "pwd; cat file; echo $A") == "/made\ncopied\nbuilt\n"
+        assert output(box, "pwd; cat file; echo $A") == "/made\ncopied\nbuilt\n"
 
 
-def test_what_is_not_there_is_told(service: Docker, tmp_path: Path) -> None:
+def test_what_does_not_exist_is_named(service: Docker, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"{service.name} has no image 'nothing:1'"):
         service.open(BoxSpec(image=Image.named("nothing:1")))
     with pytest.raises(UsageError, match="no such file"):
@@ -196,11 +196,11 @@ def test_what_is_not_there_is_told(service: Docker, tmp_path: Path) -> None:
 
 def test_this_machine_can_be_the_image(service: Docker) -> None:
     with service.open(BoxSpec()) as box:
-        assert said(box, "/usr/bin/python3 -c 'print(40 + 2)'; ls /home /root") == "42\n/home:\n\n/root:\n"
-        assert said(box, f"/usr/bin/python3 -c '{DOORS}'") == "True\n"
+        assert output(box, "/usr/bin/python3 -c 'print(40 + 2)'; ls /home /root") == "42\n/home:\n\n/root:\n"
+        assert output(box, f"/usr/bin/python3 -c '{REFUSED_CALLS}'") == "True\n"
 
 
-DOORS = """
+REFUSED_CALLS = """
 import ctypes
 libc = ctypes.CDLL(None)
 def refused(call, *words): return call(*words) < 0
@@ -213,9 +213,11 @@ def test_podman_answers_the_same_client(tiny_root: Path, server: Path, tmp_path:
     with started("podman") as podman:
         spec = BoxSpec(image=Image.root(tiny_root), limits=LIMITS, sockets={8099: server}, workdir="/app")
         with podman.open(spec) as box:
-            assert said(box, "pwd; cat; busybox nc 127.0.0.1 8099 </dev/null", stdin=b"in\n") == "/app\nin\nanswered\n"
+            assert (
+                output(box, "pwd; cat; busybox nc 127.0.0.1 8099 </dev/null", stdin=b"in\n") == "/app\nin\nanswered\n"
+            )
             assert b"not implemented" in box.run(["busybox", "unshare", "-U", "true"]).stderr
-            said(box, "echo kept >kept; sleep 1000 >/dev/null 2>&1 &")
+            output(box, "echo kept >kept; sleep 1000 >/dev/null 2>&1 &")
             late = box.run(["sh", "-c", "trap '' TERM; sleep 100"], timeout=0.5)
             assert late.timed_out and late.code == 137
             assert box.run(["sh", "-c", "cat /dev/zero | tail -c 500000000 | busybox wc -c"]).memory_killed
@@ -224,7 +226,7 @@ def test_podman_answers_the_same_client(tiny_root: Path, server: Path, tmp_path:
         assert podman.client.containers(all=True) == []
 
 
-def test_a_service_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_service_that_does_not_answer_is_reported_with_a_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
     problem = Docker().missing()
     assert problem is not None and "set DOCKER_HOST" in problem

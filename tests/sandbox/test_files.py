@@ -1,4 +1,4 @@
-"""Files are put into a box and taken out while somebody inside wants us to follow a link."""
+"""Files are put into a box and taken out while a hostile command inside wants us to follow a link."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_what_goes_in_comes_out_the_same(box: BubblewrapBox, tmp_path: Path) -> 
     box.put(source, "/app/tree")
     assert sh(box, "/app/tree/script; echo more >>/app/tree/new") == "ran\n"
     box.get("/app/tree", tmp_path / "back")
-    found = {str(path.relative_to(tmp_path / "back")) for path in (tmp_path / "back").rglob("*")}
-    assert found == {"deep", "deep/er", "deep/er/file", "script", "link", "empty", "new"}
+    names = {str(path.relative_to(tmp_path / "back")) for path in (tmp_path / "back").rglob("*")}
+    assert names == {"deep", "deep/er", "deep/er/file", "script", "link", "empty", "new"}
     assert (tmp_path / "back/deep/er/file").read_bytes() == (source / "deep/er/file").read_bytes()
     assert (tmp_path / "back/script").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "back/script").stat().st_mtime == 1e9

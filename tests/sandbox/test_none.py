@@ -1,8 +1,9 @@
-"""No sandbox: asked for twice, and then a directory, a clock and nothing left behind."""
+"""No sandbox: it has to be accepted, and then there is a directory, a time limit and nothing left behind."""
 
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ def box(tmp_path: Path) -> Iterator[HostBox]:
         yield box
 
 
-def test_it_must_be_accepted_and_knows_its_bounds(tmp_path: Path) -> None:
+def test_it_must_be_accepted_and_refuses_what_needs_isolation(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="isolates nothing"):
         choose("none").open(BoxSpec())
     accepted = choose("none", accepted=True)
@@ -44,9 +45,9 @@ def test_commands_run_in_a_directory_of_their_own(
 ) -> None:
     monkeypatch.setenv("A_SECRET", "the key")
     box.write("/app/file", b"content")
-    ended = box.run(["sh", "-c", "pwd; cat file ../data/given; echo $A $B $A_SECRET; exit 3"], env={"B": "2"})
-    assert ended.code == 3
-    assert ended.stdout.decode() == f"{box.root}/app\ncontentgiven1 2\n"
+    result = box.run(["sh", "-c", "pwd; cat file ../data/given; echo $A $B $A_SECRET; exit 3"], env={"B": "2"})
+    assert result.code == 3
+    assert result.stdout.decode() == f"{box.root}/app\ncontentgiven1 2\n"
     box.put(tmp_path, "/tree")
     box.get("/tree", tmp_path / "back")
     assert (tmp_path / "back/given").read_text() == box.read("/tree/given").decode() == "given"
@@ -57,7 +58,7 @@ def test_commands_run_in_a_directory_of_their_own(
 def test_time_and_memory_are_watched_and_daemons_ended(box: HostBox) -> None:
     late = box.run(["sh", "-c", "trap '' TERM; sleep 60 & sleep 60"], timeout=0.3)
     assert late.timed_out and late.code == 137 and late.seconds < 10
-    greedy = box.run(["python3", "-c", "x = bytearray(b'x' * (600 << 20)); import time; time.sleep(60)"])
+    greedy = box.run([sys.executable, "-c", "x = bytearray(b'x' * (600 << 20)); import time; time.sleep(60)"])
     assert greedy.memory_killed and greedy.code == 137
     left = box.run(["sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo $!"])
     assert not processes.alive(int(left.stdout))

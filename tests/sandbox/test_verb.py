@@ -29,7 +29,9 @@ def test_the_default_sandbox_works_and_its_cost_is_measured() -> None:
     assert "bubblewrap (default)" in text and "isolates nothing" in text
 
 
-def test_one_that_does_not_work_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_sandbox_that_does_not_work_is_reported_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
     code, text = call("check", "docker")
     assert code == 1
@@ -39,11 +41,11 @@ def test_one_that_does_not_work_says_why(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert json.loads(text)["default"] == "docker"
 
 
-def test_a_sandbox_nobody_knows_is_a_wrong_call() -> None:
+def test_an_unknown_sandbox_is_a_usage_error() -> None:
     assert call("check", "dockr")[0] == 2
 
 
-def test_clean_removes_what_the_dead_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_clean_removes_what_killed_processes_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
     monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/nobody")
     kept, pid, born, number = cache.unique_name().split("-")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from bakeoff.spec.dialects import sweep, tasks
 from bakeoff.spec.experiment import (
     AblationEntry,
     Analysis,
@@ -33,6 +32,8 @@ from bakeoff.spec.select import expression
 from bakeoff.workloads.command import CONTEXT, CommandParams
 from bakeoff.workloads.metrics import Source
 from bakeoff.workloads.python import PythonParams
+from bakeoff.workloads.schedsim import dialect as sweep
+from bakeoff.workloads.tasks import dialect
 
 PAGE = (Path(__file__).parents[2] / "docs" / "experiment-file.md").read_text(encoding="utf-8")
 HEADINGS: dict[type[BaseModel], str] = {
@@ -54,8 +55,8 @@ HEADINGS: dict[type[BaseModel], str] = {
     PythonParams: "The python workload",
     sweep.Sweep: "The sweep runner",
     sweep.Ablation: "The sweep runner",
-    tasks.Benchmark: "The task benchmark",
-    tasks.Entry: "The task benchmark",
+    dialect.Benchmark: "The task benchmark",
+    dialect.Entry: "The task benchmark",
 }
 
 

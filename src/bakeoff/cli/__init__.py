@@ -1,8 +1,7 @@
 """The command line: one module for each verb, imported when that verb is called and not before.
 
 Verbs share `options` and `display`; those that judge share `inputs`, `answers` and `sequential`. `run` shows its runs by
-`progress` and its plan by `dry_run`. The verbs of `market` are in `market_generate`, `market_run`, `market_serve`,
-`market_mcp` and `market_train`, and share `market_options`.
+`progress` and its plan by `dry_run`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -32,9 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "bakeoff.cli.export",
         "Write recorded trajectories as training data for TRL, ART, verifiers and others.",
     ),
-    "task": ("bakeoff.cli.task", "Make tasks for coding agents, and prove that they can be solved."),
     "summarize": ("bakeoff.cli.summarize", "Show tries, scores, passes, tokens and cost by task and arm."),
-    "eval": ("bakeoff.cli.eval", "Score stored task rollouts again, without running an agent."),
     "query": ("bakeoff.cli.query", "Ask an edition's table a question in SQL."),
     "compare": ("bakeoff.cli.compare", "Say which arm is better, worse or equivalent, and how sure that is."),
     "gate": ("bakeoff.cli.gate", "For CI: say whether metrics regressed more than they may."),
@@ -42,37 +39,60 @@ VERBS: dict[str, tuple[str, str]] = {
     "power": ("bakeoff.cli.power", "Say how many runs an effect needs, and what the runs at hand can find."),
     "litmus": ("bakeoff.cli.litmus", "Check rules with thresholds and evidence: confirmed, failed or inconclusive."),
     "rank": ("bakeoff.cli.rank", "Rank many arms on many tasks: IQM, profiles, ranks, pass@k."),
-    "schedsim": ("bakeoff.cli.schedsim", "Simulate agent workflows under a scheduling policy."),
     "sandbox": ("bakeoff.cli.sandbox", "Check the sandboxes of this machine, clean up, and take in images."),
-    "market": ("bakeoff.cli.market", "Generate, play, serve and train on worlds of markets."),
+    "market": ("bakeoff.workloads.market.cli", "Generate, play, serve and train on worlds of markets."),
     "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
     "rm": ("bakeoff.cli.rm", "Delete an edition or a whole experiment."),
 }
-"""Each verb's module, which has a click command called `command`, and its line in `bakeoff --help`."""
+"""Each verb of the core: its module, which has a click command called `command`, and its line in `bakeoff --help`."""
+
+COMMANDS = "bakeoff.commands"
+"""The entry-point group of tables like VERBS, by which workloads add verbs. A table's module must import nothing heavy."""
 
 EXTRAS = dict.fromkeys(("a2a", "httptools", "mcp", "mcp_types", "starlette", "uvicorn"), "agents")
 """Packages that only some verbs need, and the extra that brings each."""
 
 
-class Verbs(click.Group):
-    """Knows its verbs by name; help is written from their table, so that it costs no import."""
+def print_note(message: str) -> None:
+    click.echo(f"note: {message}", err=True)
 
-    verbs = VERBS
+
+class Verbs(click.Group):
+    """A group that knows its verbs by name. Help is written from their tables, so that it imports no verb.
+
+    A subclass with its own table is a group of verbs inside a verb, such as `bakeoff market`.
+    """
+
+    verbs: ClassVar[dict[str, tuple[str, str]]] = VERBS
+    plugins: ClassVar[str | None] = None
+    """The entry-point group with further tables."""
+
+    def table(self) -> dict[str, tuple[str, str]]:
+        """Its own verbs, then those of plug-ins, which cannot replace one."""
+        table = dict(self.verbs)
+        if self.plugins is None:
+            return table
+        from bakeoff.plugins import load_all
+
+        for _, added in load_all(self.plugins, report=print_note):
+            table = {**table, **{verb: entry for verb, entry in added.items() if verb not in table}}
+        return table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.verbs)
+        return list(self.table())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.verbs:
+        entry = self.verbs.get(cmd_name) or self.table().get(cmd_name)  # plug-ins only if it is not one of ours
+        if entry is None:
             return None
         from importlib import import_module
 
-        command: click.Command = import_module(self.verbs[cmd_name][0]).command
+        command: click.Command = import_module(entry[0]).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self.verbs.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in self.table().items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -82,14 +102,12 @@ class Verbs(click.Group):
             ctx.exit()
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
-        if args and args[0] not in self.verbs and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}; {self._meant(args[0], ctx.command_path)}")
+        if args and not args[0].startswith("-") and args[0] not in self.verbs and args[0] not in self.table():
+            from bakeoff.errors import did_you_mean
+
+            hint = did_you_mean(args[0], self.table(), f"`{ctx.command_path} --help` lists them")
+            ctx.fail(f"no such command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
-
-    def _meant(self, word: str, path: str) -> str:
-        from bakeoff.errors import did_you_mean
-
-        return did_you_mean(word, self.verbs, f"`{path} --help` lists them")
 
     def main(self, *args: Any, **settings: Any) -> Any:
         _open_streams()
@@ -140,7 +158,11 @@ def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -
         ctx.exit()
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+class Bakeoff(Verbs):
+    plugins = COMMANDS
+
+
+@click.group(cls=Bakeoff, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,

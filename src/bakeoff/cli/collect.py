@@ -54,10 +54,13 @@ def _read(name: str, directory: Path | None, root: Path) -> tuple[pl.DataFrame, 
     from bakeoff.results.frame import collected
 
     if directory is not None and not is_edition(directory) and not editions(directory):
-        from bakeoff.records.sweep import frame_of_directory
+        from bakeoff.spec import registry
 
-        table, problems = frame_of_directory(directory)
-        return table, directory, problems
+        for dialect in registry.dialects():
+            foreign = dialect.table_of_directory(directory)
+            if foreign is not None:
+                return foreign[0], directory, foreign[1]
+        raise UsageError(f"{directory}: holds no experiment: neither a database nor a directory runs/")
     edition = Edition.open(find_edition(name, root))
     try:
         return collected(edition), edition.paths.directory, []

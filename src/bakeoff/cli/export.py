@@ -13,7 +13,7 @@ from bakeoff.cli import display
 from bakeoff.cli.options import Several, SeveralValues, edition_argument, json_option, root_option
 
 if TYPE_CHECKING:
-    from bakeoff.interop.export.exporting import Summary
+    from bakeoff.export.exporting import Summary
 
 FORMATS = ("verifiers", "trl-sft", "trl-kto", "trl-grpo", "art", "atif", "sharegpt", "jsonl", "parquet")
 
@@ -39,10 +39,10 @@ def _quantiles(_ctx: click.Context, _option: click.Parameter, value: str | None)
 @click.option("--tasks", cls=Several, metavar="TASK...", help="Only these tasks; several may follow.")
 @click.option("--success", is_flag=True, help="Only runs that succeeded: their metric `success`, or a reward above 0.")
 @click.option("--reward-quantile", "quantile", callback=_quantiles, metavar="LO[:HI]", help="Only rewards between these quantiles of their task's: 0.8 is the best fifth.")  # fmt: skip
-@click.option("--min-group", type=click.IntRange(min=1), help="Only groups of at least this many rollouts; 2 for art and trl-grpo when left out, 1 elsewhere.")  # fmt: skip
-@click.option("--render", is_flag=True, help="Tell trajectories without a language model as conversations too: observations and actions as JSON.")  # fmt: skip
+@click.option("--min-group", type=click.IntRange(min=1), help="Only groups of at least this many rollouts (default: 2 for art and trl-grpo, else 1).")  # fmt: skip
+@click.option("--render", is_flag=True, help="Also write trajectories without a language model as conversations: observations and actions as JSON.")  # fmt: skip
 @click.option("--with-truth", is_flag=True, help="Also write what the agent could not see (jsonl and parquet only).")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="Where to; export/ in the edition's directory when left out. An earlier export there is replaced.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="Where to write (default: export/ in the edition's directory). An earlier export there is replaced.")  # fmt: skip
 @root_option
 @json_option
 @click.pass_context
@@ -67,8 +67,8 @@ def command(
     --success and --reward-quantile keep or drop whole groups, by their best and by their mean reward; elsewhere they keep
     or drop single rollouts. Exits with 1 when nothing is left.
     """
-    from bakeoff.interop.export.exporting import NothingLeft, export
-    from bakeoff.interop.export.selection import Filters
+    from bakeoff.export.exporting import NothingLeft, export
+    from bakeoff.export.rollouts import Filters
     from bakeoff.records.edition import Edition
     from bakeoff.records.layout import find_edition
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
+_STAMP = re.compile(r"^(\d{8})__(\d\d)-(\d\d)-(\d\d)")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -32,6 +35,28 @@ def json_option(function: F) -> F:
 
 def edition_argument(function: F) -> F:
     return click.argument("name", metavar="[EXPERIMENT]", default="latest")(function)
+
+
+def edition_options(function: F) -> F:
+    """[EXPERIMENT], --latest and --rollout STAMP, which the function gets as one edition's name.
+
+    A stamp is the name of an edition, or that name as the task benchmark writes it: 20250824__12-34-56 for
+    20250824-123456.
+    """
+
+    @functools.wraps(function)
+    def with_name(*args: Any, name: str, latest: bool, rollout: str | None, **options: Any) -> Any:
+        if latest and rollout:
+            raise click.UsageError("--latest and --rollout name two editions; give one")
+        if rollout is not None:
+            stamp = _STAMP.sub(r"\1-\2\3\4", rollout)
+            name = f"{name}/{stamp}"
+        return function(*args, name=name, **options)
+
+    argument = click.argument("name", metavar="[EXPERIMENT]", default="latest")
+    latest = click.option("--latest", is_flag=True, help="The newest edition (the default).")
+    rollout = click.option("--rollout", metavar="STAMP", help="Another edition, such as 20250824__12-34-56.")
+    return cast(F, argument(latest(rollout(with_name))))
 
 
 def run_argument(function: F) -> F:

@@ -42,9 +42,9 @@ def command(kind: str, name: str, output: Path | None, root: Path, as_json: bool
 
     EXPERIMENT is whatever `bakeoff compare` takes as SOURCE (default: `latest`). HTML opens without a network.
     """
-    from bakeoff.report.kinds import draw
-    from bakeoff.report.write import check, write
     from bakeoff.results.sources import open_results
+    from bakeoff.web.drawing import check, write
+    from bakeoff.web.kinds import draw
 
     target = output or Path(f"{kind}.png")
     check(target)

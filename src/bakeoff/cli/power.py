@@ -48,9 +48,10 @@ def command(
         plan = answer(results, question)
     more: dict[str, Any] = {}
     if output is not None and plan.plan is not None:
-        from bakeoff.report.plots import power_curve
+        from bakeoff.web import planning
+        from bakeoff.web.drawing import write
 
-        power_curve(plan.plan, output)
+        write(planning.power(plan.plan), output)
         more["plot"] = output
     print_answer(plan, as_json, **more)
     if more and not as_json:

@@ -42,9 +42,10 @@ def command(
     with closing(open_results(names, root, columns(options))) as results:
         ranking = answer(results, ask(Rank, options))
     if output is not None:
-        from bakeoff.report.plots import performance_profiles
+        from bakeoff.web.drawing import write
+        from bakeoff.web.ranking import profiles
 
-        performance_profiles(ranking.ranking, output)
+        write(profiles(ranking.ranking), output)
     print_answer(ranking, as_json)
     if output is not None and not as_json:
         click.echo(f"plot: {output}")

@@ -42,7 +42,7 @@ def command(
     It is a folder that opens from the file system and needs no network. The same results give the same bytes.
     EXPERIMENT is a name, name/edition, a path, or `latest` (the default).
     """
-    from bakeoff.report.site.folder import write
+    from bakeoff.web.folder import write
 
     if name is not None and directory is not None:
         raise UsageError(f"name the experiment ({name}) or its directory (--exp_dir {directory}), not both")
@@ -90,9 +90,13 @@ def _foreign(home: Path, csv: Path | None) -> Results:
     from bakeoff.results.importing import read_directory
 
     if csv is not None:
-        from bakeoff.records.sweep_table import read_runs_csv
+        from bakeoff.spec import registry
 
-        return read_runs_csv(csv, home)
+        tables: list[Results | None] = [dialect.read_table(csv, home) for dialect in registry.dialects()]
+        results = next((table for table in tables if table is not None), None)
+        if results is None:
+            raise UsageError(f"{csv}: not a table of runs that an installed dialect reads")
+        return results
     if not (home / "runs").is_dir():
         raise UsageError(f"{home}: holds no experiment: neither a database nor a directory runs/")
     results = read_directory(home)

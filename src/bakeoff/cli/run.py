@@ -7,7 +7,8 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from bakeoff.cli import print_note
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option
 
@@ -30,7 +32,44 @@ _MANY = 10_000
 MOST_NOTES = 10
 
 
-@click.command(name="run")
+RUN_OPTIONS = "bakeoff.run_options"
+"""The entry-point group of tables by which workloads add options: option name to (metavar, help), under their kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOption:
+    kinds: tuple[str, ...]
+    """The workloads that have it."""
+    metavar: str
+    help: str
+
+
+class RunCommand(click.Command):
+    """`bakeoff run` with the options of installed workloads, which `Configurable.configure` gets."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        added = [
+            click.Option([f"--{name}"], metavar=option.metavar, help=option.help)
+            for name, option in workload_options().items()
+        ]
+        *own, help_option = super().get_params(ctx)
+        return [*own, *added, help_option]
+
+
+@cache
+def workload_options() -> dict[str, WorkloadOption]:
+    """The options that installed workloads add, by name."""
+    from bakeoff.plugins import load_all
+
+    options: dict[str, WorkloadOption] = {}
+    for kind, table in load_all(RUN_OPTIONS, report=print_note):
+        for name, (metavar, text) in table.items():
+            others = options[name].kinds if name in options else ()
+            options[name] = WorkloadOption((*others, kind), metavar, text)
+    return options
+
+
+@click.command(name="run", cls=RunCommand)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--config", type=click.Path(path_type=Path), help="The experiment file, as the sweep runner names it.")
 @click.option(
@@ -53,7 +92,6 @@ MOST_NOTES = 10
 @click.option("--wait", is_flag=True, help="When another scheduler works on this edition, wait for it.")
 @click.option("-v", "verbosity", count=True, help="-v: one line for each run; -vv: also what the runs write.")
 @click.option("--yes", is_flag=True, help="Answer every question with yes.")
-@click.option("--sandbox", metavar="NAME", help="For tasks: bubblewrap, docker, podman, modal or none; else SANDBOX_BACKEND.")  # fmt: skip
 @click.option("--out_root", type=click.Path(path_type=Path), help="--root, as the sweep runner names it.")
 @root_option
 @json_option
@@ -71,7 +109,6 @@ def command(
     as_json: bool,
     yes: bool,
     verbosity: int,
-    sandbox: str | None,
     **how: Any,
 ) -> None:
     """Run what FILE asks for and is not done yet.
@@ -99,7 +136,7 @@ def command(
             tests = _tests(how["only"], plan)
             ctx.exit(show_plan(plan, root, tests, fresh=how["fresh"], as_json=as_json, verbose=verbosity > 0))
         _confirm(plan, yes)
-        _isolate(plan, sandbox, yes)
+        _configure(plan, {option: how[option] for option in workload_options()}, yes)
         report = _run(plan, options, verbosity)
     if as_json:
         print_json(report)
@@ -114,7 +151,7 @@ def _load(source: Path, overrides: Sequence[str], given: Path | None, default: P
 
     plan = load_plan(source, overrides)
     for note in plan.notes:
-        click.echo(f"note: {note}", err=True)
+        print_note(note)
     return plan, given or plan.root or default
 
 
@@ -185,24 +222,28 @@ def _confirm(plan: Plan, yes: bool) -> None:
         click.confirm(f"This plan has {len(plan):,} runs. Start?", default=True, abort=True, err=True)
 
 
-def _isolate(plan: Plan, sandbox: str | None, yes: bool) -> None:
-    """Say to the workers which sandbox to use. No sandbox at all is something to be asked about."""
-    if plan.experiment.workload != "tasks":
-        if sandbox is not None:
-            raise click.UsageError(f"--sandbox goes with tasks, not with workload {plan.experiment.workload!r}")
-        return
-    from bakeoff.sandbox.base import VARIABLE, choose
-    from bakeoff.workloads.tasks.workload import UNSANDBOXED
+def _configure(plan: Plan, options: dict[str, str | None], yes: bool) -> None:
+    """Pass the workload its own options, and ask the user about the risks that it names."""
+    from bakeoff.spec import registry
+    from bakeoff.spec.workload import Configurable
 
-    if sandbox is not None:
-        os.environ[VARIABLE] = sandbox
-    if choose(sandbox, accepted=True).name != "none":
-        return
-    if not yes:
+    kind = plan.experiment.workload
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        kinds = workload_options()[name].kinds
+        if kind not in kinds:
+            raise click.UsageError(f"--{name} goes with {' or '.join(kinds)}, not with workload {kind!r}")
+
+    def accept(risk: str) -> None:
+        if yes:
+            return
         if not sys.stdin.isatty():
-            raise click.UsageError("without a sandbox agents run as you, with your files and keys; --yes accepts that")
-        click.confirm("Without a sandbox agents run as you, with your files and keys. Go on?", abort=True, err=True)
-    os.environ[UNSANDBOXED] = "1"
+            raise click.UsageError(f"{risk}; --yes accepts that")
+        click.confirm(f"{risk[0].upper()}{risk[1:]}. Continue?", abort=True, err=True)
+
+    workload = registry.workload(kind)
+    if isinstance(workload, Configurable):
+        workload.configure(given, accept)
 
 
 def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
@@ -228,9 +269,9 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
 
 def _note(notes: Sequence[str]) -> None:
     for note in notes[:MOST_NOTES]:
-        click.echo(f"note: {note}", err=True)
+        print_note(note)
     if len(notes) > MOST_NOTES:
-        click.echo(f"note: and {len(notes) - MOST_NOTES} more", err=True)
+        print_note(f"and {len(notes) - MOST_NOTES} more")
 
 
 def _source(session: Session) -> UntilDecided | None:

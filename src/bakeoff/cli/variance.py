@@ -41,9 +41,10 @@ def command(
     with closing(opened) as results:
         precision = answer(results, ask(Variance, {**options, "arms": arms}))
     if output is not None:
-        from bakeoff.report.plots import variance_curves
+        from bakeoff.web import planning
+        from bakeoff.web.drawing import write
 
-        variance_curves(precision.precisions, output)
+        write(planning.variance(precision.precisions), output)
     print_answer(precision, as_json, plot=output)
     if output is not None and not as_json:
         click.echo(f"plot: {output}")

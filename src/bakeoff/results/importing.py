@@ -17,7 +17,7 @@ from bakeoff.records.layout import EditionPaths, experiment_directory, new_editi
 from bakeoff.records.lease import is_held
 from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import SERIES
-from bakeoff.records.series import Series
+from bakeoff.records.series import Series, read_jsonl
 from bakeoff.results.importers import read_place
 from bakeoff.results.importers.directories import scalars
 from bakeoff.results.importers.files import read_lines
@@ -45,6 +45,9 @@ def read_directory(directory: Path) -> Results:
         if not metrics and row.directory is not None:
             # A run that only logged by step counts with what it logged last.
             metrics = scalars(next(reversed(list(read_lines(row.directory / SERIES))), {}))
+        steps = row.directory / SERIES if row.directory is not None else None
+        if steps is not None and steps.is_file() and (torn := read_jsonl(steps)[1]):
+            problems.append(f"{steps}: {torn} line{'s' if torn > 1 else ''} left out")
         name = Path(row.run_id).name if row.directory is not None else row.run_id
         rows.append(replace(row, run_id=slug(name, 200), metrics=metrics))
     return replace(results, rows=rows, problems=tuple(problems))

@@ -49,16 +49,18 @@ CAPABILITIES = (
 
 In particular no SYS_ADMIN (mounts, namespaces), NET_ADMIN, NET_RAW, MKNOD, SYS_PTRACE or SYS_MODULE."""
 
+# A name becomes part of directory, cgroup and container names, so nothing that any of them treats specially.
 _BOX_NAME = re.compile(r"[\w.-]{0,64}", re.ASCII)
 _DEFAULT_COPY_LIMIT = 16 << 30
 
 
 def box_path(path: str, what: str = "path in the sandbox") -> PurePosixPath:
     """`path` as an absolute path without `..`; a UsageError that begins with `what` when it is something else."""
+    # Refused, not normalised: after a link, `a/../b` is not `b`. The kernel would also cut the path at a zero byte.
     pure = PurePosixPath(path)
     if not path.startswith("/") or ".." in pure.parts or "\0" in path:
         raise UsageError(f"{what} {path!r}: give an absolute path without `..`")
-    return PurePosixPath("/" + path.lstrip("/"))
+    return PurePosixPath("/" + path.lstrip("/"))  # POSIX leaves the meaning of two leading slashes open
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ class Box(ABC):
     def close(self) -> None:
         """End all processes of the box and remove it. A second call does nothing."""
         if not self._closed:
-            self._closed = True
+            self._closed = True  # first: a release that fails is not tried again
             self._release()
 
     def _check_open(self) -> None:

@@ -93,6 +93,7 @@ class BubblewrapBox(FileTreeBox):
         name = cache.unique_name(spec.name)
         super().__init__(spec, cache.directory("boxes") / name)
         self._copy_limit = spec.limits.copy_limit
+        # What the box starts from: its settings (variables, working directory, user), and directories for the overlay.
         if spec.image.kind == "root":
             lowers = [Path(spec.image.where)]
             if not lowers[0].is_dir():
@@ -118,6 +119,7 @@ class BubblewrapBox(FileTreeBox):
             self._files = FileTree(self._supervisor.root)
             self._accounts = Accounts(self._files.read)
             self._account = self._accounts.find(spec.user or self._image.user)
+            # Root gives new files to the user of the box. An ordinary user's box has one user, whose files are ours.
             if os.geteuid() == 0 and self._account.uid != 0:
                 self._files = FileTree(self._supervisor.root, Owner(self._account.uid, self._account.gid))
             self._make_mount_points()
@@ -146,6 +148,7 @@ class BubblewrapBox(FileTreeBox):
             rlimits["RLIMIT_DATA"] = (2 * self._watch_mb + 1024) << 20
         if self._watch_pids is not None:  # counted for each user of a user namespace (getrlimit(2))
             rlimits["RLIMIT_NPROC"] = self._watch_pids
+        # Without a quota, at least as many cores as the limit says, drawn at random so that boxes spread out.
         cores: list[int] = []
         if limits.cpus is not None and "cpu" not in enforced:
             available = sorted(os.sched_getaffinity(0))
@@ -153,6 +156,7 @@ class BubblewrapBox(FileTreeBox):
             cores = random.sample(available, wanted) if wanted < len(available) else []
         volume = self._directory / "volume"
         volume.mkdir()
+        # /dev/shm takes at most half of the memory limit, so that filling it cannot use up the box's memory.
         shared_memory = _SHARED_MEMORY if limits.memory_mb is None else min(_SHARED_MEMORY, limits.memory_mb << 19)
         fds: list[int] = []
         try:
@@ -219,6 +223,7 @@ class BubblewrapBox(FileTreeBox):
                 [*streams.fds(command.stdin), arguments.fileno(), status.fileno()],
             )
             code = _exit_code(status, reply, streams, command.argv[0], cwd)
+        # Counters of cgroups are exact and cover every process; without them the supervisor's figures have to do.
         after, limits, why = cgroups.usage(self._groups.paths), self.spec.limits, reply["why"]
         peak = after.peak_memory if after.peak_memory is not None else reply["peak_kb"] << 10
         cpu = reply["cpu"]
@@ -242,12 +247,15 @@ class BubblewrapBox(FileTreeBox):
 
         On a command line every user of the machine could read them, with the variables among them.
         """
+        # The starter is in the user, mount, network and IPC namespaces of the box. bwrap adds those that belong to one
+        # command: with its pid namespace ends everything that the command started.
         words = ["--die-with-parent", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "box"]
         words += ["--cap-drop", "ALL"]
         if account.uid == 0:
             for capability in CAPABILITIES:
                 words += ["--cap-add", f"CAP_{capability}"]
         else:
+            # bwrap without root needs a user namespace; in it, the user has the number that the image gives it.
             words += ["--unshare-user", "--disable-userns", "--uid", str(account.uid), "--gid", str(account.gid)]
         words += ["--bind", overlay.ROOT, "/"]
         for number, mount in enumerate(self._mounts):
@@ -337,6 +345,7 @@ def _exit_code(status: IO[bytes], reply: Reply, streams: Streams, program: str, 
     if reply["code"] < 0:
         return 128 + 9
     last_error = streams.tail("stderr", 4096, from_file=True).decode(errors="replace").strip().rpartition("\n")[2]
+    # Messages of bwrap itself: it has no machine-readable form for what fails before the command begins.
     if "execvp" in last_error:
         return 126 if "Permission denied" in last_error or "format" in last_error else 127
     if "Can't chdir" in last_error:

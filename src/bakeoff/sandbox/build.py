@@ -18,7 +18,8 @@ import posixpath
 import re
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -53,8 +54,6 @@ _FLAGS = {
 """Flags that are followed, or that change nothing here."""
 
 OpenBox = Callable[[BoxSpec], BubblewrapBox]
-Step = Callable[[BubblewrapBox], None]
-"""What fills a new layer, given a box on the layers below it."""
 
 
 class BuildError(BakeoffError):
@@ -201,8 +200,10 @@ class _Builder:
             script = f"{script}\n{instruction.heredoc}{instruction.heredoc_name}\n" if script else instruction.heredoc
         argv = dockerfile.exec_form(script) or [*stage.shell, script]
         base = stage.base
-
-        def make(box: BubblewrapBox) -> None:
+        digest = _digest(stage.digest, "run", argv, stage.args, base.env, base.workdir, base.user)
+        with self._layer(stage, digest) as box:
+            if box is None:
+                return
             proxies = {name: os.environ[name] for name in _PROXY_VARIABLES if name in os.environ}
             own_interpreter = script.startswith("#!")
             if own_interpreter:
@@ -213,8 +214,6 @@ class _Builder:
             if not result.ok:
                 output = (result.stdout + result.stderr)[-2000:].decode(errors="replace").strip()
                 raise BuildError(f"{self._file}:{instruction.line}: RUN ended with code {result.code}:\n{output}")
-
-        self._add_layer(stage, _digest(stage.digest, "run", argv, stage.args, base.env, base.workdir, base.user), make)
 
     def _copy(self, instruction: Instruction, stage: _Stage) -> None:
         """COPY, and ADD of local files: from a here-document, from another stage, or from the context."""
@@ -239,8 +238,10 @@ class _Builder:
         chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
         destination = stage.absolute(target)
         into = target.endswith("/") or len(paths) > 1 or target in (".", "./")
-
-        def make(box: BubblewrapBox) -> None:
+        digest = _digest(stage.digest, instruction.word, content, destination, into, chown, chmod)
+        with self._layer(stage, digest) as box:
+            if box is None:
+                return
             with scratch("build") as directory:
                 for path in paths:
                     copy = self._context.filtered(path, directory, chmod)
@@ -249,23 +250,20 @@ class _Builder:
                         archives.unpack_layer(path, copy)
                     box.put_as(chown, copy, destination, path.name if into else "")
 
-        self._add_layer(stage, _digest(stage.digest, instruction.word, content, destination, into, chown, chmod), make)
-
     def _copy_text(self, instruction: Instruction, stage: _Stage, target: str) -> None:
         """COPY <<EOF: the text of a here-document becomes a file."""
         text, name = instruction.heredoc, instruction.heredoc_name
         chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
         destination = stage.absolute(target)
         place = posixpath.join(destination, name) if target.endswith("/") else destination
-
-        def make(box: BubblewrapBox) -> None:
+        with self._layer(stage, _digest(stage.digest, "text", text, name, place, chown, chmod)) as box:
+            if box is None:
+                return
             with scratch("build") as directory:
                 file = directory / name
                 file.write_text(text)
                 file.chmod(int(chmod or "644", 8))
                 box.put_as(chown, file, place)
-
-        self._add_layer(stage, _digest(stage.digest, "text", text, name, place, chown, chmod), make)
 
     def _copy_from_stage(
         self, instruction: Instruction, stage: _Stage, origin: str, sources: list[str], target: str
@@ -280,8 +278,11 @@ class _Builder:
         into = target.endswith("/") or len(sources) > 1 or any(_WILDCARDS & set(source) for source in sources)
         chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
         flags = [(flag.name, flag.value) for flag in instruction.flags]
-
-        def make(box: BubblewrapBox) -> None:
+        digest = _digest(stage.digest, "copy", list(other.layers), sources, destination, into, flags)
+        with self._layer(stage, digest) as box:
+            if box is None:
+                return
+            # A stage has no name in the store; saved under a digest, a box can start from it.
             images.save(saved := replace(other, digest=_digest(other.layers)))
             with scratch("build") as directory, self._open(BoxSpec(image=saved.image, user="0")) as other_box:
                 for number, source in enumerate(sources):
@@ -292,30 +293,33 @@ class _Builder:
                             copy_tree(path, copy, int(chmod, 8))
                         box.put_as(chown, copy, destination, path.name if into else "")
 
-        digest = _digest(stage.digest, "copy", list(other.layers), sources, destination, into, flags)
-        self._add_layer(stage, digest, make)
+    @contextmanager
+    def _layer(self, stage: _Stage, digest: str) -> Iterator[BubblewrapBox | None]:
+        """Put the layer `digest` on the stage.
 
-    def _add_layer(self, stage: _Stage, digest: str, make: Step) -> None:
-        """Put the layer `digest` on the stage. If the store does not have it yet, `make` fills it in a box."""
+        Yields a box on the layers below for the caller to fill, and keeps what it wrote as the layer. Yields None when
+        the store has the layer already. After an error in the body nothing is kept.
+        """
         stage.digest = digest
         # One builder at a time for each layer; the kernel releases the lock when its holder dies (flock(2)).
         with (cache.directory("images", "locks") / digest).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not images.layer(digest).is_dir():
+            if images.layer(digest).is_dir():
+                yield None
+            else:
                 below = replace(stage.base, digest=_digest("below", digest))
                 images.save(below)
-                box = self._open(
-                    BoxSpec(
-                        image=Image.host() if below.host and not below.layers else below.image,
-                        workdir=stage.base.workdir,
-                        network=True,
-                        user=stage.base.user or "0",
-                        keep_layer=True,
-                        name="build",
-                    )
+                spec = BoxSpec(
+                    image=Image.host() if below.host and not below.layers else below.image,
+                    workdir=stage.base.workdir,
+                    network=True,  # RUN apt-get install ...; docker build does the same
+                    user=stage.base.user or "0",
+                    keep_layer=True,
+                    name="build",
                 )
+                box = self._open(spec)
                 try:
-                    make(box)
+                    yield box
                 except BaseException:
                     box.close()
                     if box.layer is not None:

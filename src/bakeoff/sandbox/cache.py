@@ -113,5 +113,6 @@ def owner_gone(name: str) -> bool:
     match = _UNIQUE_NAME.fullmatch(name)
     if match is None or int(match["namespace"]) != os.stat("/proc/self/ns/pid").st_ino:
         return False
+    # The pid may belong to another process by now; then the start time differs. A zombie counts as gone.
     pid = int(match["pid"])
     return processes.born(pid) != int(match["born"]) or not processes.alive(pid)

@@ -53,6 +53,7 @@ class Streams:
         if path is None:
             return self._stack.enter_context(tempfile.TemporaryFile("a+b", dir=self._scratch))
         path.parent.mkdir(parents=True, exist_ok=True)
+        # O_APPEND: two streams may share the file, and what is written later comes later in it.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
         file = self._stack.enter_context(os.fdopen(fd, "w+b"))
         self._stack.callback(_restore_attributes, fd, os.fstat(fd))

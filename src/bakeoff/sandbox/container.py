@@ -74,7 +74,7 @@ class DockerBox(Box):
         settings: dict[str, Any] = {
             "network_mode": None if spec.network else "none",
             "mounts": mounts,
-            "cap_drop": ["ALL"],
+            "cap_drop": ["ALL"],  # then the same eleven as in bubblewrap
             "cap_add": list(CAPABILITIES),
             "security_opt": self._service.security_options(),
             "ulimits": [
@@ -91,7 +91,7 @@ class DockerBox(Box):
         created = self._api.create_container(
             image,
             command=_FIRST_PROCESS,
-            entrypoint=[],
+            entrypoint=[],  # an image's own entry point would run before, or instead of, our first process
             name=f"{cache.PREFIX}{name}",
             labels={LABEL: name},
             environment=dict(spec.env),
@@ -106,6 +106,7 @@ class DockerBox(Box):
     def _start(self) -> None:
         """Start the container, again after a stop, and the bridge into its network."""
         self._disconnect()
+        # As long as this connection is open, the first process waits for input, and the container runs.
         self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
         self._api.start(self._id)
         if not self.spec.sockets:
@@ -160,7 +161,7 @@ class DockerBox(Box):
             watch = threading.Thread(target=self._watch, args=(command.timeout, ended, reasons), daemon=True)
             watch.start()
             try:
-                room = limit << 20 if limit is not None else None
+                room = limit << 20 if limit is not None else None  # output is stored by us, but counts like disk
                 for out, err in self._output(created["Id"], stdin):
                     room = streams.write(out, err, room)
                 seconds = time.monotonic() - began

@@ -95,7 +95,7 @@ class Docker:
         removed = 0
         for container in self.client.containers(all=True, filters={"label": LABEL}):
             if cache.owner_gone(container["Labels"][LABEL]):
-                self.client.remove_container(container["Id"], force=True, v=True)
+                self.client.remove_container(container["Id"], force=True, v=True)  # with anonymous volumes
                 removed += 1
         return removed
 
@@ -108,6 +108,7 @@ class Docker:
         if not file.is_file():
             raise UsageError(f"{file}: no such file")
         content = images.tree_digest(context) + file.read_text() + json.dumps(dict(args or {}), sort_keys=True)
+        # "localhost/": a name without a registry would be looked up at docker.io by podman.
         tag = f"localhost/bakeoff-build-{_short_digest(content)}:latest"
         if self._has_image(tag):
             return Image.named(tag)

@@ -25,6 +25,7 @@ IGNORED = frozenset(["CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAI
 KNOWN = frozenset(["ADD", "ARG", "COPY", "ENV", "FROM", "RUN", "SHELL", "USER", "WORKDIR"])
 
 _DIRECTIVE = re.compile(r"#\s*(?P<name>\w+)\s*=\s*(?P<value>\S.*?)\s*$")
+# `<<EOF`, `<<-EOF`, `<<"EOF"` as a word of its own, so that `$((1<<3))` is not one.
 _HEREDOC = re.compile(r"(?<!\S)<<(?P<dash>-?)(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)(?!\S)")
 _NAME = re.compile(r"\w+")
 _MODIFIER = re.compile(r"(?P<colon>:?)(?P<kind>[-+?])")
@@ -147,7 +148,7 @@ def _join_lines(lines: list[str], number: int, escape: str) -> tuple[str, int]:
         number += 1
         if line.lstrip().startswith("#"):
             continue
-        if parts and not line:
+        if parts and not line:  # docker tolerates an empty line inside a continued instruction, with a warning
             continue
         continued = line.endswith(escape)
         parts.append(line.removesuffix(escape) if continued else line)

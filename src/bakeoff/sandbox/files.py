@@ -29,9 +29,11 @@ from bakeoff.sandbox.syscalls import openat2
 _CHUNK = 1 << 20
 MAX_DEPTH = 200
 """Directories below each other that `get` copies: each level holds an open descriptor."""
+# O_NOFOLLOW fails with ELOOP on a link; O_NONBLOCK keeps the open of a pipe from waiting; O_EXCL creates or fails.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# What openat2, mkdir and rename answer to trees that a command can make. EXDEV is also openat2's answer to an escape.
 _CAUSED_INSIDE = frozenset(
     [errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST]
 )
@@ -118,6 +120,7 @@ class FileTree:
         except FileNotFoundError:
             pass
         missing = PurePosixPath(path)
+        # Each level is made in a directory that is open already: nobody can exchange a parent in between.
         above = self.make_directory(str(missing.parent))
         try:
             os.mkdir(missing.name, 0o755, dir_fd=above)
@@ -137,7 +140,7 @@ class FileTree:
         an error, or removed when `replace` is set (directories never are).
         """
         parts = box_path(path).parts[1:]
-        here = os.dup(self._root)
+        here = os.dup(self._root)  # the loop closes each level when it has the next one
         try:
             for number, name in enumerate(parts, 1):
                 below = _open_or_make(here, name, directory or number < len(parts), replace)
@@ -291,6 +294,7 @@ def _put_tree(source: Path, target: int, owner: Owner | None) -> None:
     """Copy the content of a directory into an open one. What is in the way of a directory or a link is replaced."""
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         if entry.is_symlink():
+            # A link cannot be replaced in place: make it under another name and rename it (symlink(2), EEXIST).
             temporary = f".link.{os.urandom(6).hex()}"
             os.symlink(os.readlink(entry.path), temporary, dir_fd=target)
             if owner is not None:
@@ -370,7 +374,7 @@ class _CopyOut:
             while chunk := os.read(fd, min(_CHUNK, rest)):
                 rest -= len(chunk)
                 file.write(chunk)
-        target.chmod(stat.S_IMODE(status.st_mode) & 0o777 | 0o400)
+        target.chmod(stat.S_IMODE(status.st_mode) & 0o777 | 0o400)  # no set-user-ID bits; readable by us
         os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns))
 
 

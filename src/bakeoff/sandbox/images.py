@@ -119,6 +119,7 @@ def names() -> dict[str, str]:
 
 def full_name(name: str) -> str:
     """The name as docker completes it: `docker.io/library/debian` and `debian` are both `debian:latest`."""
+    # A colon before the last slash belongs to the port of a registry: localhost:5000/a has no tag.
     short = name.removeprefix("docker.io/").removeprefix("library/")
     return short if ":" in short.rpartition("/")[2] or "@" in short else f"{short}:latest"
 
@@ -173,6 +174,7 @@ def forget(name: str) -> None:
 def clean() -> int:
     """Remove images without a name, and layers without an image. Returns how many layers were removed."""
     kept = set(names().values())
+    # A build that runs meanwhile may lose a layer that it counted on; it then fails, and succeeds when repeated.
     for entry in cache.directory("images").glob("*.json"):
         if entry.stem not in kept:
             entry.unlink()
@@ -247,7 +249,7 @@ def host_root() -> Path:
             try:
                 made.rename(finished)
             except OSError:
-                pass  # another process was faster
+                pass  # another process was faster: rename(2) does not replace a directory that has content
     return finished
 
 

@@ -64,7 +64,7 @@ class Supervisor:
             raise InfraError(f"the sandbox is gone: {error}") from error
         except InfraError:
             raise
-        except BaseException:
+        except BaseException:  # KeyboardInterrupt, say: the reply has to be read, or the next command would get it
             self.cancel()
             self._receive()
             raise
@@ -81,6 +81,7 @@ class Supervisor:
         self._socket.shutdown(socket.SHUT_RDWR)
         os.close(self.root)
         os.close(self.upper)
+        # Not our child, so it cannot be waited for: a pidfd becomes readable when its process ends (pidfd_open(2)).
         ended = select.poll()
         ended.register(self._pidfd, select.POLLIN)
         ended.poll()

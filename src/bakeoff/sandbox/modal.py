@@ -24,7 +24,7 @@ from bakeoff.sandbox.files import Owner
 
 APP = "bakeoff"
 TAG = "bakeoff"
-_LIFETIME_SECONDS = 24 * 3600
+_LIFETIME_SECONDS = 24 * 3600  # the longest that Modal allows; a box that is not closed ends then
 
 
 class Modal:

@@ -104,11 +104,11 @@ class HostBox(FileTreeBox):
             return CommandResult(127 if isinstance(error, FileNotFoundError) else 126, 0.0, stderr=str(error).encode())
         why = self._watch(process, command.timeout)
         seconds = time.monotonic() - began
-        processes.end_marked(mark)
+        processes.end_marked(mark)  # before wait: it may be the command itself that has to be killed
         code = process.wait()
         after = os.times()
         return CommandResult(
-            code=137 if why else code if code >= 0 else 128 - code,
+            code=137 if why else code if code >= 0 else 128 - code,  # Popen has -N for signal N
             seconds=seconds,
             timed_out=why == "timeout",
             memory_killed=why == "memory",

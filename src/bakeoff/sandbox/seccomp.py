@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -151,18 +151,14 @@ def narrowed(profile: Mapping[str, Any]) -> dict[str, Any]:
     replaced = refused | {"clone", "clone3", "unshare", "socket", "socketpair"}
     kept = [{**rule, "names": [name for name in rule["names"] if name not in replaced]} for rule in profile["syscalls"]]
 
-    def rule(names: Iterable[str], action: str, *args: dict[str, int | str], **more: int) -> dict[str, Any]:
-        return {"names": sorted(names), "action": f"SCMP_ACT_{action}", "args": list(args), **more}
-
-    def without(flags: int) -> dict[str, int | str]:
-        return {"index": 0, "value": flags, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
-
-    added = [
-        rule(refused, "ERRNO", errnoRet=errno.EPERM),
-        rule(["clone3"], "ERRNO", errnoRet=errno.ENOSYS),
-        rule(["clone"], "ALLOW", without(_NAMESPACE_FLAGS)),
-        rule(["unshare"], "ALLOW", without(_NAMESPACE_FLAGS | _TIME_NAMESPACE)),
+    added: list[dict[str, Any]] = [
+        {"names": sorted(refused), "action": "SCMP_ACT_ERRNO", "args": [], "errnoRet": errno.EPERM},
+        {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "args": [], "errnoRet": errno.ENOSYS},
     ]
+    for name, flags in (("clone", _NAMESPACE_FLAGS), ("unshare", _NAMESPACE_FLAGS | _TIME_NAMESPACE)):
+        without = {"index": 0, "value": flags, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
+        added.append({"names": [name], "action": "SCMP_ACT_ALLOW", "args": [without]})
     for family in _FAMILIES:
-        added.append(rule(["socket", "socketpair"], "ALLOW", {"index": 0, "value": family, "op": "SCMP_CMP_EQ"}))
-    return {**profile, "syscalls": [each for each in kept if each["names"]] + added}
+        same = {"index": 0, "value": family, "op": "SCMP_CMP_EQ"}
+        added.append({"names": ["socket", "socketpair"], "action": "SCMP_ACT_ALLOW", "args": [same]})
+    return {**profile, "syscalls": [rule for rule in kept if rule["names"]] + added}

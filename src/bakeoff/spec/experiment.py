@@ -263,7 +263,9 @@ class Analysis(Section):
     margin: Annotated[float, Field(gt=0)] | None = None
     """Differences below this do not matter; needed for the verdict `equivalent`."""
     relative_margin: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The margin as a share of the control's mean."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """Chance of any false verdict in the family of comparisons (default: 0.05)."""
     failure_score: float | None = None
     """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from bakeoff import plugins
 from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.spec.dialect import NATIVE, Dialect
 from bakeoff.spec.workload import CommandWorkload, Workload
@@ -19,31 +19,26 @@ DIALECTS = "bakeoff.dialects"
 EXECUTORS = "bakeoff.executors"
 
 
-@cache
-def _entries(group: str) -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=group)}
-
-
 def load(group: str, name: str, noun: str) -> Any:
     """The object behind an entry point. Raises UsageError for an unknown name and for an import that fails."""
-    entries = _entries(group)
+    entries = plugins.entry_points(group)
     if name not in entries:
         hint = did_you_mean(name, entries, f"known {noun}s: {', '.join(sorted(entries))}")
         raise UsageError(f"no {noun} called {name!r}; {hint}")
     try:
-        return entries[name].load()
+        return plugins.load(entries[name])
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"{noun} {name!r} ({entries[name].value}) cannot be imported: {error}") from error
+        raise UsageError(f"{noun} {name!r} ({entries[name]}) cannot be imported: {error}") from error
 
 
 def executors() -> list[str]:
     """The names of all installed executors; `bakeoff.engine.executors` opens them."""
-    return sorted(_entries(EXECUTORS))
+    return sorted(plugins.entry_points(EXECUTORS))
 
 
 def kinds() -> list[str]:
     """The names of all installed workloads."""
-    return sorted(_entries(WORKLOADS))
+    return sorted(plugins.entry_points(WORKLOADS))
 
 
 @cache
@@ -52,7 +47,7 @@ def workload(kind: str) -> Workload | CommandWorkload:
     instance = load(WORKLOADS, kind, "workload")()
     if not isinstance(instance, Workload | CommandWorkload):
         raise UsageError(
-            f"{_entries(WORKLOADS)[kind].value} is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`"
+            f"{plugins.entry_points(WORKLOADS)[kind]} is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`"
         )
     return instance
 
@@ -70,14 +65,14 @@ def dialect(name: str) -> Dialect:
         return NATIVE
     instance = load(DIALECTS, name, "dialect")
     if not isinstance(instance, Dialect):
-        raise UsageError(f"{_entries(DIALECTS)[name].value} is not an instance of bakeoff.spec.dialect.Dialect")
+        raise UsageError(f"{plugins.entry_points(DIALECTS)[name]} is not an instance of bakeoff.spec.dialect.Dialect")
     return instance
 
 
 @cache
 def dialects() -> tuple[Dialect, ...]:
     """Every installed dialect besides the native one, in the order of their names."""
-    return tuple(dialect(name) for name in sorted(_entries(DIALECTS)))
+    return tuple(dialect(name) for name in sorted(plugins.entry_points(DIALECTS)))
 
 
 def dialect_of(tree: Mapping[str, Any]) -> Dialect:

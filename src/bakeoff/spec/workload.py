@@ -31,7 +31,7 @@ This module imports nothing heavy: whoever reads results imports it for `Status`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -200,4 +200,16 @@ class Checked(Protocol):
         """Notes for the user, if any.
 
         Raises UsageError that names the fix: a program that is not installed, a key that is not set.
+        """
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """A workload with its own options for `bakeoff run`, declared in the entry-point group `bakeoff.run_options`."""
+
+    def configure(self, options: Mapping[str, str], accept: Callable[[str], None]) -> None:
+        """Called once before the runs start, in the scheduler's process. `options` are those that the user gave.
+
+        `accept("risk in words")` returns if the user accepts the risk, and ends the command otherwise. Worker
+        processes inherit the environment, so that is where settings for them go.
         """

@@ -58,11 +58,13 @@ def iqm(strata: Strata, resamples: int = 2_000, level: float = 0.95, seed: Seed 
     groups = _groups(strata)
     values, weights = np.concatenate(groups), _weights(groups)
     order = np.argsort(values, kind="stable")
+    # With equal numbers every run has the same weight: whole ranks are cut, and integer counts suffice.
     equal = len({g.size for g in groups}) == 1
     low, high = trimmed_range(values.size) if equal else (0.25, 0.75)
     gaps, first = clip_weights(values[order], low, high)
 
     def statistic(counts: Counts) -> Array:
+        # Cumulative counts over the sorted values, clipped to the middle half: a trimmed mean without a sort.
         ranked = counts.take(order, axis=1)
         upper = np.cumsum(ranked, axis=1, dtype=np.int32) if equal else np.cumsum(ranked * weights[order], axis=1)
         return np.clip(upper, low, high).astype(np.float64) @ gaps + first
@@ -93,6 +95,7 @@ def profile(
     """Share of scores strictly above each threshold, with a pointwise band."""
     groups = _groups(strata)
     taus = vector(thresholds, "thresholds")
+    # above[run, threshold] is the weight of a run that lies above; sums over runs are shares.
     above = (np.concatenate(groups)[:, None] > taus[None, :]) * _weights(groups)[:, None]
     shares = np.concatenate([counts @ above for counts in _counts([g.size for g in groups], resamples, seed)])
     low, high = np.quantile(shares, [tail(level), 1.0 - tail(level)], axis=0)
@@ -108,6 +111,7 @@ def improvement(a: Strata, b: Strata, resamples: int = 2_000, level: float = 0.9
     rng = generator(seed)
     total, share = np.zeros(resamples), 0.0
     for x, y in zip(xs, ys, strict=True):
+        # wins[j, i]: 1 where run j of b beats run i of a, 1/2 for a tie, divided by all pairs and tasks.
         wins = (np.sign(y[:, None] - x[None, :]) + 1.0) / (2.0 * x.size * y.size * len(xs))
         share += float(wins.sum())
         of_b, of_a = draw_counts(y.size, resamples, rng), draw_counts(x.size, resamples, rng)

@@ -83,6 +83,7 @@ class PairedBinary(RateDifference):
         discordant = self.b_only + self.a_only
         if self.pairs < max(1, discordant):
             raise ValueError(f"{self.b_only} + {self.a_only} discordant pairs do not fit into {self.pairs}")
+        # Under equal rates a discordant pair falls to either arm with chance 1/2.
         half = 0.5 * math.exp(_log_binomial_half(self.b_only, discordant))
         up = _binomial_half_tail(self.b_only + 1, discordant) + half
         down = _binomial_half_tail(self.a_only + 1, discordant) + half
@@ -204,6 +205,7 @@ class UnpairedBinary(RateDifference):
         p = math.copysign(math.sqrt(max(0.0, third**2 - c1 / (3.0 * total))), q)
         if p == 0.0:
             return min(1.0, max(0.0, -third))
+        # Three real roots; this branch of the arc cosine is the one between 0 and 1.
         angle = (math.pi + math.acos(min(1.0, max(-1.0, q / p**3)))) / 3.0
         return min(1.0, max(0.0, 2.0 * p * math.cos(angle) - third))
 
@@ -219,6 +221,7 @@ def _hypergeometric(wins: int, n_a: int, n_b: int) -> tuple[int, Array]:
     """Smallest possible number of wins of B given all `wins`, and the null probabilities of that many and more."""
     low, high = max(0, wins - n_a), min(wins, n_b)
     k = np.arange(low, high, dtype=np.float64)
+    # log of P(k + 1) / P(k): quotients of neighbouring binomials, so no factorials.
     ratios = np.log((wins - k) * (n_b - k)) - np.log((k + 1.0) * (n_a - wins + k + 1.0))
     # Cumulate outwards from the mode: logs stay small where the mass is, so no digits are lost at n = 500,000.
     mode = min(max(int((wins + 1) * (n_b + 1) / (n_a + n_b + 2)), low), high) - low
@@ -252,6 +255,7 @@ def wilson(wins: int, n: int, level: float = 0.95) -> Interval:
     rate, square = wins / n, z * z
     centre = (rate + square / (2.0 * n)) / (1.0 + square / n)
     half = z / (1.0 + square / n) * math.sqrt(rate * (1.0 - rate) / n + square / (4.0 * n * n))
+    # Without successes the interval begins at 0 exactly; rounding would leave some 1e-17.
     low = 0.0 if wins == 0 else centre - half
     high = 1.0 if wins == n else centre + half
     return Interval(low, high, level)

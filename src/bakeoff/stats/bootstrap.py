@@ -66,6 +66,7 @@ def bootstrap(
         if statistic != "mean":
             raise ValueError("the studentized bootstrap is implemented for the mean only")
         low, high = studentized_mean(values, level, resamples, seed, indices)
+        # What infinitely many resamples would give: the plug-in standard error.
         spread = float(values.std(ddof=0)) / math.sqrt(values.size)
         count = resamples if indices is None else indices.shape[0]
         return BootstrapInterval(float(values.mean()), low, high, level, method, count, spread)
@@ -234,8 +235,10 @@ def bootstrap_crossed(
     x = matrix(cells, "cells", rows=2, columns=2)
     rng = generator(seed)
     means = []
+    # Blocks of resamples bound the memory of the two count matrices.
     for start in range(0, resamples, 1024):
         count = min(1024, resamples - start)
         by_task, by_seed = count_matrix(x.shape[0], count, rng), count_matrix(x.shape[1], count, rng)
+        # The mean of a resampled table is (task counts)' X (seed counts) / (T S).
         means.append(np.einsum("rs,rs->r", by_task @ x, by_seed) / x.size)
     return _summarise(np.concatenate(means), float(x.mean()), (), "percentile", level)

@@ -48,6 +48,7 @@ class Window:
 
     def edges(self, steps: Array) -> tuple[float, float]:
         """First and last step of the window for a series with these ascending steps, inside the series."""
+        # Shares are of the distance between first and last step, not of the number of values.
         begin, finish = float(steps[0]), float(steps[-1])
         if self.first is not None:
             return begin, begin + self.first * (finish - begin)
@@ -93,6 +94,7 @@ def series(steps: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
     s, v = vector(steps, "steps"), vector(values, "values")
     if s.size != v.size:
         raise ValueError(f"steps and values must have one length, got {s.size} and {v.size}")
+    # A stable sort keeps the order of logging within a step.
     order = np.argsort(s, kind="stable")
     s, v = s[order], v[order]
     last = np.append(s[1:] != s[:-1], True)
@@ -164,6 +166,7 @@ def time_to_threshold(steps: Array, values: Array, threshold: float, larger_is_b
     i = int(hits[0])
     if i == 0:
         return Reduced(float(steps[0]))
+    # Linear between the last value before the threshold and the first one past it.
     share = -gain[i - 1] / (gain[i] - gain[i - 1])
     return Reduced(float(steps[i - 1] + share * (steps[i] - steps[i - 1])))
 
@@ -195,6 +198,7 @@ def exponential_average(values: Array, weight: float) -> Array:
         raise ValueError(f"weight must lie in [0, 1), got {weight}")
     out, state, mass = np.empty(values.size), 0.0, 0.0
     for i, value in enumerate(values):
+        # mass = 1 - weight^i is the sum of the weights so far.
         state, mass = weight * state + (1.0 - weight) * float(value), weight * mass + (1.0 - weight)
         out[i] = state / mass
     return out
@@ -205,6 +209,7 @@ def common_grid(runs: list[tuple[Array, Array]], points: int = 200) -> tuple[Arr
 
     For bands around mean curves. Returns the grid, shape (points,), and the values, shape (runs, points).
     """
+    # Only steps that every run has: extrapolating a short run would bend the band.
     low = max(float(s[0]) for s, _ in runs)
     high = min(float(s[-1]) for s, _ in runs)
     if not low <= high or math.isinf(low):

@@ -49,6 +49,7 @@ def flips_suffice(n: int, alpha: float = 0.05, comparisons: int = 1) -> bool:
     probability(alpha, "alpha")
     if comparisons < 1:
         raise ValueError(f"comparisons must be at least 1, got {comparisons}")
+    # 63 units are enough for any family, and 2.0 ** (n - 1) would overflow from 1,025 on.
     return n >= 63 or 2.0 ** (n - 1) * alpha / comparisons >= 3.0
 
 
@@ -87,6 +88,7 @@ def stratified_test(a: Sequence[ArrayLike], b: Sequence[ArrayLike], margin: floa
     xs = [vector(s, f"a, task {i}", at_least=2) for i, s in enumerate(a)]
     ys = [vector(s, f"b, task {i}", at_least=2) for i, s in enumerate(b)]
     if len(xs) == len(ys) and all(is_constant(x) for x in (*xs, *ys)):
+        # As many copies of the constant difference as the smaller arm has rollouts.
         pairs = [np.full(min(x.size, y.size), mean(y) - mean(x)) for x, y in zip(xs, ys, strict=True)]
         return with_margin(SignFlip(_equal_weight(pairs), seed), margin)
     return with_margin(stratified_t(xs, ys), margin)
@@ -102,6 +104,7 @@ def crossed_test(d: ArrayLike, margin: float | None = None, seed: int = 0) -> Te
     """Tasks and seeds both samples, crossed: a complete (tasks, seeds) table of differences."""
     x = matrix(d, "d", rows=2, columns=2)
     if is_constant(x.ravel()):
+        # Cells of a crossed table are not independent: the smaller margin counts the units.
         return with_margin(SignFlip(np.full(min(x.shape), x[0, 0]), seed), margin)
     return with_margin(crossed_t(x), margin)
 
@@ -238,6 +241,7 @@ def _decide_one(test: Test, over_p: Holm, i: int, over_eq: Holm, k: int | None, 
     level, level_eq = over_p.levels[i], None if k is None else over_eq.levels[k]
     word = _word(test, over_p.rejected[i], k is not None and over_eq.rejected[k])
     reason: Reason = "" if word != "undecided" else "inconclusive"
+    # With missing runs every filling must lead to the same word.
     corner_words = {
         _word(c, c.p <= level, level_eq is not None and c.p_eq is not None and c.p_eq <= level_eq) for c in test.corners
     }

@@ -21,6 +21,7 @@ def cohens_d(a: ArrayLike, b: ArrayLike) -> float:
     """(mean b - mean a) / pooled sd (Cohen 1988), each arm of at least 2; without spread +-inf, or 0."""
     x, y = vector(a, "a", at_least=2), vector(b, "b", at_least=2)
     df = x.size + y.size - 2
+    # hypot, because squares of large standard deviations would overflow.
     pooled = math.hypot(sd(x) * math.sqrt((x.size - 1) / df), sd(y) * math.sqrt((y.size - 1) / df))
     return _standardised(mean(y) - mean(x), pooled, is_constant(x) and is_constant(y))
 
@@ -66,6 +67,7 @@ def pairing(a: ArrayLike, b: ArrayLike) -> Pairing:
     reduction = 1.0 - sd(y - x) ** 2 / total if total > 0.0 and math.isfinite(total) else None
     if is_constant(x) or is_constant(y):
         return Pairing(None, reduction)
+    # Vectors of length 1: their product is the correlation, at any scale.
     u, v = ((z - mean(z)) / sd(z) / math.sqrt(z.size - 1) for z in (x, y))
     return Pairing(float(np.clip(u @ v, -1.0, 1.0)), reduction)
 
@@ -96,6 +98,7 @@ def cuped(y: ArrayLike, covariate: ArrayLike) -> Cuped:
     slope = float(centred @ (values - values.mean()) / (centred @ centred))
     adjusted = values - slope * centred
     spread = float(values.var())
+    # Least squares never increases the variance, so this is at least 0.
     reduction = 1.0 - float(adjusted.var()) / spread if spread > 0.0 else 0.0
     return Cuped(tuple(float(v) for v in adjusted), slope, reduction)
 
@@ -110,6 +113,7 @@ def cuped_arms(
     """
     ya, xa = pair(a, covariate_a, at_least=2)
     yb, xb = pair(b, covariate_b, at_least=2)
+    # Deviations inside each arm: the effect of the arm must not leak into the slope.
     inside = np.concatenate((xa - xa.mean(), xb - xb.mean()))
     if not float(inside @ inside) > 0.0:
         raise ValueError("the covariate is constant inside both arms: it explains nothing")
@@ -127,6 +131,7 @@ def group_relative(rewards: Array) -> Array:
     rewards = np.asarray(rewards, dtype=np.float64)
     centred = rewards - rewards.mean(axis=-1, keepdims=True)
     advantages = centred / (rewards.std(axis=-1, keepdims=True) + EPSILON)
+    # Not std > 0: rounding can leave a tiny spread in equal rewards.
     return np.where(varies(rewards)[..., None], advantages, 0.0)
 
 

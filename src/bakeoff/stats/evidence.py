@@ -61,6 +61,7 @@ class Interval:
 
     def hull(self, other: Interval) -> Interval:
         """The smallest interval that contains both. An end is open only if neither interval contains it."""
+        # Of two ends at one place the closed one is kept.
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Interval(
             low,
@@ -77,10 +78,12 @@ class Interval:
         the interval must reach down to x. `rejected_from_above` is the mirror image.
         """
         out = self
+        # x must be outside on the left, or else inside.
         if rejected_from_below and (out.low < x or (out.low == x and not out.low_open)):
             out = replace(out, low=x, low_open=True, high=max(out.high, x))
         elif not rejected_from_below and (out.low > x or (out.low == x and out.low_open)):
             out = replace(out, low=x, low_open=False)
+        # The same on the right.
         if rejected_from_above and (out.high > x or (out.high == x and not out.high_open)):
             out = replace(out, high=x, high_open=True, low=min(out.low, x))
         elif not rejected_from_above and (out.high < x or (out.high == x and out.high_open)):
@@ -205,6 +208,7 @@ class Test:
     p_eq: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        # Computed once: the dataclass is frozen, and a permutation p is not cheap.
         object.__setattr__(self, "p", self.evidence.p)
         if self.lower is not None and self.upper is not None:
             below = monotone_tails(self.lower.evidence, self.lower.at).greater
@@ -273,5 +277,6 @@ def worst_case(tests: Sequence[Test]) -> Test:
         return Test(evidence, corners=tuple(tests))
     if tests[0].margin is not None:
         return Test(evidence, Bound(evidence, lower[0].at), Bound(evidence, upper[0].at), tuple(tests))
+    # A relative margin has its own evidence in every filling.
     below, above = WorstCase([b.evidence for b in lower]), WorstCase([b.evidence for b in upper])
     return Test(evidence, Bound(below, lower[0].at), Bound(above, upper[0].at), tuple(tests))

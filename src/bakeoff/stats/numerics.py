@@ -62,6 +62,7 @@ def generator(seed: Seed) -> np.random.Generator:
     """Return `seed` itself if it is a Generator, else a new one whose stream depends on the integer alone."""
     if isinstance(seed, np.random.Generator):
         return seed
+    # PCG64 by name: default_rng may use another generator in a later numpy.
     return np.random.Generator(np.random.PCG64(seed))
 
 
@@ -77,8 +78,8 @@ def tail(level: float) -> float:
     return (1.0 - probability(level, "level")) / 2.0
 
 
-# Moments. Values near the largest double overflow when they are squared or summed, so everything is first divided by a
-# power of two, which is exact.
+# Moments. Values near the largest double overflow when they are squared or summed, so everything is first divided by
+# a power of two, which is exact.
 
 
 def exponent(x: Array) -> int:
@@ -101,6 +102,7 @@ def sd(x: Array) -> float:
 
 def is_constant(x: Array) -> bool:
     """Whether all values are equal up to 1e-9 of the largest magnitude, the tie tolerance of the whole package."""
+    # The spread of two values near the largest double would overflow.
     y = np.ldexp(x, -exponent(x))
     return bool(y.max() - y.min() <= 1e-9 * np.abs(y).max())
 
@@ -156,6 +158,7 @@ def studentized_range_sf(q: float, groups: int) -> float:
     Procedures 1987). The trapezoid rule converges exponentially here, because the integrand and all its
     derivatives vanish at both ends (Trefethen and Weideman, SIAM Review 2014).
     """
+    # At 9 the normal density is 1e-18.
     z = np.linspace(-9.0, 9.0, 1801)
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
     inner = sp.ndtr(z) - sp.ndtr(z - q)

@@ -58,6 +58,7 @@ class SignFlip(Evidence):
     monotone = True
 
     def __init__(self, d: ArrayLike, seed: Seed = 0) -> None:
+        # Canonical input makes the answer independent of row order, and exactly mirrored for -d.
         values, mirrored = _canonical_pairs(vector(d, "d"))
         self.n = values.size
         self.exact = self.n <= EXACT_UNITS
@@ -70,6 +71,7 @@ class SignFlip(Evidence):
         else:
             means, self._identities = _random_subset_means(scaled, seed)
             how = f"{means.size + self._identities - 1:,} random sign patterns"
+        # Negated and reversed, ascending means are ascending again.
         self._means = -means[::-1] if mirrored else means
         self._total = means.size + self._identities
         self._tie = TIE * float(np.abs(scaled).max())
@@ -96,6 +98,7 @@ class SignFlip(Evidence):
         where j is the last one for which values just outside are rejected. An end that is itself rejected
         is open.
         """
+        # 1e-12 forgives the rounding of 1 - level, so that p = alpha exactly is rejected.
         half = tail(level)
         j = math.floor(half * self._total * (1.0 + 1e-12) - self._identities)
         if j < 0:
@@ -140,6 +143,7 @@ def exact_tails(d: ArrayLike, x: float = 0.0) -> ExactTails:
     scaled = np.ldexp(values, -e)
     with np.errstate(over="ignore", under="ignore"):
         shift = float(np.ldexp(x, -e))
+    # Testing at x is testing d - x at 0: a subset mean lies below x when its sum of d - x is negative.
     moved = scaled - (-shift if mirrored else shift)
     tie = TIE * float(np.abs(scaled).max())
     left, right = _subset_sums(moved[: n // 2]), _subset_sums(moved[n // 2 :])
@@ -162,6 +166,7 @@ def _canonical_pairs(d: Array) -> tuple[Array, bool]:
     """Return d in an order and with a sign that depend on neither row order nor the naming of arms; True if negated."""
     ascending = np.sort(d)
     mirror = -ascending[::-1]
+    # The first place where d and -d differ decides which of them is used.
     differs = np.flatnonzero(ascending != mirror)
     flipped = bool(differs.size and ascending[differs[0]] < mirror[differs[0]])
     return (mirror, True) if flipped else (ascending, False)
@@ -203,6 +208,7 @@ def _random_subset_means(d: Array, seed: Seed) -> tuple[Array, int]:
         block = d[start : start + 8]
         sums += _subset_sums(block).take(pick)
         sizes += _subset_sizes(block.size).take(pick)
+    # An empty draw flips nothing. It has no mean and counts as the identity, on both sides.
     drawn = sizes > 0
     means: Array = sums[drawn] / sizes[drawn]
     means.sort()
@@ -267,6 +273,7 @@ def permutation_welch(a: ArrayLike, b: ArrayLike, seed: Seed = 0) -> Permutation
     x, y = vector(a, "a", at_least=2), vector(b, "b", at_least=2)
     first, pooled, swapped = _canonical_arms(x, y)
     sizes = first, pooled.size - first
+    # Sum and sum of squares of one group determine Welch's t, given those of all values.
     columns = np.stack((pooled, pooled**2), axis=1)
     total = columns.sum(axis=0)
     observed = float(_welch_from_sums(columns[:first].sum(axis=0)[None, :], total, *sizes)[0])
@@ -309,6 +316,7 @@ def _exact_tail_counts(pooled: Array, size: int, observed: float, tie: float) ->
     right = sums_by_size(pooled[1::2][:, None], min(size, middle))
     at_least = at_most = 0
     for k, sums in enumerate(left):
+        # k members from the left half need size - k from the right one.
         if not 0 <= size - k < len(right) or not sums.size or not right[size - k].size:
             continue
         needles = np.sort(observed - sums[:, 0])
@@ -324,6 +332,7 @@ def sums_by_size(values: Array, largest: int) -> list[Array]:
     width = values.shape[1]
     table = [np.zeros((1, width))] + [np.zeros((0, width)) for _ in range(largest)]
     for row in values:
+        # From large to small, so that a row enters each subset only once.
         for k in range(largest, 0, -1):
             if table[k - 1].size:
                 table[k] = np.concatenate((table[k], table[k - 1] + row))
@@ -367,6 +376,7 @@ def random_subsets(n: int, size: int, draws: int, rng: np.random.Generator) -> I
     rows = max(1, CHUNK // n)
     for start in range(0, draws, rows):
         keys = rng.integers(0, 2**64, (min(rows, draws - start), n), dtype=np.uint64, endpoint=False)
+        # Replace the low bits of the random keys by the index.
         keys &= ~mask
         keys |= labels
         if size < n:

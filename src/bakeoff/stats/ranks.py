@@ -71,7 +71,8 @@ def wilcoxon(d: ArrayLike) -> RankTest:
     plus = float(average_ranks(size)[x > 0.0].sum())
     statistic = min(plus, n * (n + 1) / 2.0 - plus)
     if n <= EXACT_SIGNED and np.unique(size).size == n:
-        # counts[s]: how many of the 2^n sign patterns have rank sum s. Whole numbers below 2^53, so doubles are exact.
+        # counts[s]: how many of the 2^n sign patterns have rank sum s. Whole numbers below 2^53, so doubles are
+        # exact.
         counts = np.zeros(n * (n + 1) // 2 + 1)
         counts[0] = 1.0
         for rank in range(1, n + 1):
@@ -92,6 +93,7 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> RankTest:
     x, y = vector(a, "a"), vector(b, "b")
     n1, n2 = x.size, y.size
     pooled = np.concatenate((y, x))
+    # U of b is its rank sum minus the smallest possible one.
     u = float(average_ranks(pooled)[:n2].sum()) - n2 * (n2 + 1) / 2.0
     upper = max(u, n1 * n2 - u)
     if min(n1, n2) <= EXACT_SMALLER and np.unique(pooled).size == pooled.size:
@@ -102,6 +104,7 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> RankTest:
     variance = n1 * n2 / 12.0 * (total + 1.0 - _tie_sum(pooled) / (total * (total - 1.0)))
     if variance <= 0.0:
         return RankTest(u, 1.0, False)
+    # 1/2 is the continuity correction.
     z = (upper - n1 * n2 / 2.0 - 0.5) / math.sqrt(variance)
     return RankTest(u, max(TINY, min(1.0, 2.0 * normal_cdf(-z))), False)
 
@@ -145,6 +148,7 @@ def friedman(scores: ArrayLike, alpha: float = 0.05) -> AverageRanks:
     """
     x = matrix(scores, "scores", rows=2, columns=3)
     tasks, arms = x.shape
+    # Rank 1 is the best arm of a task.
     ranks = np.stack([average_ranks(-row) for row in x])
     totals = ranks.sum(axis=0)
     correction = 1.0 - sum(_tie_sum(row) for row in ranks) / (tasks * arms * (arms**2 - 1.0))

@@ -45,6 +45,7 @@ def uniform_indices(below: int, shape: tuple[int, ...], rng: np.random.Generator
         return rng.integers(0, below, shape, dtype=np.uint16 if below <= 2**16 else np.int64)
     size = math.prod(shape)
     words = rng.integers(0, 2**64 - 1, (size + 3) // 4, dtype=np.uint64, endpoint=True)
+    # Read the same memory as 16-bit numbers: one random word gives four.
     pieces = words.view(np.uint16)[:size]
     quotient = 2**16 // below
     fair = quotient * below
@@ -93,6 +94,7 @@ def statistic_distribution(
 def mean_distribution(x: Array, resamples: int, seed: Seed = 0, indices: Indices | None = None) -> Array:
     """Means of resamples of x (shape (n,)), shape (resamples,)."""
     if indices is not None or tuple_size(x.size) == 1:
+        # A product with equal weights is the mean, and BLAS does it.
         weights = np.full(x.size, 1.0 / x.size)
         return statistic_distribution(x, lambda rows: rows @ weights, resamples, seed, indices)
     return _tuple_sums([x], resamples, generator(seed))[0] / x.size
@@ -113,6 +115,7 @@ def moment_distribution(
             means.append(rows.mean(axis=1))
             variances.append(rows.var(axis=1, ddof=1))
         return np.concatenate(means), np.concatenate(variances)
+    # Sum of squares minus n mean^2 is safe because x is centred.
     total, squares = _tuple_sums([x, x**2], resamples, generator(seed))
     return total / n, np.maximum(squares - total**2 / n, 0.0) / (n - 1)
 
@@ -145,6 +148,7 @@ def _tuple_sums(columns: Sequence[Array], resamples: int, rng: np.random.Generat
     rows = max(1, CHUNK // (whole + 1))
     for start in range(0, resamples, rows):
         stop = min(start + rows, resamples)
+        # n draws are `whole` lookups of k draws each, and one of the rest.
         picks = uniform_indices(n**k, (whole, stop - start), rng)
         last = uniform_indices(n**rest, (stop - start,), rng) if rest else None
         for target, (table, rest_table) in zip(out, tables, strict=True):
@@ -197,6 +201,7 @@ def clip_weights(ascending: Array, low: float, high: float) -> tuple[Array, floa
 def _row_counts(drawn: Indices, n: int) -> NDArray[np.int64]:
     """How often each of n units occurs in each row of indices, shape (rows, n)."""
     rows = drawn.shape[0]
+    # One bincount for all rows: row r counts in bins r n to r n + n - 1.
     flat = drawn + (np.arange(rows, dtype=np.int64) * n)[:, None]
     return np.bincount(flat.ravel(), minlength=rows * n).reshape(rows, n)
 
@@ -213,6 +218,7 @@ def draw_counts(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.
     One index draws k units at once from a table of all n^k.
     """
     if n > FEW:
+        # Too many units for a table of bytes.
         return rng.multinomial(n, np.full(n, 1.0 / n), size=resamples)
     k = tuple_size(n)
     out = np.zeros((resamples, n), dtype=np.uint8)

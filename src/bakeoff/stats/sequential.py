@@ -41,6 +41,7 @@ def symmetric_log_e(d: ArrayLike, centre: float = 0.0) -> tuple[Array, Array]:
     """
     x = np.asarray(d, dtype=np.float64) - centre
     steps = np.arange(1, x.shape[-1] + 1)
+    # Running root of the sum of squares, without overflow.
     rms = np.hypot.accumulate(np.abs(x), axis=-1) / np.sqrt(steps)
     scaled = np.divide(x, rms, out=np.zeros_like(x), where=rms > 0.0)
     bets = BETS.reshape(-1, *([1] * x.ndim))
@@ -48,6 +49,7 @@ def symmetric_log_e(d: ArrayLike, centre: float = 0.0) -> tuple[Array, Array]:
     for sign in (2.0, -2.0):
         # 1 + tanh(y) = 2 / (1 + exp(-2y)): in this form the log of a losing bet keeps its digits.
         logs = np.cumsum(math.log(2.0) + sp.log_expit(sign * bets * scaled), axis=-1)
+        # Log of the mean of exp(logs) over bets, without overflow.
         peak = logs.max(axis=0)
         mixed = np.log(np.exp(logs - peak).sum(axis=0)) + peak - math.log(BETS.size)
         paths.append(np.asarray(mixed, dtype=np.float64))
@@ -112,6 +114,7 @@ def confidence_sequence(
 
     def outermost_kept(side: int, step: float) -> float:
         """The kept point furthest from the centre towards `step`; infinite if the furthest tried is kept."""
+        # Dense near the centre, and some 2e8 standard deviations far out.
         reach = centre + step * np.sinh(np.linspace(0.0, 20.0, 161))
         kept = [i for i, c in enumerate(reach) if not rejects(side, float(c))]
         if not kept:
@@ -169,6 +172,7 @@ class SequentialRule:
         firsts = [_first(up, bar), _first(down, bar)]
         if self.margin is not None:
             each = math.log(self.comparisons / self.alpha)
+            # Equivalent at the later of the two one-sided tests.
             above = _first(self.log_e(x, -self.margin)[0], each)
             below = _first(self.log_e(x, self.margin)[1], each)
             firsts.append(np.maximum(above, below))
@@ -203,6 +207,7 @@ class SequentialRule:
         x = vector(d, "d")
         more = max(0, self.planned - x.size)
         future = generator(seed).choice(x, (replicates, more))
+        # The past is fixed, so an e-process continues where it is.
         paths = np.concatenate((np.broadcast_to(x, (replicates, x.size)), future), axis=1)
         return float((self.stops(paths)[1] > 0).mean())
 

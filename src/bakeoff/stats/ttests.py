@@ -63,9 +63,11 @@ def welch_t(a: ArrayLike, b: ArrayLike) -> TStatistic:
     """
     x, y = vector(a, "a", at_least=2), vector(b, "b", at_least=2)
     e = exponent(np.concatenate((x, y)))
+    # One power of two for both arms, so that their variances can be added.
     u, v = np.ldexp(x, -e), np.ldexp(y, -e)
     parts = np.array([u.var(ddof=1) / u.size, v.var(ddof=1) / v.size])
     se = float(np.ldexp(math.sqrt(float(parts.sum())), e))
+    # Relative to the values: rounding leaves a spread of some 1e-16 in constant arms.
     if se <= 1e-9 * max(float(np.abs(x).max()), float(np.abs(y).max())) / math.sqrt(x.size + y.size):
         raise ValueError("Welch: zero spread, both arms are constant")
     df = satterthwaite(parts, np.array([u.size - 1.0, v.size - 1.0]))
@@ -210,6 +212,7 @@ def cluster_t(values: ArrayLike, clusters: ArrayLike) -> TStatistic:
     if groups < 2:
         raise ValueError("cluster-robust intervals need at least 2 clusters")
     centre = mean(x)
+    # Sums of deviations by cluster: only these are independent of each other.
     sums = np.bincount(member, weights=x - centre, minlength=groups)
     se = math.sqrt(groups / (groups - 1.0) * float((sums**2).sum())) / x.size
     return TStatistic(centre, se, groups - 1.0, groups, "cluster-robust t", "assumes roughly normal cluster sums")

@@ -31,3 +31,10 @@ def bubblewrap() -> Iterator[Bubblewrap]:
     if why is not None:
         pytest.fail(why, pytrace=False)
     yield made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test with a sandbox needs bubblewrap, whatever else it is marked with."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "bubblewrap" in item.fixturenames:
+            item.add_marker(pytest.mark.apt)

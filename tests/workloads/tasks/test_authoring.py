@@ -16,6 +16,8 @@ from bakeoff.workloads.tasks.check import check
 from bakeoff.workloads.tasks.loading import load_task
 from workloads.tasks.tasked import BROKEN, FIXED, TEST, commit, meta, run_git, write_files
 
+pytestmark = pytest.mark.apt  # git and bubblewrap
+
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
@@ -68,7 +70,7 @@ def test_a_made_task_needs_nothing_else_and_holds_no_later_commit(repo: Path) ->
     assert (start_state(load_task(folder)).tree / "calc.py").read_text() == BROKEN
 
 
-def test_files_that_cannot_be_hidden_are_told(repo: Path) -> None:
+def test_files_that_cannot_be_hidden_are_noted(repo: Path) -> None:
     made = new_task(repo.parent / "t", repo=str(repo), start="before", end="after", title="x")
     assert (made.tests, made.support) == (("tests/test_double.py",), ("tests/helpers.py",))
     assert made.changed == ("calc.py", "notes.txt")
@@ -112,7 +114,7 @@ def test_a_range_that_makes_no_task_is_refused(repo: Path, changes: dict[str, An
 
 def test_what_is_there_is_not_written_over(repo: Path) -> None:
     folder = write_files(repo.parent / "t", {"mine.txt": "x"})
-    with pytest.raises(UsageError, match="something is there already"):
+    with pytest.raises(UsageError, match="exists and is not empty"):
         new_task(folder, repo=str(repo), start="before", end="after", title="x")
 
 
@@ -144,7 +146,7 @@ def test_older_keys_and_ssh_urls_become_todays(tmp_path: Path) -> None:
     assert task.notes == ()
 
 
-def test_all_that_is_missing_is_told_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+def test_everything_missing_is_reported_at_once_and_nothing_is_written(tmp_path: Path) -> None:
     legacy = {"content_rubric": [], "location_rubric": [], "clarity_rubric": []}
     folder = created(tmp_path / "c", evaluation=legacy, lm={}, repo={"git_url": "https://github.com/a/b"})
     with pytest.raises(SpecError) as raised:

@@ -39,7 +39,10 @@ SIDE = Use(input=7, output=1)
 """What a client's question beside the work takes, such as one for a title."""
 
 
-@pytest.fixture(params=["bubblewrap", "docker"])
+pytestmark = [pytest.mark.apt, pytest.mark.npm, pytest.mark.slow]
+
+
+@pytest.fixture(params=["bubblewrap", pytest.param("docker", marks=[pytest.mark.root, pytest.mark.daemon])])
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "bubblewrap":
         yield "bubblewrap"

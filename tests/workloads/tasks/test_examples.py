@@ -11,6 +11,8 @@ from bakeoff.spec.identity import directory_digest
 from bakeoff.workloads.tasks.check import check
 from bakeoff.workloads.tasks.loading import find_tasks, load_task
 
+pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
+
 TASKS = find_tasks(Path(__file__).parents[3] / "examples" / "tasks")
 
 

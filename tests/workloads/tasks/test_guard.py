@@ -8,11 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bakeoff.sandbox.base import Image
-from bakeoff.workloads.tasks.boxes import box_spec
 from bakeoff.workloads.tasks.guard import configures, guard
 from bakeoff.workloads.tasks.guard import test_locations as locations
-from bakeoff.workloads.tasks.model import Environment, Network, Script, Step, Task
+from bakeoff.workloads.tasks.model import Script
 from workloads.tasks.tasked import write_files
 
 HIDDEN = Script("tests/unit/test_x.py", "x = 1\n", "r")
@@ -91,14 +89,3 @@ def test_links_do_not_lead_the_guard_out_of_the_tree(tmp_path: Path) -> None:
 )
 def test_a_configuration_is_one_that_pytest_would_take(name: str, text: str, expected: bool) -> None:
     assert configures(name, text) is expected
-
-
-def test_a_box_has_the_tasks_limits_and_a_network_only_where_it_was_granted() -> None:
-    environment = Environment(memory_mb=100, cpus=0.5, storage_mb=50, env={"A": "${B:-c}"})
-    task = Task("org/a task!", "harbor", Path("/"), "d", "t", environment, (Step("main", "do"),))
-    spec = box_spec(task, Image.host())
-    assert (spec.limits.memory_mb, spec.limits.cpus, spec.limits.disk_mb, spec.env, spec.network) == (100, 0.5, 50, {"A": "c"}, False)  # fmt: skip
-    assert spec.limits.pids is not None
-    assert box_spec(task.with_network(), Image.host()).network
-    closed = Environment(network=Network("no-network"))
-    assert not box_spec(task.with_network(), Image.host(), environment=closed).network

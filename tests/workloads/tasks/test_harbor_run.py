@@ -9,14 +9,15 @@ import pytest
 from bakeoff.errors import InfraError
 from bakeoff.sandbox.base import Box
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.workloads.tasks.artifacts import keep
-from bakeoff.workloads.tasks.harbor_run import combined, play
+from bakeoff.workloads.tasks.check import nothing, reference
+from bakeoff.workloads.tasks.harbor_run import combined, limit_artifacts, run_steps
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Step
-from bakeoff.workloads.tasks.proof import nothing, reference
 from bakeoff.workloads.tasks.rescore import verify_again
 from bakeoff.workloads.tasks.results import StepResult, Verification
 from workloads.tasks.tasked import HARBOR, harbor_task, write_files
+
+pytestmark = pytest.mark.apt  # bubblewrap
 
 
 def played(folder: Path, command: str, sandbox: Bubblewrap) -> Verification:
@@ -25,7 +26,7 @@ def played(folder: Path, command: str, sandbox: Bubblewrap) -> Verification:
     def act(box: Box, step: Step) -> None:
         box.run(["sh", "-c", command], user=step.agent.user)
 
-    return play(load_task(folder), sandbox, act, logs=folder.parent / "logs")
+    return run_steps(load_task(folder), sandbox, act, logs=folder.parent / "logs")
 
 
 def test_the_reference_has_the_reward_and_doing_nothing_has_not(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
@@ -166,24 +167,22 @@ def test_artifacts_are_kept_and_a_hook_that_an_agent_broke_stops_nothing(
         "app/out/a/c.tmp",
         "x/y/b",
     ]
-    assert (found.score, found.error) == (1.0, "verifier.collect: 'test -e /app/hook' ended with code 1")
+    assert (found.score, found.error) == (1.0, "verifier.collect: 'test -e /app/hook' exited with code 1")
 
 
 def test_more_artifacts_than_a_disk_can_take_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/large").write_bytes(bytes(2 << 20))
-    assert keep(tmp_path / "kept") == "" and keep(tmp_path / "none") == ""
-    monkeypatch.setattr("bakeoff.workloads.tasks.artifacts.LARGEST_MB", 1)
-    assert keep(tmp_path / "kept") == "2 MB of artifacts are not kept; at most 1 MB are"
+    assert limit_artifacts(tmp_path / "kept") == "" and limit_artifacts(tmp_path / "none") == ""
+    monkeypatch.setattr("bakeoff.workloads.tasks.harbor_run.LARGEST_ARTIFACTS_MB", 1)
+    assert limit_artifacts(tmp_path / "kept") == "2 MB of artifacts were not kept; the limit is 1 MB"
     assert not (tmp_path / "kept").exists()
 
 
-def test_a_verifiers_image_that_cannot_be_had_is_told_before_anybody_works(
-    tmp_path: Path, bubblewrap: Bubblewrap
-) -> None:
+def test_a_missing_verifier_image_is_reported_before_an_agent_works(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     task = load_task(harbor_task(tmp_path / "t", toml=HARBOR + '[verifier.environment]\ndocker_image = "none:1"\n'))
     with pytest.raises(InfraError, match="'none:1' is not in the store"):
-        play(task, bubblewrap, lambda box, step: pytest.fail("worked"), logs=tmp_path / "logs")
+        run_steps(task, bubblewrap, lambda box, step: pytest.fail("worked"), logs=tmp_path / "logs")
 
 
 def test_a_verifiers_image_without_tests_is_given_the_tasks(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
@@ -220,18 +219,18 @@ def test_what_an_agent_does_to_the_next_steps_start_does_not_pay(tmp_path: Path,
     assert (found.status, found.score, [dict(step.rewards) for step in found.steps]) == ("scored", 0.5, [{"reward": 1.0}, {"reward": 0.0}])  # fmt: skip
     assert "broke what this step starts from" in found.error
     (folder / "steps/two/workdir/setup.sh").write_text("false\n")
-    with pytest.raises(InfraError, match=r"steps/two/workdir/setup.sh: bash ended with 1"):
+    with pytest.raises(InfraError, match=r"steps/two/workdir/setup.sh: bash exited with code 1"):
         played(folder, "echo 1 > n", bubblewrap)
 
 
-def test_work_that_is_verified_again_belongs_to_who_did_it(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+def test_work_that_is_verified_again_belongs_to_the_agents_user(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     files = {"tests/test.sh": "#!/bin/sh\nstat -c %U answer | grep -c nobody > /logs/verifier/reward.txt\n"}
     task = load_task(harbor_task(tmp_path / "t", files, HARBOR + '[agent]\nuser = "nobody"\n'))
     diff = b"diff --git a/answer b/answer\nnew file mode 100644\n--- /dev/null\n+++ b/answer\n@@ -0,0 +1 @@\n+done\n"
     assert verify_again(task, diff, bubblewrap, tmp_path / "logs").score == 1.0
 
 
-def test_a_reward_that_a_gate_asks_for_and_nobody_gave_is_below_every_gate(
+def test_a_reward_that_a_gate_names_and_the_tests_did_not_give_is_below_every_gate(
     tmp_path: Path, bubblewrap: Bubblewrap
 ) -> None:
     toml = STEPS.replace("min_reward = 0.5", "min_reward = { style = 0.0 }")
@@ -254,7 +253,7 @@ def test_tests_may_write_where_they_lie_and_a_script_without_a_first_line_is_bas
 
 
 @pytest.mark.parametrize(("reward", "status"), [("echo 0 > /logs/verifier/reward.txt", "scored"), ("true", "error")])
-def test_tests_that_look_for_a_network_in_vain_say_so(
+def test_tests_that_look_for_a_missing_network_are_reported(
     tmp_path: Path, bubblewrap: Bubblewrap, reward: str, status: str
 ) -> None:
     files = {"tests/test.sh": f"#!/bin/sh\necho 'curl: (6) Could not resolve host: astral.sh'\n{reward}\n"}
@@ -284,7 +283,9 @@ def test_a_dockerfile_that_does_not_build_is_named_where_its_author_finds_it(
     assert f"{tmp_path}/old/Dockerfile:2: RUN ended with code 3" in nothing(task, bubblewrap, tmp_path / "logs").error
 
 
-def test_an_image_that_cannot_be_had_and_a_sick_box_are_errors_of_ours(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+def test_a_missing_image_and_an_unhealthy_sandbox_are_infrastructure_errors(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
     missing = harbor_task(tmp_path / "a", toml=HARBOR.replace("host_base = true", ""))
     with pytest.raises(InfraError, match="debian:stable-slim"):
         played(missing, "true", bubblewrap)

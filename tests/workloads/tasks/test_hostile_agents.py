@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bakeoff.workloads.tasks import boxes
-from bakeoff.workloads.tasks.model import Environment
 from lab import Lab, process_exists
 from workloads.tasks.small import MEND, WRONG, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
+
+pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
 
 SECRETS = ("host-file", "real-key", "hidden-test", "the-reference", "other-run")
 """The last part of the words that lie about. No program of an agent's contains one whole, so one found was stolen."""
@@ -187,7 +187,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     for name, command in agents.items():
         escaped = json.dumps(command).replace("{", "{{").replace("}", "}}")
         text += f'[params.agents.{name}]\nwire = "none"\ncommand = {escaped}\n'
-    text = text.replace("[analysis]", 'params.environment_variables = { TIMEOUT_SEC = "8" }\n[analysis]')
+    text = text.replace("[analysis]", 'params.environment_variables = { TIMEOUT_SEC = "12" }\n[analysis]')
     lab.environment |= {"BAKEOFF_CACHE": str(lab.place / "c"), "OPENAI_API_KEY": word["real-key"]}
     with listener:
         seen = subprocess.run(
@@ -220,11 +220,6 @@ def results(lab: Lab, agent: str, task: str) -> dict[str, Any]:
 
 
 BOTH = pytest.mark.parametrize("task", ["sums", "small"])
-
-
-def test_a_task_that_names_no_limits_has_some_all_the_same() -> None:
-    found = boxes.limits(Environment())
-    assert found.memory_mb and found.disk_mb and found.pids
 
 
 def test_none_of_them_scores_and_none_of_them_breaks_its_run(hostile: Lab) -> None:
@@ -278,7 +273,7 @@ def test_an_agent_that_ignores_signals_is_ended_when_its_time_is_up(hostile: Lab
         assert "DONE" in said(hostile, "slow", task)
 
 
-def test_what_was_written_to_steer_the_tests_is_told_and_does_not_count(hostile: Lab) -> None:
+def test_files_that_steer_tests_are_listed_and_do_not_count(hostile: Lab) -> None:
     assert "DONE" in said(hostile, "tamper", "sums")
     found = results(hostile, "tamper", "sums")
     assert {"conftest.py", "hidden/conftest.py", "sitecustomize.py", "usercustomize.py"} <= set(found["discounted"])

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from bakeoff.workloads.tasks.pages import diff_html, scores_html, verified_html
+from bakeoff.workloads.tasks.pages import diff_lines, render
 from workloads.tasks.small import DIFF
+
+
+def diff_html(diff: bytes) -> str:
+    return render("diff", lines=diff_lines(diff))
+
 
 BINARY = """\
 diff --git a/blob.bin b/blob.bin
@@ -42,14 +47,14 @@ def test_content_that_looks_like_a_header_or_a_new_line_is_content() -> None:
 
 def test_a_script_that_counts_by_its_exit_code_has_that_in_place_of_a_table() -> None:
     script = {"success": False, "exit_code": 3, "timed_out": False, "cases": {}, "output": "oh"}
-    html = verified_html({"test_results": {"a.sh": script, "b.sh": {**script, "timed_out": True}}})
-    assert "It ended with exit code 3." in html and "It ran out of time." in html and "<table" not in html
+    html = render("tests", results={"test_results": {"a.sh": script, "b.sh": {**script, "timed_out": True}}})
+    assert "It exited with code 3." in html and "It ran out of time." in html and "<table" not in html
 
 
-def test_rubrics_and_metrics_of_ones_own_are_shown_and_why_one_is_missing() -> None:
+def test_rubrics_and_custom_metrics_are_shown_and_why_one_is_missing() -> None:
     rubric = {"criterion": "It is <fast>.", "weight": 0.5, "score": None}
     own = {"values": {"lines": 12.0}, "missing": {"speed.py": "took too long"}}
-    html = scores_html({"evaluation": {"rubrics": {"speed": rubric}}, "custom_metrics": own})
+    html = render("scores", results={"evaluation": {"rubrics": {"speed": rubric}}, "custom_metrics": own})
     assert "It is &lt;fast&gt;.</td><td>0.5</td><td>untested</td>" in html
     assert "<dt>lines</dt><dd>12</dd>" in html and "<dt>speed.py</dt><dd>missing: took too long</dd>" in html
-    assert scores_html({}) == ""
+    assert render("scores", results={}) == ""

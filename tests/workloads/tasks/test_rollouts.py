@@ -7,10 +7,14 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from bakeoff.workloads.tasks.workload import NO_NETWORK
 from lab import Lab, eventually
 from workloads.tasks.scripted import ScriptedModel, Use, say, shell
 from workloads.tasks.small import MEND, RIGHT, TEST, write_task
+
+pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
 
 BENCHMARK = """
 name = "bench"
@@ -70,7 +74,7 @@ def test_a_finished_benchmark_run_again_is_a_new_edition_with_a_new_stamp(lab: L
     assert len(list((lab.place / "data/runs").iterdir())) == 2
 
 
-def test_doing_nothing_scores_nothing_and_what_a_task_will_miss_is_told_and_nothing_in_it_changes(lab: Lab) -> None:
+def test_doing_nothing_scores_nothing_and_notes_are_printed_and_the_task_stays_unchanged(lab: Lab) -> None:
     write_task(lab.place / "tasks" / "sums", environment={"network_mode": "public"}, odd=1)
     file = benchmark(lab, agent="nop")
     (lab.place / "tasks/sums/repo/host").symlink_to("/etc/hostname")  # which a box has and a copy of it may not follow
@@ -86,7 +90,7 @@ def test_doing_nothing_scores_nothing_and_what_a_task_will_miss_is_told_and_noth
     assert {path: path.read_bytes() for path in (lab.place / "tasks").rglob("*") if path.is_file()} == before
 
 
-def test_the_agent_sees_its_variables_and_neither_tests_nor_reference_nor_other_files_of_ours(lab: Lab) -> None:
+def test_the_agent_sees_its_variables_and_neither_tests_nor_reference(lab: Lab) -> None:
     look = (
         "env > env.txt; find / -xdev -name 'diff.patch' -o -xdev -name 'tb_meta*' -o -xdev -name 'test_adds*' > names.txt; "
         "grep -rls 'test_adds' /app /tmp /home /root /var /solution /tests /metrics /opt /srv /mnt > found.txt; true"
@@ -151,7 +155,7 @@ def test_a_token_budget_ends_the_calls_and_the_work_so_far_is_scored(lab: Lab) -
     assert row["budget_hit"] == "tokens" and row["total_score"] == 1.0 and int(str(row["model_calls"])) == 1
 
 
-def test_a_model_that_cannot_be_reached_is_no_score(lab: Lab) -> None:
+def test_a_model_that_cannot_be_reached_gives_no_score(lab: Lab) -> None:
     ask = (
         "import json, urllib.request as r; body = json.dumps(dict(model='m', messages=[])).encode(); "
         "r.urlopen(r.Request('{base_url}/chat/completions', body, dict(authorization='Bearer {api_key}')))"
@@ -167,7 +171,7 @@ def test_a_model_that_cannot_be_reached_is_no_score(lab: Lab) -> None:
     assert only(lab)["status"] == "infra_error" and only(lab).get("total_score") is None
 
 
-def test_a_key_that_is_not_set_is_told_before_anything_starts(lab: Lab) -> None:
+def test_a_missing_key_is_reported_before_anything_starts(lab: Lab) -> None:
     more = '[providers.here]\nbase_url = "http://127.0.0.1:9/v1"\nenv_key = "NO_SUCH_KEY"\nmodels = { m = "m" }'
     ended = lab.cli("run", benchmark(lab, agent="builtin", more=more), cwd=lab.place, code=2)
     assert "NO_SUCH_KEY is not set" in ended.stderr
@@ -281,7 +285,7 @@ def test_a_judge_votes_on_rubrics_and_one_that_fails_is_missing_until_it_is_aske
     assert [(row["status"], row["judge_score"]) for row in lab.rows("bench")] == [("succeeded", 0.5)] * 2
 
 
-def test_metrics_of_ones_own_come_from_scripts_in_the_task_and_from_a_function(lab: Lab) -> None:
+def test_custom_metrics_come_from_scripts_in_the_task_and_from_a_function(lab: Lab) -> None:
     task = write_task(lab.place / "tasks" / "sums")
     (task / "metrics").mkdir()
     script = "import json, sys\nrun = json.load(sys.stdin)\nprint(json.dumps({'letters': len(open('sums.py').read()), 'tokens': 5}))\n"

@@ -16,6 +16,8 @@ from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.verify import verify_diff
 from workloads.tasks.tasked import BROKEN, DIFF, FIXED, TEST, added, linked, meta, prepared_task
 
+pytestmark = pytest.mark.apt  # git and bubblewrap
+
 
 def verified(folder: Path, diff: str, sandbox: Bubblewrap) -> Verification:
     before = directory_digest(folder)
@@ -39,9 +41,8 @@ def test_the_repair_passes_and_nothing_does_not(tmp_path: Path, bubblewrap: Bubb
     assert (bad.status, bad.score, bad.passed) == ("scored", 0.0, False)
     assert [(case.name, case.outcome) for case in good.cases] == [("tests.test_double::test_double", "passed")]
     assert bad.cases[0].outcome == "failed" and "assert 5 == 8" in bad.cases[0].message
-    assert (
-        "1 passed" in (tmp_path / "logs/tests__test_double.py.txt").read_text() or "1 failed" in bad.scripts[0].output
-    )
+    assert "1 passed" in good.scripts[0].output and "1 failed" in bad.scripts[0].output
+    assert (tmp_path / "logs/tests__test_double.py.txt").read_text() == bad.scripts[0].output
 
 
 def test_rubrics_count_by_weight_and_untested_ones_are_said_to_be(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
@@ -63,7 +64,7 @@ def test_rubrics_count_by_weight_and_untested_ones_are_said_to_be(tmp_path: Path
     assert found.untested == ("style",)
 
 
-def test_a_diff_that_does_not_apply_is_told_and_has_no_score(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+def test_a_diff_that_does_not_apply_is_reported_and_has_no_score(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     found = verified(prepared_task(tmp_path / "t"), DIFF.replace("x + 1", "x + 9"), bubblewrap)
     assert (found.status, found.score) == ("patch_failed", None)
     assert "calc.py" in found.error
@@ -248,7 +249,7 @@ def test_stale_bytecode_is_not_run(tmp_path: Path, bubblewrap: Bubblewrap) -> No
     helper = "def same(a, b):\n    assert a == b\n"
     compiled = compile("def same(a, b):\n    pass\n", "same.py", "exec")
     data = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + marshal.dumps(compiled)
-    from bakeoff.workloads.tasks.changes import changes_of
+    from bakeoff.workloads.tasks.diff import changes_of
     from bakeoff.workloads.tasks.start import start_state
 
     scripts = (script("from same import same\nfrom calc import double\n\ndef test_it():\n    same(double(4), 8)\n", "test_hidden.py"), script(helper, "same.py", None))  # fmt: skip
@@ -280,32 +281,34 @@ def test_one_script_cannot_prepare_the_ground_for_the_next(tmp_path: Path, bubbl
 @pytest.mark.parametrize(
     ("first", "program"), [("#!/usr/bin/env -S no-such-runtime --x", "no-such-runtime"), ("#!/bin/sh\r", r"/bin/sh\r")]
 )
-def test_a_script_whose_program_is_not_in_the_box_is_an_error_of_ours(
+def test_a_script_whose_program_is_not_in_the_sandbox_is_a_verifier_error(
     tmp_path: Path, bubblewrap: Bubblewrap, first: str, program: str
 ) -> None:
     folder = prepared_task(tmp_path / "t", evaluation=evaluation(script(f"{first}\nexit 0\n", "checks/run")))
     found = verified(folder, DIFF, bubblewrap)
     assert (found.status, found.score) == ("error", None)
-    assert f"there is no '{program}' in the box" in found.error
+    assert f"there is no '{program}' in the sandbox" in found.error
 
 
-def test_a_script_that_calls_what_is_not_there_fails_by_its_own_doing(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+def test_a_script_that_calls_a_missing_program_fails(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
     folder = prepared_task(tmp_path / "t", evaluation=evaluation(script("#!/bin/sh\nno-such-program\n", "checks/run")))
     assert verified(folder, DIFF, bubblewrap).score == 0.0
 
 
-def test_no_pytest_in_sight_is_an_error_of_ours(
+def test_a_sandbox_without_pytest_is_a_verifier_error(
     tmp_path: Path, bubblewrap: Bubblewrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    monkeypatch.setattr("bakeoff.workloads.tasks.pytest_tools._library", lambda: empty)
+    monkeypatch.setattr("bakeoff.workloads.tasks.verify.library", lambda: empty)
     found = verified(prepared_task(tmp_path / "t"), DIFF, bubblewrap)
     assert (found.status, found.score) == ("error", None)
     assert "pytest cannot be imported" in found.error
 
 
-def test_the_box_of_the_tests_holds_no_reference_and_no_other_script(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+def test_the_sandbox_of_the_tests_holds_no_reference_and_no_other_script(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
     test = "import pathlib\n\ndef test_it():\n    found = [p for p in pathlib.Path('/').glob('app/**/*') if p.name in ('diff.patch', 'tb_meta.json')]\n    assert found == []\n"
     folder = prepared_task(tmp_path / "t", {"diff.patch": DIFF, "overlay_files/diff.patch": DIFF}, evaluation=evaluation(script(test)))  # fmt: skip
     assert verified(folder, "", bubblewrap).score == 1.0

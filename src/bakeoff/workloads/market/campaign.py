@@ -107,18 +107,11 @@ def remove_earlier(directory: Path) -> None:
 # -- summaries
 
 
-def deterministic(runs: Sequence[Run]) -> bool:
-    """True when every run has the same metrics: then they are one run, however many there are."""
-
-    def without_clock(run: Run) -> dict[str, Any]:
-        return {name: value for name, value in run.rollout.metrics.items() if name not in CLOCKED}
-
-    return len(runs) > 1 and all(without_clock(run) == without_clock(runs[0]) for run in runs)
-
-
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
     """An agent's runs: mean, standard deviation and interval of every metric, and which runs were best and worst."""
-    same = deterministic(runs)
+    # Runs with the same metrics are one run, however many there are. The clock's own are left out.
+    steady = [{name: run.rollout.metrics[name] for name in run.rollout.metrics.keys() - CLOCKED} for run in runs]
+    same = len(runs) > 1 and all(metrics == steady[0] for metrics in steady)
     by_pnl = sorted(runs, key=lambda run: (run.rollout.metrics["total_pnl"] or 0.0, -run.number))
     idle = [run.rollout for run in runs if run.rollout.never_acted]
     if idle:

@@ -148,8 +148,15 @@ def read(turns: Sequence[Turn], end: Mapping[str, Any]) -> Ledger:
                 sealed = sealed or call.result["status"] == "sealed"
                 if call.result["status"] == "filled":
                     ledger.trades.append(book.trade(call.result))
-            else:
-                _social(ledger, turn, book, call)
+            elif call.method == "a2a.createPost":
+                ledger.posts += 1
+                if (probability := call.params.get("probability")) is not None:
+                    market = call.params["marketId"]
+                    ledger.statements.append(Statement(turn.tick, market, float(probability), book.opening[market]))
+            elif call.method == "a2a.sendMessage":
+                ledger.messages += 1
+            elif call.method in ("a2a.joinGroup", "a2a.acceptGroupInvite"):
+                ledger.joined += 1
             if key is not None:
                 keys.add(key)
         after = turns[number + 1].observation if number + 1 < len(turns) else end
@@ -158,15 +165,3 @@ def read(turns: Sequence[Turn], end: Mapping[str, Any]) -> Ledger:
         for view in after["perpetualMarkets"]:
             ledger.index_pnl += book.units.get(view["ticker"], 0.0) * (view["indexPrice"] - book.index[view["ticker"]])
     return ledger
-
-
-def _social(ledger: Ledger, turn: Turn, book: _Book, call: Any) -> None:
-    if call.method == "a2a.createPost":
-        ledger.posts += 1
-        market, probability = call.params.get("marketId"), call.params.get("probability")
-        if probability is not None:
-            ledger.statements.append(Statement(turn.tick, market, float(probability), book.opening[market]))
-    elif call.method == "a2a.sendMessage":
-        ledger.messages += 1
-    elif call.method in ("a2a.joinGroup", "a2a.acceptGroupInvite"):
-        ledger.joined += 1

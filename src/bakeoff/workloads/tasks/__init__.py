@@ -2,19 +2,20 @@
 
 | module | what it does |
 |---|---|
-| `workload`, `params` | the face to the rest of the house; the parameters of a rollout |
-| `model`, `loading`, `overrides` | a task in any format; which format it is in; the same task with something changed |
-| `prepared` | the prepared format |
-| `harbor`, `schema` | Harbor's, and the tables of its `task.toml` |
-| `terminal_bench`, `compose`, `parsers` | terminal-bench's, its compose file, and what its tests print |
-| `repository`, `git`, `start` | where commits come from; the state in which an agent starts |
-| `built`, `boxes` | its environment as an image, and as a box |
-| `attempt`, `agents`, `proxy` | one rollout: an agent at work, and the recording proxy that it asks models through |
-| `changes`, `guard` | what it changed, and what of that may not steer the tests |
-| `verify`, `hidden_tests`, `harbor_run` | the tests: of a diff, of a prepared task, of a Harbor task |
-| `pytest_tools`, `pytest_in_box` | the pytest that they run with |
-| `results`, `rewards`, `artifacts`, `scoring` | what was found; reward files; kept files; metrics and rubrics |
-| `evaluation`, `rollouts`, `pages` | what people read: files of a rollout, files of a benchmark, report pages |
+| `workload` | the plug-in: parameters of a rollout, checks before a run, one rollout |
+| `dialect` | the task benchmark's TOML as a plan, and its own result files |
+| `verbs`, `task_command`, `eval_command` | `bakeoff task` and `bakeoff eval` |
+| `model`, `schema` | a task in any format; the tables of its files |
+| `loading`, `prepared`, `harbor` | a directory becomes a task, with overrides; the readers of each format |
+| `repository`, `start`, `diff` | git and where commits come from; the state in which an agent starts; what it changed |
+| `environment` | a task's environment as an image and as the spec of a sandbox |
+| `attempt`, `agents`, `proxy` | one rollout: an agent at work, and the recording proxy through which it calls models |
+| `verify`, `guard`, `pytest_in_box` | hidden tests of a prepared task; what of a diff may not steer them; the runner inside |
+| `harbor_run` | the steps of a Harbor or terminal-bench task with their tests |
+| `results`, `scoring` | results and rewards; judge and custom metrics |
+| `evaluation`, `pages` | scores and files of a rollout; report pages |
 | `rescore` | scoring stored work again |
-| `authoring`, `describe`, `check`, `proof` | making tasks, looking at them, and proving that they are fit |
+| `authoring`, `check` | making tasks; proving that they are fit |
+
+Importing this package imports nothing else, so that verbs and dialects are found quickly.
 """

@@ -1,104 +1,105 @@
-"""One rollout: a box, an agent at work in it, what it changed, and its verification.
+"""One rollout: an agent at work in a sandbox, what it changed, and its verification.
 
-The agent sees the start state, its own files and one address, the model proxy's. Tests, reference and rubric are not
-in its box. Whatever becomes of it, a timeout or a crash, what it changed is collected and verified.
+The agent sees the start state, its own files and one address, the model proxy's. Tests, reference and rubrics are not
+in its sandbox. Whatever becomes of the agent (a timeout, a crash), what it changed is collected and verified.
 """
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.base import Box, BoxSpec, CommandResult, Sandbox
+from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
 from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.agents.face import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
-from bakeoff.workloads.tasks.boxes import box_spec, filled_in, give, inner, seen
-from bakeoff.workloads.tasks.built import built_for
-from bakeoff.workloads.tasks.changes import Changes, changes_of
-from bakeoff.workloads.tasks.harbor_run import hide, play, show
-from bakeoff.workloads.tasks.hidden_tests import lay_out, tail
+from bakeoff.workloads.tasks.diff import changes_of, compare_directories
+from bakeoff.workloads.tasks.environment import box_path, box_spec, built_for, chown, command_path, filled_in
+from bakeoff.workloads.tasks.harbor_run import hide, run_steps, show
 from bakeoff.workloads.tasks.model import REPOSITORY, Step, Task
 from bakeoff.workloads.tasks.proxy.server import ProxiedRun
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.start import remove, start_state
-from bakeoff.workloads.tasks.verify import verify_diff
+from bakeoff.workloads.tasks.verify import NOT_STARTED, lay_out, tail, verify_diff
 
 PORT = 4000
-"""Where the model proxy is in a box with a network of its own."""
+"""Where the model proxy listens in a sandbox with its own network."""
 AGENT_SECONDS = 3600.0
-"""How long an agent may work where neither the task nor the experiment says."""
+"""Time limit of an agent if neither the task nor the experiment sets one."""
 LARGEST_WORKDIR_MB = 64
-"""A Harbor workdir above this is not compared with its start: its tests judge it all the same."""
-NOT_STARTED = (126, 127)
+"""No diff is made of a larger Harbor workdir. Its tests judge the work anyway."""
 
 AgentStatus = Literal["ok", "error", "timeout", "memory"]
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
-    """How the agent ended."""
+class AgentResult:
+    """How the agent ended in one step."""
 
     status: AgentStatus
     code: int
     seconds: float
-    peak_memory_mb: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TaskAttempt:
+    """What one rollout came to, before it is scored by a judge and custom metrics."""
+
     verification: Verification
-    worked: tuple[Worked, ...]
+    agent: tuple[AgentResult, ...]
     """One for each step that was reached."""
     diff: bytes | None
-    """None where the start state is too large to compare with."""
+    """None if the workdir is too large to compare."""
     left_out: tuple[str, ...] = ()
-    """Changed files that the diff had no room for."""
+    """Changed files that did not fit into the diff."""
 
 
 @dataclass
-class Crew:
-    """Who works on a task, and with what."""
+class Worker:
+    """An agent with everything that it needs to work on a task."""
 
     agent: TaskAgent
     logs: Path
     proxied: ProxiedRun | None = None
+    """None for an agent that calls no model."""
     socket: Path | None = None
     port: int = PORT
     seconds: float | None = None
     effort: str | None = None
     max_turns: int | None = None
-    worked: list[Worked] = field(default_factory=list)
+    results: list[AgentResult] = field(default_factory=list)
 
-    def furnish(self, spec: BoxSpec) -> BoxSpec:
-        """The agent's program, and the way to the proxy where it calls a model."""
+    def extend(self, spec: BoxSpec) -> BoxSpec:
+        """A sandbox with the agent's program, and the way to the proxy if it calls a model."""
         sockets = {self.port: self.socket} if self.socket is not None else {}
         return replace(spec, mounts=(*spec.mounts, *self.agent.install()), sockets=sockets)
 
     def work(self, box: Box, step: Step, env: Mapping[str, str] | None = None) -> None:
-        """Let the agent work. Only an agent that cannot even be started, and so asked nothing, is an error of ours."""
+        """Let the agent work on a step; the result goes to `results`, its output to `logs`.
+
+        Raises InfraError only if the agent could not even be started and so called no model.
+        """
         assignment = Assignment(
             instruction=step.instruction,
-            workdir=seen(box, box.spec.workdir),
+            workdir=command_path(box, box.spec.workdir),
             model=self.proxied.model if self.proxied else "",
             url=f"http://127.0.0.1:{self.port}",
             token=self.proxied.token if self.proxied else "",
-            home=seen(box, HOME),
-            programs=seen(box, PROGRAMS),
-            solution=seen(box, SOLUTION),
+            home=command_path(box, HOME),
+            programs=command_path(box, PROGRAMS),
+            solution=command_path(box, SOLUTION),
             effort=self.effort,
             max_turns=self.max_turns,
         )
         call = self.agent.invocation(assignment)
         for target, data in call.files.items():
-            box.write(inner(box, target), data, 0o600)
+            box.write(box_path(box, target), data, 0o600)
         if step.agent.user is not None:
-            give(box, step.agent.user, (assignment.home, *call.files))
+            chown(box, step.agent.user, (assignment.home, *call.files))
         self.logs.mkdir(parents=True, exist_ok=True)
-        output = self.logs / ("agent.txt" if not self.worked else f"agent-{len(self.worked) + 1}.txt")
+        output = self.logs / ("agent.txt" if not self.results else f"agent-{len(self.results) + 1}.txt")
         ended = box.run(
             call.argv,
             env={**call.env, **(env or {})},
@@ -112,85 +113,73 @@ class Crew:
         box.end_processes()
         silent = self.proxied is not None and not self.proxied.totals().calls
         if ended.code in NOT_STARTED and not ended.timed_out and silent:
-            raise InfraError(f"agent {self.agent.name} could not be started in the box: {tail(output, 400)}")
-        self.worked.append(Worked(_status(ended), ended.code, ended.seconds, ended.peak_memory_mb))
+            raise InfraError(f"agent {self.agent.name} could not be started in the sandbox: {tail(output, 400)}")
+        status: AgentStatus = "ok" if ended.code == 0 else "error"
+        if ended.timed_out:
+            status = "timeout"
+        elif ended.memory_killed:
+            status = "memory"
+        self.results.append(AgentResult(status, ended.code, ended.seconds))
 
 
-def _status(ended: CommandResult) -> AgentStatus:
-    if ended.timed_out:
-        return "timeout"
-    if ended.memory_killed:
-        return "memory"
-    return "ok" if ended.code == 0 else "error"
+def attempt(task: Task, worker: Worker, sandbox: Sandbox) -> TaskAttempt:
+    """Let the agent work on the task, and verify what it left.
+
+    Raises UsageError if the agent needs a reference that the task lacks; InfraError if something on our side breaks.
+    """
+    if worker.agent.needs_solution and any(step.solution is None for step in task.steps):
+        raise UsageError(f"{task.directory}: there is no reference for {worker.agent.name} to apply")
+    return (_on_repository if task.format == "prepared" else _on_image)(task, worker, sandbox)
 
 
-def attempt(task: Task, crew: Crew, sandbox: Sandbox) -> Attempt:
-    if crew.agent.needs_solution and any(step.solution is None for step in task.steps):
-        raise UsageError(f"{task.directory}: there is no reference for {crew.agent.name} to apply")
-    if task.format == "prepared":
-        return _on_repository(task, crew, sandbox)
-    return _on_image(task, crew, sandbox)
-
-
-def _on_repository(task: Task, crew: Crew, sandbox: Sandbox) -> Attempt:
-    changes = _worked(task, crew, sandbox)
-    verification = verify_diff(task, changes.diff, sandbox, logs=crew.logs / "tests")
-    return Attempt(verification, tuple(crew.worked), changes.diff, changes.left_out)
-
-
-def _worked(task: Task, crew: Crew, sandbox: Sandbox) -> Changes:
+def _on_repository(task: Task, worker: Worker, sandbox: Sandbox) -> TaskAttempt:
+    """A prepared task: the agent's tree becomes a diff, which is verified in fresh sandboxes."""
     start = start_state(task)
     spec = box_spec(task, built_for(task.environment, sandbox).image)
     with scratch() as here:
-        with sandbox.open(crew.furnish(spec)) as box:
+        tree = here / "tree"
+        with sandbox.open(worker.extend(spec)) as box:
             lay_out(task, start.tree, box, user=task.agent.user)
-            if crew.agent.needs_solution and task.solution is not None:
+            if worker.agent.needs_solution and task.solution is not None:
                 box.write(f"{SOLUTION}/diff.patch", task.solution.diff or b"")
-            crew.work(box, task.steps[0])
-            tree = here / "tree"
-            _take_repository(box, tree)
-        return changes_of(start, tree)
+            worker.work(box, task.steps[0])
+            try:
+                box.get(REPOSITORY, tree, all_links=True)
+            except UsageError:
+                pass
+            if not tree.is_dir():  # the agent removed the repository, or replaced it by a file: the tree is empty
+                remove(tree)
+                tree.mkdir()
+        changes = changes_of(start, tree)
+    verification = verify_diff(task, changes.diff, sandbox, logs=worker.logs / "tests")
+    return TaskAttempt(verification, tuple(worker.results), changes.diff, changes.left_out)
 
 
-def _take_repository(box: Box, tree: Path) -> None:
-    """As the agent left it. One that it removed, or put something else in the place of, is empty."""
-    try:
-        box.get(REPOSITORY, tree, all_links=True)
-    except UsageError:
-        pass
-    if not tree.is_dir():
-        remove(tree)
-        tree.mkdir()
-
-
-def _on_image(task: Task, crew: Crew, sandbox: Sandbox) -> Attempt:
-    changes: list[bytes | None] = []
+def _on_image(task: Task, worker: Worker, sandbox: Sandbox) -> TaskAttempt:
+    """A Harbor or terminal-bench task: agent and tests work in one sandbox, and the diff is of the workdir."""
+    diffs: list[bytes | None] = []
 
     def act(box: Box, step: Step) -> None:
-        if crew.agent.needs_solution and step.solution is not None and step.solution.source is not None:
-            show(box, SOLUTION, [step.solution.source], step.solution.script)
+        env: dict[str, str] = {}
+        if worker.agent.needs_solution and step.solution is not None:
+            env = filled_in(task, "solution", step.solution.env)
+            if step.solution.source is not None:
+                show(box, SOLUTION, [step.solution.source], step.solution.script)
         with scratch() as here:
             before, after = here / "a", here / "b"
             comparable = _copied(box, before)
-            crew.work(box, step, _solution_env(task, crew, step))
-            if crew.agent.needs_solution:
+            worker.work(box, step, env)
+            if worker.agent.needs_solution:
                 hide(box, SOLUTION)
-            changes.append(_changes(before, after) if comparable and _copied(box, after) else None)
+            diffs.append(compare_directories(before, after) if comparable and _copied(box, after) else None)
 
-    logs = crew.logs / "tests"
-    verification = play(task, sandbox, act, logs=logs, furnish=crew.furnish)
-    diff = None if None in changes else b"".join(change for change in changes if change is not None)
-    return Attempt(verification, tuple(crew.worked), diff)
-
-
-def _solution_env(task: Task, crew: Crew, step: Step) -> dict[str, str]:
-    if not crew.agent.needs_solution or step.solution is None:
-        return {}
-    return filled_in(task, "solution", step.solution.env)
+    verification = run_steps(task, sandbox, act, logs=worker.logs / "tests", extend=worker.extend)
+    diff = None if None in diffs else b"".join(diff for diff in diffs if diff is not None)
+    return TaskAttempt(verification, tuple(worker.results), diff)
 
 
 def _copied(box: Box, target: Path) -> bool:
-    """A copy of the workdir, unless it is the whole root or very large."""
+    """Copy the workdir to `target`, unless it is the whole root directory or very large; returns whether it did."""
     workdir = box.spec.workdir
     if workdir == "/":
         return False
@@ -200,14 +189,3 @@ def _copied(box: Box, target: Path) -> bool:
         return False
     box.get(workdir, target, all_links=True)
     return True
-
-
-def _changes(before: Path, after: Path) -> bytes:
-    """`git diff` of two directories that are no repositories; their own `.git` is no part of the work."""
-    how = ("--no-index", "--binary", "--no-color", "--no-ext-diff", "--no-renames", "--no-prefix")
-    for tree in (before, after):
-        remove(tree / ".git")
-    ended = subprocess.run(["git", "diff", *how, "--", "a", "b"], cwd=before.parent, capture_output=True, check=False)
-    if ended.returncode not in (0, 1):
-        raise InfraError(f"git could not compare two workdirs: {ended.stderr.decode(errors='replace')[-400:]}")
-    return ended.stdout

@@ -1,26 +1,37 @@
-"""Whether a task is fit to spend money on: it is complete, its reference passes, and doing nothing fails."""
+"""Whether a task is fit to spend money on: it is complete, its reference passes, and doing nothing fails.
+
+    for finding in check(load_task(directory), sandbox, logs): ...
+
+`reference` and `nothing` are the two proofs. `described` is a task as plain facts, for `bakeoff task show`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from bakeoff.errors import InfraError
-from bakeoff.sandbox.base import Sandbox
-from bakeoff.workloads.tasks.authoring import is_draft
-from bakeoff.workloads.tasks.built import built_for, refused, stand_in
-from bakeoff.workloads.tasks.harbor_run import last_line
-from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proof import missing_reference, nothing, reference
+from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox.base import Box, Sandbox
+from bakeoff.workloads.tasks import harbor_run
+from bakeoff.workloads.tasks.authoring import DRAFT
+from bakeoff.workloads.tasks.environment import built_for, filled_in, refused, replaces_image
+from bakeoff.workloads.tasks.harbor_run import Act, last_line, missing_network, run_steps
+from bakeoff.workloads.tasks.model import Step, Task
+from bakeoff.workloads.tasks.repository import public_url
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.start import lfs_pointers, start_state, submodules
+from bakeoff.workloads.tasks.verify import NOT_STARTED, tail, verify_diff
+
+SOLUTION_SECONDS = 3600.0
+"""Time limit of a reference if the task sets agents no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `ok` is None where it is worth knowing and no fault."""
+    """One check. `ok` is None for a note, which is no fault."""
 
     name: str
     ok: bool | None
@@ -28,11 +39,12 @@ class Finding:
 
 
 def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
-    """Findings as they come; what rests on one that failed is not looked at."""
-    built_instead = stand_in(task.environment, sandbox)
-    yield from (Finding("note", None, note) for note in (*task.notes, *filter(None, [built_instead])))
-    if why := refused(task.environment):
-        yield Finding("can be run", False, why)
+    """Findings in order, as they are made. Checks that depend on one that failed are left out."""
+    for note in (*task.notes, replaces_image(task.environment, sandbox)):
+        if note:
+            yield Finding("note", None, note)
+    if reason := refused(task.environment):
+        yield Finding("can be run", False, reason)
         return
     complete = list(_complete(task))
     yield from complete
@@ -46,68 +58,174 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
     if task.format == "prepared":
         yield from _start(task)
     solved = reference(task, sandbox, logs / "reference")
-    yield Finding("reference passes", solved.passed, _said(solved))
-    if not solved.passed and (absent := _absent(solved)):
-        yield Finding(
-            "note", None, f"the box has no {', '.join(absent)}: environment.docker_image can name an image with it"
-        )
+    yield Finding("reference passes", solved.passed, _in_one_line(solved))
+    output = "\n".join(script.output for script in solved.scripts)
+    absent = sorted(set(re.findall(r"^E +ModuleNotFoundError: No module named '([^']+)'", output, re.MULTILINE)))
+    if not solved.passed and absent:
+        advice = "environment.docker_image can name an image with it"
+        yield Finding("note", None, f"the sandbox has no {', '.join(absent)}: {advice}")
     if solved.discounted:
         listed = ", ".join(solved.discounted)
-        yield Finding("note", None, f"the reference writes where tests are read from, which does not count: {listed}")
+        yield Finding(
+            "note", None, f"the reference changes files that tests are read from, which does not count: {listed}"
+        )
     idle = nothing(task, sandbox, logs / "nothing")
     failed = idle.status in ("scored", "patch_failed") and not idle.passed
-    yield Finding("doing nothing fails", failed, _said(idle))
+    yield Finding("doing nothing fails", failed, _in_one_line(idle))
 
 
 def _complete(task: Task) -> Iterator[Finding]:
+    """Whether the task has tests and a reference."""
     if task.format == "prepared":
-        runnable = [script for script in task.scripts if script.rubric_id]
-        yield Finding("has hidden tests", bool(runnable), "" if runnable else "add evaluation.test_scripts with a rubric_id")  # fmt: skip
+        runnable = any(script.rubric_id for script in task.scripts)
+        advice = "" if runnable else "add evaluation.test_scripts with a rubric_id"
+        yield Finding("has hidden tests", runnable, advice)
         if task.untested:
             listed = ", ".join(rubric.id for rubric in task.untested)
-            yield Finding("note", None, f"no test speaks for {listed}: only a judge can score that")
+            yield Finding("note", None, f"no test covers {listed}: only a judge can score that")
     missing = missing_reference(task)
     yield Finding("has a reference", not missing, missing and f"add {missing}")
-    if is_draft(task):
+    if DRAFT in task.instruction:
         yield Finding("note", None, "the instruction is still a draft from commit messages")
 
 
 def _start(task: Task) -> Iterator[Finding]:
-    """The start state can be had, and does not hold what is meant to be hidden."""
+    """Whether the start state can be built, and notes on what it lacks or gives away."""
     start = start_state(task)
     yield Finding("start state", True, start.baseline[:12])
     if modules := submodules(start):
         yield Finding("note", None, f"submodules are not fetched, so these are empty: {', '.join(modules)}")
     if pointers := lfs_pointers(start):
         yield Finding("note", None, f"LFS files are not fetched, so these are pointers: {', '.join(pointers)}")
-    shown = [script.path for script in task.scripts if _holds(start.tree / script.path, script.content)]
-    if shown:
-        yield Finding("note", None, f"agents see the same file in the repository: {', '.join(shown)}")
+    visible = []
+    for script in task.scripts:
+        file = start.tree / script.path
+        if file.is_file() and file.read_bytes() == script.content.encode():
+            visible.append(script.path)
+    if visible:
+        yield Finding("note", None, f"agents see the same file in the repository: {', '.join(visible)}")
 
 
-def _holds(file: Path, content: str) -> bool:
-    return file.is_file() and file.read_bytes() == content.encode()
-
-
-def _absent(found: Verification) -> list[str]:
-    """Modules that hidden tests looked for in vain."""
-    said = "\n".join(script.output for script in found.scripts)
-    return sorted(set(re.findall(r"^E +ModuleNotFoundError: No module named '([^']+)'", said, re.MULTILINE)))
-
-
-def _said(found: Verification) -> str:
-    """A verification in one line."""
-    if found.status != "scored":
-        return found.error or f"nothing was scored ({found.status})"
-    if found.score is None:
-        return found.error or "the rubrics that tests speak for have a weight of 0"
-    parts = [f"score {found.score:g}"]
-    if found.cases:
-        parts.append(f"{sum(case.outcome == 'passed' for case in found.cases)} of {len(found.cases)} tests passed")
-    stopped = [script.path for script in found.scripts if script.timed_out]
+def _in_one_line(verification: Verification) -> str:
+    if verification.status != "scored":
+        return verification.error or f"nothing was scored ({verification.status})"
+    if verification.score is None:
+        return verification.error or "the rubrics with tests have a weight of 0"
+    parts = [f"score {verification.score:g}"]
+    cases, scripts = verification.cases, verification.scripts
+    if cases:
+        parts.append(f"{sum(case.outcome == 'passed' for case in cases)} of {len(cases)} tests passed")
+    stopped = [script.path for script in scripts if script.timed_out]
     if stopped:
         parts.append(f"out of time: {', '.join(stopped)}")
-    silent = [one for one in found.scripts if not (one.passed or one.cases or one.timed_out)]
+    silent = [script for script in scripts if not (script.passed or script.cases or script.timed_out)]
     if silent:
-        parts.append(f"{silent[0].path} ended with code {silent[0].code}{last_line(silent[0].output)}")
-    return ", ".join([*parts, f"{found.seconds:.1f} s", *([found.error] if found.error else [])])
+        parts.append(f"{silent[0].path} exited with code {silent[0].code}{last_line(silent[0].output)}")
+    return ", ".join([*parts, f"{verification.seconds:.1f} s", *filter(None, [verification.error])])
+
+
+def missing_reference(task: Task) -> str:
+    """The file to add; empty if every step has a reference."""
+    without = next((step.name for step in task.steps if step.solution is None), None)
+    if without is None:
+        return ""
+    if task.format == "prepared":
+        return "diff.patch"
+    step = f"steps/{without}/" if (task.directory / "steps" / without).is_dir() else ""
+    return f"{step}solution/solve.sh"
+
+
+def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
+    """Verify the reference solution. UsageError if the task has none."""
+    if missing := missing_reference(task):
+        raise UsageError(f"{task.directory}: there is no reference\n  fix: add {missing}")
+    if task.format == "prepared":
+        diff = (task.solution.diff if task.solution else None) or b""
+        return verify_diff(task, diff, sandbox, logs=logs)
+    problems: list[str] = []
+
+    def solve(box: Box, step: Step) -> None:
+        problems.extend(_solve(task, step, box, logs / step.name))
+
+    verification = _verified(task, sandbox, solve, logs)
+    if verification.passed:
+        return verification
+    return replace(verification, error="; ".join(filter(None, (*problems, verification.error))))
+
+
+def nothing(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
+    """Verify the start state as it is."""
+    if task.format == "prepared":
+        return verify_diff(task, b"", sandbox, logs=logs)
+    return _verified(task, sandbox, lambda box, step: None, logs)
+
+
+def _verified(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
+    try:
+        return run_steps(task, sandbox, act, logs=logs)
+    except InfraError as error:
+        return Verification("error", error=str(error))
+
+
+def _solve(task: Task, step: Step, box: Box, logs: Path) -> Iterator[str]:
+    """Run the reference as an agent would work: in the workdir, as its user, in its time. Yields what went wrong."""
+    solution = step.solution
+    assert solution is not None and solution.source is not None
+    logs.mkdir(parents=True, exist_ok=True)
+    output = logs / "oracle.txt"
+    seconds = step.agent.timeout or SOLUTION_SECONDS
+    harbor_run.show(box, harbor_run.SOLUTION, [solution.source], solution.script)
+    ended = box.run(
+        harbor_run.script_argv([solution.source], solution.script, harbor_run.SOLUTION),
+        env={"DEBIAN_FRONTEND": "noninteractive", **filled_in(task, "solution", solution.env)},
+        timeout=seconds,
+        stdout=output,
+        stderr=output,
+        user=step.agent.user,
+    )
+    harbor_run.hide(box, harbor_run.SOLUTION)
+    if ended.timed_out:
+        raise InfraError(f"the reference of {step.name} took longer than {seconds:g} s")
+    if ended.code in NOT_STARTED:
+        raise InfraError(f"the reference of {step.name} could not be started: {tail(output, 400)}")
+    if ended.code != 0:
+        yield f"the reference of {step.name} exited with code {ended.code}{last_line(tail(output))}"
+    if not box.spec.network and (problem := missing_network(tail(output), "the reference")):
+        yield problem
+
+
+def described(task: Task) -> dict[str, Any]:
+    """Everything about a task but the content of what is hidden, for JSON."""
+    environment, repository = task.environment, task.repository
+    limits = {"cpus": environment.cpus, "memory_mb": environment.memory_mb, "storage_mb": environment.storage_mb}
+    return {
+        "id": task.id,
+        "title": task.title,
+        "format": task.format,
+        "directory": task.directory,
+        "digest": task.digest,
+        "tags": list(task.tags),
+        "repository": public_url(repository.url) if repository else None,
+        "commit": repository.commit if repository else None,
+        "subdir": (repository.subdir or None) if repository else None,
+        "sparse": list(repository.sparse) if repository else [],
+        "image": environment.docker_image or environment.dockerfile,
+        "workdir": task.workdir,
+        "network": environment.network.mode,
+        "limits": {name: value for name, value in limits.items() if value is not None},
+        "agent_seconds": task.agent.timeout,
+        "verifier_seconds": task.verifier.timeout,
+        "verifier": task.verifier.mode if task.format != "prepared" else None,
+        "variables": sorted(environment.env),
+        "removed": list(task.removals),
+        "overlays": [file.target for file in task.overlays],
+        "hidden": [script.path for script in task.scripts],
+        "reference": not missing_reference(task),
+        "rubrics": [asdict(rubric) for rubric in task.rubrics],
+        "untested": [rubric.id for rubric in task.untested],
+        "steps": [
+            {"name": step.name, "instruction": step.instruction, "min_reward": dict(step.min_reward)}
+            for step in task.steps
+        ],
+        "notes": list(task.notes),
+    }

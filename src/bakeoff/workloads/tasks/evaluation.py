@@ -1,4 +1,14 @@
-"""What a rollout leaves for people and programs: evaluation_results.json, scoring_results.md, notes and the log."""
+"""A verified rollout with its scores, and the files that it leaves for people and programs.
+
+| file | content |
+|---|---|
+| `evaluation_results.json` | everything, with `total_score` at the top |
+| `scoring_results.md` | scores, failed tests, tokens and cost, to read |
+| `artifacts/diff.patch`, `artifacts/notes.md`, `artifacts/repo_info.json` | the work |
+| `logs/eval.log` | what the verifier did, in order |
+
+`evaluate` asks the judge and runs custom metrics; `settle` writes the files and decides what the run came to.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +18,35 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bakeoff.errors import InfraError, UsageError
 from bakeoff.records.layout import atomic_write
-from bakeoff.workloads.tasks.attempt import Attempt
-from bakeoff.workloads.tasks.changes import lines_changed, touched
+from bakeoff.sandbox.base import Sandbox
+from bakeoff.spec.workload import Outcome
+from bakeoff.workloads.tasks.attempt import TaskAttempt
+from bakeoff.workloads.tasks.diff import lines_changed, readable, touched
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.totals import Totals
 from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.scoring.custom import Measured
-from bakeoff.workloads.tasks.scoring.judge import Judgement, weighted
+from bakeoff.workloads.tasks.scoring.custom import Measured, measure
+from bakeoff.workloads.tasks.scoring.judge import Judgement, JudgeSettings, judge, weighted
 
 RESULTS, SCORING, LOG = "evaluation_results.json", "scoring_results.md", "logs/eval.log"
 DIFF = "artifacts/diff.patch"
+NOTHING_SCORES = (
+    "nothing scores this task\n  fix: add test scripts for a rubric with a weight, or judge = { model = ... }"
+)
 _LONGEST_OUTPUT = 20_000
+Metrics = dict[str, float | int | str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A verified rollout, with the judge's and one's own scores."""
+    """A verified rollout with the judge's scores and custom metrics."""
 
     task: Task
     run: Mapping[str, Any]
-    """run_id, agent, agent_version, model, sandbox, seed, rollout."""
-    attempt: Attempt
+    """run_id, agent, agent_version, model, sandbox, seed, rollout, task_digest."""
+    attempt: TaskAttempt
     totals: Totals
     judged: tuple[Judgement, ...] = ()
     measured: Measured = field(default_factory=Measured)
@@ -40,7 +57,7 @@ class Evaluation:
 
     @property
     def total_score(self) -> float | None:
-        """What tests say; the judge's score where there are none."""
+        """The score of the tests; the judge's if there are no tests."""
         score = self.verification.score
         return score if score is not None else weighted(self.judged)
 
@@ -51,21 +68,20 @@ class Evaluation:
 
     @property
     def seconds(self) -> float:
-        return sum(worked.seconds for worked in self.attempt.worked)
+        """How long the agent worked, over all steps."""
+        return sum(result.seconds for result in self.attempt.agent)
 
-    def standard(self) -> dict[str, float | int | str | None]:
-        """Metrics that every run has, None where this one has no value."""
-        found = self.verification
-        used = self.totals
-        cases = found.cases
-        judge = weighted(self.judged)
-        agreed = [one.agreement for one in self.judged if one.agreement is not None]
-        metrics: dict[str, float | int | str | None] = {
+    def standard(self) -> Metrics:
+        """Metrics that every run has; None if this run has no value."""
+        verification, used = self.verification, self.totals
+        cases = verification.cases
+        agreements = [judgement.agreement for judgement in self.judged if judgement.agreement is not None]
+        metrics: Metrics = {
             "total_score": self.total_score,
-            "passed": int(found.passed) if found.score is not None else None,
-            "agent_status": self.attempt.worked[-1].status if self.attempt.worked else "ok",
+            "passed": int(verification.passed) if verification.score is not None else None,
+            "agent_status": self.attempt.agent[-1].status if self.attempt.agent else "ok",
             "seconds": self.seconds,
-            "verify_seconds": found.seconds,
+            "verify_seconds": verification.seconds,
             "tests": len(cases) or None,
             "tests_passed": sum(case.outcome == "passed" for case in cases) if cases else None,
             "diff_lines": self.diff_lines,
@@ -76,42 +92,68 @@ class Evaluation:
             "model_calls": used.calls,
             "tool_calls": used.tool_calls,
             "budget_hit": used.limit,
-            "judge_score": judge,
-            "judge_agreement": sum(agreed) / len(agreed) if agreed else None,
+            "judge_score": weighted(self.judged),
+            "judge_agreement": sum(agreements) / len(agreements) if agreements else None,
         }
-        return metrics | {f"reward_{name}": value for name, value in found.rewards.items() if name != "reward"}
+        return metrics | {f"reward_{name}": value for name, value in verification.rewards.items() if name != "reward"}
 
-    def metrics(self) -> dict[str, float | int | str | None]:
-        """The run's row in the table."""
+    def metrics(self) -> Metrics:
+        """The run's metrics in the results table."""
         return {name: value for name, value in (self.standard() | self.measured.values).items() if value is not None}
 
     def facts(self) -> dict[str, Any]:
-        """evaluation_results.json."""
-        found, used = self.verification, self.totals
+        """The content of evaluation_results.json."""
+        verification, used, agent = self.verification, self.totals, self.attempt.agent
         score = self.total_score
+        rubrics = {
+            rubric.id: {
+                "criterion": rubric.criterion,
+                "weight": rubric.weight,
+                "score": rubric.score,
+                "max_score": 1.0,
+                "weighted_score": rubric.score * rubric.weight if rubric.score is not None else None,
+                "test_count": rubric.tests,
+                "tests_passed": rubric.passed,
+            }
+            for rubric in verification.rubrics
+        }
+        scripts = {
+            script.path: {
+                "success": script.passed,
+                "exit_code": script.code,
+                "timed_out": script.timed_out,
+                "seconds": script.seconds,
+                "cases": {
+                    case.name: {"outcome": case.outcome, "seconds": case.seconds, "message": case.message}
+                    for case in script.cases
+                },
+                "output": script.output[-_LONGEST_OUTPUT:],
+            }
+            for script in verification.scripts
+        }
         facts: dict[str, Any] = {
             "task_id": self.task.id,
             **self.run,
             "instruction": "\n\n".join(step.instruction for step in self.task.steps),
             "total_score": score,
-            "passed": found.passed,
-            "status": found.status,
-            "error": found.error or None,
+            "passed": verification.passed,
+            "status": verification.status,
+            "error": verification.error or None,
             "evaluation": {
-                "rubrics": {rubric.id: _rubric(rubric) for rubric in found.rubrics},
-                "untested": list(found.untested),
+                "rubrics": rubrics,
+                "untested": list(verification.untested),
                 "total_score": score,
                 "max_score": 1.0,
             },
-            "test_results": {script.path: _script(script) for script in found.scripts},
-            "rewards": dict(found.rewards),
-            "steps": [asdict(step) for step in found.steps],
-            "discounted": list(found.discounted),
+            "test_results": scripts,
+            "rewards": dict(verification.rewards),
+            "steps": [asdict(step) for step in verification.steps],
+            "discounted": list(verification.discounted),
             "left_out": list(self.attempt.left_out),
             "diff_lines": self.diff_lines,
             "agent_metrics": {
-                "status": [worked.status for worked in self.attempt.worked],
-                "exit_code": [worked.code for worked in self.attempt.worked],
+                "status": [result.status for result in agent],
+                "exit_code": [result.code for result in agent],
                 "tokens_total": used.tokens,
                 "tokens_input": used.input_tokens,
                 "tokens_cached": used.cached_tokens,
@@ -127,78 +169,96 @@ class Evaluation:
         if self.judged:
             facts["lm_evaluation"] = {
                 "weighted_score": weighted(self.judged),
-                "rubric_scores": [one.facts() for one in self.judged],
+                "rubric_scores": [judgement.facts() for judgement in self.judged],
             }
         return facts
 
 
-def _rubric(rubric: Any) -> dict[str, Any]:
-    scored = rubric.score is not None
-    return {
-        "criterion": rubric.criterion,
-        "weight": rubric.weight,
-        "score": rubric.score,
-        "max_score": 1.0,
-        "weighted_score": rubric.score * rubric.weight if scored else None,
-        "test_count": rubric.tests,
-        "tests_passed": rubric.passed,
-    }
+def evaluate(
+    task: Task,
+    run: Mapping[str, Any],
+    attempt: TaskAttempt,
+    totals: Totals,
+    sandbox: Sandbox,
+    *,
+    judge_settings: JudgeSettings | None = None,
+    metrics: list[str] | None = None,
+) -> Evaluation:
+    """Score a verified attempt by the judge and by custom metrics.
+
+    `run` are the facts that `Evaluation.run` lists, `metrics` names of functions. A rollout that was not scored by its
+    tests is not judged or measured.
+    """
+    verification = attempt.verification
+    if verification.status != "scored":
+        return Evaluation(task, run, attempt, totals)
+    diff = attempt.diff or b""
+    judged: tuple[Judgement, ...] = ()
+    if judge_settings is not None and task.rubrics:
+        tests = {case.name: case.outcome == "passed" for case in verification.cases}
+        judged = tuple(
+            judge(task.rubrics, instruction=task.instruction, diff=readable(diff), tests=tests, settings=judge_settings)
+        )
+    evaluation = Evaluation(task, run, attempt, totals, judged)
+    rewards = dict(verification.rewards)
+    facts = {**run, **evaluation.metrics(), "diff": diff.decode(errors="replace"), "rewards": rewards}
+    measured = measure(task, metrics or [], facts, diff, sandbox, evaluation.standard())
+    return Evaluation(task, run, attempt, totals, judged, measured)
 
 
-def _script(script: Any) -> dict[str, Any]:
-    cases = {
-        case.name: {"outcome": case.outcome, "seconds": case.seconds, "message": case.message} for case in script.cases
-    }
-    return {
-        "success": script.passed,
-        "exit_code": script.code,
-        "timed_out": script.timed_out,
-        "seconds": script.seconds,
-        "cases": cases,
-        "output": script.output[-_LONGEST_OUTPUT:],
-    }
+def settle(evaluation: Evaluation, directory: Path) -> Outcome:
+    """Write the rollout's files into `directory`, then say what the run came to.
+
+    Raises InfraError for what broke on our side (the model, the verifier, the judge): that is never a score.
+    """
+    write(evaluation, directory)
+    verification = evaluation.verification
+    if evaluation.totals.broken is not None and not verification.passed:
+        raise InfraError(f"the model could not be reached: {evaluation.totals.broken}")
+    if verification.status == "error":
+        raise InfraError(f"verification broke: {verification.error}")
+    if verification.status != "scored":
+        return Outcome(evaluation.metrics(), "failed", f"{verification.status}: {verification.error}")
+    if evaluation.total_score is None and evaluation.judged:
+        errors = (vote.error for judgement in evaluation.judged for vote in judgement.votes)
+        raise InfraError(f"the judge gave no score: {next(errors, '')}")
+    if evaluation.total_score is None:
+        raise UsageError(f"{evaluation.task.directory}: {NOTHING_SCORES}")
+    for name, problem in evaluation.measured.problems.items():
+        print(f"metric {name} is missing: {problem}", flush=True)
+    return Outcome(evaluation.metrics())
 
 
 def write(evaluation: Evaluation, directory: Path) -> None:
-    """All files of a rollout; each replaces an older one whole."""
-    diff = evaluation.attempt.diff
-    if diff is not None:
-        _put(directory / DIFF, diff)
-    _put(directory / RESULTS, json.dumps(evaluation.facts(), indent=2).encode())
-    _put(directory / SCORING, scoring(evaluation).encode())
-    _put(directory / "artifacts/notes.md", notes(evaluation).encode())
-    _put(directory / "artifacts/repo_info.json", json.dumps(repo_info(evaluation), indent=2).encode())
-    _put(directory / LOG, log(evaluation).encode())
-
-
-def _put(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, data)
-
-
-def repo_info(evaluation: Evaluation) -> dict[str, Any]:
-    repository = evaluation.task.repository
-    files = touched(evaluation.attempt.diff)
-    if repository is None:
-        return {"remote_urls": [], "branch": None, "start_commit": None, "touched_files": files}
-    return {
-        "remote_urls": [repository.url] if "://" in repository.url else [],
-        "branch": repository.branch,
-        "start_commit": repository.commit,
-        "touched_files": files,
+    """Write all files of a rollout. Each replaces an older one atomically."""
+    diff, repository = evaluation.attempt.diff, evaluation.task.repository
+    info = {
+        "remote_urls": [repository.url] if repository is not None and "://" in repository.url else [],
+        "branch": repository.branch if repository is not None else None,
+        "start_commit": repository.commit if repository is not None else None,
+        "touched_files": touched(diff),
     }
-
-
-def notes(evaluation: Evaluation) -> str:
     run = evaluation.run
     who = f"{run['agent']} {run['agent_version']}" + (f", {run['model']}" if run["model"] else "")
-    files = "".join(f"- {name}\n" for name in touched(evaluation.attempt.diff)) or "Nothing was changed.\n"
-    return f"# {evaluation.task.title}\n\n{who}, in {run['sandbox']}.\n\n## Files changed\n\n{files}"
+    changed = "".join(f"- {name}\n" for name in touched(diff)) or "Nothing was changed.\n"
+    texts = {
+        RESULTS: json.dumps(evaluation.facts(), indent=2),
+        SCORING: scoring(evaluation),
+        "artifacts/notes.md": f"# {evaluation.task.title}\n\n{who}, in {run['sandbox']}.\n\n## Files changed\n\n{changed}",
+        "artifacts/repo_info.json": json.dumps(info, indent=2),
+        LOG: log(evaluation),
+    }
+    files = {name: text.encode() for name, text in texts.items()}
+    if diff is not None:
+        files[DIFF] = diff
+    for name, data in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(directory / name, data)
 
 
 def scoring(evaluation: Evaluation) -> str:
-    """scoring_results.md."""
-    found, score = evaluation.verification, evaluation.total_score
+    """The content of scoring_results.md."""
+    verification, score = evaluation.verification, evaluation.total_score
     shown = "no score" if score is None else f"{score:.1%}"
     lines = [
         f"# {evaluation.task.title}",
@@ -206,29 +266,25 @@ def scoring(evaluation: Evaluation) -> str:
         f"Run `{evaluation.run['run_id']}` of task `{evaluation.task.id}`: **{shown}**",
         "",
     ]
-    if found.error:
-        lines += [found.error, ""]
-    if found.rubrics:
+    if verification.error:
+        lines += [verification.error, ""]
+    if verification.rubrics:
         lines += ["| rubric | weight | score | scripts passed |", "|---|---|---|---|"]
-        for rubric in found.rubrics:
+        for rubric in verification.rubrics:
             value = "untested" if rubric.score is None else f"{rubric.score:.0%}"
             lines.append(f"| {rubric.id} | {rubric.weight:g} | {value} | {rubric.passed} of {rubric.tests} |")
         lines.append("")
-    if found.rewards:
-        lines += [
-            "| reward | value |",
-            "|---|---|",
-            *(f"| {name} | {value:g} |" for name, value in found.rewards.items()),
-            "",
-        ]
-    for one in evaluation.judged:
-        value = "missing" if one.score is None else f"{one.score:.0%}"
-        agreement = "" if one.agreement is None else f", agreement {one.agreement:.2f}"
-        lines += [f"## Judge: {one.rubric.id}", "", f"{value} by {len(one.scores)} votes{agreement}.", ""]
-        lines += [f"> {vote.reasoning or vote.error}" for vote in one.votes] + [""]
-    failed = [case for case in found.cases if case.outcome in ("failed", "error")]
+    if verification.rewards:
+        rows = [f"| {name} | {value:g} |" for name, value in verification.rewards.items()]
+        lines += ["| reward | value |", "|---|---|", *rows, ""]
+    for judgement in evaluation.judged:
+        value = "missing" if judgement.score is None else f"{judgement.score:.0%}"
+        agreement = "" if judgement.agreement is None else f", agreement {judgement.agreement:.2f}"
+        lines += [f"## Judge: {judgement.rubric.id}", "", f"{value} by {len(judgement.scores)} votes{agreement}.", ""]
+        lines += [f"> {vote.reasoning or vote.error}" for vote in judgement.votes] + [""]
+    failed = [case for case in verification.cases if case.outcome in ("failed", "error")]
     if failed:
-        lines += ["## Tests that failed", ""]
+        lines += ["## Failed tests", ""]
         lines += [f"- `{case.name}`: {case.message.partition(chr(10))[0]}" for case in failed] + [""]
     used = evaluation.totals
     cost = "unknown" if used.cost is None else f"${used.cost:.4f}"
@@ -240,15 +296,14 @@ def scoring(evaluation: Evaluation) -> str:
 
 
 def log(evaluation: Evaluation) -> str:
-    """logs/eval.log: what the verifier did, in order."""
-    found = evaluation.verification
-    lines = [f"verification {found.status} in {found.seconds:.2f} s" + (f": {found.error}" if found.error else "")]
-    for name in evaluation.attempt.left_out:
-        lines.append(f"too large for the diff, so left out of it: {name}")
-    for name in found.discounted:
-        lines.append(f"put back to the start state: {name}")
-    for script in found.scripts:
+    """The content of logs/eval.log."""
+    verification = evaluation.verification
+    error = f": {verification.error}" if verification.error else ""
+    lines = [f"verification {verification.status} in {verification.seconds:.2f} s{error}"]
+    lines += [f"too large for the diff, so left out of it: {name}" for name in evaluation.attempt.left_out]
+    lines += [f"reset to the start state: {name}" for name in verification.discounted]
+    for script in verification.scripts:
         lines += [f"== {script.path}: exit {script.code} in {script.seconds:.2f} s", script.output]
-    for step in found.steps:
+    for step in verification.steps:
         lines += [f"== {step.name}: {step.status}, exit {step.code}, rewards {dict(step.rewards)}", step.output]
     return "\n".join(lines) + "\n"

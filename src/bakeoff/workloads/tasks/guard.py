@@ -1,7 +1,8 @@
-"""Keeps an agent's diff from steering the hidden tests: what it wrote where tests are read from does not count.
+"""Keeps an agent's diff from steering the hidden tests: files that pytest or Python load by name do not count.
 
 pytest can be steered by files: configuration, conftest.py, packages that shadow a module, stale bytecode, plugins by
-entry point. All of these go back to the start state, in the copy that is tested, before hidden files are written.
+entry point. In the tree that is tested, all of these go back to the start state before the hidden files are written.
+`verify.run_scripts` calls `guard` on a copy of the start state with the agent's diff on top.
 """
 
 from __future__ import annotations
@@ -15,70 +16,66 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bakeoff.workloads.tasks.model import Script
-from bakeoff.workloads.tasks.start import place_file, remove
+from bakeoff.workloads.tasks.start import place_file, real_parent, remove
 
 TEST_FOLDERS = frozenset({"test", "tests", "testing", "spec", "specs"})
-BYTECODE = "__pycache__"
+# Loaded by pytest or Python without being named: https://docs.python.org/3/library/site.html for the *customize
+# modules and .pth files, https://docs.pytest.org/en/stable/reference/customize.html and writing_plugins.html for
+# conftest.py, configuration files and plugins that a .dist-info directory declares.
 STEERING = frozenset(
-    {"conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize", BYTECODE}
+    {"conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize", "__pycache__"}
 )
-"""Loaded by pytest or Python without being asked for."""
 STEERING_SUFFIXES = (".pth", ".egg-link", ".dist-info", ".egg-info", ".pyc")
 CONFIGURATIONS = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 OWN_NAME = ".hidden-tests"
-"""The configuration that hidden tests run with has this name, so that the one in the repository is never read."""
+"""Name of the configuration that hidden tests run with, so that the repository's is never read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
     discounted: tuple[str, ...]
-    """What did not count, from the repository's top."""
+    """The agent's files that were reset, from the repository's top."""
     configurations: dict[str, str]
     """Each script's configuration file, from the repository's top."""
 
 
 def guard(start: Path, tree: Path, scripts: Sequence[Script]) -> Guarded:
-    """Put `tree`, the start state with a diff on top, into the state that hidden tests may trust, and write them."""
-    discounted = [*_steering(start, tree)]
+    """Reset in `tree` what could steer the hidden tests to what it is in `start`, and write the tests there.
+
+    `start` is the start state, `tree` a copy of it with the agent's diff applied.
+    """
+    discounted: list[str] = []
+    for top in (tree, start):
+        for place in _walk(top):
+            if place.name in STEERING or place.name.endswith(STEERING_SUFFIXES):
+                discounted += _reset(start, tree, place.relative_to(top).as_posix())
     for location in sorted(test_locations(start, scripts)):
         discounted += _reset(start, tree, location)
     for script in scripts:
-        discounted += _shadows(start, tree, script.path)
+        discounted += _reset_shadows(start, tree, script.path)
         place_file(tree, script.path, script.content.encode(), executable=script.rubric_id is not None)
     hidden = {script.path for script in scripts}
-    told = {path for path in discounted if path not in hidden and not path.endswith(".pyc")}
+    reported = {path for path in discounted if path not in hidden and not path.endswith(".pyc")}
     return Guarded(
-        tuple(sorted(told)),
+        tuple(sorted(reported)),
         {script.path: _configuration(start, tree, scripts, script.path) for script in scripts if script.rubric_id},
     )
 
 
 def test_locations(start: Path, scripts: Sequence[Script]) -> set[str]:
-    """Directories that belong to the tests: one named so above a script, or one that only hidden files make."""
-    found: set[str] = set()
+    """Directories that belong to the tests: above a script and named like one, or made by hidden files only."""
+    locations: set[str] = set()
     for script in scripts:
         above = [str(parent) for parent in reversed(PurePosixPath(script.path).parents) if str(parent) != "."]
         named = next((folder for folder in above if PurePosixPath(folder).name in TEST_FOLDERS), None)
         unknown = next((folder for folder in above if not (start / folder).exists()), None)
         if named or unknown:
-            found.add(named or unknown or "")
-    return {folder for folder in found if not any(folder.startswith(f"{other}/") for other in found)}
-
-
-def _steering(start: Path, tree: Path) -> Iterator[str]:
-    """Files that are loaded by their mere name, everywhere, and bytecode: back to the start state."""
-    for top in (tree, start):
-        for place in _walk(top):
-            if _steers(place.name):
-                yield from _reset(start, tree, place.relative_to(top).as_posix())
-
-
-def _steers(name: str) -> bool:
-    return name in STEERING or name.endswith(STEERING_SUFFIXES)
+            locations.add(named or unknown or "")
+    return {folder for folder in locations if not any(folder.startswith(f"{other}/") for other in locations)}
 
 
 def _walk(top: Path) -> Iterator[Path]:
-    """Everything below `top` but `.git`; links are named and not followed. What is removed meanwhile is left out."""
+    """Everything below `top` but `.git`. Links are yielded and not followed. The caller may remove directories."""
     for folder, folders, files in os.walk(top):
         folders[:] = [name for name in folders if not (name == ".git" and Path(folder) == top)]
         for name in sorted((*folders, *files)):
@@ -86,12 +83,16 @@ def _walk(top: Path) -> Iterator[Path]:
 
 
 def _reset(start: Path, tree: Path, relative: str) -> list[str]:
-    """Make `relative` what it is in the start state; the files that this changed."""
+    """Make `relative` in `tree` what it is in `start`; returns the files that this changed."""
     before, after = start / relative, tree / relative
-    changed = sorted(_differing(before, after, relative))
+    changed = sorted(
+        f"{relative}/{name}" if name != "." else relative
+        for name in {*_files(before), *_files(after)}
+        if _fingerprint(before / name) != _fingerprint(after / name)
+    )
     if not changed:
         return []
-    _clear_way(tree, relative)
+    real_parent(tree, relative)  # a link of the agent's in the way would lead the copy out of the tree
     remove(after)
     if before.is_dir() and not before.is_symlink():
         shutil.copytree(before, after, symlinks=True)
@@ -102,30 +103,15 @@ def _reset(start: Path, tree: Path, relative: str) -> list[str]:
     return changed
 
 
-def _clear_way(tree: Path, relative: str) -> None:
-    """Directories above, made real: a link in the way would lead the copy elsewhere."""
-    here = tree
-    for part in PurePosixPath(relative).parts[:-1]:
-        here = here / part
-        if here.is_symlink() or not here.is_dir():
-            remove(here)
-        here.mkdir(exist_ok=True)
-
-
-def _differing(before: Path, after: Path, relative: str) -> Iterator[str]:
-    names = {*_files(before), *_files(after)}
-    for name in names:
-        if _fingerprint(before / name) != _fingerprint(after / name):
-            yield f"{relative}/{name}" if name != "." else relative
-
-
 def _files(place: Path) -> set[str]:
+    """The files and links below a directory; `.` for a file or link itself; empty if there is nothing."""
     if place.is_dir() and not place.is_symlink():
         return {file.relative_to(place).as_posix() for file in _walk(place) if file.is_symlink() or not file.is_dir()}
     return {"."} if place.is_symlink() or place.exists() else set()
 
 
 def _fingerprint(file: Path) -> tuple[str, bytes] | None:
+    """What makes a file different from another: its kind, whether it is executable, and its content."""
     if file.is_symlink():
         return ("link", os.fsencode(os.readlink(file)))
     if not file.is_file():
@@ -133,8 +119,8 @@ def _fingerprint(file: Path) -> tuple[str, bytes] | None:
     return ("program" if file.stat().st_mode & 0o100 else "file", file.read_bytes())
 
 
-def _shadows(start: Path, tree: Path, path: str) -> Iterator[str]:
-    """Packages and extension modules that Python would import in place of the script beside them."""
+def _reset_shadows(start: Path, tree: Path, path: str) -> Iterator[str]:
+    """Reset packages and extension modules that Python would import instead of the script beside them."""
     script = PurePosixPath(path)
     folder = tree / script.parent
     if script.suffix != ".py" or folder.is_symlink() or not folder.is_dir():
@@ -148,31 +134,28 @@ def _shadows(start: Path, tree: Path, path: str) -> Iterator[str]:
 
 
 def _configuration(start: Path, tree: Path, scripts: Sequence[Script], path: str) -> str:
-    """The configuration that the start state (or a hidden file) gives the script, under a name of our own."""
+    """Write the configuration that the start state (or a hidden file) has for the script under our own name.
+
+    Looks where pytest would: from the script's directory upwards, in the order of CONFIGURATIONS. Returns the path.
+    """
     hidden = {script.path: script.content for script in scripts}
-    for folder in PurePosixPath(path).parents:
-        for name in CONFIGURATIONS:
-            candidate = str(folder / name)
-            place = start / candidate
-            text = hidden.get(candidate)
-            if text is None and place.is_file() and not place.is_symlink():
-                text = place.read_text(encoding="utf-8", errors="replace")
-            if text is not None and configures(name, text):
-                return _write(tree, folder, name, text)
-    return _write(tree, PurePosixPath("."), "pytest.ini", "[pytest]\n")
-
-
-def _write(tree: Path, folder: PurePosixPath, name: str, text: str) -> str:
-    if name.endswith("pytest.toml"):  # read as such by this name only
-        target = str(folder / name)
-    else:
-        target = str(folder / f"{OWN_NAME}{PurePosixPath(name).suffix}")
+    folder, name, text = PurePosixPath("."), "pytest.ini", "[pytest]\n"
+    for place in (parent / file for parent in PurePosixPath(path).parents for file in CONFIGURATIONS):
+        candidate = hidden.get(str(place))
+        if candidate is None and (start / place).is_file() and not (start / place).is_symlink():
+            candidate = (start / place).read_text(encoding="utf-8", errors="replace")
+        if candidate is not None and configures(place.name, candidate):
+            folder, name, text = place.parent, place.name, candidate
+            break
+    if not name.endswith("pytest.toml"):  # pytest reads that format by this name only
+        name = f"{OWN_NAME}{PurePosixPath(name).suffix}"
+    target = str(folder / name)
     place_file(tree, target, text.encode())
     return target
 
 
 def configures(name: str, text: str) -> bool:
-    """Whether pytest would take its settings from such a file."""
+    """Whether pytest would take its settings from a file of this name and content."""
     if name in ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"):
         return True
     if name == "pyproject.toml":

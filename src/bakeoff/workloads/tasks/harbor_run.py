@@ -1,37 +1,57 @@
-"""Plays a Harbor task in one box: for each step somebody acts, then the step's tests are run and leave a reward.
+"""Runs a Harbor or terminal-bench task in one sandbox: in each step an actor works, then the step's tests are run.
 
-The tests and the solution are copied into the box when they are needed, in place of whatever lies there, and are gone
-before the next agent works. `/tests` and `/logs/verifier` are emptied before the tests run, and looked at from outside.
+Tests and solution are copied into the sandbox when they are needed, replacing whatever is there, and are removed
+before the next agent works. `/tests` and `/logs/verifier` are emptied before the tests run, which is checked from
+outside. The actor is an agent (`attempt.py`), the reference or nobody (`check.py`), or a stored diff (`rescore.py`):
+
+    verification = run_steps(task, sandbox, lambda box, step: None, logs=logs)
 """
 
 from __future__ import annotations
 
+import fnmatch
 import math
+import os
+import posixpath
 import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
 from bakeoff.sandbox.cache import scratch
-from bakeoff.workloads.tasks.artifacts import Taken, collect, hand_over, keep, run_hooks
-from bakeoff.workloads.tasks.boxes import box_spec, filled_in, tree_copy
-from bakeoff.workloads.tasks.built import built_for
-from bakeoff.workloads.tasks.hidden_tests import tail
-from bakeoff.workloads.tasks.model import Environment, Healthcheck, Step, Task
-from bakeoff.workloads.tasks.parsers import printed_reward
-from bakeoff.workloads.tasks.results import PASS, StepResult, Verification, main_reward
-from bakeoff.workloads.tasks.rewards import NoReward, read_rewards
+from bakeoff.workloads.tasks.environment import box_spec, built_for, filled_in
+from bakeoff.workloads.tasks.model import Environment, Step, Task
+from bakeoff.workloads.tasks.results import (
+    PASS,
+    NoReward,
+    StepResult,
+    Verification,
+    main_reward,
+    printed_reward,
+    read_rewards,
+)
+from bakeoff.workloads.tasks.schema import Artifact, Healthcheck
+from bakeoff.workloads.tasks.start import remove
+from bakeoff.workloads.tasks.verify import tail
 
 TESTS, SOLUTION = "/tests", "/solution"
 VERIFIER_LOGS = "/logs/verifier"
 LOGS = ("/logs/agent", VERIFIER_LOGS, "/logs/artifacts")
 SETUP = "setup.sh"
 LONGEST_LOG = 1 << 24
+ALWAYS_KEPT = Artifact(source="/logs/artifacts")
+LARGEST_ARTIFACTS_MB = 1024
+"""Artifacts of a step beyond this are not kept: run by run, an agent could fill the disk."""
+
+Act = Callable[[Box, Step], None]
+"""Works on a step: an agent, the reference, or nobody."""
+
+# What curl, apt, pip, uv, git and glibc print without a network.
 _NO_NETWORK = re.compile(
     r"^.*(could not resolve|temporary failure (in name resolution|resolving)|name or service not known"
     r"|network is unreachable|dns error|failed to lookup address).*$",
@@ -39,73 +59,52 @@ _NO_NETWORK = re.compile(
 )
 
 
-def show(box: Box, name: str, sources: Sequence[Path], script: str) -> None:
-    """Copy `sources` to `name` in the box, with `script` executable. The copy is the box's own, to write to as well."""
-    with scratch() as here:
-        for source in sources:
-            tree_copy(source, here)
-        if (here / script).is_file():
-            (here / script).chmod(0o755)
-        box.put(here, name)
-
-
-def hide(box: Box, name: str) -> None:
-    box.run(["rm", "-rf", name], user="root")
-
-
-def started(source: Sequence[Path], script: str, place: str) -> list[str]:
-    """How a script of a task is started: by its first line, or by bash where that names no program."""
-    files = (one if one.is_file() else one / script for one in reversed(source))
-    file = next((one for one in files if one.name == script and one.is_file()), None)
-    path = f"{place}/{script}"
-    return [path] if file is None or file.read_bytes().startswith(b"#!") else ["bash", path]
-
-
-Act = Callable[[Box, Step], None]
-"""Whoever works on a step: an agent, the reference, or nobody."""
-
-
-def play(
-    task: Task, sandbox: Sandbox, act: Act, *, logs: Path, furnish: Callable[[BoxSpec], BoxSpec] = lambda spec: spec
+def run_steps(
+    task: Task, sandbox: Sandbox, act: Act, *, logs: Path, extend: Callable[[BoxSpec], BoxSpec] = lambda spec: spec
 ) -> Verification:
-    """All steps in one box, `act` in each; rewards of all steps together. `furnish` adds what the actor needs there."""
+    """Run all steps in one sandbox with `act` in each, and verify them; the rewards of all steps together.
+
+    `extend` adds to the sandbox what the actor needs there. Raises InfraError if an image or a sandbox is not
+    available, UsageError for sandbox `none`, which has no root directory of its own.
+    """
     began = time.monotonic()
     if sandbox.name == "none":
         raise UsageError(
-            f"{task.directory}: a {task.format} task needs a root of its own, which sandbox 'none' has not"
+            f"{task.directory}: a {task.format} task needs its own root directory, which sandbox 'none' lacks"
         )
     built = built_for(task.environment, sandbox)
-    for step in task.steps:  # a verifier's image that cannot be had is told before an agent works in vain
+    for step in task.steps:  # a missing image of a verifier is reported before an agent works in vain
         if step.verifier.environment is not None:
             built_for(step.verifier.environment, sandbox)
     spec = box_spec(task, built.image, workdir=task.workdir or built.workdir)
     fresh = partial(sandbox.open, spec)
-    with sandbox.open(furnish(spec)) as box:
+    with sandbox.open(extend(spec)) as box:
         begin(task, box)
         steps: list[StepResult] = []
         for step in task.steps:
-            if told := _unready(task, step, box, fresh):
-                steps.append(StepResult(step.name, "scored", {"reward": 0.0}, gate_passed=False, error=told))
+            if problem := _broken_start(task, step, box, fresh):
+                steps.append(StepResult(step.name, "scored", {"reward": 0.0}, gate_passed=False, error=problem))
                 break
             act(box, step)
             box.end_processes()
-            told = "; ".join(run_hooks(box, step))
-            artifacts = logs / step.name / "artifacts"
-            taken = collect(box, task, step, artifacts)
-            verify = partial(verify_step, task, step, taken=taken, sandbox=sandbox)
-            done = verify(box, logs=logs / step.name)
-            if done.status == "error" and step.verifier.mode == "shared":
-                done = _blamed(task, step, done, box, fresh, verify, logs)
-            steps.append(replace(done, error="; ".join(filter(None, (told, done.error, keep(artifacts))))))
-            if done.status != "scored" or not done.gate_passed:
+            hook_problems = run_hooks(box, step)
+            folder = logs / step.name / "artifacts"
+            artifacts = collect(box, task, step, folder)
+            verify = partial(verify_step, task, step, artifacts=artifacts, sandbox=sandbox)
+            result = verify(box, logs=logs / step.name)
+            if result.status == "error" and step.verifier.mode == "shared":
+                result = _blame(task, step, result, box, fresh, verify, logs)
+            problems = (*hook_problems, result.error, limit_artifacts(folder))
+            steps.append(replace(result, error="; ".join(filter(None, problems))))
+            if result.status != "scored" or not result.gate_passed:
                 break
     return combined(task, steps, time.monotonic() - began)
 
 
-def _unready(task: Task, step: Step, box: Box, fresh: Callable[[], Box]) -> str:
-    """Set a step up; what an agent did in a step before it that makes this fail, in words.
+def _broken_start(task: Task, step: Step, box: Box, fresh: Callable[[], Box]) -> str:
+    """Set a step up. Returns what went wrong if an agent in an earlier step caused it; empty if all is well.
 
-    What fails in a box that nobody worked in too is no doing of an agent's, and is raised.
+    A setup that also fails in an untouched sandbox is not the agent's doing, and its InfraError is raised.
     """
     try:
         set_up(step, box)
@@ -115,42 +114,43 @@ def _unready(task: Task, step: Step, box: Box, fresh: Callable[[], Box]) -> str:
             raise
         with fresh() as untouched:
             begin(task, untouched)
-            for one in (*earlier, step):
-                set_up(one, untouched)
+            for other in (*earlier, step):
+                set_up(other, untouched)
         return f"the agent's work broke what this step starts from: {error}"
     return ""
 
 
-def _blamed(
+def _blame(
     task: Task,
     step: Step,
-    done: StepResult,
+    result: StepResult,
     box: Box,
     fresh: Callable[[], Box],
     verify: Callable[..., StepResult],
     logs: Path,
 ) -> StepResult:
-    """What becomes of tests that left no reward in the box that an agent had for itself.
+    """The result of tests that left no reward in the sandbox in which an agent worked.
 
-    Where they leave one in a box that nobody worked in, they are run again; leaving none once more is the agent's doing,
-    and must not pay.
+    If they leave one in an untouched sandbox, they are run again in the agent's. Leaving none once more is the agent's
+    doing and scores 0, so that breaking the tests does not pay. Otherwise `result` stays: the verifier is broken.
     """
     with fresh() as untouched:
         begin(task, untouched)
         set_up(step, untouched)
         if verify(untouched, logs=logs / f"{step.name}-untouched").status != "scored":
-            return done
+            return result
     again = verify(box, logs=logs / step.name)
     if again.status == "scored":
         return again
-    rewards, told = {"reward": 0.0}, f"the agent's work broke the tests: {again.error}"
-    return replace(again, status="scored", rewards=rewards, gate_passed=_passes(rewards, step.min_reward), error=told)
+    rewards, problem = {"reward": 0.0}, f"the agent's work broke the tests: {again.error}"
+    gate_passed = _passes_gate(rewards, step.min_reward)
+    return replace(again, status="scored", rewards=rewards, gate_passed=gate_passed, error=problem)
 
 
 def begin(task: Task, box: Box) -> None:
-    """What the box has before the first step: places for logs, the task's files, and its health."""
-    _must(box, ["mkdir", "-p", *LOGS], "the places for logs")
-    _must(box, ["chmod", "0777", *LOGS], "the places for logs")
+    """Prepare the sandbox before the first step: directories for logs, the task's files, and its health check."""
+    _must(box, ["mkdir", "-p", *LOGS], "the directories for logs")
+    _must(box, ["chmod", "0777", *LOGS], "the directories for logs")
     _upload(task.environment, box)
     for file in task.overlays:
         box.write(file.target, file.read(), 0o755 if file.executable else 0o644)
@@ -164,7 +164,7 @@ def _upload(environment: Environment, box: Box) -> None:
 
 
 def set_up(step: Step, box: Box) -> None:
-    """A step's own files and its `setup.sh`, which runs as the agent's user and is gone before the agent starts."""
+    """Copy a step's own files and run its `setup.sh` as the agent's user; the script is gone before the agent works."""
     user = step.agent.user
     if step.workdir is not None:
         box.put(step.workdir, box.spec.workdir)
@@ -176,35 +176,146 @@ def set_up(step: Step, box: Box) -> None:
         wait_until_healthy(step.healthcheck, box, user)
 
 
-def verify_step(task: Task, step: Step, box: Box, *, taken: list[Taken], sandbox: Sandbox, logs: Path) -> StepResult:
-    """Run the step's tests after the agent stopped: in its box, or in one of their own with its artifacts."""
+def wait_until_healthy(check: Healthcheck, box: Box, user: str | None = None) -> None:
+    """Repeat a health check until it succeeds. InfraError after its retries; the start period does not count."""
+    began = time.monotonic()
+    failures = 0
+    while not box.run(["bash", "-c", check.command], timeout=check.timeout_sec, user=user).ok:
+        starting = time.monotonic() - began < check.start_period_sec
+        failures += not starting
+        if failures >= check.retries:
+            raise InfraError(f"the sandbox did not become healthy: {check.command!r} failed {failures} times")
+        time.sleep(check.start_interval_sec if starting else check.interval_sec)
+
+
+def _must(box: Box, argv: Sequence[str], what: str, user: str | None = "root") -> None:
+    ended = box.run(argv, user=user)
+    if not ended.ok:
+        message = ended.stderr.decode(errors="replace")[-400:]
+        raise InfraError(f"{what}: {argv[0]} exited with code {ended.code}: {message}")
+
+
+def show(box: Box, target: str, sources: Sequence[Path], script: str) -> None:
+    """Copy files and directories to `target` in the sandbox, with `script` executable. Commands may write to the copy.
+
+    Later sources replace files of earlier ones.
+    """
+    with scratch() as here:
+        for source in sources:
+            if source.is_dir():
+                shutil.copytree(source, here, dirs_exist_ok=True, symlinks=True)
+            else:
+                shutil.copy2(source, here / source.name)
+        if (here / script).is_file():
+            (here / script).chmod(0o755)
+        box.put(here, target)
+
+
+def hide(box: Box, path: str) -> None:
+    box.run(["rm", "-rf", path], user="root")
+
+
+def script_argv(sources: Sequence[Path], script: str, target: str) -> list[str]:
+    """How to start a task's script at `target`: by its first line, or by bash if that names no program."""
+    files = (source if source.is_file() else source / script for source in reversed(sources))
+    file = next((file for file in files if file.name == script and file.is_file()), None)
+    path = f"{target}/{script}"
+    return [path] if file is None or file.read_bytes().startswith(b"#!") else ["bash", path]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An artifact that was copied out of the sandbox."""
+
+    source: str
+    """Its path in the sandbox."""
+    place: Path
+    """Where the copy is."""
+
+
+def run_hooks(box: Box, step: Step) -> list[str]:
+    """Run the step's collect hooks; returns the problems of those that failed.
+
+    A hook that fails stops nothing: the agent had this sandbox to itself and must not get out of its verification.
+    """
+    problems = []
+    for hook in step.verifier.collect:
+        ended = box.run(["bash", "-c", hook.command], timeout=hook.timeout_sec, user=hook.user)
+        if not ended.ok:
+            reason = f"took longer than {hook.timeout_sec:g} s" if ended.timed_out else f"exited with code {ended.code}"
+            problems.append(f"verifier.collect: {hook.command!r} {reason}")
+    return problems
+
+
+def collect(box: Box, task: Task, step: Step, folder: Path) -> list[Kept]:
+    """Copy every artifact of the task and the step below `folder`, by its destination or its path in the sandbox.
+
+    Artifacts that the agent did not make are skipped; the tests will notice.
+    """
+    remove(folder)  # from an earlier attempt
+    kept = []
+    for artifact in (ALWAYS_KEPT, *task.artifacts, *step.artifacts):
+        source = posixpath.normpath(posixpath.join("/", box.spec.workdir, artifact.source))
+        place = folder / (artifact.destination or source.lstrip("/"))
+        remove(place)  # if one artifact is inside another, each is copied as it says
+        try:
+            box.get(source, place)
+        except UsageError:
+            continue
+        if artifact is ALWAYS_KEPT and place.is_dir() and not any(place.iterdir()):  # no task asks for it
+            remove(folder)
+            continue
+        for top, folders, files in os.walk(place):
+            for name in (*folders, *files):
+                relative = Path(top, name).relative_to(place).as_posix()
+                patterns = artifact.exclude
+                if any(fnmatch.fnmatch(text, pattern) for text in (relative, name) for pattern in patterns):
+                    remove(Path(top, name))
+        kept.append(Kept(source, place))
+    return kept
+
+
+def limit_artifacts(folder: Path) -> str:
+    """Remove the collected artifacts if they are too large; returns a message if so."""
+    size = sum(file.lstat().st_size for file in folder.rglob("*")) >> 20
+    if size <= LARGEST_ARTIFACTS_MB:
+        return ""
+    remove(folder)
+    return f"{size} MB of artifacts were not kept; the limit is {LARGEST_ARTIFACTS_MB} MB"
+
+
+def verify_step(
+    task: Task, step: Step, box: Box, *, artifacts: Sequence[Kept], sandbox: Sandbox, logs: Path
+) -> StepResult:
+    """Run the step's tests after the agent stopped: in its sandbox, or in a separate one with its artifacts."""
     if step.verifier.mode == "shared":
-        return _tests(task, step, box, logs=logs)
+        return _run_tests(task, step, box, logs=logs)
     environment = step.verifier.environment or Environment()
     built = built_for(environment, sandbox)
     workdir = environment.workdir or built.workdir
     spec = box_spec(task, built.image, environment=environment, workdir=workdir)
     with sandbox.open(spec) as verifier:
-        _must(verifier, ["mkdir", "-p", *LOGS], "the places for logs")
+        _must(verifier, ["mkdir", "-p", *LOGS], "the directories for logs")
         _upload(environment, verifier)
-        hand_over(verifier, taken)
-        return _tests(task, step, verifier, logs=logs)
+        for artifact in artifacts:
+            verifier.put(artifact.place, artifact.source)
+        return _run_tests(task, step, verifier, logs=logs)
 
 
-def _tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
+def _run_tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
     verifier = step.verifier
     logs.mkdir(parents=True, exist_ok=True)
     output = logs / "test-stdout.txt"
     places = (VERIFIER_LOGS,) if verifier.tests_in_image else (VERIFIER_LOGS, TESTS)
     if not _emptied(box, places):
-        told = f"{' and '.join(places)} could not be emptied: the agent saw to that"
-        return StepResult(step.name, "scored", {"reward": 0.0}, error=told)
-    brought = verifier.tests_in_image and _executable(box, f"{TESTS}/{verifier.script}")
-    if not brought and verifier.tests:
+        problem = f"the agent kept {' and '.join(places)} from being emptied"
+        return StepResult(step.name, "scored", {"reward": 0.0}, error=problem)
+    # COPY often leaves the script of an image without its executable bit; chmod fails if the image has no script.
+    script = f"{TESTS}/{verifier.script}"
+    in_image = verifier.tests_in_image and box.run(["chmod", "+x", script], user="root").ok
+    if not in_image and verifier.tests:
         show(box, TESTS, verifier.tests, verifier.script)
-    argv = (
-        ["bash", f"{TESTS}/{verifier.script}"] if verifier.parser else started(verifier.tests, verifier.script, TESTS)
-    )
+    argv = ["bash", script] if verifier.parser else script_argv(verifier.tests, verifier.script, TESTS)
     ended = box.run(
         argv,
         env=filled_in(task, "verifier", verifier.env),
@@ -219,79 +330,72 @@ def _tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
     result = StepResult(step.name, "timeout", code=ended.code, seconds=ended.seconds, output=tail(output))
     if ended.timed_out:
         return replace(result, error=f"the tests took longer than {verifier.timeout:g} s")
-    unreached = unreached_network(result.output) if not box.spec.network else ""
+    no_network = missing_network(result.output) if not box.spec.network else ""
     try:
-        rewards = (
-            printed_reward(verifier.parser, tail(output, LONGEST_LOG), ended.code)
-            if verifier.parser
-            else _rewards(box, logs)
-        )
+        if verifier.parser:
+            rewards = printed_reward(verifier.parser, tail(output, LONGEST_LOG), ended.code)
+        else:
+            folder = logs / "verifier"
+            shutil.rmtree(folder, ignore_errors=True)  # from an earlier attempt
+            try:
+                box.get(VERIFIER_LOGS, folder)
+            except UsageError as error:
+                raise NoReward(str(error)) from error
+            rewards = read_rewards(folder)
     except NoReward as error:
-        told = f"{error}; {verifier.script} ended with code {ended.code}{last_line(result.output)}"
-        return replace(result, status="error", error="; ".join(filter(None, (told, unreached))))
-    passed = _passes(rewards, step.min_reward)
-    told = unreached if (main_reward(rewards) or 0.0) < PASS else ""
-    return replace(result, status="scored", rewards=rewards, gate_passed=passed, error=told)
+        problem = f"{error}; {verifier.script} exited with code {ended.code}{last_line(result.output)}"
+        return replace(result, status="error", error="; ".join(filter(None, (problem, no_network))))
+    passed = _passes_gate(rewards, step.min_reward)
+    problem = no_network if (main_reward(rewards) or 0.0) < PASS else ""
+    return replace(result, status="scored", rewards=rewards, gate_passed=passed, error=problem)
 
 
-def _executable(box: Box, script: str) -> bool:
-    """Make a program of the script that an image brings, which COPY often leaves otherwise; False if it brings none."""
-    return box.run(["chmod", "+x", script], user="root").ok
+def _emptied(box: Box, places: Sequence[str]) -> bool:
+    """Empty directories with the sandbox's own tools, and look from outside whether that worked.
+
+    An agent with root rights may have replaced `rm` or mounted something there.
+    """
+    box.run(["rm", "-rf", *places], user="root")
+    box.run(["mkdir", "-p", "-m", "0777", *places], user="root")
+    for place in places:
+        with scratch() as here:
+            try:
+                box.get(place, here / "copy")
+            except UsageError:
+                return False
+            if any((here / "copy").iterdir()):
+                return False
+    return True
 
 
 def last_line(output: str) -> str:
-    """The last thing that was said, to be put behind something."""
+    """The last line of an output as `: line`, to append to a message; empty if there is none."""
     lines = output.strip().splitlines()
     return f": {lines[-1].strip()[:200]}" if lines else ""
 
 
-def unreached_network(output: str) -> str:
-    """What tests said when they looked for a network in a box that has none; empty where they did not."""
-    found = _NO_NETWORK.search(output)
-    if found is None:
+def missing_network(output: str, who: str = "the tests") -> str:
+    """A message if `output` says that something looked for a network; empty otherwise."""
+    line = _NO_NETWORK.search(output)
+    if line is None:
         return ""
-    looked = f"the tests looked for a network ({found[0].strip()[:120]!r}) and the box has none"
-    grants = "`params.network = true` in an experiment, `network = true` in a benchmark file"
-    return f"{looked}: --network of `bakeoff task`, {grants} grants it"
+    return (
+        f"{who} looked for a network ({line[0].strip()[:120]!r}) and the sandbox has none: --network of `bakeoff task`, "
+        "`params.network = true` in an experiment, `network = true` in a benchmark file grants it"
+    )
 
 
-def _emptied(box: Box, places: Sequence[str]) -> bool:
-    """Empty places of the verifier's with the box's own tools, and look from outside whether that was done."""
-    box.run(["rm", "-rf", *places], user="root")
-    box.run(["mkdir", "-p", "-m", "0777", *places], user="root")
-    return all(_is_empty(box, place) for place in places)
-
-
-def _is_empty(box: Box, place: str) -> bool:
-    with scratch() as here:
-        found = here / "found"
-        try:
-            box.get(place, found)
-        except UsageError:
-            return False
-        return not any(found.iterdir())
-
-
-def _rewards(box: Box, logs: Path) -> dict[str, float]:
-    folder = logs / "verifier"
-    shutil.rmtree(folder, ignore_errors=True)  # what tests left there before is not theirs
-    try:
-        box.get(VERIFIER_LOGS, folder)
-    except UsageError as error:
-        raise NoReward(str(error)) from error
-    return read_rewards(folder)
-
-
-def _passes(rewards: Mapping[str, float], gate: Mapping[str, float]) -> bool:
+def _passes_gate(rewards: Mapping[str, float], gate: Mapping[str, float]) -> bool:
+    """Whether every reward that the gate names is there and high enough; `reward` may be a mean of others."""
     main = {"reward": main_reward(rewards) or 0.0}
     return all({**main, **rewards}.get(name, -math.inf) >= least for name, least in gate.items())
 
 
 def combined(task: Task, steps: Sequence[StepResult], seconds: float) -> Verification:
-    """One answer for all steps.
+    """One verification from the steps that were reached.
 
-    `rewards` are Harbor's: over the steps that were reached. In `score` a step that was not reached counts as 0, so that
-    a task that was given up early is never worth more than one that was carried on.
+    `rewards` are Harbor's: over the steps that were reached. In `score` a step that was not reached counts as 0, so
+    that giving up early is never worth more than going on.
     """
     broken = next((step for step in steps if step.status != "scored"), None)
     if broken is not None:
@@ -303,20 +407,3 @@ def combined(task: Task, steps: Sequence[StepResult], seconds: float) -> Verific
     score = (main_reward(rewards) or 0.0) * reached
     error = "; ".join(step.error for step in steps if step.error)
     return Verification("scored", score, rewards, steps=tuple(steps), seconds=seconds, error=error)
-
-
-def wait_until_healthy(check: Healthcheck, box: Box, user: str | None = None) -> None:
-    began = time.monotonic()
-    failures = 0
-    while not box.run(["bash", "-c", check.command], timeout=check.timeout, user=user).ok:
-        starting = time.monotonic() - began < check.start_period
-        failures += not starting
-        if failures >= check.retries:
-            raise InfraError(f"the box did not become healthy: {check.command!r} failed {failures} times")
-        time.sleep(check.start_interval if starting else check.interval)
-
-
-def _must(box: Box, argv: Sequence[str], what: str, user: str | None = "root") -> None:
-    ended = box.run(argv, user=user)
-    if not ended.ok:
-        raise InfraError(f"{what}: {argv[0]} ended with {ended.code}: {ended.stderr.decode(errors='replace')[-400:]}")

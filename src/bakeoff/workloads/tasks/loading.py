@@ -1,44 +1,200 @@
-"""A directory becomes a Task, whichever format it is in."""
+"""A directory becomes a `Task`, whichever format it is in, with its overrides applied.
+
+    task = load_task(Path("examples/tasks/retry-budget"))
+
+Overrides change the prompt, files, rubrics, variables or repository of a task. They make another `Task` with another
+digest; the directory stays as it is. Two families of keys are read: those of OneShot's rollout script (`prompt`,
+`overlay_files`, `remove_repo_paths`, ...) and those of its command line (`inject_files`, `environment_variables`,
+`openai`, `model_provider`).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from bakeoff.errors import UsageError
-from bakeoff.workloads.tasks import harbor, overrides, prepared, terminal_bench
-from bakeoff.workloads.tasks.model import Task
+from pydantic import BaseModel, ConfigDict
+
+from bakeoff.errors import Problem, SpecError, UsageError
+from bakeoff.spec.identity import canonical_json
+from bakeoff.workloads.tasks import harbor, prepared
+from bakeoff.workloads.tasks.dialect import Variables
+from bakeoff.workloads.tasks.model import APP, REPOSITORY, File, ModelOverride, Repository, Task
+from bakeoff.workloads.tasks.schema import read_tree, validated
+
+OVERRIDES = "overrides.json"
+FILES = (prepared.FILE, harbor.FILE, *harbor.TERMINAL_BENCH_FILES)
+"""A directory with one of these files is a task."""
+ONLY_PREPARED = (
+    "overlay_repo_files",
+    "inject_files",
+    "remove_repo_paths",
+    "evaluation",
+    "rubrics",
+    "test_scripts",
+    "repo",
+)
+"""Keys of overrides that make sense for prepared tasks only."""
+
+
+class InjectedFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    path: prepared.Relative
+    content: str
+
+
+class OpenaiTable(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    base_url: str | None = None
+    api_key: str | None = None
+    model: str | None = None
+    provider: str | None = None
+
+
+class Overrides(BaseModel):
+    """The whole overrides file. It is written for this tool, unlike a task, so an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+    prompt: str | None = None
+    lm_instructions: str | None = None
+    overlay_files: dict[prepared.Relative, str] = {}
+    overlay_repo_files: dict[prepared.Relative, str] = {}
+    inject_files: list[InjectedFile] = []
+    remove_repo_paths: list[prepared.Relative] = []
+    evaluation: prepared.EvaluationTable | None = None
+    rubrics: list[prepared.RubricTable] | None = None
+    test_scripts: list[prepared.ScriptTable] | None = None
+    repo: dict[str, Any] | None = None
+    environment_variables: Variables = {}
+    openai: OpenaiTable | None = None
+    model_provider: str | None = None
 
 
 def load_task(directory: Path, *, overrides_file: Path | None = None, apply_overrides: bool = True) -> Task:
-    """The task with its overrides: `overrides_file` if given, else the directory's own `overrides.json` if it has one."""
+    """The task in `directory` with its overrides.
+
+    They come from `overrides_file` if given, else from the directory's own `overrides.json` if there is one. Raises
+    UsageError or SpecError that names the file, the key and the fix.
+    """
     directory = directory.absolute()
     task = read_task(directory)
-    if not apply_overrides:
+    file = overrides_file or directory / OVERRIDES
+    if not apply_overrides or (overrides_file is None and not file.is_file()):
         return task
-    file = overrides_file or directory / overrides.FILE
-    if overrides_file is None and not file.is_file():
-        return task
-    return overrides.apply(task, overrides.read(file), file)
+    return apply(task, read_overrides(file), file)
 
 
 def read_task(directory: Path) -> Task:
-    """The task as it stands, without overrides."""
+    """The task in `directory` without overrides."""
     if (directory / prepared.FILE).is_file():
         return prepared.read(directory)
     if (directory / harbor.FILE).is_file():
         return harbor.read(directory)
-    for name in terminal_bench.FILES:
+    for name in harbor.TERMINAL_BENCH_FILES:
         if (directory / name).is_file():
-            return terminal_bench.read(directory, directory / name)
-    known = f"{prepared.FILE} (prepared), {harbor.FILE} (Harbor) or {terminal_bench.FILES[0]} (terminal-bench)"
+            return harbor.read_terminal_bench(directory, directory / name)
     if not directory.is_dir():
         raise UsageError(f"{directory}: there is no such task directory\n  fix: correct the path")
-    raise UsageError(f"{directory}: this is no task\n  fix: give a directory that holds {known}")
+    known = f"{prepared.FILE} (prepared), {harbor.FILE} (Harbor) or {harbor.TERMINAL_BENCH_FILES[0]} (terminal-bench)"
+    raise UsageError(f"{directory}: this is not a task\n  fix: give a directory that holds {known}")
 
 
 def find_tasks(place: Path) -> list[Path]:
-    """`place` itself if it is a task, else the tasks in it, by name."""
-    files = (prepared.FILE, harbor.FILE, *terminal_bench.FILES)
-    if any((place / name).is_file() for name in files) or not place.is_dir():
+    """`place` itself if it is a task (or not a directory), else the tasks in it, sorted by name."""
+    if any((place / name).is_file() for name in FILES) or not place.is_dir():
         return [place]
-    return sorted(folder for folder in place.iterdir() if any((folder / name).is_file() for name in files))
+    return sorted(folder for folder in place.iterdir() if any((folder / name).is_file() for name in FILES))
+
+
+def read_overrides(file: Path) -> Overrides:
+    try:
+        tree = read_tree(file)
+    except FileNotFoundError as error:
+        raise SpecError([Problem("", "there is no such overrides file", "correct its path")], file) from error
+    overrides, _ = validated(Overrides, tree, file)
+    if overrides.prompt is not None and overrides.lm_instructions not in (None, overrides.prompt):
+        raise SpecError([Problem("prompt", "lm_instructions says something else", "keep one of them")], file)
+    return overrides
+
+
+def apply(task: Task, overrides: Overrides, file: Path) -> Task:
+    """`task` changed by `overrides`. `file` is where they came from, for errors."""
+    if task.format != "prepared":
+        wrong = [name for name in ONLY_PREPARED if name in overrides.model_fields_set]
+        if wrong:
+            message = f"is for prepared tasks, and {task.directory} is a {task.format} task"
+            raise SpecError([Problem(name, message, "remove it") for name in wrong], file)
+    # The key is left out of the digest: another key for the same endpoint does not make another task.
+    content = overrides.model_dump(mode="json", exclude_unset=True, exclude={"openai": {"api_key"}})
+    digest = hashlib.sha256(f"{task.digest}\n{canonical_json(content)}".encode()).hexdigest()
+    prompt = overrides.prompt if overrides.prompt is not None else overrides.lm_instructions
+    steps = task.steps if prompt is None else (replace(task.steps[0], instruction=prompt), *task.steps[1:])
+    texts = {posixpath.join(APP, path): text for path, text in overrides.overlay_files.items()}
+    texts |= {posixpath.join(REPOSITORY, path): text for path, text in overrides.overlay_repo_files.items()}
+    texts |= {posixpath.join(REPOSITORY, entry.path): entry.content for entry in overrides.inject_files}
+    overlays = {file.target: file for file in task.overlays}
+    overlays |= {target: File(target, content=text.encode()) for target, text in texts.items()}
+    rubrics, scripts = task.rubrics, task.scripts
+    if evaluation := _evaluation(task, overrides, file):
+        rubrics, scripts = evaluation.rubrics_and_scripts(task.directory, file)
+    model = task.model
+    if overrides.openai is not None or overrides.model_provider is not None:
+        endpoint = overrides.openai or OpenaiTable()
+        provider = overrides.model_provider or endpoint.provider
+        model = ModelOverride(endpoint.base_url, endpoint.api_key, endpoint.model, provider)
+    changed = replace(
+        task,
+        digest=digest,
+        steps=steps,
+        overlays=tuple(overlays.values()),
+        removals=(*task.removals, *overrides.remove_repo_paths),
+        repository=_repository(task, overrides, file),
+        rubrics=rubrics,
+        scripts=scripts,
+        model=model,
+    )
+    return changed.with_env(overrides.environment_variables)
+
+
+def _evaluation(task: Task, overrides: Overrides, file: Path) -> prepared.EvaluationTable | None:
+    """The evaluation that replaces the task's, or None.
+
+    `rubrics` and `test_scripts` may be at the top level, and one may be given without the other: the task's own are
+    used for the rest, so the whole is validated again.
+    """
+    given = overrides.evaluation
+    rubrics = overrides.rubrics if overrides.rubrics is not None else given.rubrics if given else None
+    scripts = overrides.test_scripts if overrides.test_scripts is not None else given.test_scripts if given else None
+    if rubrics is None and scripts is None:
+        return None
+    tree: dict[str, Any] = {
+        "rubrics": [rubric.model_dump() for rubric in rubrics]
+        if rubrics is not None
+        else [asdict(rubric) for rubric in task.rubrics],
+        "test_scripts": [script.model_dump() for script in scripts]
+        if scripts is not None
+        else [asdict(script) for script in task.scripts],
+    }
+    return validated(prepared.EvaluationTable, tree, file)[0]
+
+
+def _repository(task: Task, overrides: Overrides, file: Path) -> Repository | None:
+    """The task's repository with the keys of `overrides.repo` replaced."""
+    if overrides.repo is None or task.repository is None:
+        return task.repository
+    before = task.repository
+    tree: dict[str, Any] = {
+        "git_url": before.url,
+        "branch": before.branch,
+        "start_commit_sha": before.commit,
+        "subdir": before.subdir,
+        "sparse_checkout": before.sparse,
+    }
+    given, _ = validated(prepared.RepoTable, overrides.repo, file)
+    if "git_url" in given.model_fields_set and "start_commit_sha" not in given.model_fields_set:
+        tree["start_commit_sha"] = ""  # a commit of the task's repository means nothing in another one
+    table = prepared.RepoTable.model_validate({**tree, **given.model_dump(exclude_unset=True)})
+    return prepared.repository(table, task.directory, file)

@@ -1,6 +1,10 @@
-"""A task, whichever format it was written in: what the agent is told, where it starts, and how its work is verified.
+"""A task, whichever format it was written in: what the agent is asked, where it starts, how its work is verified.
 
-Nothing here is ever written back. Overrides make another Task (`overrides.py`); the directory stays as it is.
+`loading.load_task` makes a `Task` from a directory. Nothing here is ever written back: overrides and granted networks
+make another `Task` (`dataclasses.replace`), and the directory stays as it is.
+
+Everything is a frozen dataclass that the readers (`prepared.py`, `harbor.py`) fill in, except tables that need no
+translation (`Healthcheck`, `Collect` and `Artifact` in `schema.py`).
 """
 
 from __future__ import annotations
@@ -9,18 +13,28 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from bakeoff.workloads.tasks.schema import (
+    AgentTable,
+    Artifact,
+    Collect,
+    EnvironmentTable,
+    Healthcheck,
+    NetworkMode,
+    NetworkTable,
+    VerifierMode,
+    VerifierTable,
+    first_file,
+)
 
 Format = Literal["prepared", "harbor", "terminal-bench"]
-NetworkMode = Literal["public", "no-network", "allowlist"]
-VerifierMode = Literal["shared", "separate"]
-
 APP = "/app"
-"""Where a prepared task's `overlay_files` go."""
+"""Where a prepared task's `overlay_files` go in the sandbox."""
 REPOSITORY = "/app/repo"
-"""Where a prepared task's repository lies in the box."""
+"""Where a prepared task's repository is in the sandbox."""
 VERIFIER_SECONDS = 600.0
-"""How long tests may take where a task does not say: Harbor's default."""
+"""Time limit for tests when a task sets none: Harbor's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,7 @@ class File:
     """A file that a task brings along: from its directory (`source`) or written out in one of its files (`content`)."""
 
     target: str
-    """An absolute path in the box."""
+    """An absolute path in the sandbox."""
     source: Path | None = None
     content: bytes | None = None
     executable: bool = False
@@ -49,29 +63,26 @@ class Repository:
     commit: str = "HEAD"
     branch: str = "main"
     subdir: str = ""
-    """The agent works here; empty is the repository's top."""
+    """Where the agent works; empty is the repository's top."""
     sparse: tuple[str, ...] = ()
-    """Only these paths are checked out; all when empty."""
+    """Only these paths are checked out; all if empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What the task asks for. A box without network refuses more than the model proxy whatever stands here."""
+    """The network that a task asks for. A sandbox gets one only if the user grants it (`Task.network_granted`)."""
 
     mode: NetworkMode = "public"
     allowed_hosts: tuple[str, ...] = ()
-    said: bool = field(default=False, compare=False)
-    """Whether the task says so itself; where nothing is said, `public` is Harbor's default."""
+    explicit: bool = field(default=False, compare=False)
+    """Whether the task file says so; `public` is also Harbor's default."""
 
-
-@dataclass(frozen=True, slots=True)
-class Healthcheck:
-    command: str
-    interval: float = 5.0
-    timeout: float = 30.0
-    start_period: float = 0.0
-    start_interval: float = 5.0
-    retries: int = 3
+    @classmethod
+    def of(cls, table: NetworkTable) -> Network | None:
+        """None if the table does not mention a network."""
+        if table.network_mode is None and not table.allowed_hosts:
+            return None
+        return cls(table.network_mode or "allowlist", tuple(table.allowed_hosts), explicit=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,67 +93,75 @@ class Environment:
     context: Path | None = None
     """The directory that the image is built from; None for a prepared task."""
     withheld: tuple[str, ...] = ()
-    """Names in `context` that no image may contain: where tests and solution lie beside the Dockerfile."""
+    """Names in `context` that no image may contain, because tests and solution are beside the Dockerfile."""
     dockerfile: Path | None = None
     build_args: Mapping[str, str] = field(default_factory=dict)
     compose: Path | None = None
     services: tuple[str, ...] = ()
-    """Services that the compose file runs beside the main one. No box stands for them."""
+    """Services that the compose file runs beside the main one. No sandbox provides them."""
     host_base: bool = False
-    """Where the image that the Dockerfile starts from is not at hand, this machine's own programs will do."""
+    """This machine's own programs may replace a base image that is not in the store."""
     workdir: str | None = None
     """None is the image's own."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """`${VAR}` and `${VAR:-default}` are kept by name; `resolved_env` fills them in."""
+    """`${VAR}` and `${VAR:-default}` stay as written here; `environment.filled_in` expands them."""
     cpus: float | None = None
     memory_mb: int | None = None
     storage_mb: int | None = None
-    gpus: int = 0
     network: Network = Network()
     healthcheck: Healthcheck | None = None
     os: Literal["linux", "windows"] = "linux"
-    skills_dir: str | None = None
-    mcp_servers: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, table: EnvironmentTable, context: Path | None = None) -> Environment:
+        """The environment of a table; `context` is the directory that its image is built from."""
+        allowed = table.allow_internet
+        default = Network("no-network" if allowed is False else "public", explicit=allowed is True)
+        return cls(
+            docker_image=table.docker_image,
+            context=context,
+            dockerfile=first_file(context, "Dockerfile"),
+            workdir=table.workdir,
+            env=table.env,
+            cpus=table.cpus,
+            memory_mb=table.memory_mb or table.memory,
+            storage_mb=table.storage_mb or table.storage,
+            network=Network.of(table) or default,
+            healthcheck=table.healthcheck,
+            os=table.os,
+        )
 
     @property
     def uploads(self) -> bool:
-        """Whether the files of `context` go into the workdir as they are: an image by name and nothing to build."""
+        """Whether the files of `context` are copied into the workdir: an image by name, and nothing to build."""
         return self.docker_image is not None and self.dockerfile is None and self.compose is None
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A file or directory of the box that is kept, and that a separate verifier gets at the same place."""
-
-    source: str
-    destination: str | None = None
-    exclude: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Collect:
-    """A command that runs in the agent's box after it stopped, before artifacts are taken."""
-
-    command: str
-    timeout: float = 60.0
-    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     timeout: float | None = None
-    """Seconds; None is no limit of the task's own."""
+    """Seconds; None if the task sets no limit."""
     user: str | None = None
     network: Network | None = None
     """None is the environment's."""
 
+    @classmethod
+    def of(cls, table: AgentTable, task: AgentSettings | None = None) -> AgentSettings:
+        """The settings of a table. `task` are those of the whole task, for keys that a step does not set."""
+        fallback = task or cls()
+        return cls(
+            table.timeout_sec if table.timeout_sec is not None else fallback.timeout,
+            table.user if table.user is not None else fallback.user,
+            Network.of(table) or fallback.network,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """How a step is verified. `tests` are Harbor's directories; a prepared task's scripts stand in the Task."""
+    """How a step is verified. `tests` are Harbor's directories; a prepared task's scripts are in `Task.scripts`."""
 
     tests: tuple[Path, ...] = ()
-    """Files and directories whose content goes to /tests; where two have the same file, the later one counts."""
+    """Files and directories whose content goes to /tests; later ones replace files of earlier ones."""
     script: str = "test.sh"
     """The file in /tests that is run."""
     mode: VerifierMode = "shared"
@@ -151,21 +170,35 @@ class Verifier:
     user: str | None = None
     network: Network | None = None
     environment: Environment | None = None
-    """A separate verifier's own."""
+    """A separate verifier's environment."""
     collect: tuple[Collect, ...] = ()
     tests_in_image: bool = False
-    """A separate verifier's image brings /tests along."""
+    """A separate verifier's image contains /tests."""
     parser: str | None = None
-    """terminal-bench: whose results the script prints (`parsers.py`); there is no reward file then."""
+    """terminal-bench: which tool's summary the script prints (`results.printed_reward`) instead of a reward file."""
+
+    @classmethod
+    def of(cls, table: VerifierTable, tests: tuple[Path, ...] = (), task: Verifier | None = None) -> Verifier:
+        """The verifier of a table. `task` is that of the whole task, for keys that a step does not set."""
+        fallback = task or cls()
+        return cls(
+            tests=tests,
+            mode=table.environment_mode or ("separate" if table.environment is not None else fallback.mode),
+            timeout=table.timeout_sec or fallback.timeout,
+            env={**fallback.env, **table.env},
+            user=table.user if table.user is not None else fallback.user,
+            network=Network.of(table) or fallback.network,
+            collect=(*fallback.collect, *table.collect),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The reference: a diff against the start state (prepared), or what goes to /solution (Harbor)."""
+    """The reference solution: a diff against the start state (prepared), or files for /solution (Harbor)."""
 
     diff: bytes | None = None
     source: Path | None = None
-    """A directory, or one file, with `script` in it."""
+    """A directory, or one file, that contains `script`."""
     script: str = "solve.sh"
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -180,9 +213,9 @@ class Step:
     verifier: Verifier = Verifier()
     solution: Solution | None = None
     workdir: Path | None = None
-    """Files that go into the workdir before this step; `setup.sh` among them is run there."""
+    """Files that go into the workdir before this step; a `setup.sh` among them is run there."""
     min_reward: Mapping[str, float] = field(default_factory=dict)
-    """Rewards below these end a task with several steps here."""
+    """A task with several steps ends here if a reward is below its minimum."""
     healthcheck: Healthcheck | None = None
     artifacts: tuple[Artifact, ...] = ()
 
@@ -197,7 +230,7 @@ class Rubric:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A hidden file of a prepared task. With a rubric it is run; without one it only lies there for others."""
+    """A hidden file of a prepared task. It is run if it has a rubric; otherwise other scripts import or read it."""
 
     path: str
     """From the repository's top."""
@@ -206,7 +239,7 @@ class Script:
 
     @property
     def by_pytest(self) -> bool:
-        """Python is; anything else is a program that passes by its exit code."""
+        """pytest runs Python files; any other file is a program that passes by its exit code."""
         return self.path.endswith(".py")
 
 
@@ -222,10 +255,15 @@ class ModelOverride:
 
 @dataclass(frozen=True, slots=True)
 class Task:
+    """A task as agents, verifiers and reports see it.
+
+    `agent`, `verifier`, `solution` and `instruction` are those of the first step, which is the only one of most tasks.
+    """
+
     id: str
     format: Format
     directory: Path
-    """Where it was read from; never written to."""
+    """Where it was read from. Never written to."""
     digest: str
     """Of its content, and of the overrides that were applied."""
     title: str
@@ -234,26 +272,22 @@ class Task:
     repository: Repository | None = None
     """Prepared tasks only: a Harbor task starts from its image."""
     overlays: tuple[File, ...] = ()
-    """Put into the box before the agent starts; those below REPOSITORY are part of the start state."""
+    """Written into the sandbox before the agent starts; those below REPOSITORY are part of the start state."""
     removals: tuple[str, ...] = ()
-    """Paths and globs that are taken out of the repository before the agent starts."""
+    """Paths and globs that are removed from the repository before the agent starts."""
     rubrics: tuple[Rubric, ...] = ()
     scripts: tuple[Script, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     multi_step_reward: Literal["mean", "final"] = "mean"
     tags: tuple[str, ...] = ()
-    description: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
     model: ModelOverride | None = None
     network_granted: bool = False
-    """Whether boxes of this task get the network that it asks for; by default they get none."""
-    sensitivity: str = "unknown"
+    """Whether sandboxes of this task get the network that the task asks for; by default they get none."""
     notes: tuple[str, ...] = ()
-    """What a reader should know: unknown keys, files that are kept from the agent, commits that move."""
+    """What the user should know: unknown keys, files that agents do not see, commits that move."""
 
     @property
     def instruction(self) -> str:
-        """The first step's, which is the only one of most tasks."""
         return self.steps[0].instruction
 
     @property
@@ -277,26 +311,19 @@ class Task:
 
     @property
     def untested(self) -> tuple[Rubric, ...]:
-        """Rubrics that no script speaks for."""
+        """Rubrics without a test script. Only a judge can score them."""
         tested = {script.rubric_id for script in self.scripts}
         return tuple(rubric for rubric in self.rubrics if rubric.id not in tested)
 
     @property
     def scored_by_tests(self) -> bool:
-        """Whether tests alone give a score: a Harbor task's always, a prepared one's where a tested rubric has a weight."""
-        return self.format != "prepared" or any(one.weight for one in self.rubrics if one not in self.untested)
+        """Whether tests alone give a score: always for a Harbor task, otherwise if a tested rubric has a weight."""
+        return self.format != "prepared" or any(rubric.weight for rubric in self.rubrics if rubric not in self.untested)
 
     def with_env(self, env: Mapping[str, str]) -> Task:
-        """The same task with more variables in its box."""
+        """The same task with more variables in its sandboxes."""
         return replace(self, environment=replace(self.environment, env={**self.environment.env, **env}))
 
     def with_network(self) -> Task:
-        """The same task in boxes with a network, unless it asks for none itself."""
+        """The same task with a network in its sandboxes, unless it asks for none itself."""
         return replace(self, network_granted=True)
-
-
-def resolved_env(env: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """`env` with `${VAR}` filled in from `variables`; MissingVariable where one is set nowhere."""
-    from bakeoff.spec.variables import expand
-
-    return {name: expand(value, variables) for name, value in env.items()}

@@ -1,4 +1,8 @@
-"""Reads prepared task directories: `tb_meta.json`, `LM_INSTRUCTIONS.md`, overlays, rubrics and hidden test scripts."""
+"""The prepared format: `tb_meta.json`, `LM_INSTRUCTIONS.md`, overlays, rubrics and hidden test scripts.
+
+`read` makes a `Task` from such a directory; `loading.load_task` applies overrides on top. The pydantic tables are the
+keys of `tb_meta.json`, and overrides validate their parts with the same tables.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ from bakeoff.spec.identity import directory_digest
 from bakeoff.workloads.tasks.model import (
     APP,
     REPOSITORY,
+    AgentSettings,
+    Environment,
     File,
     Repository,
     Rubric,
@@ -28,46 +34,47 @@ from bakeoff.workloads.tasks.model import (
 from bakeoff.workloads.tasks.schema import (
     AgentTable,
     EnvironmentTable,
-    Open,
+    Table,
     VerifierTable,
-    checked,
     read_tree,
     text_of,
+    validated,
 )
 
 FILE = "tb_meta.json"
 INSTRUCTIONS = "LM_INSTRUCTIONS.md"
 DIFF = "diff.patch"
 FIXTURES = ("repo", "repo.bundle")
-"""A repository that lies in the task's own directory, where `repo.git_url` is left out."""
-
+"""A repository in the task's own directory, used if `repo.git_url` is not set."""
 SCRIPT_SECONDS = 300.0
-"""How long one hidden script may take where the task does not say."""
+"""Time limit of one hidden script if the task sets none."""
 KEPT_BACK = frozenset({FILE, DIFF, "notes.md", "repo_info.json", "overrides.json", ".env"})
-"""Names in `overlay_files` that give the solution or a key away; no agent sees them."""
+"""Names in `overlay_files` that give away the solution or a key. Agents never see them."""
 LAUNCHERS = frozenset({
     "box_bootstrap.sh", "codex-synth", "container_start_proxy.sh", "export_container_traces.sh",
     "container_trace_health_check.sh", "mitmproxy-ca-cert.pem",
 })  # fmt: skip
-"""Scripts of the former runner, which nothing here starts."""
+"""Scripts of the runner that this format comes from (OneShot). Nothing here starts them."""
 LEGACY_RUBRICS = ("content_rubric", "location_rubric", "clarity_rubric")
+
+# As git decides: a scheme, `user@host:path`, or `host:path`; one letter before the colon is a Windows drive.
 _REMOTE = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*://|[^/\\]+@[^/\\]+:|[^/\\:]{2,}:(?!\\))")
 
 
 def relative(path: str) -> str:
-    """A path below the repository's top, in its shortest form."""
+    """`path` in its shortest form. ValueError unless it is below the repository's top and outside `.git`."""
     clean = posixpath.normpath(path)
     if not path or path.startswith("/") or clean == ".." or clean.startswith("../") or "\0" in path:
-        raise ValueError(f"{path!r} has to be a path inside the repository")
+        raise ValueError(f"{path!r} must be a path inside the repository")
     if clean == ".git" or clean.startswith(".git/"):
-        raise ValueError(f"{path!r} is in .git, which is not the task's to change")
+        raise ValueError(f"{path!r} is in .git, which a task must not change")
     return clean
 
 
 Relative = Annotated[str, AfterValidator(relative)]
 
 
-class RepoTable(Open):
+class RepoTable(Table):
     git_url: str | None = None
     branch: str = "main"
     start_commit_sha: str = ""
@@ -77,25 +84,28 @@ class RepoTable(Open):
 
     @model_validator(mode="before")
     @classmethod
-    def older_names(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        older = {"clone_url": "git_url", "url": "git_url", "commit": "start_commit_sha", "start_commit": "start_commit_sha", "end_commit": "end_commit_sha"}  # fmt: skip
-        found = {older.get(name, name): value for name, value in given.items() if value is not None}
-        return {**found, **{name: value for name, value in given.items() if name in cls.model_fields}}
+    def older_names(cls, tree: Any) -> Any:
+        if not isinstance(tree, dict):
+            return tree
+        older = {
+            "clone_url": "git_url",
+            "url": "git_url",
+            "commit": "start_commit_sha",
+            "start_commit": "start_commit_sha",
+            "end_commit": "end_commit_sha",
+        }
+        renamed = {older.get(name, name): value for name, value in tree.items() if value is not None}
+        return {**renamed, **{name: value for name, value in tree.items() if name in cls.model_fields}}
 
 
-class RubricTable(Open):
+class RubricTable(Table):
     id: Annotated[str, Field(min_length=1)]
     criterion: str = ""
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     evaluation_criteria: tuple[str, ...] = ()
 
-    def rubric(self) -> Rubric:
-        return Rubric(self.id, self.criterion, self.weight, tuple(self.evaluation_criteria))
 
-
-class ScriptTable(Open):
+class ScriptTable(Table):
     path: Relative
     content: str | None = None
     content_file: Relative | None = None
@@ -107,20 +117,8 @@ class ScriptTable(Open):
             raise ValueError("give content, or content_file with a path in the task's directory")
         return self
 
-    def script(self, directory: Path, file: Path) -> Script:
-        """`directory` is the task's, where `content_file` starts; `file` is what to blame."""
-        content = self.content
-        if content is None:
-            place = directory / (self.content_file or "")
-            try:
-                content = place.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                key = f"evaluation.test_scripts.{self.path}.content_file"
-                raise SpecError([Problem(key, f"{place} cannot be read as text", "correct the path")], file) from error
-        return Script(self.path, content, self.rubric_id or None)
 
-
-class EvaluationTable(Open):
+class EvaluationTable(Table):
     rubrics: tuple[RubricTable, ...] = ()
     test_scripts: tuple[ScriptTable, ...] = ()
     script: str | None = None
@@ -131,9 +129,9 @@ class EvaluationTable(Open):
     @model_validator(mode="after")
     def names_agree(self) -> EvaluationTable:
         names = [rubric.id for rubric in self.rubrics]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"the rubric {twice[0]!r} stands twice")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"there are two rubrics {repeated[0]!r}")
         for number, script in enumerate(self.test_scripts):
             if script.rubric_id and script.rubric_id not in names:
                 raise ValueError(f"test_scripts.{number}.rubric_id: there is no rubric {script.rubric_id!r}")
@@ -141,21 +139,43 @@ class EvaluationTable(Open):
             raise ValueError("the weights of all rubrics are 0")
         return self
 
+    def rubrics_and_scripts(self, directory: Path, file: Path) -> tuple[tuple[Rubric, ...], tuple[Script, ...]]:
+        """The rubrics, and the scripts with their content.
 
-class MetadataTable(Open):
+        `directory` is the task's, where every `content_file` starts; `file` is the one that a SpecError names.
+        """
+        rubrics = tuple(
+            Rubric(rubric.id, rubric.criterion, rubric.weight, rubric.evaluation_criteria) for rubric in self.rubrics
+        )
+        scripts = []
+        for script in self.test_scripts:
+            content = script.content
+            if content is None:
+                place = directory / (script.content_file or "")
+                try:
+                    content = place.read_text(encoding="utf-8")
+                except (OSError, UnicodeDecodeError) as error:
+                    key = f"evaluation.test_scripts.{script.path}.content_file"
+                    problem = Problem(key, f"{place} cannot be read as text", "correct the path")
+                    raise SpecError([problem], file) from error
+            scripts.append(Script(script.path, content, script.rubric_id or None))
+        return rubrics, tuple(scripts)
+
+
+class MetadataTable(Table):
     title: str = ""
     tags: tuple[str, ...] = ()
 
 
-class LmTable(Open):
+class LmTable(Table):
     instructions: str = ""
 
 
-class SensitivityTable(Open):
+class SensitivityTable(Table):
     level: str = "unknown"
 
 
-class MetaTable(Open):
+class MetaTable(Table):
     """The whole of `tb_meta.json`."""
 
     task_id: str = ""
@@ -170,31 +190,38 @@ class MetaTable(Open):
 
     @model_validator(mode="before")
     @classmethod
-    def older_names(cls, given: Any) -> Any:
+    def older_names(cls, tree: Any) -> Any:
         older = {"id": "task_id", "repository": "repo"}
-        if not isinstance(given, dict):
-            return given
-        return {older[name] if name in older and older[name] not in given else name: value for name, value in given.items()}  # fmt: skip
+        if not isinstance(tree, dict):
+            return tree
+        return {
+            older[name] if name in older and older[name] not in tree else name: value for name, value in tree.items()
+        }
 
 
 def read_meta(directory: Path) -> tuple[MetaTable, tuple[str, ...]]:
+    """`tb_meta.json`, and a note for each unknown key."""
     file = directory / FILE
-    return checked(MetaTable, read_tree(file), file)
+    return validated(MetaTable, read_tree(file), file)
 
 
 def read(directory: Path) -> Task:
-    """The task as it stands in its directory; `loading.load_task` applies overrides on top."""
+    """The task in this directory, without overrides. SpecError that names the key and the fix if it is not valid."""
     meta, notes = read_meta(directory)
+    file = directory / FILE
     instruction = instruction_of(directory, meta)
     if not instruction.strip():
-        raise SpecError([Problem("lm.instructions", "is needed", f"write it there or into {INSTRUCTIONS}")], directory / FILE)  # fmt: skip
-    overlays, kept = _overlays(directory)
+        raise SpecError([Problem("lm.instructions", "is needed", f"write it there or into {INSTRUCTIONS}")], file)
+    diffs = (place for place in (directory / DIFF, directory / "overlay_files" / DIFF) if place.is_file())
+    diff = next(diffs, None)
+    overlays, kept_back = _overlays(directory)
+    rubrics, scripts = meta.evaluation.rubrics_and_scripts(directory, file)
     step = Step(
         name="main",
         instruction=instruction,
-        agent=meta.agent.settings(),
-        verifier=meta.verifier.verifier((), Verifier(timeout=SCRIPT_SECONDS)),
-        solution=_solution(directory),
+        agent=AgentSettings.of(meta.agent),
+        verifier=Verifier.of(meta.verifier, task=Verifier(timeout=SCRIPT_SECONDS)),
+        solution=Solution(diff=diff.read_bytes()) if diff is not None else None,
     )
     return Task(
         id=meta.task_id or directory.name,
@@ -202,27 +229,28 @@ def read(directory: Path) -> Task:
         directory=directory,
         digest=directory_digest(directory),
         title=meta.metadata.title or meta.task_id or directory.name,
-        environment=meta.environment.environment(),
+        environment=Environment.of(meta.environment),
         steps=(step,),
-        repository=repository(meta.repo, directory, directory / FILE),
+        repository=repository(meta.repo, directory, file),
         overlays=overlays,
-        rubrics=tuple(rubric.rubric() for rubric in meta.evaluation.rubrics),
-        scripts=tuple(script.script(directory, directory / FILE) for script in meta.evaluation.test_scripts),
+        rubrics=rubrics,
+        scripts=scripts,
         tags=tuple(meta.metadata.tags),
-        sensitivity=meta.sensitivity.level,
-        notes=(*notes, *kept, *_notes(meta, directory)),
+        notes=(*notes, *kept_back, *_notes(meta, directory)),
     )
 
 
 def repository(table: RepoTable, directory: Path, file: Path) -> Repository:
-    """Paths start at the task's directory; without `git_url` it is a fixture in there."""
+    """The repository of a table. Paths start at the task's directory; without `git_url` it is a fixture in there.
+
+    `file` is the one that a SpecError names if there is nothing at the path.
+    """
     url = table.git_url
     if not url:
-        fixture = next((name for name in FIXTURES if (directory / name).exists()), None)
-        if fixture is None:
+        url = next((name for name in FIXTURES if (directory / name).exists()), None)
+        if url is None:
             fix = "give a git URL or a path, or put the repository into repo/ or repo.bundle beside this file"
             raise SpecError([Problem("repo.git_url", "is needed", fix)], file)
-        url = fixture
     if not is_remote(url):
         place = Path(os.path.normpath(directory.absolute() / Path(url).expanduser()))
         if not place.exists():
@@ -238,55 +266,43 @@ def repository(table: RepoTable, directory: Path, file: Path) -> Repository:
 
 
 def is_remote(url: str) -> bool:
-    """Whether git would ask a server, and not this machine's disk."""
+    """Whether git would ask a server instead of this machine's disk."""
     return _REMOTE.match(url) is not None
 
 
 def instruction_of(directory: Path, meta: MetaTable) -> str:
-    """What agents were shown: the overlay's file, then the task's, then the one in the meta file."""
+    """The instruction that agents get: the overlay's file, else the task's file, else the one in `tb_meta.json`."""
     for place in (directory / "overlay_files" / INSTRUCTIONS, directory / INSTRUCTIONS):
         if place.is_file():
             return text_of(place)
     return meta.lm.instructions
 
 
-def _solution(directory: Path) -> Solution | None:
-    for place in (directory / DIFF, directory / "overlay_files" / DIFF):
-        if place.is_file():
-            return Solution(diff=place.read_bytes())
-    return None
-
-
 def _overlays(directory: Path) -> tuple[tuple[File, ...], list[str]]:
-    """Files for the box, and notes on those that agents must not see."""
-    files, kept = [], []
-    for name, file in _below(directory / "overlay_files"):
-        if name in KEPT_BACK:
-            kept.append(f"overlay_files/{name} is kept from agents")
-        elif name not in LAUNCHERS and name != INSTRUCTIONS:
-            files.append(overlay(APP, name, file))
-    files += [overlay(REPOSITORY, name, file) for name, file in _below(directory / "overlay_repo_files")]
-    return tuple(files), kept
-
-
-def overlay(top: str, name: str, file: Path) -> File:
-    return File(posixpath.join(top, name), source=file, executable=os.access(file, os.X_OK))
-
-
-def _below(folder: Path) -> Iterator[tuple[str, Path]]:
-    for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
-            raise SpecError([Problem(file.name, "is a link out of the task", "put the file itself there")], folder)
-        if file.is_file():
-            yield relative(file.relative_to(folder).as_posix()), file
+    """Files for the sandbox, and notes on those that agents must not see."""
+    files, notes = [], []
+    for folder, top in (("overlay_files", APP), ("overlay_repo_files", REPOSITORY)):
+        place = directory / folder
+        for file in sorted(place.rglob("*")) if place.is_dir() else ():
+            # A link out of the task would copy any file of this machine into the sandbox.
+            if file.is_symlink() and not file.resolve().is_relative_to(place.resolve()):
+                raise SpecError([Problem(file.name, "is a link out of the task", "put the file itself there")], place)
+            if not file.is_file():
+                continue
+            name = relative(file.relative_to(place).as_posix())
+            if folder == "overlay_files" and name in KEPT_BACK:
+                notes.append(f"overlay_files/{name} is not shown to agents")
+            elif folder == "overlay_repo_files" or (name not in LAUNCHERS and name != INSTRUCTIONS):
+                files.append(File(posixpath.join(top, name), source=file, executable=os.access(file, os.X_OK)))
+    return tuple(files), notes
 
 
 def _notes(meta: MetaTable, directory: Path) -> Iterator[str]:
     url = meta.repo.git_url
     inside = not url or (not is_remote(url) and (directory / url).resolve().is_relative_to(directory.resolve()))
     if not inside and not re.fullmatch(r"[0-9a-fA-F]{7,64}", meta.repo.start_commit_sha):
-        named = meta.repo.start_commit_sha or "HEAD"
-        yield f"{FILE}: repo.start_commit_sha: {named!r} moves; write the commit, so that the task stays the same"
+        commit = meta.repo.start_commit_sha or "HEAD"
+        yield f"{FILE}: repo.start_commit_sha: {commit!r} moves; write the commit id, so that the task stays the same"
     if any(getattr(meta.evaluation, name) for name in LEGACY_RUBRICS):
         yield f"{FILE}: evaluation: {', '.join(LEGACY_RUBRICS)} are not scored; write rubrics and test_scripts"
     if meta.evaluation.script:

@@ -1,9 +1,9 @@
-"""Run inside the box, never imported by us: pytest on one hidden script.
+"""Runs pytest on one hidden script, inside the sandbox. `verify.py` mounts this file there and reads NO_PYTEST only.
 
-Started with `python3 -I`, so that neither variables nor the working directory choose what is imported. pytest and
-what it needs are loaded before the repository comes on sys.path: no file of an agent's can take their place.
-A word from standard input seals the outcome, so that code under test that ends the process has not ended the tests.
-Written for any Python from 3.8 on; it knows nothing of the rest of the package.
+It is started with `python3 -I`, so that neither variables nor the working directory decide what is imported. pytest
+and what it needs are loaded before the repository comes on sys.path: no file of the agent can take their place.
+A secret from standard input seals the outcome, so that code under test that ends the process has not ended the tests.
+Written for any Python from 3.8 on; it imports nothing of this package.
 """
 
 import importlib
@@ -12,7 +12,9 @@ import sys
 from typing import Any
 
 NO_PYTEST = "no-pytest"
-"""What the seal says when pytest cannot be had in this box; no code of the agent's ran before."""
+"""What the seal says if pytest cannot be imported in this sandbox. No code of the agent ran before."""
+# Standard modules that pytest imports, now or later. Once they are in sys.modules, a file of the same name in the
+# repository is not imported in their place.
 BEFORE = (
     "argparse", "ast", "bdb", "calendar", "cmd", "code", "codeop", "contextlib", "copy", "dataclasses", "datetime",
     "difflib", "dis", "doctest", "enum", "faulthandler", "fnmatch", "functools", "gc", "glob", "hashlib", "html",
@@ -25,12 +27,13 @@ BEFORE = (
 PARTS = ("assertion.rewrite", "assertion.util", "cacheprovider", "capture", "doctest", "faulthandler", "junitxml", "logging",
          "monkeypatch", "python", "recwarn", "runner", "skipping", "terminal", "tmpdir", "unittest", "warnings")  # fmt: skip
 
-# Options and marks of plugins that are not in this box are warnings, and a configuration may make those errors.
+# Options and marks of plugins that are not in this sandbox are warnings, and a configuration may make those errors.
 ALWAYS = ("-o", "junit_family=xunit2", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestConfigWarning",
           "-W", "ignore::pytest.PytestUnknownMarkWarning", "--tb=short", "-v")  # fmt: skip
 
 
 def main() -> None:
+    """Arguments: the library, the repository's top, the working directory, pytest's configuration, report, seal, script."""
     tools, top, cwd, configuration, junit, seal, script = sys.argv[1:8]
     secret = sys.stdin.readline().strip()
     sys.argv[1:] = []
@@ -38,7 +41,7 @@ def main() -> None:
     try:
         load_pytest(tools)
     except ImportError as error:
-        print(f"pytest cannot be imported in this box: {error}", file=sys.stderr)
+        print(f"pytest cannot be imported in this sandbox: {error}", file=sys.stderr)
         end(1, seal, f"{secret} {NO_PYTEST}")
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
@@ -51,12 +54,13 @@ def main() -> None:
 
 
 def run_pytest(arguments: "list[str]", places: "list[str]") -> int:
+    """pytest's exit code, with `places` on sys.path. 0 becomes INTERRUPTED if not every collected test has run."""
     import pytest
 
     session = new_session(places)
     code = int(pytest.main([*arguments], plugins=[session]))  # a copy: pytest puts its addopts into the list
     if code == pytest.ExitCode.USAGE_ERROR and not session.started:
-        # The start state's configuration may ask for plugins (coverage, workers) that are not in this box.
+        # The start state's configuration may ask for plugins (coverage, workers) that are not in this sandbox.
         print("\npytest cannot start with this configuration; once more without its addopts", flush=True)
         session = new_session(places)
         code = int(pytest.main([*arguments, "-o", "addopts=", "-o", "required_plugins="], plugins=[session]))
@@ -70,10 +74,10 @@ def new_session(places: "list[str]") -> Any:
     import pytest
 
     class Session:
-        """Puts `places` on sys.path once all plugins are loaded, and sees to it that no test is left out.
+        """Puts `places` on sys.path once all plugins are loaded, and notices tests that were left out.
 
-        `python -m pytest` has the working directory on sys.path from the beginning, and `pytest.exit(returncode=0)` in
-        the code under test would end the session as if all were well.
+        `python -m pytest` has the working directory on sys.path from the beginning. `pytest.exit(returncode=0)` in the
+        code under test would end the session as if all tests had passed.
         """
 
         def __init__(self) -> None:
@@ -102,7 +106,7 @@ def new_session(places: "list[str]") -> Any:
 
 
 def load_pytest(tools: str) -> None:
-    """The box's own pytest, else the one in `tools`, with all that either will ever import."""
+    """Import the sandbox's own pytest, else the one in `tools`, with everything that it will ever import."""
     try:
         importlib.import_module("pytest")
     except ImportError:
@@ -116,7 +120,7 @@ def load_pytest(tools: str) -> None:
 
 
 def end(code: int, seal: str, word: str) -> None:
-    """Say that we came to the end ourselves; nothing that the code under test registered runs any more."""
+    """Write the seal and end the process at once: no exit handler of the code under test runs."""
     with open(seal, "w") as file:
         file.write(word)
     sys.stdout.flush()

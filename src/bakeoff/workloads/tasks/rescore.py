@@ -1,8 +1,8 @@
 """Score stored work again: the diff that an agent left, with the tests, metrics and judge as they are now.
 
-No agent runs. Each new score is one more try of its run in the edition's record, with the diff, the tokens and the
-trajectory of the try before; what was scored earlier stays in `attempts`. A run that cannot be scored again (its task is
-gone, a box breaks) keeps the score that it has.
+No agent runs. Each new score is one more attempt of its run in the edition's record, with the diff, the tokens and
+the trajectory of the attempt before; earlier scores stay in `attempts`. A run that cannot be scored again (its task
+is gone, a sandbox breaks) keeps its score.
 """
 
 from __future__ import annotations
@@ -10,43 +10,42 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from msgspec import structs
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.records import provenance
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
-from bakeoff.records.run import Attempt as RunAttempt
+from bakeoff.records.run import Attempt, RunRecord
 from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import FINISHED, Status
-from bakeoff.workloads.tasks.attempt import Attempt, Worked
-from bakeoff.workloads.tasks.boxes import give
-from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation
-from bakeoff.workloads.tasks.harbor_run import play
+from bakeoff.workloads.tasks.attempt import AgentResult, TaskAttempt
+from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff
+from bakeoff.workloads.tasks.environment import chown
+from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation, evaluate, settle
+from bakeoff.workloads.tasks.harbor_run import run_steps
 from bakeoff.workloads.tasks.model import Step, Task
-from bakeoff.workloads.tasks.params import TasksParams
 from bakeoff.workloads.tasks.proxy.calls import read_calls
 from bakeoff.workloads.tasks.proxy.totals import Totals, add_up
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
-from bakeoff.workloads.tasks.start import PatchFailed, apply_diff
 from bakeoff.workloads.tasks.verify import verify_diff
-from bakeoff.workloads.tasks.workload import CALLS, evaluate, settle, task_of
+from bakeoff.workloads.tasks.workload import CALLS, TasksParams, TasksWorkload, task_of
 
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
+    """One run's score before and after. `infra_error`: it could not be scored again, and `after` is `before`."""
+
     run_id: str
-    directory: Path
+    run_dir: str
     task_dir: str
     status: Status
     before: float | None
@@ -60,48 +59,56 @@ def rescore(
     *,
     jobs: int,
     judge: Mapping[str, Any] | None = None,
-    told: Callable[[Rescored], None] = lambda one: None,
+    report: Callable[[Rescored], None] = lambda rescored: None,
 ) -> list[Rescored]:
-    """Every run of the edition whose agent came to its end. Each new score is recorded before it is told.
+    """Score every run of the edition whose agent came to its end; `jobs` at a time.
 
-    `judge` are settings that go before those of the file.
+    `judge` are settings that replace those of the experiment file. Each new score is recorded before `report` is
+    called with it. Raises UsageError for an edition of another workload.
     """
     with Lease(paths.lease), closing(Edition.open(paths, readonly=False)) as edition:
-        if edition.facts()["workload"] != "tasks":
+        if edition.facts()["workload"] != TasksWorkload.kind:
             raise UsageError(f"{paths.experiment}/{paths.name} has no task rollouts; only those can be scored again")
         edition.lock()
         base = Path(edition.sessions()[0]["provenance"]["base"])
         session = edition.begin_session(provenance.collect(base, sys.argv), edition.planned())
-        work = [run for run in edition.runs() if run.status in FINISHED or _unscored(run.status, paths.run(run.run_id))]
-        runs = [{**structs.asdict(run), "params": edition.cell(run.cell).params} for run in work]
-        found = []
+        runs = [
+            run
+            for run in edition.runs()
+            if run.status in FINISHED or _only_scoring_broke(run.status, paths.run(run.run_id))
+        ]
+        params = {cell.number: TasksParams.model_validate(cell.params) for cell in edition.cells()}
+        rescored = []
         try:
             with ThreadPoolExecutor(jobs) as pool:
-                for run, (result, one) in zip(
-                    runs, pool.map(lambda run: _again(run, paths, base, sandbox, judge), runs), strict=True
-                ):
-                    if one.status != "infra_error":
-                        result.series = edition.series(run["position"])
-                        result.trajectory = edition.trajectory(run["position"])
-                        edition.finish([result], session)
-                    found.append(one)
-                    told(one)
+                results = pool.map(lambda run: _rescore(run, params[run.cell], paths, base, sandbox, judge), runs)
+                for run, (result, row) in zip(runs, results, strict=True):
+                    if row.status != "infra_error":
+                        series, trajectory = edition.series(run.position), edition.trajectory(run.position)
+                        edition.finish([replace(result, series=series, trajectory=trajectory)], session)
+                    rescored.append(row)
+                    report(row)
         finally:
             edition.end_session(session, "scored again")
-        return found
+        return rescored
 
 
-def _unscored(status: str, directory: Path) -> bool:
-    """Whether only scoring broke, a judge's endpoint say: then the work is there, and need not be done again."""
-    worked = status == "infra_error" and (directory / RESULTS).is_file() and (directory / DIFF).is_file()
-    return worked and _totals(directory).broken is None
+def _only_scoring_broke(status: str, directory: Path) -> bool:
+    """Whether a run without a score has stored work: its judge was out of reach, say, but its agent was not."""
+    stored = (directory / RESULTS).is_file() and (directory / DIFF).is_file()
+    return status == "infra_error" and stored and _totals(directory).broken is None
 
 
-def _again(
-    run: dict[str, Any], paths: EditionPaths, base: Path, sandbox: Sandbox, judge: Mapping[str, Any] | None
-) -> tuple[RunAttempt, Rescored]:
-    directory = paths.run(run["run_id"])
-    params = TasksParams.model_validate(run["params"])
+def _rescore(
+    run: RunRecord,
+    params: TasksParams,
+    paths: EditionPaths,
+    base: Path,
+    sandbox: Sandbox,
+    judge: Mapping[str, Any] | None,
+) -> tuple[Attempt, Rescored]:
+    """Score one run: the attempt for the record, and the row for the user."""
+    directory = paths.run(run.run_id)
     if judge is not None:
         settings = params.judge.model_dump() if params.judge is not None else {}
         params = params.model_copy(update={"judge": JudgeSettings.model_validate({**settings, **judge})})
@@ -110,83 +117,79 @@ def _again(
     metrics: dict[str, Any] = {}
     error = None
     try:
-        found = _evaluation(params, run, directory, base, sandbox)
-        if found.verification.status == "error":  # before anything is written
-            raise InfraError(f"verification broke: {found.verification.error}")
-        outcome = settle(found, directory)
+        evaluation = _evaluation(params, directory, base, sandbox)
+        if evaluation.verification.status == "error":  # before a file is overwritten
+            raise InfraError(f"verification broke: {evaluation.verification.error}")
+        outcome = settle(evaluation, directory)
         status, metrics, error = outcome.status, dict(outcome.metrics), outcome.error
     except BakeoffError as failure:
         status, error = "infra_error", str(failure)
-    result = RunAttempt(
-        run["position"], run["run_id"], run["cell"], run["arm"], run["task"], run["seed"], run["rollout"],
-        run["attempts"] + 1, status=status, started_at=began, ended_at=time.time(), exit_code=run["exit_code"],
-        error=error, metrics=metrics, command=run["command"],
+    result = Attempt(
+        run.position, run.run_id, run.cell, run.arm, run.task, run.seed, run.rollout, run.attempts + 1, status=status,
+        started_at=began, ended_at=time.time(), exit_code=run.exit_code, error=error, metrics=metrics,
+        command=run.command,
     )  # fmt: skip
-    before = run["metrics"].get("total_score")
+    score = run.metrics.get("total_score")
+    before = float(score) if isinstance(score, int | float) else None
     after = before if status == "infra_error" else metrics.get("total_score")
-    return result, Rescored(run["run_id"], directory, params.path, status, before, after, error)
+    return result, Rescored(run.run_id, str(directory), params.path, status, before, after, error)
 
 
-def _evaluation(params: TasksParams, run: dict[str, Any], directory: Path, base: Path, sandbox: Sandbox) -> Evaluation:
+def _evaluation(params: TasksParams, directory: Path, base: Path, sandbox: Sandbox) -> Evaluation:
+    """The evaluation of the diff in a run's directory, with the agent's part of the earlier one."""
     task = task_of(params, base)
-    earlier = _earlier(directory)
-    diff_file = directory / DIFF
-    if not diff_file.is_file():
+    try:
+        earlier: dict[str, Any] = json.loads((directory / RESULTS).read_text())
+    except (OSError, ValueError) as error:
+        raise InfraError(f"{directory / RESULTS} cannot be read: {error}") from error
+    if not (directory / DIFF).is_file():
         raise InfraError(f"{directory}: no diff was kept, so there is nothing to score again")
-    diff = diff_file.read_bytes()
-    verified = verify_again(task, diff, sandbox, directory / "logs" / "tests")
-    tried = Attempt(verified, tuple(_worked(earlier)), diff, tuple(earlier.get("left_out") or ()))
+    diff = (directory / DIFF).read_bytes()
+    verification = verify_again(task, diff, sandbox, directory / "logs" / "tests")
+    agent = earlier["agent_metrics"]
+    share = agent["time_taken_seconds"] / max(1, len(agent["status"]))
+    steps = zip(agent["status"], agent["exit_code"], strict=True)
+    attempt = TaskAttempt(
+        verification,
+        tuple(AgentResult(status, code, share) for status, code in steps),
+        diff,
+        tuple(earlier.get("left_out") or ()),
+    )
     kept = ("run_id", "agent", "agent_version", "model", "seed", "rollout")
     facts = {**{name: earlier.get(name) for name in kept}, "sandbox": sandbox.name, "task_digest": task.digest}
-    return evaluate(task, params, facts, tried, _totals(directory), sandbox)
+    return evaluate(
+        task, facts, attempt, _totals(directory), sandbox, judge_settings=params.judge, metrics=params.metrics
+    )
 
 
 def _totals(directory: Path) -> Totals:
+    """Tokens and cost from the run's recorded model calls."""
     record = directory / CALLS
     return add_up(read_calls(record)) if record.exists() else Totals()
 
 
-def _earlier(directory: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((directory / RESULTS).read_text())
-    except (OSError, ValueError) as error:
-        raise InfraError(f"{directory / RESULTS} cannot be read: {error}") from error
-    return found
-
-
-def _worked(earlier: dict[str, Any]) -> Iterator[Worked]:
-    agent = earlier["agent_metrics"]
-    share = agent["time_taken_seconds"] / max(1, len(agent["status"]))
-    for status, code in zip(agent["status"], agent["exit_code"], strict=True):
-        yield Worked(status, code, share)
-
-
 def verify_again(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verification:
-    """Verify work of which the diff was kept."""
+    """Verify stored work. InfraError for a task with several steps: its diff has lost which step made which change."""
     if task.format == "prepared":
         return verify_diff(task, diff, sandbox, logs=logs)
     if len(task.steps) > 1:
         raise InfraError(f"{task.id}: a task with several steps cannot be scored again from a diff")
 
     def act(box: Box, step: Step) -> None:
-        _redo(box, diff)
+        """Put the agent's changes into the workdir of a fresh sandbox."""
+        workdir = box.spec.workdir
+        with scratch() as here:
+            tree = here / "tree"
+            box.get(workdir, tree, all_links=True)
+            apply_diff(tree, diff)
+            box.run(["find", workdir, "-mindepth", "1", "-delete"], user="root")
+            box.put(tree, workdir)
         if step.agent.user is not None:
-            give(box, step.agent.user, (box.spec.workdir,))
+            chown(box, step.agent.user, (workdir,))
 
     try:
-        return play(task, sandbox, act, logs=logs)
+        return run_steps(task, sandbox, act, logs=logs)
     except PatchFailed as error:
         return Verification("patch_failed", error=str(error))
     except InfraError as error:
         return Verification("error", error=str(error))
-
-
-def _redo(box: Box, diff: bytes) -> None:
-    """Put the agent's changes into the workdir of a fresh box."""
-    workdir = box.spec.workdir
-    with scratch() as here:
-        tree = here / "tree"
-        box.get(workdir, tree, all_links=True)
-        apply_diff(tree, diff)
-        box.run(["find", workdir, "-mindepth", "1", "-delete"], user="root")
-        box.put(tree, workdir)

@@ -1,15 +1,37 @@
-"""What verification found: single tests, scripts, rubrics, steps, and the whole."""
+"""Results of verification: tests, scripts, rubrics, steps and the whole; and how a step's reward is read.
+
+A Harbor task's tests leave `reward.json` (a flat table of numbers) or `reward.txt` (one number). A terminal-bench
+task's tests print a summary. In both cases a missing or unreadable reward raises `NoReward`: the verifier broke, and
+the agent did not score 0.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 CaseOutcome = Literal["passed", "failed", "error", "skipped"]
 Status = Literal["scored", "patch_failed", "timeout", "error"]
 PASS = 1.0 - 1e-9
-"""A score from here on is a pass; weights that do not add up to exactly 1 are no failure."""
+"""Scores from here on are passes: weights may not sum to exactly 1 in floating point."""
+LONGEST_REWARD = 1 << 20
+"""Bytes of a reward file that we read. The file was written next to an agent's work."""
+
+# terminal-bench's own parsers look for the same lines: `pytest -rA` prints the summary, the swebench parser the block.
+_SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
+_SUMMARY_LINE = re.compile(r"^(PASSED|FAILED|SKIPPED|XFAIL|XPASS|ERROR)\b", re.MULTILINE)
+_BLOCK = re.compile(r"SWEBench results starts here(.*)SWEBench results ends here", re.DOTALL)
+_BLOCK_LINE = re.compile(r"<-\|-\|->\s*(\w+)\s*$", re.MULTILINE)
+_GOOD = frozenset({"PASSED", "SKIPPED", "XFAIL"})
+
+
+class NoReward(Exception):
+    """The tests left no reward, or one that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +46,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class ScriptResult:
-    """One hidden script. It passed when pytest said so, a test passed, and none failed; or else by its exit code."""
+    """One hidden script. pytest scripts pass if a test passed and none failed; other scripts by their exit code."""
 
     path: str
     rubric_id: str
@@ -39,7 +61,7 @@ class ScriptResult:
 
 @dataclass(frozen=True, slots=True)
 class RubricScore:
-    """The part of a rubric's scripts that passed; None where it has none, which is not 0."""
+    """The share of a rubric's scripts that passed; None if it has no scripts, which is not 0."""
 
     id: str
     criterion: str
@@ -61,11 +83,16 @@ class StepResult:
     output: str = ""
     error: str = ""
     gate_passed: bool = True
+    """Whether every reward reached the step's `min_reward`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """`score` is None unless `status` is `scored`. `error` means that the verifier broke: try again, never score 0."""
+    """The verification of one attempt.
+
+    `score` is None unless `status` is `scored`. The status `error` means that the verifier broke: the run is tried
+    again and never scored 0.
+    """
 
     status: Status
     score: float | None = None
@@ -74,7 +101,7 @@ class Verification:
     scripts: tuple[ScriptResult, ...] = ()
     steps: tuple[StepResult, ...] = ()
     discounted: tuple[str, ...] = ()
-    """Files of the agent's that were put back to the start state, because tests are read from there."""
+    """Files of the agent that were reset to the start state, because tests are read from there."""
     seconds: float = 0.0
     error: str = ""
 
@@ -88,19 +115,80 @@ class Verification:
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """Rubrics that no script spoke for."""
+        """Rubrics without a script."""
         return tuple(rubric.id for rubric in self.rubrics if rubric.score is None)
 
 
 def weighted(rubrics: Sequence[RubricScore]) -> float | None:
-    """The mean over tested rubrics by weight; None when nothing was tested."""
-    tested = [(rubric.score, rubric.weight) for rubric in rubrics if rubric.score is not None]
-    total = sum(weight for _, weight in tested)
-    return sum(score * weight for score, weight in tested) / total if total > 0 else None
+    """The weighted mean over rubrics that have a score; None if there are none or their weights are 0."""
+    tested = [rubric for rubric in rubrics if rubric.score is not None]
+    total = sum(rubric.weight for rubric in tested)
+    return sum((rubric.score or 0.0) * rubric.weight for rubric in tested) / total if total > 0 else None
 
 
 def main_reward(rewards: Mapping[str, float]) -> float | None:
-    """The key `reward`, or else the mean of all keys."""
+    """The key `reward`, or else the mean of all keys; None if there are none."""
     if not rewards:
         return None
     return rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
+
+
+def read_rewards(folder: Path) -> dict[str, float]:
+    """The rewards in a copy of the sandbox's `/logs/verifier`. NoReward if there are none.
+
+    JSON comes before text, as in Harbor since 0.22. A file that is there and cannot be read is an error: the other
+    one does not replace it.
+    """
+    for name in ("reward.json", "reward.txt"):
+        file = folder / name
+        # The tests ran beside an agent's files: a link could lead anywhere on this machine.
+        if file.is_symlink() or not file.is_file():
+            continue
+        if file.stat().st_size > LONGEST_REWARD:
+            raise NoReward(f"{name} is longer than {LONGEST_REWARD} bytes")
+        text = file.read_text(encoding="utf-8", errors="replace").strip()
+        if not text:
+            raise NoReward(f"{name} is empty")
+        if name == "reward.txt":
+            try:
+                return {"reward": _finite(float(text), name)}
+            except ValueError as error:
+                raise NoReward(f"{name} holds {text[:60]!r}, which is not a number") from error
+        try:
+            tree = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise NoReward(f"{name} is not valid JSON: {error}") from error
+        if not isinstance(tree, dict) or not tree:
+            raise NoReward(f'{name} must be a table of numbers, such as {{"reward": 1.0}}')
+        return {str(key): _finite(value, f"{name}: {key}") for key, value in tree.items()}
+    raise NoReward("the tests left neither reward.json nor reward.txt in /logs/verifier")
+
+
+def _finite(value: object, where: str) -> float:
+    try:
+        number = float(value) if isinstance(value, bool | int | float) else math.nan
+    except OverflowError:  # JSON integers have no limit
+        number = math.inf
+    if not math.isfinite(number):
+        raise NoReward(f"{where} is {str(value)[:60]!r}, which is not a finite number")
+    return number
+
+
+def printed_reward(parser: str, output: str, code: int) -> dict[str, float]:
+    """The reward of a terminal-bench task from what its tests printed: 1 if every listed test passed, else 0.
+
+    If no list was printed, a pytest script that exited with 0 has passed. One that failed has shown nothing about the
+    work: its tools could not be installed, or it broke before the first test. That is `NoReward`.
+    """
+    outcomes: list[str] = []
+    if parser == "swebench":
+        if block := _BLOCK.search(output):
+            outcomes = [line[1] for line in _BLOCK_LINE.finditer(block[1])]
+    elif summaries := list(_SUMMARY.finditer(output)):
+        # The last summary counts: code under test may print one before.
+        outcomes = [line[1] for line in _SUMMARY_LINE.finditer(output, summaries[-1].end())]
+    if outcomes:
+        return {"reward": float(all(outcome in _GOOD for outcome in outcomes))}
+    if code == 0 and parser == "pytest":
+        return {"reward": 1.0}
+    raise NoReward(f"the tests printed no results in the format of {parser}")

@@ -1,6 +1,7 @@
-"""The tables of `task.toml`, up to schema 1.4. A prepared task may have `environment`, `agent` and `verifier` too.
+"""The tables of Harbor's `task.toml`, up to schema 1.4, and how task files are read and validated.
 
-Unknown keys are told and not refused: tasks are written for newer runners than this one.
+A prepared task's `tb_meta.json` may have the tables `environment`, `agent` and `verifier` too. Unknown keys become
+notes of the task and are not errors: tasks are written for newer runners than this one.
 """
 
 from __future__ import annotations
@@ -16,32 +17,72 @@ from bakeoff.errors import Problem, SpecError
 from bakeoff.spec import formats
 from bakeoff.spec.experiment import parse_size
 from bakeoff.spec.problems import find_line, problems
-from bakeoff.workloads.tasks.model import (
-    AgentSettings,
-    Artifact,
-    Collect,
-    Environment,
-    Healthcheck,
-    Network,
-    NetworkMode,
-    Verifier,
-    VerifierMode,
-)
 
-Table = TypeVar("Table", bound=BaseModel)
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-MemoryMb = Annotated[int, BeforeValidator(lambda value: parse_size(value) // 2**20), Field(ge=1)]
+T = TypeVar("T", bound=BaseModel)
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
+NetworkMode = Literal["public", "no-network", "allowlist"]
+VerifierMode = Literal["shared", "separate"]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 User = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
+"""A user name, or a numeric user id, which YAML and TOML authors write without quotes."""
+MemoryMb = Annotated[int, BeforeValidator(lambda value: parse_size(value) // 2**20), Field(ge=1)]
 
 
-class Open(BaseModel):
-    """A table that may hold more than we know."""
+class Table(BaseModel):
+    """A table of a task file. It may hold keys that we do not know: tasks are written for newer runners too."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class NetworkTable(Open):
+class Healthcheck(Table):
+    """A command that must succeed before an agent starts. Same keys and defaults as in Harbor's `task.toml`."""
+
+    model_config = ConfigDict(frozen=True)
+    command: str
+    interval_sec: Annotated[float, Field(ge=0)] = 5.0
+    timeout_sec: Seconds = 30.0
+    start_period_sec: Annotated[float, Field(ge=0)] = 0.0
+    """Failures in this time do not count as retries."""
+    start_interval_sec: Annotated[float, Field(ge=0)] = 5.0
+    retries: Annotated[int, Field(ge=1)] = 3
+
+
+class Collect(Table):
+    """A command that runs in the agent's sandbox after the agent stopped, before artifacts are copied."""
+
+    model_config = ConfigDict(frozen=True)
+    command: str
+    service: str | None = None
+    timeout_sec: Seconds = 60.0
+    user: User | None = None
+
+
+class Artifact(Table):
+    """A file or directory of the sandbox that is kept, and that a separate verifier finds at the same path."""
+
+    model_config = ConfigDict(frozen=True)
+    source: str
+    destination: str | None = None
+    """Below the artifacts' directory; `source` if not set."""
+    exclude: tuple[str, ...] = ()
+    service: str | None = None
+
+    @field_validator("destination")
+    @classmethod
+    def stays_among_artifacts(cls, destination: str | None) -> str | None:
+        """Reject a destination outside the run's artifacts directory: the task is not trusted with our disk."""
+        if destination and (destination.startswith("/") or ".." in destination.split("/")):
+            raise ValueError("must be a path below the artifacts' directory, without ..")
+        return destination
+
+
+Artifacts = list[
+    Annotated[Artifact, BeforeValidator(lambda value: {"source": value} if isinstance(value, str) else value)]
+]
+"""A path alone is an artifact with this source."""
+
+
+class NetworkTable(Table):
     network_mode: NetworkMode | None = None
     allowed_hosts: list[str] = []
 
@@ -51,32 +92,8 @@ class NetworkTable(Open):
             raise ValueError('allowed_hosts needs network_mode = "allowlist"')
         return self
 
-    def network(self) -> Network | None:
-        if self.network_mode is None and not self.allowed_hosts:
-            return None
-        return Network(self.network_mode or "allowlist", tuple(self.allowed_hosts), said=True)
 
-
-class HealthcheckTable(Open):
-    command: str
-    interval_sec: Annotated[float, Field(ge=0)] = 5.0
-    timeout_sec: Seconds = 30.0
-    start_period_sec: Annotated[float, Field(ge=0)] = 0.0
-    start_interval_sec: Annotated[float, Field(ge=0)] = 5.0
-    retries: Annotated[int, Field(ge=1)] = 3
-
-    def healthcheck(self) -> Healthcheck:
-        return Healthcheck(
-            self.command,
-            self.interval_sec,
-            self.timeout_sec,
-            self.start_period_sec,
-            self.start_interval_sec,
-            self.retries,
-        )
-
-
-class ServerTable(Open):
+class ServerTable(Table):
     name: str
     transport: Annotated[
         Literal["sse", "streamable-http", "stdio"],
@@ -112,48 +129,15 @@ class EnvironmentTable(NetworkTable):
     workdir: str | None = None
     skills_dir: str | None = None
     mcp_servers: list[ServerTable] = []
-    healthcheck: HealthcheckTable | None = None
-    memory: MemoryMb | None = None  # "2G", as tasks wrote it before memory_mb
+    healthcheck: Healthcheck | None = None
+    # Keys of older schemas: "2G" before memory_mb and storage_mb, allow_internet before network_mode.
+    memory: MemoryMb | None = None
     storage: MemoryMb | None = None
     allow_internet: bool | None = None
-
-    def environment(self, context: Path | None = None) -> Environment:
-        """With `context`, the directory that an image is built from."""
-        default = Network("no-network" if self.allow_internet is False else "public", said=self.allow_internet is True)
-        return Environment(
-            docker_image=self.docker_image,
-            context=context,
-            dockerfile=first_file(context, "Dockerfile"),
-            workdir=self.workdir,
-            env=self.env,
-            cpus=self.cpus,
-            memory_mb=self.memory_mb or self.memory,
-            storage_mb=self.storage_mb or self.storage,
-            gpus=self.gpus,
-            network=self.network() or default,
-            healthcheck=self.healthcheck.healthcheck() if self.healthcheck else None,
-            os=self.os,
-            skills_dir=self.skills_dir,
-            mcp_servers=tuple(server.model_dump() for server in self.mcp_servers),
-        )
 
 
 class AgentTable(NetworkTable):
     timeout_sec: Seconds | None = None
-    user: User | None = None
-
-    def settings(self, fallback: AgentSettings = AgentSettings()) -> AgentSettings:  # noqa: B008 - frozen
-        return AgentSettings(
-            self.timeout_sec if self.timeout_sec is not None else fallback.timeout,
-            self.user if self.user is not None else fallback.user,
-            self.network() or fallback.network,
-        )
-
-
-class CollectTable(Open):
-    command: str
-    service: str | None = None
-    timeout_sec: Seconds = 60.0
     user: User | None = None
 
 
@@ -163,76 +147,35 @@ class VerifierTable(NetworkTable):
     user: User | None = None
     environment_mode: VerifierMode | None = None
     environment: EnvironmentTable | None = None
-    collect: list[CollectTable] = []
+    collect: list[Collect] = []
 
     @model_validator(mode="after")
     def one_kind(self) -> VerifierTable:
         if self.environment_mode == "shared" and self.environment is not None:
-            raise ValueError('environment is for environment_mode = "separate"; take one of them out')
+            raise ValueError('environment is for environment_mode = "separate"; remove one of them')
         return self
 
-    def verifier(self, tests: tuple[Path, ...], fallback: Verifier = Verifier()) -> Verifier:  # noqa: B008 - frozen
-        """`fallback` is what the whole task says, for a step that says less."""
-        hooks = tuple(Collect(hook.command, hook.timeout_sec, hook.user) for hook in self.collect)
-        return Verifier(
-            tests=tests,
-            mode=self.environment_mode or ("separate" if self.environment is not None else fallback.mode),
-            timeout=self.timeout_sec or fallback.timeout,
-            env={**fallback.env, **self.env},
-            user=self.user if self.user is not None else fallback.user,
-            network=self.network() or fallback.network,
-            collect=(*fallback.collect, *hooks),
-        )
 
-
-class SolutionTable(Open):
+class SolutionTable(Table):
     env: dict[str, str] = {}
 
 
-class ArtifactTable(Open):
-    source: str
-    destination: str | None = None
-    exclude: list[str] = []
-    service: str | None = None
-
-    @field_validator("destination")
-    @classmethod
-    def stays_among_artifacts(cls, given: str | None) -> str | None:
-        if given and (given.startswith("/") or ".." in given.split("/")):
-            raise ValueError("has to be a path from the artifacts' directory, without ..")
-        return given
-
-
-Artifacts = list[str | ArtifactTable]
-
-
-def artifacts(given: Artifacts) -> tuple[Artifact, ...]:
-    return tuple(
-        Artifact(one) if isinstance(one, str) else Artifact(one.source, one.destination, tuple(one.exclude))
-        for one in given
-    )
-
-
-class StepTable(Open):
+class StepTable(Table):
+    # The name is a directory below steps/, so it must not be a path, `.` or `..`.
     name: Annotated[str, Field(min_length=1, pattern=r"^[^/\\]*[^/\\.][^/\\]*$")]
     agent: AgentTable = AgentTable()
     verifier: VerifierTable = VerifierTable()
     min_reward: float | dict[str, float] | None = None
-    healthcheck: HealthcheckTable | None = None
+    healthcheck: Healthcheck | None = None
     artifacts: Artifacts = []
 
-    def gate(self) -> dict[str, float]:
-        if self.min_reward is None:
-            return {}
-        return self.min_reward if isinstance(self.min_reward, dict) else {"reward": self.min_reward}
 
-
-class AuthorTable(Open):
+class AuthorTable(Table):
     name: str
     email: str | None = None
 
 
-class PackageTable(Open):
+class PackageTable(Table):
     name: Annotated[str, Field(min_length=1)]
     version: str | None = None
     description: str = ""
@@ -240,7 +183,7 @@ class PackageTable(Open):
     keywords: list[str] = []
 
 
-class TaskTable(Open):
+class TaskTable(Table):
     """The whole of `task.toml`."""
 
     schema_version: str | None = None
@@ -258,9 +201,9 @@ class TaskTable(Open):
 
     @model_validator(mode="after")
     def only_whole_values_are_filled_in(self) -> TaskTable:
-        """In this format `${VAR}` is a variable where it is all of a value; a dollar sign in other text is only that."""
+        """Escape dollar signs in values that are not entirely `${VAR}`: Harbor expands only whole values."""
         verifiers = [self.verifier, *(step.verifier for step in self.steps)]
-        tables = [self.environment, self.solution, *verifiers, *(one.environment for one in verifiers)]
+        tables = [self.environment, self.solution, *verifiers, *(table.environment for table in verifiers)]
         for table in tables:
             if table is not None:
                 texts = {name: text for name, text in table.env.items() if not VARIABLE.fullmatch(text)}
@@ -271,59 +214,64 @@ class TaskTable(Open):
     @classmethod
     def each_once(cls, steps: list[StepTable]) -> list[StepTable]:
         names = [step.name for step in steps]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"the step {twice[0]!r} stands twice")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"there are two steps {repeated[0]!r}")
         return steps
 
 
 def text_of(file: Path) -> str:
-    """The content of a file that has to be text."""
+    """The content of a text file. SpecError if it is not UTF-8."""
     try:
-        return file.read_text(encoding="utf-8-sig")  # some editors begin with a mark
+        return file.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as error:
         raise SpecError([Problem("", "not UTF-8 text", "save it as UTF-8")], file) from error
 
 
 def read_tree(file: Path) -> dict[str, Any]:
-    """The content of a TOML, YAML or JSON file that has to be a table."""
+    """The content of a TOML, YAML or JSON file whose top level is a table. SpecError with the line otherwise."""
     try:
         tree = formats.read(text_of(file), file.suffix)
     except formats.NotReadable as error:
         raise SpecError([Problem("", str(error), "correct the syntax", error.line)], file) from error
     if not isinstance(tree, dict):
-        raise SpecError([Problem("", "has to be a table of keys", 'write it as {"key": ...}')], file)
+        raise SpecError([Problem("", "must be a table of keys", 'write it as {"key": ...}')], file)
     return tree
 
 
-def checked(model: type[Table], tree: dict[str, Any], file: Path) -> tuple[Table, tuple[str, ...]]:
-    """`tree` as `model`, and a note for every key that nobody reads."""
+def validated(model: type[T], tree: dict[str, Any], file: Path) -> tuple[T, tuple[str, ...]]:
+    """`tree`, the content of `file`, as `model`; and a note for every key that no model knows.
+
+    Raises SpecError with the line of every wrong key.
+    """
     try:
         table = model.model_validate(tree)
     except ValidationError as error:
         text = file.read_text(encoding="utf-8")
-        found = [
-            Problem(one.key, one.message, one.fix, find_line(text, file.suffix, tuple(one.key.split("."))))
-            for one in problems(error, model, given=tree)
+        located = [
+            Problem(
+                problem.key, problem.message, problem.fix, find_line(text, file.suffix, tuple(problem.key.split(".")))
+            )
+            for problem in problems(error, model, given=tree)
         ]
-        raise SpecError(found, file) from error
+        raise SpecError(located, file) from error
     return table, tuple(f"{file.name}: {key}: unknown key, not used" for key in unknown_keys(table))
 
 
 def unknown_keys(table: BaseModel, prefix: str = "") -> Iterator[str]:
-    """Dotted names of what was given and is in no model."""
+    """Dotted names of the keys in `table`, and in tables and lists of tables below it, that its model lacks."""
     for name in table.model_extra or {}:
         yield f"{prefix}{name}"
     for name in type(table).model_fields:
         value = getattr(table, name)
-        for number, one in enumerate(value if isinstance(value, list) else [value]):
-            if isinstance(one, BaseModel):
+        for number, entry in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(entry, BaseModel):
                 place = f"{prefix}{name}.{number}." if isinstance(value, list) else f"{prefix}{name}."
-                yield from unknown_keys(one, place)
+                yield from unknown_keys(entry, place)
 
 
 def first_file(folder: Path | None, *names: str) -> Path | None:
-    """The first of `names` that is there."""
+    """The first of `names` that is a file in `folder`."""
     if folder is None:
         return None
     return next((folder / name for name in names if (folder / name).is_file()), None)

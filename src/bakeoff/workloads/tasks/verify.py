@@ -1,26 +1,64 @@
-"""Verification of a finished attempt. What the agent left is a diff, or for a Harbor task its box (`harbor_run.py`)."""
+"""Verification of a prepared task: hidden scripts on the start state plus the agent's diff, each in a fresh sandbox.
+
+pytest runs Python scripts. Any other script is started by its first line, or by bash, and passes by its exit code.
+`verify_diff` is the entry point. Harbor tasks are verified in their own sandbox (`harbor_run.py`).
+
+Sandboxes need no pytest: a copy of ours, with what it imports, is mounted read-only at /opt/hidden-tests together with
+the runner, `pytest_in_box.py`.
+"""
 
 from __future__ import annotations
 
+import compileall
+import hashlib
+import re
+import secrets
+import shutil
+import tempfile
 import time
+from contextlib import suppress
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from xml.etree import ElementTree
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.base import Sandbox
-from bakeoff.workloads.tasks.built import built_for
-from bakeoff.workloads.tasks.hidden_tests import rubric_scores, run_scripts
-from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.results import Verification, weighted
-from bakeoff.workloads.tasks.start import PatchFailed, start_state
+from bakeoff.sandbox import cache
+from bakeoff.sandbox.base import Box, BoxSpec, Image, Mount, Sandbox
+from bakeoff.sandbox.cache import scratch
+from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff
+from bakeoff.workloads.tasks.environment import box_spec, built_for, chown, command_path, filled_in
+from bakeoff.workloads.tasks.guard import guard
+from bakeoff.workloads.tasks.model import REPOSITORY, Script, Task
+from bakeoff.workloads.tasks.pytest_in_box import NO_PYTEST
+from bakeoff.workloads.tasks.repository import GitFailed, git
+from bakeoff.workloads.tasks.results import Case, CaseOutcome, RubricScore, ScriptResult, Verification, weighted
+from bakeoff.workloads.tasks.start import StartState, start_state
+
+REPORT = "/logs/verifier/junit.xml"
+SEAL = "/logs/verifier/sealed"
+NOT_STARTED = (126, 127)
+"""Exit codes of a command that could not be executed or was not found, as in a shell."""
+LONGEST_REPORT = 1 << 24
+LONGEST_MESSAGE = 4000
+
+TOOLS = "/opt/hidden-tests"
+"""Where pytest and its runner are in the sandbox."""
+RUNNER = f"{TOOLS}/run.py"
+LIBRARY = f"{TOOLS}/lib"
+NEEDED = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
+FOR_OLDER_PYTHONS = ("exceptiongroup", "tomli", "typing_extensions")
+COMPILED = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging")
+LIBRARY_REVISION = "1"
 
 
 def verify_diff(task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path) -> Verification:
-    """Run a prepared task's hidden tests on the start state plus `diff`, in fresh boxes; their output goes to `logs`.
+    """Run a prepared task's hidden tests on the start state plus `diff`; their output goes to the directory `logs`.
 
-    Nothing that code of the agent's does makes this an `error`: only a box, an image or a pytest that cannot be had.
+    The status is `error` only if a sandbox, an image or pytest is not available. Nothing that the agent's code does
+    leads to it. A diff that does not apply is `patch_failed`.
     """
     if task.format != "prepared":
-        raise UsageError(f"{task.directory}: a {task.format} task is verified in its box, not from a diff")
+        raise UsageError(f"{task.directory}: a {task.format} task is verified in its sandbox, not from a diff")
     began = time.monotonic()
     try:
         start = start_state(task)
@@ -30,12 +68,212 @@ def verify_diff(task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path) -> Ver
         return Verification("patch_failed", seconds=time.monotonic() - began, error=str(error))
     except InfraError as error:
         return Verification("error", seconds=time.monotonic() - began, error=str(error))
-    rubrics = rubric_scores(task.rubrics, results)
+    rubrics = []
+    for rubric in task.rubrics:
+        passed = [result.passed for result in results if result.rubric_id == rubric.id]
+        score = sum(passed) / len(passed) if passed else None
+        rubrics.append(RubricScore(rubric.id, rubric.criterion, rubric.weight, score, len(passed), sum(passed)))
     return Verification(
         "scored",
         score=weighted(rubrics),
-        rubrics=rubrics,
+        rubrics=tuple(rubrics),
         scripts=tuple(results),
         discounted=discounted,
         seconds=time.monotonic() - began,
     )
+
+
+def run_scripts(
+    task: Task, start: StartState, diff: bytes, sandbox: Sandbox, image: Image, *, logs: Path
+) -> tuple[list[ScriptResult], tuple[str, ...]]:
+    """The result of every script that has a rubric, and the agent's files that did not count.
+
+    Raises PatchFailed for a diff that does not apply.
+    """
+    with scratch() as here:
+        tree = here / "tree"
+        start.copy(tree)
+        apply_diff(tree, diff)
+        with suppress(GitFailed):  # the agent's .gitattributes may keep git from reading its files
+            git("add", "-A", "--sparse", at=tree)  # scripts may ask git what the agent changed
+        guarded = guard(start.tree, tree, task.scripts)
+        env = filled_in(task, "verifier", task.verifier.env)
+        spec = box_spec(task, image, mounts=tools(), env=env)
+        results = [
+            _run_script(task, script, guarded.configurations[script.path], tree, sandbox, spec, logs)
+            for script in task.scripts
+            if script.rubric_id
+        ]
+    return results, guarded.discounted
+
+
+def _run_script(
+    task: Task, script: Script, configuration: str, tree: Path, sandbox: Sandbox, spec: BoxSpec, logs: Path
+) -> ScriptResult:
+    """Run one script in a fresh sandbox. InfraError if pytest or the script's interpreter is not in it."""
+    output = logs / f"{script.path.replace('/', '__')}.txt"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    sealed: str | None = None
+    cases: tuple[Case, ...] = ()
+    with sandbox.open(spec) as box:
+        lay_out(task, tree, box, task.verifier.user)
+        # The secret comes through standard input, so code under test does not find it in a file or in /proc.
+        secret = secrets.token_hex(16)
+        path = command_path(box, f"{REPOSITORY}/{script.path}")
+        if script.by_pytest:
+            paths = (RUNNER, LIBRARY, REPOSITORY, box.spec.workdir, f"{REPOSITORY}/{configuration}", REPORT, SEAL)
+            argv = ["python3", "-I", *(command_path(box, place) for place in paths), path]
+        else:
+            argv = [path] if script.content.startswith("#!") else ["bash", path]
+        ended = box.run(
+            argv,
+            cwd=box.spec.workdir,
+            timeout=task.verifier.timeout,
+            stdin=f"{secret}\n".encode() if script.by_pytest else None,
+            stdout=output,
+            stderr=output,
+            user=task.verifier.user,
+        )
+        if script.by_pytest:
+            sealed = _sealed(box, secret)
+            cases = _report(box) if sealed == str(ended.code) else ()
+    if sealed == NO_PYTEST:
+        raise InfraError(f"{script.path} could not be run: {tail(output)}")
+    if sealed is None and ended.code in NOT_STARTED:
+        # The agent's code may exit with such a code too: look for the program in a sandbox that it never touched.
+        program = _program(script)
+        with sandbox.open(spec) as untouched:
+            there = untouched.run(["sh", "-c", 'command -v "$1"', "sh", program]).ok
+        if not there:
+            raise InfraError(f"{script.path} could not be run: there is no {program!r} in the sandbox")
+    # pytest's exit code of 0 alone is no pass: code under test can end the process with it before a test has run.
+    good = any(case.outcome == "passed" for case in cases) or not script.by_pytest
+    bad = any(case.outcome in ("failed", "error") for case in cases)
+    return ScriptResult(
+        path=script.path,
+        rubric_id=script.rubric_id or "",
+        passed=ended.ok and good and not bad,
+        code=ended.code,
+        seconds=ended.seconds,
+        cases=cases,
+        output=tail(output),
+        timed_out=ended.timed_out,
+        memory_killed=ended.memory_killed,
+    )
+
+
+def _program(script: Script) -> str:
+    """The program that starts a script: the one in its first line, else bash; python3 for pytest."""
+    if script.by_pytest:
+        return "python3"
+    if not script.content.startswith("#!"):
+        return "bash"
+    words = re.split(r"[ \t]+", script.content[2:].partition("\n")[0].strip(" \t"))
+    if words[0].endswith("/env"):
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word] or words
+    return words[0]
+
+
+def _sealed(box: Box, secret: str) -> str | None:
+    """The exit code that the runner sealed with the secret; None if something else ended the process."""
+    try:
+        word, _, outcome = box.read(SEAL, 200).decode(errors="replace").partition(" ")
+    except (OSError, UsageError):
+        return None
+    return outcome if secrets.compare_digest(word.encode(), secret.encode()) else None
+
+
+def _report(box: Box) -> tuple[Case, ...]:
+    """The tests in pytest's JUnit report; none if there is no report that can be read."""
+    try:
+        data = box.read(REPORT, LONGEST_REPORT)
+    except (OSError, UsageError):
+        return ()
+    if b"<!DOCTYPE" in data or b"<!ENTITY" in data:  # pytest writes neither; they can make XML grow without end
+        return ()
+    try:
+        tree = ElementTree.fromstring(data)
+    except ElementTree.ParseError:
+        return ()
+    kinds: tuple[tuple[str, CaseOutcome], ...] = (("failure", "failed"), ("error", "error"), ("skipped", "skipped"))
+    cases = []
+    for item in tree.iter("testcase"):
+        outcome: CaseOutcome = "passed"
+        message = ""
+        for tag, meaning in kinds:
+            entry = item.find(tag)
+            if entry is not None:
+                text = f"{entry.get('message') or ''}\n{entry.text or ''}"
+                outcome, message = meaning, text.strip()[:LONGEST_MESSAGE]
+                break
+        name = "::".join(part for part in (item.get("classname"), item.get("name")) if part)
+        try:
+            seconds = float(item.get("time") or 0.0)
+        except ValueError:
+            seconds = 0.0
+        cases.append(Case(name, outcome, seconds, message))
+    return tuple(cases)
+
+
+def tail(file: Path, most: int = 20_000) -> str:
+    """The last `most` bytes of a file as text; empty if there is no file."""
+    if not file.is_file():
+        return ""
+    with file.open("rb") as opened:
+        opened.seek(max(0, file.stat().st_size - most))
+        return opened.read().decode(errors="replace")
+
+
+def lay_out(task: Task, tree: Path, box: Box, user: str | None) -> None:
+    """Put `tree` into the sandbox as the repository, owned by `user`, and the task's other files beside it."""
+    for file in task.overlays:
+        if not file.target.startswith(f"{REPOSITORY}/"):
+            box.write(file.target, file.read(), 0o755 if file.executable else 0o644)
+    box.put(tree, REPOSITORY)
+    box.write("/logs/verifier/.keep", b"")
+    if user is not None:
+        chown(box, user, (REPOSITORY, "/logs"))  # git refuses a repository that another user owns
+
+
+def tools() -> tuple[Mount, ...]:
+    """The pytest runner and library as read-only mounts."""
+    return (Mount(Path(__file__).with_name("pytest_in_box.py"), RUNNER), Mount(library(), LIBRARY))
+
+
+def library() -> Path:
+    """A directory with pytest and what it needs, made once for each set of versions.
+
+    All of it is plain Python, so any interpreter in a sandbox can read it.
+    """
+    distributions = installed()
+    versions = " ".join([LIBRARY_REVISION, *(f"{package.name}={package.version}" for package in distributions)])
+    home = cache.directory("pytest")
+    place = home / hashlib.sha256(versions.encode()).hexdigest()[:16]
+    if not place.is_dir():
+        made = Path(tempfile.mkdtemp(prefix="new.", dir=home))
+        made.chmod(0o755)
+        for file in (file for package in distributions for file in package.files or ()):
+            if file.parts[0] != ".." and "__pycache__" not in file.parts:
+                (made / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(str(file.locate()), made / file)
+        for name in COMPILED:  # once here, and not in every sandbox
+            compileall.compile_dir(made / name, quiet=2, workers=1)
+        try:
+            made.rename(place)
+        except OSError:  # another process was faster
+            cache.remove(made)
+    return place
+
+
+def installed() -> list[Distribution]:
+    """pytest and what it needs, as installed here. UsageError that says how to get them if one is missing."""
+    packages = []
+    for name in (*NEEDED, *FOR_OLDER_PYTHONS):
+        try:
+            packages.append(distribution(name))
+        except PackageNotFoundError:
+            if name in NEEDED:
+                raise UsageError(
+                    f"hidden tests are run by pytest, and {name} is not installed\n  fix: pip install 'bakeoff[tasks]'"
+                ) from None
+    return packages

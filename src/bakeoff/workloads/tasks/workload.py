@@ -1,52 +1,100 @@
-"""The `tasks` workload: an agent works on a task in a box, and what it leaves is verified and scored."""
+"""The `tasks` workload: an agent works on a task in a sandbox, and what it leaves is verified and scored."""
 
 from __future__ import annotations
 
 import os
 import socket
 import traceback
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import cleanup
-from bakeoff.sandbox.base import Sandbox, choose
+from bakeoff.sandbox.base import VARIABLE, Sandbox, choose
 from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import Outcome, RunContext
-from bakeoff.workloads.tasks import evaluation as files
-from bakeoff.workloads.tasks import pytest_tools
+from bakeoff.workloads.tasks.agents.command import AgentEntry
 from bakeoff.workloads.tasks.agents.face import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
-from bakeoff.workloads.tasks.attempt import PORT, Attempt, Crew, attempt
-from bakeoff.workloads.tasks.boxes import check_variables, network_withheld
-from bakeoff.workloads.tasks.built import refused, stand_in
-from bakeoff.workloads.tasks.changes import readable
-from bakeoff.workloads.tasks.evaluation import Evaluation
+from bakeoff.workloads.tasks.attempt import PORT, Worker, attempt
+from bakeoff.workloads.tasks.check import missing_reference
+from bakeoff.workloads.tasks.dialect import Variables
+from bakeoff.workloads.tasks.environment import check_variables, network_withheld, refused, replaces_image
+from bakeoff.workloads.tasks.evaluation import NOTHING_SCORES, evaluate, settle
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.params import TasksParams
-from bakeoff.workloads.tasks.proof import missing_reference
 from bakeoff.workloads.tasks.proxy.budget import Budget
-from bakeoff.workloads.tasks.proxy.providers import Providers
+from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
 from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
 from bakeoff.workloads.tasks.proxy.totals import Totals
-from bakeoff.workloads.tasks.scoring.custom import measure
-from bakeoff.workloads.tasks.scoring.judge import Judgement, judge, judge_key
+from bakeoff.workloads.tasks.scoring.judge import JudgeSettings, judge_key
+from bakeoff.workloads.tasks.verify import installed
 
 UNSANDBOXED = "BAKEOFF_UNSANDBOXED"
-"""Set by `bakeoff run` after the user agreed to run agents without a sandbox."""
+"""Set by `TasksWorkload.configure` after the user agreed to run agents without a sandbox."""
+TIMEOUT_VARIABLE, TOKENS_VARIABLE = "TIMEOUT_SEC", "TOKEN_LIMIT"
+"""Variables by which a benchmark file limits its runs. They are set in the sandbox like all others."""
 CALLS = "calls.jsonl"
-NOTHING_SCORES = (
-    "nothing scores this task\n  fix: add test scripts for a rubric with a weight, or judge = { model = ... }"
-)
 NO_NETWORK = (
-    "tasks here ask for a network and their boxes have none: "
+    "tasks here ask for a network and their sandboxes have none: "
     "`params.network = true` grants it (`network = true` in a benchmark file)"
 )
+
+
+class TasksParams(BaseModel):
+    """The parameters of one rollout."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    settings: ClassVar[frozenset[str]] = frozenset({"path", "agents", "providers", "judge", "metrics"})
+
+    path: str = Field(
+        validation_alias=AliasChoices("path", "prepared_dir"), min_length=1,
+        description="The task's directory; the `path` of an entry in `tasks` sets it.",
+    )  # fmt: skip
+    agent: str = Field("codex", min_length=1, description="The agent: built in, one of `agents`, or module:Class.")
+    model: str = Field("", description="The model that it uses, by its name in `providers`.")
+    effort: str | None = Field(None, description="Reasoning effort, for agents and models that support it.")
+    max_turns: int | None = Field(None, ge=1, description="Most model calls, for agents that count them.")
+    overrides: str | None = Field(None, description="An overrides file instead of the task's own overrides.json.")
+    apply_overrides: bool = Field(True, description="False ignores overrides.")
+    environment_variables: Variables = Field({}, description="Variables in the sandbox.")
+    network: bool = Field(False, description="Give sandboxes a network if the task asks for one.")
+    timeout: float | None = Field(
+        None, gt=0, description="Seconds for the agent; else TIMEOUT_SEC, else the task's own limit."
+    )
+    token_budget: int | None = Field(None, ge=1, description="Most tokens of a rollout; else TOKEN_LIMIT.")
+    cost_budget: float | None = Field(None, gt=0, description="Most dollars of a rollout.")
+    call_budget: int | None = Field(None, ge=1, description="Most model calls of a rollout.")
+    agents: dict[str, AgentEntry] = Field({}, description="Custom agents, by name.")
+    providers: dict[str, Provider] = Field({}, description="Endpoints and the models that they serve.")
+    judge: JudgeSettings | None = Field(None, description="A model that judges rubrics.")
+    metrics: list[str] = Field([], description="Custom metrics: module:function, or a script.")
+
+    @field_validator("environment_variables")
+    @classmethod
+    def _limits_are_numbers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, kind in ((TIMEOUT_VARIABLE, float), (TOKENS_VARIABLE, int)):
+            try:
+                valid = name not in value or kind(value[name]) > 0
+            except ValueError:
+                valid = False
+            if not valid:
+                raise ValueError(f"the limit {name} must be a number above 0, not {value[name]!r}")
+        return value
+
+    def seconds(self) -> float | None:
+        """Time limit of the agent in each step; None if only the step itself sets one."""
+        value = self.environment_variables.get(TIMEOUT_VARIABLE)
+        return self.timeout or (float(value) if value else None)
+
+    def tokens(self) -> int | None:
+        value = self.environment_variables.get(TOKENS_VARIABLE)
+        return self.token_budget or (int(value) if value else None)
 
 
 class TasksWorkload:
@@ -54,20 +102,35 @@ class TasksWorkload:
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = TasksParams
 
+    def configure(self, options: Mapping[str, str], accept: Callable[[str], None]) -> None:
+        """Pass `--sandbox` of `bakeoff run` on to the worker processes, through the environment.
+
+        Running agents without a sandbox is a risk that the user has to `accept`.
+        """
+        name = options.get("sandbox")
+        if name is not None:
+            os.environ[VARIABLE] = name
+        if choose(name, accepted=True).name == "none":
+            accept("without a sandbox agents run as you, with your files and keys")
+            os.environ[UNSANDBOXED] = "1"
+
     def check(self, params: TasksParams, base: Path) -> list[str]:
-        """The sandbox, the task, the agent, its model's key and price are there. What the task will miss, in words."""
+        """Check that sandbox, task, agent, key and price are there before anything starts; returns notes on the task.
+
+        Raises UsageError that names the fix.
+        """
         sandbox = available(chosen())
         task = task_of(params, base)
         check_variables(task)
         for environment in (task.environment, *(step.verifier.environment for step in task.steps)):
-            if environment is not None and (why := refused(environment)):
-                raise UsageError(f"{task.directory}: {why}")
+            if environment is not None and (reason := refused(environment)):
+                raise UsageError(f"{task.directory}: {reason}")
         if task.scripts:
-            pytest_tools.installed()
+            installed()
         agent = find_agent(params.agent, params.agents, base)
         if agent.needs_solution and (missing := missing_reference(task)):
             raise UsageError(f"{task.directory}: there is no reference for {agent.name} to apply\n  fix: add {missing}")
-        assert agent.version
+        assert agent.version  # raises UsageError if the agent is not installed
         if agent.wire is not None:
             providers = _providers(params, task)
             route = providers.route(_model(params, task, agent))
@@ -78,17 +141,18 @@ class TasksWorkload:
             judge_key(params.judge)
         elif not task.scored_by_tests:
             raise UsageError(f"{task.directory}: {NOTHING_SCORES}")
-        notes = [f"{task.id}: {note}" for note in (*task.notes, stand_in(task.environment, sandbox)) if note]
+        notes = [f"{task.id}: {note}" for note in (*task.notes, replaces_image(task.environment, sandbox)) if note]
         return notes + [NO_NETWORK] * network_withheld(task)
 
     def run(self, params: TasksParams, ctx: RunContext) -> Outcome:
+        """One rollout. Whatever goes wrong outside the sandbox is an InfraError: no agent's code runs in this process."""
         try:
             return self._run(params, ctx)
         except InfraError:
             raise
-        except (BakeoffError, OSError) as error:  # a full disk, say: nothing that an agent did, so nothing to be scored
+        except (BakeoffError, OSError) as error:  # for example a full disk
             raise InfraError(str(error)) from error
-        except Exception as error:  # a mistake of ours: no agent's code runs in this process
+        except Exception as error:  # a bug of ours
             traceback.print_exc()
             raise InfraError(f"{type(error).__name__}: {error}") from error
 
@@ -98,7 +162,7 @@ class TasksWorkload:
         cleanup.remove_abandoned()
         agent = find_agent(params.agent, params.agents, ctx.base)
         with ExitStack() as stack:
-            crew = Crew(
+            worker = Worker(
                 agent,
                 logs=ctx.directory / "logs",
                 seconds=params.seconds(),
@@ -106,22 +170,27 @@ class TasksWorkload:
                 max_turns=params.max_turns,
             )
             if agent.wire is not None:
-                crew.socket = stack.enter_context(scratch("proxy")) / "model.sock"
-                crew.port = _free_port() if sandbox.name == "none" else PORT
-                crew.proxied = _proxied(params, task, agent, crew.socket, ctx, stack)
-            tried = attempt(task, crew, sandbox)
-            totals = crew.proxied.close() if crew.proxied is not None else Totals()
-            for step in crew.proxied.steps(agent.name) if crew.proxied is not None else ():
+                worker.socket = stack.enter_context(scratch("proxy")) / "model.sock"
+                if sandbox.name == "none":  # all runs, and everything else, share this machine's ports
+                    with socket.create_server(("127.0.0.1", 0)) as listener:
+                        worker.port = listener.getsockname()[1]
+                else:
+                    worker.port = PORT
+                worker.proxied = _proxied(params, task, agent, worker.socket, ctx, stack)
+            result = attempt(task, worker, sandbox)
+            totals = worker.proxied.close() if worker.proxied is not None else Totals()
+            for step in worker.proxied.steps(agent.name) if worker.proxied is not None else ():
                 ctx.trajectory(msgspec.structs.replace(step, info={**step.info, "agent_version": agent.version}))
         facts = {
             "run_id": ctx.run_id, "agent": agent.name, "agent_version": agent.version, "model": params.model,
             "sandbox": sandbox.name, "seed": ctx.seed, "rollout": ctx.rollout, "task_digest": task.digest,
         }  # fmt: skip
-        return settle(evaluate(task, params, facts, tried, totals, sandbox), ctx.directory)
+        evaluation = evaluate(task, facts, result, totals, sandbox, judge_settings=params.judge, metrics=params.metrics)
+        return settle(evaluation, ctx.directory)
 
 
 def task_of(params: TasksParams, base: Path) -> Task:
-    """The task with its overrides and variables. Overrides make another task; the directory is never touched."""
+    """The task of a run with its overrides and variables; paths start at `base`, the experiment file's directory."""
     file = base / params.overrides if params.overrides else None
     task = load_task(base / params.path, overrides_file=file, apply_overrides=params.apply_overrides)
     task = task.with_network() if params.network else task
@@ -133,6 +202,7 @@ def chosen() -> Sandbox:
 
 
 def available(sandbox: Sandbox) -> Sandbox:
+    """`sandbox` itself. UsageError with the reason if it does not work on this machine."""
     reason = sandbox.missing()
     if reason is not None:
         raise UsageError(f"sandbox {sandbox.name} cannot be used here: {reason}")
@@ -142,7 +212,7 @@ def available(sandbox: Sandbox) -> Sandbox:
 def _proxied(
     params: TasksParams, task: Task, agent: TaskAgent, socket: Path, ctx: RunContext, stack: ExitStack
 ) -> ProxiedRun:
-    """The run's own model proxy, which holds its budgets and its record."""
+    """Start the run's model proxy, which enforces its budgets and records its calls; `stack` closes it."""
     model = _model(params, task, agent)
     assert agent.wire is not None
     providers = _providers(params, task)
@@ -150,19 +220,12 @@ def _proxied(
     proxy = stack.enter_context(ModelProxy(socket=socket))
     budget = Budget(params.tokens(), params.cost_budget, params.call_budget, ctx.deadline)
     record = ctx.directory / CALLS
-    record.unlink(missing_ok=True)  # of a try before this one
+    record.unlink(missing_ok=True)  # from an earlier attempt
     return stack.enter_context(proxy.open(providers, model, record=record, budget=budget))
 
 
-def _free_port() -> int:
-    """Without a sandbox all runs, and everything else, share this machine's ports."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
 def _providers(params: TasksParams, task: Task) -> Providers:
-    """Those of the file; a task whose overrides name an endpoint has that one for everything."""
+    """The file's providers; if the task's overrides name an endpoint, that one for every model."""
     providers = Providers.read(params.providers)
     if task.model is None or task.model.base_url is None:
         return providers
@@ -174,44 +237,3 @@ def _model(params: TasksParams, task: Task, agent: TaskAgent) -> str:
     if not model:
         raise UsageError(f"agent {agent.name} calls a model and none is named\n  fix: set params.model")
     return model
-
-
-def evaluate(
-    task: Task, params: TasksParams, facts: dict[str, Any], tried: Attempt, totals: Totals, sandbox: Sandbox
-) -> Evaluation:
-    """Beside the tests: the judge, and metrics of one's own."""
-    verification = tried.verification
-    diff = tried.diff or b""
-    judged: tuple[Judgement, ...] = ()
-    if params.judge is not None and task.rubrics and verification.status == "scored":
-        tests = {case.name: case.outcome == "passed" for case in verification.cases}
-        judged = tuple(
-            judge(task.rubrics, instruction=task.instruction, diff=readable(diff), tests=tests, settings=params.judge)
-        )  # fmt: skip
-    found = Evaluation(task, facts, tried, totals, judged)
-    if verification.status != "scored":
-        return found
-    told = {**facts, **found.metrics(), "diff": diff.decode(errors="replace"), "rewards": dict(verification.rewards)}
-    measured = measure(task, params.metrics, told, diff, sandbox, found.standard())
-    return Evaluation(task, facts, tried, totals, judged, measured)
-
-
-def settle(found: Evaluation, directory: Path) -> Outcome:
-    """Write the files; then say what the rollout came to. What broke on our side is never a score."""
-    files.write(found, directory)
-    verification = found.verification
-    if found.totals.broken is not None and not verification.passed:
-        raise InfraError(f"the model could not be reached: {found.totals.broken}")
-    if verification.status == "error":
-        raise InfraError(f"verification broke: {verification.error}")
-    if verification.status != "scored":
-        return Outcome(found.metrics(), "failed", f"{verification.status}: {verification.error}")
-    if found.total_score is None and found.judged:
-        raise InfraError(
-            f"no judgement could be had: {next((vote.error for one in found.judged for vote in one.votes), '')}"
-        )
-    if found.total_score is None:
-        raise UsageError(f"{found.task.directory}: {NOTHING_SCORES}")
-    for name, problem in found.measured.problems.items():
-        print(f"metric {name} is missing: {problem}", flush=True)
-    return Outcome(found.metrics())

@@ -85,9 +85,6 @@ class Shape:
         scaled: NDArray[np.float64] = np.clip(dollars, -1.0, 1.0) * self._scale
         return scaled
 
-    def clip(self, seen: Observations) -> Observations:
-        return np.clip(seen, -LIMIT, LIMIT)
-
     def mask(self, state: State) -> NDArray[np.int8]:
         """[n, instruments, CHOICES]: a market slot between two questions leaves only "nothing"."""
         mask = np.ones((len(state.ints), self.instruments, CHOICES), np.int8)
@@ -166,11 +163,11 @@ class MarketEnv(gymnasium.Env[Observations, NDArray[Any]]):
 
     def observe(self) -> tuple[Observations, dict[str, Any]]:
         """What the seat sees now, without a step."""
-        return self.shape.clip(self.batch.observe()[0]), self._info()
+        return np.clip(self.batch.observe()[0], -LIMIT, LIMIT), self._info()
 
     def step(self, action: NDArray[Any]) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
         seen, rewards, done = self.batch.step(self.shape.read(action)[None])
-        return self.shape.clip(seen[0]), float(rewards[0]), bool(done[0]), False, self._info()
+        return np.clip(seen[0], -LIMIT, LIMIT), float(rewards[0]), bool(done[0]), False, self._info()
 
     def render(self) -> str | None:
         return rendered(self.world, 0) if self.render_mode == "ansi" else None
@@ -243,7 +240,7 @@ class MarketVectorEnv(VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
             nothing = np.zeros(self.num_envs, np.bool_)
             return seen, np.zeros(self.num_envs), nothing, nothing.copy(), info
         seen, rewards, done = batch.step(self.shape.read(actions))
-        return self.shape.clip(seen), rewards, done, np.zeros(self.num_envs, np.bool_), self._info()
+        return np.clip(seen, -LIMIT, LIMIT), rewards, done, np.zeros(self.num_envs, np.bool_), self._info()
 
     @property
     def batch(self) -> MarketBatch:
@@ -258,7 +255,7 @@ class MarketVectorEnv(VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
             for rng, fixed in zip(self._draws, seeds, strict=True)
         ]
         self._batch = MarketBatch(scenario, drawn, self._secret)
-        return self.shape.clip(self._batch.observe()), self._info()
+        return np.clip(self._batch.observe(), -LIMIT, LIMIT), self._info()
 
     def _info(self) -> dict[str, Any]:
         """Arrays over worlds. By Gymnasium's convention `_key` says in which worlds `key` is set."""

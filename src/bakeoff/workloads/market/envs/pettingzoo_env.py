@@ -14,7 +14,7 @@ from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.market.envs.gymnasium_env import Actions, ScenarioLike, Shape, rendered
+from bakeoff.workloads.market.envs.gymnasium_env import LIMIT, Actions, ScenarioLike, Shape, rendered
 from bakeoff.workloads.market.scenario import LARGEST_SEED
 from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.layout import Observations
@@ -116,7 +116,7 @@ class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: 
         seat, state = self.possible_agents.index(agent), self.world.state
         seen = np.zeros((1, len(self.feature_names)), np.float32)
         look(state.ints, state.floats, self.world.r, seat, seen, np.zeros(1, np.int64))
-        return self.shape.clip(seen[0]), self.shape.info(state, self._equity[seat])
+        return np.clip(seen[0], -LIMIT, LIMIT), self.shape.info(state, self._equity[seat])
 
     def _observations(self) -> tuple[dict[str, Observations], dict[str, dict[str, Any]]]:
         pairs = {agent: self.observe(agent) for agent in self.possible_agents}

@@ -27,7 +27,7 @@ from bakeoff.workloads.market.training.policy import Network, Policy
 from bakeoff.workloads.market.world.layout import Floats
 
 if TYPE_CHECKING:
-    from bakeoff.report.figure import Figure
+    from bakeoff.web.figure import Figure
 
 FIRST_WORLD = 2**40
 """Seeds of training worlds start here; experiments count from 0."""
@@ -160,7 +160,7 @@ class Training:
 
     def write(self) -> None:
         """Write the policy, its starting point and the learning curve."""
-        from bakeoff.report.write import write
+        from bakeoff.web.drawing import write
 
         facts = {**self.settings.as_json(), "trained": self.done}
         self.policy.facts, self.start.facts = facts, {**facts, "trained": 0}
@@ -211,7 +211,7 @@ def _parts(made: Decisions, count: int, rng: np.random.Generator) -> list[Decisi
 
 def learning_curve(log: Sequence[Mapping[str, float]], worlds: int) -> Figure:
     """Mean reward by iteration; `worlds` is their number in each iteration."""
-    from bakeoff.report.figure import Figure, Line, Panel, Rule
+    from bakeoff.web.figure import Figure, Line, Panel, Rule
 
     steps = np.array([metrics["step"] for metrics in log])
     lines = [

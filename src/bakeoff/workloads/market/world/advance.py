@@ -162,20 +162,14 @@ def step(
     if i[at.TICK] == i[at.NEXT_FUNDING]:
         i[at.NEXT_FUNDING] += int(r[rules.FUNDING_EVERY])
     if i[at.TICK] == i[at.NEXT_HOUR]:
-        begin_hour(i, f, r)
+        i[at.NEXT_HOUR] += int(r[rules.HOUR])
+        i[at.HOUR_NOW] = (i[at.HOUR_NOW] + 1) % at.HOURS
+        for a in range(i[at.ASSETS]):
+            hour = i[at.AT_HOURS] + (a * at.HOURS + i[at.HOUR_NOW]) * 2
+            f[hour] = f[a * at.ASSET_FLOATS + at.PRICE]
+            f[hour + 1] = 0.0
     if i[at.TICK] & (INVITE_EVERY - 1) == 0:
         invite(i, r)
-
-
-@kernel
-def begin_hour(i: IntRow, f: FloatRow, r: FloatRow) -> None:
-    """Open the next hour of the price and volume rings."""
-    i[at.NEXT_HOUR] += int(r[rules.HOUR])
-    i[at.HOUR_NOW] = (i[at.HOUR_NOW] + 1) % at.HOURS
-    for a in range(i[at.ASSETS]):
-        hour = i[at.AT_HOURS] + (a * at.HOURS + i[at.HOUR_NOW]) * 2
-        f[hour] = f[a * at.ASSET_FLOATS + at.PRICE]
-        f[hour + 1] = 0.0
 
 
 @kernel

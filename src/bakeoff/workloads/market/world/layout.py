@@ -17,7 +17,8 @@ over all of them never changes.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from collections.abc import MutableSequence, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,25 +30,11 @@ Floats = NDArray[np.float64]
 Observations = NDArray[np.float32]
 
 
-class IntRow(Protocol):
-    """A row of int64 as kernels get it: a bare pointer."""
-
-    def __getitem__(self, at: int, /) -> int: ...
-    def __setitem__(self, at: int, value: int, /) -> None: ...
-
-
-class FloatRow(Protocol):
-    """A row of floats as kernels get it."""
-
-    def __getitem__(self, at: int, /) -> float: ...
-    def __setitem__(self, at: int, value: float, /) -> None: ...
-
-
-class WordRow(Protocol):
-    """Random words (see `philox`) as kernels get them."""
-
-    def __getitem__(self, at: int, /) -> Any: ...
-
+# Rows as kernels get them are bare pointers, which index like sequences.
+IntRow = MutableSequence[int]
+FloatRow = MutableSequence[float]
+WordRow = Sequence[Any]
+"""Random words, see `philox`."""
 
 MICRO = 1_000_000
 STAKE = 10_000 * MICRO

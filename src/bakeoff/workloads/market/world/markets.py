@@ -158,17 +158,6 @@ def market_worth(i: IntRow, f: FloatRow, m: int, h: int, fee_rate: float) -> int
     return max(0, gross - math.ceil(gross * fee_rate))
 
 
-@kernel
-def cached_worth(i: IntRow, f: FloatRow, memory: IntRow, m: int, fee_rate: float) -> int:
-    """`market_worth` of seat 0, computed again only when someone has traded in the market: every trade adds volume."""
-    slot, cell = at.market_of(i, m), m * at.MEMORY
-    if memory[cell + at.WORTH_TRADED] != i[slot + at.TRADED] or memory[cell + at.WORTH_ID] != i[slot + at.ID]:
-        memory[cell + at.WORTH] = market_worth(i, f, m, 0, fee_rate)
-        memory[cell + at.WORTH_TRADED] = i[slot + at.TRADED]
-        memory[cell + at.WORTH_ID] = i[slot + at.ID]
-    return memory[cell + at.WORTH]
-
-
 # -- opening and resolving
 
 
@@ -272,17 +261,8 @@ def resolve(i: IntRow, f: FloatRow, m: int) -> None:
             i[reputation] = max(
                 0, min(100 * at.MICRO, i[reputation] + math.floor(REPUTATION_SCALE * (0.25 - miss * miss) * at.MICRO))
             )
-    archive(i, f, m, won)
-
-
-@kernel
-def archive(i: IntRow, f: FloatRow, m: int, won: bool) -> None:
-    """Copy a resolved market to the ring of past ones."""
-    past, slot, quote = (
-        i[at.AT_PAST] + (i[at.PAST_MADE] % at.PAST_KEPT) * at.PAST,
-        at.market_of(i, m),
-        at.prices_of(i, m),
-    )
+    # Copy the market to the ring of past ones.
+    past, quote = i[at.AT_PAST] + (i[at.PAST_MADE] % at.PAST_KEPT) * at.PAST, at.prices_of(i, m)
     for field in range(at.MARKET_INTS):
         i[past + field] = i[slot + field]
     i[past + at.OUTCOME] = 1 if won else 0

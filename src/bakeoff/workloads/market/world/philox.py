@@ -97,15 +97,11 @@ def rough_normal(word: Word) -> float:
 
 @kernel
 def bits_of(word: Word, shift: int, count: int) -> int:
-    """`count` bits of a word, from bit `shift` up."""
+    """`count` bits of a word, from bit `shift` up.
+
+    The lowest twelve bits serve for choices that carry no information, such as wording; high bits decide what does.
+    """
     bits: int = signed(word >> np.uint64(shift)) & ((1 << count) - 1)
-    return bits
-
-
-@kernel
-def low_bits(word: Word) -> int:
-    """The twelve lowest bits, for choices that carry no information; the word's high bits decide what does."""
-    bits: int = signed(word & np.uint64(4095))
     return bits
 
 

@@ -142,7 +142,8 @@ class WorldReader:
         return views.PositionsView(tuple(shares), tuple(perps))
 
     def _perp_position(self, seat: int, a: int, units: int, margin: int, entry: int) -> views.PerpPositionView:
-        mark, sign = self._mark(self.state.indices[0, a].tolist()), 1 if units > 0 else -1
+        floats, sign = self.state.indices[0, a].tolist(), 1 if units > 0 else -1
+        mark = floats[at.PRICE] * (1.0 + floats[at.MARKUP])
         size = abs(units) * 1e-9 * mark
         value = seats.position_worth(self._ints, self._floats, self.r, a, seat)
         # The index at which margin + units * index - entry equals the requirement; see perps.guard.
@@ -227,36 +228,34 @@ class WorldReader:
 
     def assets(self) -> list[views.PerpView]:
         """What questions are about. These are the perpetuals; a world without any still has one asset."""
-        rows = zip(self.state.assets[0].tolist(), self.state.indices[0].tolist(), strict=True)
-        return [self._perp(a, ints, floats) for a, (ints, floats) in enumerate(rows)]
-
-    def _perp(self, a: int, ints: list[int], floats: list[float]) -> views.PerpView:
-        laws, tick, price = self.rules, self.tick, floats[at.PRICE]
-        rate = max(-laws.funding_cap, min(laws.funding_cap, laws.funding_share * floats[at.MARKUP]))
-        due = tick - tick % laws.funding_every + laws.funding_every
-        hours, now = self.state.hours[0, a], tick // laws.hour
+        laws, tick, assets = self.rules, self.tick, []
+        funding_tick = tick - tick % laws.funding_every + laws.funding_every
+        now = tick // laws.hour
         kept = [h % at.HOURS for h in range(max(0, now - at.HOURS + 1), now + 1)]
-        return views.PerpView(
-            ticker=self.ticker(a),
-            price=digits(self._mark(floats)),
-            index_price=digits(price),
-            price_change_24h=round(100.0 * (price / float(hours[kept[0], 0]) - 1.0), 4),
-            volume_24h=round(float(hours[kept, 1].sum()), 2),
-            open_interest=round((ints[at.LONG_UNITS] + ints[at.SHORT_UNITS]) * 1e-9 * price, 2),
-            funding_rate=round(rate, 8),
-            next_funding_tick=due,
-            next_funding_time=self.time_at(due),
-            max_leverage=self.max_leverage(a),
-            depth=laws.depth * float(laws.regime[ints[at.REGIME], rules.LIQUIDITY]),
-            regime=rules.KINDS[ints[at.REGIME]],
-            story=ints[at.STORY],
-            story_tick=ints[at.START],
-            announcement_tick=ints[at.DUE_TICK],
-            last_announcement=None if ints[at.LAST] == at.NO_NEWS else ints[at.LAST],
-        )
-
-    def _mark(self, floats: list[float]) -> float:
-        return floats[at.PRICE] * (1.0 + floats[at.MARKUP])
+        rows = zip(self.state.assets[0].tolist(), self.state.indices[0].tolist(), self.state.hours[0], strict=True)
+        for a, (ints, floats, hours) in enumerate(rows):
+            price, premium = floats[at.PRICE], floats[at.MARKUP]
+            rate = max(-laws.funding_cap, min(laws.funding_cap, laws.funding_share * premium))
+            view = views.PerpView(
+                ticker=self.ticker(a),
+                price=digits(price * (1.0 + premium)),
+                index_price=digits(price),
+                price_change_24h=round(100.0 * (price / float(hours[kept[0], 0]) - 1.0), 4),
+                volume_24h=round(float(hours[kept, 1].sum()), 2),
+                open_interest=round((ints[at.LONG_UNITS] + ints[at.SHORT_UNITS]) * 1e-9 * price, 2),
+                funding_rate=round(rate, 8),
+                next_funding_tick=funding_tick,
+                next_funding_time=self.time_at(funding_tick),
+                max_leverage=self.max_leverage(a),
+                depth=laws.depth * float(laws.regime[ints[at.REGIME], rules.LIQUIDITY]),
+                regime=rules.KINDS[ints[at.REGIME]],
+                story=ints[at.STORY],
+                story_tick=ints[at.START],
+                announcement_tick=ints[at.DUE_TICK],
+                last_announcement=None if ints[at.LAST] == at.NO_NEWS else ints[at.LAST],
+            )
+            assets.append(view)
+        return assets
 
     def _requirement(self, a: int) -> float:
         """Least margin for each dollar of position at this tick, as `perps.requirement` has it."""
@@ -410,11 +409,6 @@ class WorldReader:
     def trades(self, limit: int = 50) -> list[views.TradeView]:
         """The public tape, newest first."""
         return [self._trade(row) for row in islice(self._tape(), max(0, limit))]
-
-    def _latest_trades(self, holder: int, count: int) -> list[views.TradeView]:
-        """A holder's latest trades, oldest first; fewer than `count` when the tape has forgotten some."""
-        own = islice((row for row in self._tape() if row[at.TRADE_HOLDER] == holder), count)
-        return [self._trade(row) for row in own][::-1]
 
     def _tape(self) -> Iterator[list[int]]:
         """Rows of trades, newest first."""

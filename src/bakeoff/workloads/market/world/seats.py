@@ -14,7 +14,7 @@ from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.feed import append_message, append_post
 from bakeoff.workloads.market.world.jit import entry, kernel, row
 from bakeoff.workloads.market.world.layout import FloatRow, Floats, IntRow, Ints, Observations
-from bakeoff.workloads.market.world.markets import buy_shares, cached_worth, market_worth, proceeds, sell_shares
+from bakeoff.workloads.market.world.markets import buy_shares, market_worth, proceeds, sell_shares
 from bakeoff.workloads.market.world.perps import close_perp, open_perp, perp_worth
 from bakeoff.workloads.market.world.philox import draw
 from bakeoff.workloads.market.world.rules import FEE, LONGEST
@@ -115,11 +115,19 @@ def equity_of(i: IntRow, f: FloatRow, r: FloatRow, h: int) -> int:
 
 @kernel
 def equity_of_player(i: IntRow, f: FloatRow, r: FloatRow, memory: IntRow) -> int:
-    """The same for seat 0, with a cache of what its shares were worth when the market was last traded."""
+    """The same for seat 0, with a cache of what its shares in each market are worth.
+
+    The worth is computed again only when someone has traded in the market: every trade adds volume.
+    """
     total = i[at.cash_of(i, 0)]
     for m in range(i[at.MARKETS]):
-        if i[at.market_of(i, m) + at.OPEN]:
-            total += cached_worth(i, f, memory, m, r[FEE])
+        slot, cell = at.market_of(i, m), m * at.MEMORY
+        if i[slot + at.OPEN]:
+            if memory[cell + at.WORTH_TRADED] != i[slot + at.TRADED] or memory[cell + at.WORTH_ID] != i[slot + at.ID]:
+                memory[cell + at.WORTH] = market_worth(i, f, m, 0, r[FEE])
+                memory[cell + at.WORTH_TRADED] = i[slot + at.TRADED]
+                memory[cell + at.WORTH_ID] = i[slot + at.ID]
+            total += memory[cell + at.WORTH]
     for a in range(i[at.PERPS]):
         total += perp_worth(i, f, r, a, 0)
     return total

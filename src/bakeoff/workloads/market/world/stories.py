@@ -19,7 +19,7 @@ from bakeoff.workloads.market.world.jit import kernel
 from bakeoff.workloads.market.world.layout import FloatRow, IntRow, WordRow
 from bakeoff.workloads.market.world.numerics import exp, exp_near_0, log, normal_cdf
 from bakeoff.workloads.market.world.perps import push_to
-from bakeoff.workloads.market.world.philox import LANES, Word, below, bits_of, draw, low_bits, uniform
+from bakeoff.workloads.market.world.philox import LANES, Word, below, bits_of, draw, uniform
 
 NEWS_WEIGHT = 0.25
 """How far one claim moves the feed's sentiment."""
@@ -81,14 +81,14 @@ def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int, shock: float, news: 
     f[floats + at.SENTIMENT] *= 0.9
     push_to(f, r, a, f[floats + at.PUSH] * r[rules.RELAX])
     if i[at.TICK] == due:
-        announce(i, f, r, a, low_bits(news))
+        announce(i, f, r, a, bits_of(news, 0, 12))
         return
     # The log-density of the return under each theta, less the part that all three share: (d x - d^2 / 2) / sigma^2.
     for value in range(3):
         drift = r[law + rules.DRIFT + value] * r[now + rules.STEP]
         f[floats + at.WEIGHT + value] += drift * (moved - 0.5 * drift) * r[now + rules.PRECISION]
     if bits_of(news, 24, 8) < r[rules.CLAIM_RATE] * 256.0:
-        claim_arrives(i, f, a, news, low_bits(news))
+        claim_arrives(i, f, a, news, bits_of(news, 0, 12))
 
 
 @kernel
@@ -143,7 +143,7 @@ def drop_tip(i: IntRow, f: FloatRow, r: FloatRow, words: WordRow, lane: int) -> 
     reliability = i[at.RELIABILITY + at.SOURCES + chat] * 1e-3
     claim = claimed(i[at.asset_of(i, a) + at.THETA], reliability, uniform(said))
     f[i[at.AT_TIPS] + a * at.TIPS + 3 * chat + 1 + claim] += f[i[at.AT_CLAIM_WEIGHTS] + at.SOURCES + chat]
-    append_message(i, chat, at.BY_SOURCE, chat, a, claim, low_bits(where))
+    append_message(i, chat, at.BY_SOURCE, chat, a, claim, bits_of(where, 0, 12))
 
 
 # -- what can be inferred

@@ -13,7 +13,7 @@ from bakeoff.workloads.market.world.jit import kernel
 from bakeoff.workloads.market.world.layout import FloatRow, IntRow, WordRow
 from bakeoff.workloads.market.world.markets import buy_shares, sell_shares
 from bakeoff.workloads.market.world.perps import LEAST_PERP, close_perp, depth_of, open_perp
-from bakeoff.workloads.market.world.philox import LANES, below, draw, low_bits, rough_normal, signed, uniform
+from bakeoff.workloads.market.world.philox import LANES, below, bits_of, draw, rough_normal, signed, uniform
 from bakeoff.workloads.market.world.stories import chance, growth_ahead, public_belief
 
 SCHEME_TICKS, PUMP_TICKS = 12, 7
@@ -67,7 +67,7 @@ def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: i
         if i[at.TICK] % SCHEME_TICKS >= PUMP_TICKS:
             unwind(i, f, r, target, h)
             return
-        bet = pump(i, f, r, trader, target, lean, bet, low_bits(style))
+        bet = pump(i, f, r, trader, target, lean, bet, bits_of(style, 0, 12))
     if target < markets:
         lean_market(i, f, r, target, h, lean + market_lean(i, f, r, target, row), bet)
     else:

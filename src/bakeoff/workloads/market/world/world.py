@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -113,7 +114,9 @@ class World(WorldReader):
         for seat, place in enumerate(self._trade_counts):
             made = self._ints.item(0, place)
             if made > self._noted[seat]:
-                self._own_trades[seat] += self._latest_trades(seat, made - self._noted[seat])
+                own = (row for row in self._tape() if row[at.TRADE_HOLDER] == seat)
+                latest = [self._trade(row) for row in islice(own, made - self._noted[seat])]
+                self._own_trades[seat] += reversed(latest)
                 self._noted[seat] = made
 
     # -- trading
@@ -217,7 +220,7 @@ class World(WorldReader):
             raise Rejected("bad_content", f"write between 1 and {LONGEST_POST} characters")
         if probability is not None and not 0.0 <= probability <= 1.0:
             raise Rejected("bad_probability", f"{probability!r} is not a probability")
-        return Said(f"{what}-{f'seat-{seat}'}-{self._numbers[seat]}", content, side, probability)
+        return Said(f"{what}-seat-{seat}-{self._numbers[seat]}", content, side, probability)
 
     def _keep(self, seat: int, said: Said) -> int:
         """Keep a text under the number of the seat's action, which the feed refers to."""

@@ -20,11 +20,11 @@ from typing import Any
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import Sandbox
 from bakeoff.sandbox.cache import scratch
-from bakeoff.workloads.tasks.boxes import box_spec
-from bakeoff.workloads.tasks.built import built_for
-from bakeoff.workloads.tasks.hidden_tests import lay_out
+from bakeoff.workloads.tasks.diff import apply_diff
+from bakeoff.workloads.tasks.environment import box_spec, built_for
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.start import apply_diff, start_state
+from bakeoff.workloads.tasks.start import start_state
+from bakeoff.workloads.tasks.verify import lay_out
 
 FOLDER = "metrics"
 PLACE = "/metrics"

@@ -1,0 +1,209 @@
+"""Select rollouts, write them in one format, and say what was written, what was left out, and why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bakeoff.errors import UsageError
+from bakeoff.export import conversations, traces
+from bakeoff.export.dialogue import Dialogue, NotAConversation, read_dialogue, to_json
+from bakeoff.export.rollouts import Filters, Rollout, read_rollouts, select
+from bakeoff.records.edition import Edition
+from bakeoff.version import __version__
+
+DIRECTORY = "export"
+SUMMARY = "export.json"
+
+
+@dataclass(slots=True)
+class Job:
+    """One export in progress: what to write and where, and what has been written so far. Writers take it."""
+
+    experiment: str
+    edition: str
+    groups: Sequence[Sequence[Rollout]]
+    place: Path
+    """A file, or an empty directory that exists."""
+    render: bool
+    with_truth: bool
+    dropped: Counter[str]
+    rows: int = 0
+    rollouts: int = 0
+    kept: set[str] = field(default_factory=set)
+    """Names of the groups of which something was written."""
+
+    def dialogues(self, group: Sequence[Rollout], render: bool | None = None) -> Iterator[tuple[Rollout, Dialogue]]:
+        """The rollouts of a group that can be written as conversations, one in memory at a time."""
+        for rollout in group:
+            try:
+                dialogue = read_dialogue(rollout.steps(), render=self.render if render is None else render)
+            except NotAConversation as reason:
+                self.dropped[str(reason)] += 1
+                continue
+            self.count(rollout)
+            yield rollout, dialogue
+
+    def count(self, rollout: Rollout) -> None:
+        """Note that something of this rollout is written."""
+        self.rollouts += 1
+        self.kept.add(rollout.group)
+
+    @contextmanager
+    def lines(self, path: Path) -> Iterator[Callable[[Any], None]]:
+        """A function that writes one value as one line of JSON, and counts it as a row."""
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+
+            def emit(value: Any) -> None:
+                file.write(to_json(value) + "\n")
+                self.rows += 1
+
+            yield emit
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format: the function that writes it, and what it needs."""
+
+    write: Callable[[Job], None]
+    file: str
+    """Its name below `export/` of the edition; without a suffix it is a directory."""
+    needs_reward: bool = False
+    grouped: bool = False
+    """It is for group-relative updates: groups stay whole, and a single rollout is not a group."""
+    holds_truth: bool = False
+
+    @property
+    def is_directory(self) -> bool:
+        return not Path(self.file).suffix
+
+
+FORMATS = {
+    "verifiers": Format(traces.write_verifiers, "verifiers"),
+    "trl-sft": Format(conversations.write_trl_sft, "trl-sft.jsonl"),
+    "trl-kto": Format(conversations.write_trl_kto, "trl-kto.jsonl"),
+    "trl-grpo": Format(conversations.write_trl_grpo, "trl-grpo.jsonl", needs_reward=True, grouped=True),
+    "art": Format(conversations.write_art, "art.jsonl", needs_reward=True, grouped=True),
+    "atif": Format(traces.write_atif, "atif"),
+    "sharegpt": Format(conversations.write_sharegpt, "sharegpt.jsonl"),
+    "jsonl": Format(traces.write_jsonl, "steps.jsonl", holds_truth=True),
+    "parquet": Format(traces.write_parquet, "steps.parquet", holds_truth=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What `--json` prints, and what is written beside the data as `export.json`."""
+
+    experiment: str
+    edition: str
+    format: str
+    output: Path
+    rows: int
+    rollouts: int
+    groups: int
+    equal_groups: int
+    """Groups of two or more whose rewards are all equal: a group-relative update learns nothing from them."""
+    dropped: dict[str, int]
+    """Runs that were left out, by reason."""
+    filters: dict[str, Any]
+    bakeoff: str = __version__
+
+
+class NothingLeft(Exception):
+    """No rollout passed the filters. Nothing was written, and an earlier export is unchanged."""
+
+    def __init__(self, summary: Summary) -> None:
+        super().__init__(summary)
+        self.summary = summary
+
+
+def export(
+    edition: Edition,
+    name: str,
+    filters: Filters,
+    *,
+    min_group: int | None = None,
+    render: bool = False,
+    with_truth: bool = False,
+    output: Path | None = None,
+) -> Summary:
+    """Write an edition's trajectories in the format `name`, a key of FORMATS, to `output` (default: in the edition).
+
+    `min_group` is by default 2 for formats of group-relative updates and 1 for the others. An earlier export at
+    `output` is replaced. Raises NothingLeft, and UsageError for names, options and places that do not fit.
+    """
+    form = FORMATS[name]
+    if with_truth and not form.holds_truth:
+        able = " and ".join(key for key, other in FORMATS.items() if other.holds_truth)
+        raise UsageError(f"--with-truth: {name} has no place for what the agent could not see; {able} have one")
+    least = min_group if min_group is not None else 2 if form.grouped else 1
+    filters = replace(filters, min_group=least, needs_reward=form.needs_reward, whole_groups=form.grouped)
+    cells, facts = edition.cells(), edition.facts()
+    filters.check_names((cell.arm for cell in cells), (cell.task for cell in cells))
+    dropped: Counter[str] = Counter()
+    groups = select(read_rollouts(edition, dropped), filters, dropped)
+    place = output or edition.paths.directory / DIRECTORY / form.file
+    with _replacing(place, form) as fresh:
+        job = Job(facts["experiment"], facts["edition"], groups, fresh, render, with_truth, dropped)
+        form.write(job)
+        written = [group for group in groups if group[0].group in job.kept]
+        summary = Summary(
+            experiment=facts["experiment"],
+            edition=facts["edition"],
+            format=name,
+            output=place,
+            rows=job.rows,
+            rollouts=job.rollouts,
+            groups=len(job.kept),
+            equal_groups=sum(len(group) > 1 and len({one.reward for one in group}) == 1 for group in written),
+            dropped=dict(sorted(dropped.items())),
+            filters={**asdict(filters), "render": render, "with_truth": with_truth},
+        )
+        if not job.rows:
+            raise NothingLeft(summary)
+        text = to_json({**asdict(summary), "output": place.name})
+        _summary_path(fresh, form).write_text(text + "\n", encoding="utf-8")
+    return summary
+
+
+def _summary_path(place: Path, form: Format) -> Path:
+    return place / SUMMARY if form.is_directory else place.with_name(f"{place.name}.{SUMMARY}")
+
+
+@contextmanager
+def _replacing(place: Path, form: Format) -> Iterator[Path]:
+    """A path to write to, which replaces `place` when all went well: an export is whole or not there at all.
+
+    Only an export of ours or an empty directory is replaced; anything else is a UsageError.
+    """
+    if not form.is_directory and place.is_dir():
+        raise UsageError(f"--output {place}: is a directory; name a file in it")
+    if form.is_directory and place.exists():
+        ours = place.is_dir() and ((place / SUMMARY).exists() or not any(place.iterdir()))
+        if not ours:
+            raise UsageError(f"--output {place}: exists and is not an export of bakeoff; name another directory")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = place.with_name(f".{os.getpid()}-{place.name}")
+    try:
+        if form.is_directory:
+            fresh.mkdir()
+        yield fresh
+        # rename(2) replaces a file atomically, but not a directory that has something in it.
+        if form.is_directory and place.exists():
+            shutil.rmtree(place)
+        os.replace(fresh, place)
+        if not form.is_directory:
+            os.replace(_summary_path(fresh, form), _summary_path(place, form))
+    finally:
+        if form.is_directory:
+            shutil.rmtree(fresh, ignore_errors=True)
+        else:
+            fresh.unlink(missing_ok=True)
+            _summary_path(fresh, form).unlink(missing_ok=True)

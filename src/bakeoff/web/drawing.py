@@ -1,0 +1,396 @@
+"""Figures as files (PNG, SVG, HTML) and as parts of a page, drawn by matplotlib without a display.
+
+The same figure gives the same bytes every time. On a page each panel is an SVG element, so that panels wrap on a narrow
+screen, and colours become CSS variables: one drawing serves light, dark and paper.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bakeoff.errors import UsageError
+from bakeoff.web import figure as style
+from bakeoff.web.figure import Band, Bars, Dots, Figure, Grid, Line, Mark, Panel, Radial, Rule, Span
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+_WIDTHS = (7.4, 10.4, 13.4)
+"""Of one, two and three panels side by side, in inches."""
+_ROW = 3.9
+_INLINE_WIDTH, _INLINE_ROW = 5.6, 3.3
+NARROW = 4.2
+"""Of a bare panel among three."""
+_PNG_DPI = 160
+_LINES = {"solid": "-", "dashed": (0, (5, 2.5)), "dotted": (0, (1.2, 1.8))}
+_RC: Any = {
+    "font.family": style.FONT,
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.5,
+    "axes.labelcolor": style.INK_COLOUR,
+    "axes.edgecolor": "#9aa1ab",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": style.GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": style.INK_COLOUR,
+    "ytick.color": style.INK_COLOUR,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "text.color": style.INK_COLOUR,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.9,
+    "lines.solid_capstyle": "round",
+    "figure.facecolor": "white",
+    "text.parse_math": False,  # names are words, whatever is in them
+    "svg.hashsalt": "bakeoff",  # ids in the file depend on its content alone
+}
+
+
+def image(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
+    """The drawn figure as a file's content; the same figure gives the same bytes."""
+    rows, columns = figure.grid
+    table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
+    row = 4.9 if isinstance(figure.panels[0], Radial) else _ROW * figure.height
+    size = (_WIDTHS[min(columns, len(_WIDTHS)) - 1], rows * row + 1.0 + table)
+    return _saved(figure, size, kind, {})
+
+
+def bare_svg(panel: Panel | Radial, height: float = 1.0, width: float = _INLINE_WIDTH) -> str:
+    """One panel for a web page that has title, legend and caption of its own: no background, and text stays text."""
+    row = 4.4 if isinstance(panel, Radial) else _INLINE_ROW * height
+    content = _saved(Figure("", "", [panel]), (width, row), "svg", {"svg.fonttype": "none"})
+    return content.decode()
+
+
+def _saved(figure: Figure, size: tuple[float, float], kind: str, settings: dict[str, Any]) -> bytes:
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    style_of: Any = {**mpl.rcParamsDefault, **_RC, **settings, "backend": "agg"}
+    with mpl.rc_context(style_of):
+        rows, columns = figure.grid
+        table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
+        canvas = Canvas(figsize=size, layout="constrained")
+        FigureCanvasAgg(canvas)
+        _draw(canvas, figure, rows, columns, table / size[1])
+        out = io.BytesIO()
+        # No date and no version: they would make equal plots differ.
+        metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+        canvas.savefig(out, format=kind, dpi=_PNG_DPI, metadata=metadata, transparent=bool(settings))
+    return out.getvalue()
+
+
+def _draw(canvas: Canvas, figure: Figure, rows: int, columns: int, table: float) -> None:
+    ratios = [1.0] * rows if figure.table is None else [*[(1.0 - table) / rows] * rows, table]
+    grid = canvas.add_gridspec(len(ratios), columns, height_ratios=ratios)
+    legend: dict[str, Any] = {}
+    for number, panel in enumerate(figure.panels):
+        place = grid[number // columns, number % columns]
+        if isinstance(panel, Radial):
+            _radial(canvas.add_subplot(place, projection="polar"), panel)
+            axes = canvas.axes[-1]
+        else:
+            axes = canvas.add_subplot(place)
+            _panel(axes, panel)
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            legend.setdefault(label, handle)
+    if figure.table is not None:
+        _table(canvas.add_subplot(grid[rows, :]), figure.table)
+    _around(canvas, figure, legend, columns)
+
+
+def _around(canvas: Canvas, figure: Figure, legend: dict[str, Any], columns: int) -> None:
+    """Title and legend above the panels, the caption below; the panels share what is left."""
+    width, height = canvas.get_size_inches()
+    title = textwrap.wrap(figure.title, int(width * 10.2))
+    caption = textwrap.wrap(figure.caption, int(width * 17.0))
+    left, top = 0.12 / width, (0.12 if title or legend else 0.0) / height
+    canvas.text(left, 1.0 - top, "\n".join(title), ha="left", va="top", fontsize=12, fontweight="bold")
+    top += 0.23 * len(title) / height
+    if legend:
+        across = 6 if columns > 1 else 4
+        canvas.legend(
+            legend.values(), legend.keys(), loc="upper left", bbox_to_anchor=(left, 1.0 - top), ncols=across,
+            borderaxespad=0.0, borderpad=0.0, columnspacing=1.6,
+        )  # fmt: skip
+        top += 0.24 * math.ceil(len(legend) / across) / height
+    canvas.text(left, 0.1 / height, "\n".join(caption), ha="left", va="bottom", fontsize=8, color=style.MUTED)
+    bottom = (0.2 + 0.165 * len(caption) if caption else 0.0) / height
+    engine: Any = canvas.get_layout_engine()
+    engine.set(rect=(0.0, bottom, 1.0, 1.0 - top - bottom), w_pad=0.12, h_pad=0.08)
+
+
+def _panel(axes: Axes, panel: Panel) -> None:
+    for mark in panel.marks:
+        _mark(axes, mark)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    if panel.title:
+        axes.set_title(panel.title)
+    axes.margins(x=0.02)
+    if panel.y_range is not None:
+        axes.set_ylim(panel.y_range)
+    if panel.x_range is not None:
+        axes.set_xlim(panel.x_range)
+    if panel.x_ticks is None and panel.y_ticks is not None:  # names at the side leave little room
+        axes.locator_params(axis="x", nbins=5)
+    if panel.x_ticks is None:  # fractions of a cent have more digits than there is room for
+        axes.ticklabel_format(axis="x", scilimits=(-3, 6))
+    if panel.x_ticks is not None:
+        axes.set_xticks([at for at, _ in panel.x_ticks], [text for _, text in panel.x_ticks])
+    if panel.y_ticks is not None:
+        axes.set_yticks([at for at, _ in panel.y_ticks], [text for _, text in panel.y_ticks])
+
+
+def _mark(axes: Axes, mark: Mark) -> None:
+    colour = style.colour(mark.colour)
+    label = mark.label or None
+    match mark:
+        case Line(faint=True):
+            axes.plot(mark.x, mark.y, color=colour, alpha=style.FAINT_OPACITY, linewidth=0.7, zorder=1.5)
+        case Line():
+            axes.plot(mark.x, mark.y, color=colour, linestyle=_LINES[mark.dash], label=label, zorder=3)
+        case Band():
+            axes.fill_between(
+                mark.x, mark.low, mark.high, color=colour, alpha=style.BAND_OPACITY, linewidth=0, label=label, zorder=2
+            )
+        case Dots(faint=True):
+            axes.plot(mark.x, mark.y, "o", color=colour, markersize=4, alpha=0.4, markeredgewidth=0, label=label)
+        case Dots():
+            _name_dots(axes, mark)
+            axes.plot(
+                mark.x, mark.y, "o", color=colour, markersize=6, markeredgecolor="white", markeredgewidth=0.8,
+                label=label, zorder=4,
+            )  # fmt: skip
+        case Bars():
+            axes.bar(
+                mark.edges[:-1], mark.heights, np.diff(mark.edges), align="edge", color=colour, alpha=0.55,
+                linewidth=0, label=label, zorder=2,
+            )  # fmt: skip
+        case Rule():
+            _rule(axes, mark)
+        case Span():
+            shade = axes.axvspan if mark.axis == "x" else axes.axhspan
+            shade(mark.low, mark.high, color=colour, alpha=0.13, linewidth=0, label=label, zorder=1)
+
+
+def _name_dots(axes: Axes, dots: Dots) -> None:
+    for x, y, name in zip(dots.x, dots.y, dots.names, strict=True) if dots.named else ():
+        axes.annotate(name, (x, y), xytext=(7, 6), textcoords="offset points", fontsize=8.5, zorder=5)
+
+
+def _rule(axes: Axes, rule: Rule) -> None:
+    colour = style.colour(rule.colour)
+    draw = axes.axvline if rule.axis == "x" else axes.axhline
+    draw(rule.at, color=colour, linewidth=1.1, linestyle=_LINES[rule.dash], zorder=2.5)
+    if not rule.label:
+        return
+    box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}
+    if rule.axis == "y":  # beside the panel, where no dot can be
+        axes.annotate(
+            rule.label, (1.0, rule.at), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            textcoords="offset points", ha="left", va="center", fontsize=8, color=colour,
+        )  # fmt: skip
+    else:
+        # Labels of rules that are close by stand below each other.
+        above = sum(text.get_verticalalignment() == "top" for text in axes.texts)
+        axes.annotate(
+            rule.label, (rule.at, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -3 - 13 * above),
+            textcoords="offset points", ha="left", va="top", fontsize=8, color=colour, zorder=5, bbox=box,
+        )  # fmt: skip
+
+
+def _radial(axes: Any, radial: Radial) -> None:
+    angles = np.linspace(0.0, 2.0 * np.pi, len(radial.axes), endpoint=False)
+    around = np.append(angles, angles[0])
+    axes.set_theta_offset(np.pi / 2.0)
+    axes.set_theta_direction(-1)
+    for spoke in radial.spokes:
+        colour, dash = style.colour(spoke.colour), _LINES[style.dash(spoke.colour)]
+        low, mid, high = (np.append(v, v[0]) for v in (spoke.low, spoke.values, spoke.high))
+        axes.fill_between(around, low, high, color=colour, alpha=style.BAND_OPACITY, linewidth=0, zorder=2)
+        axes.plot(around, mid, color=colour, linestyle=dash, label=spoke.label, marker="o", markersize=3.5, zorder=3)
+    axes.set_xticks(angles, [textwrap.fill(name, 16) for name in radial.axes])
+    axes.tick_params(axis="x", pad=10)
+    axes.set_ylim(0.0, 1.0)
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["0.25", "0.5", "0.75", "1"], fontsize=7.5, color=style.MUTED)
+    axes.spines["polar"].set_color(style.GRID)
+
+
+def _table(axes: Axes, table: Grid) -> None:
+    from matplotlib.transforms import Bbox
+
+    axes.axis("off")
+    drawn = axes.table(
+        cellText=[list(row) for row in table.rows], colLabels=list(table.headers), loc="center", cellLoc="right",
+        bbox=Bbox.unit(),
+    )  # fmt: skip
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(8.5)
+    for (row, column), cell in drawn.get_celld().items():
+        cell.set_edgecolor(style.GRID)
+        cell.visible_edges = "B"
+        if row == 0:
+            cell.set_text_props(fontweight="bold", ha="right" if column else "left")
+        if column == 0:
+            cell.set_text_props(ha="left")
+            cell.PAD = 0.02
+
+
+# -- files
+
+ENDINGS = (".png", ".svg", ".html")
+
+
+def write(figure: Figure, path: Path) -> Path:
+    """PNG and SVG for paper; HTML is a page that holds all it needs and opens without a network."""
+    kind = check(path)
+    if kind == ".html":
+        from bakeoff.web.folder import render
+
+        content = render("plot.html", figure=figure, picture=page_element(figure, "plot")).encode()
+    else:
+        content = image(figure, "png" if kind == ".png" else "svg")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def check(path: Path) -> str:
+    """The ending, when a plot can have it. Raises UsageError otherwise."""
+    kind = path.suffix.lower()
+    if kind not in ENDINGS:
+        raise UsageError(f"{path}: a plot ends in {', '.join(ENDINGS)}")
+    return kind
+
+
+# -- parts of a page
+
+
+def page_element(figure: Figure, slug: str, png: str | None = None) -> dict[str, Any]:
+    """What the template macro `picture` takes; `png` is the address of the same picture as a file."""
+    return {
+        "slug": slug, "figure": figure, "legend": legend(figure), "drawings": drawings(figure, slug), "png": png,
+    }  # fmt: skip
+
+
+VARIABLES = {
+    style.INK_COLOUR: "--ink",
+    style.MUTED: "--muted",
+    style.GRID: "--grid",
+    "#9aa1ab": "--axis",
+    "#ffffff": "--paper",
+    **{colour.lower(): f"--c{number}" for number, colour in enumerate(style.PALETTE)},
+}
+"""What drawings are made in, and the page's name for it."""
+_COLOUR = re.compile("|".join(map(re.escape, VARIABLES)), re.IGNORECASE)
+_ID = re.compile(r'(?<= id=")[^"]+(?=")')
+_USED = re.compile(r'(?<= id=")[^"]+(?=")|(?<=url\(#)[^)]+(?=\))|(?<=xlink:href="#)[^"]+(?=")')
+_NAMES = re.compile(r' id="(?:figure|patch|axes|matplotlib\.axis|text|line2d|xtick|ytick|[A-Za-z]+Collection)_\d+"')
+"""Names of groups that nothing refers to."""
+_PLACES = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')
+_DOTS = re.compile(r'<g clip-path="([^"]*)">\n((?:<use [^>]*/>\n){2,})</g>')
+_DOT = re.compile(r'<use xlink:href="([^"]*)" x="([^"]*)" y="([^"]*)" style="([^"]*)"/>\n')
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry of the legend."""
+
+    label: str
+    colour: str
+    kind: str
+    """`line`, `dashed`, `dotted`, `dot` or `area`."""
+
+
+def legend(figure: Figure) -> list[Key]:
+    keys: dict[str, Key] = {}
+    for panel in figure.panels:
+        for label, colour, kind in _labels(panel):
+            if label:
+                keys.setdefault(label, Key(label, variable(colour), kind))
+    return list(keys.values())
+
+
+def _labels(panel: Panel | Radial) -> Iterator[tuple[str, int, str]]:
+    if isinstance(panel, Radial):
+        for spoke in panel.spokes:
+            yield spoke.label, spoke.colour, "line"
+        return
+    for mark in panel.marks:
+        match mark:
+            case Line():
+                yield mark.label, mark.colour, "line" if mark.dash == "solid" else mark.dash
+            case Dots():
+                yield mark.label, mark.colour, "dot"
+            case Band() | Bars() | Span():
+                yield mark.label, mark.colour, "area"
+
+
+def variable(colour: int) -> str:
+    return f"var({VARIABLES[style.colour(colour).lower()]})"
+
+
+def drawings(figure: Figure, prefix: str) -> list[str]:
+    """One SVG element for each panel; `prefix` keeps their ids apart on a page."""
+    width = {"width": NARROW} if figure.columns > 2 else {}
+    return [
+        _cleaned(bare_svg(_unlabelled(panel), figure.height, **width), f"{prefix}-{number}", panel)
+        for number, panel in enumerate(figure.panels)
+    ]
+
+
+def _unlabelled(panel: Panel | Radial) -> Panel | Radial:
+    """The legend is HTML. Rules keep their words, which stand beside them."""
+    if isinstance(panel, Radial):
+        return replace(panel, spokes=tuple(replace(spoke, label="") for spoke in panel.spokes))
+    marks = (replace(m, label="") if isinstance(m, Line | Dots | Band | Bars | Span) else m for m in panel.marks)
+    return replace(panel, marks=tuple(marks))
+
+
+def _cleaned(svg: str, prefix: str, panel: Panel | Radial) -> str:
+    """The element alone, small, in the page's colours, with ids that no other drawing has."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = _NAMES.sub("", svg)
+    ids = {name: f"{prefix}-{number}" for number, name in enumerate(dict.fromkeys(_ID.findall(svg)))}
+    svg = _USED.sub(lambda match: ids.get(match[0], match[0]), svg)
+    svg = _COLOUR.sub(lambda match: f"var({VARIABLES[match[0].lower()]})", svg)
+    svg = svg.replace(f"'{style.FONT}'", "var(--fonts)")
+    svg = _PLACES.sub(lambda match: re.sub(r"\s+", " ", re.sub(r"(\d\.\d)\d+", r"\1", match[0])), svg)
+    svg = re.sub(r"\n\s*", "\n", svg)
+    svg = _DOTS.sub(_together, svg)
+    name = panel.title if isinstance(panel, Panel) else ""
+    label = html.escape(name or "plot", quote=True)
+    # The page sets width and height; the view box keeps the shape.
+    start = re.search(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', svg)
+    assert start is not None
+    return f'<svg viewBox="{start[1]}" role="img" aria-label="{label}">{svg[start.end() :]}'
+
+
+def _together(match: re.Match[str]) -> str:
+    """Dots of one look say so once."""
+    dots = _DOT.findall(match[2])
+    if len({(shape, look) for shape, _, _, look in dots}) != 1:
+        return match[0]
+    body = "".join(f'<use href="{shape}" x="{x}" y="{y}"/>' for shape, x, y, _ in dots)
+    return f'<g clip-path="{match[1]}" style="{dots[0][3]}">{body}</g>'

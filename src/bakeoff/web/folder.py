@@ -1,0 +1,221 @@
+"""The report: a folder with `index.html`, `run.html`, pages of the workload, and `assets/`.
+
+The same results give the same bytes: no file says when it was written. HTML and data stay below `MOST_BYTES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.errors import StorageError
+from bakeoff.records.edition import Edition
+from bakeoff.text import duration, figure, number, printable
+from bakeoff.verdicts.render import TEMPLATES
+from bakeoff.verdicts.wording import format_level, format_p
+from bakeoff.version import __version__
+from bakeoff.web import contents as front
+from bakeoff.web import runs
+from bakeoff.web.ablations import ablations
+from bakeoff.web.contents import Contents
+from bakeoff.web.drawing import page_element
+from bakeoff.web.figure import Figure
+from bakeoff.web.pictures import pictures
+from bakeoff.web.runs import Details
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+HERE = Path(__file__).parent
+ASSETS = "assets"
+MOST_BYTES = 2_900_000
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where the report is, and how large; pictures for paper and downloads are not in `bytes`."""
+
+    index: Path
+    bytes: int
+    files: int
+    runs: int
+    problems: tuple[str, ...]
+
+
+def write(edition: Edition, directory: Path, label: str | None = None) -> Written:
+    """The whole report of an edition. Raises StorageError when the folder cannot be written."""
+    contents = Contents(edition, label or f"{edition.paths.experiment}/{edition.paths.name}")
+    extra, problems = pages_of((contents.experiment.workload, contents.facts["dialect"]), edition)
+    shared = {
+        "contents": contents,
+        "links": [(f"{page.slug}.html", page.title) for page in extra if page.listed],
+        "version": __version__,
+    }
+    table = {f"{ASSETS}/runs-{n}.js": text for n, text in enumerate(runs.table(contents))}
+    files = {
+        **_static(),
+        "index.html": _index(contents, {**shared, "problems": problems, "scripts": [*table]}),
+        "run.html": render("run.html", title="Run", scripts=[*table], **shared),
+        **table,
+    }
+    used = sum(len(text.encode()) for text in (*files.values(), runs.names(contents, {})))
+    files |= {f"{page.slug}.html": render("page.html", title=page.title, page=page, **shared) for page in extra}
+    details = Details(contents, MOST_BYTES - used, directory.resolve())
+    files[f"{ASSETS}/names.js"] = runs.names(contents, details.shared())
+    files |= {f"{ASSETS}/details-{n}.js": text for n, text in enumerate(details.scripts())}
+    size = sum(len(text.encode()) for text in files.values())
+    everything = {**files, **{name: content for page in extra for name, content in page.files.items()}}
+    _save(directory, everything)
+    return Written(directory / "index.html", size, len(everything), len(contents.runs), tuple(problems))
+
+
+def write_pages(pages: Sequence[Page], directory: Path, label: str) -> None:
+    """Pages alone, in the look of a report, for results that no experiment holds; one of them should be `index`."""
+    shared = {
+        "contents": {"label": label, "facts": {"experiment": label}},
+        "links": [(f"{page.slug}.html", page.title) for page in pages if page.listed and page.slug != "index"],
+        "version": __version__,
+    }
+    files: dict[str, str | bytes] = {f"{ASSETS}/report.css": _static()[f"{ASSETS}/report.css"]}
+    for page in pages:
+        files |= {f"{page.slug}.html": render("page.html", title=page.title, page=page, **shared), **page.files}
+    _save(directory, files)
+
+
+def picture_html(figure: Figure, slug: str, png: str | None = None) -> str:
+    """A figure as a part of a workload's own page."""
+    macros: Any = environment().get_template("parts.html.j2").module
+    return str(macros.picture(page_element(figure, slug, png)))
+
+
+def _static() -> dict[str, str]:
+    return {f"{ASSETS}/{path.name}": path.read_text("utf-8") for path in sorted((HERE / "static").iterdir())}
+
+
+def _index(contents: Contents, shared: Mapping[str, Any]) -> str:
+    changes = ablations(contents)
+    shown: dict[str, list[dict[str, Any]]] = {section: [] for section in ("verdicts", "values", "cost", "ablations")}
+    for picture in pictures(contents, changes):
+        missing = {"slug": picture.slug, "reason": picture.reason}
+        element = missing if picture.figure is None else page_element(picture.figure, picture.slug)
+        shown[picture.section].append(element)
+    verdict = contents.verdict
+    metrics, arms = front.arm_lines(contents)
+    return render(
+        "index.html",
+        title=contents.facts["experiment"],
+        about=front.about(contents),
+        sessions=front.provenance(contents),
+        failures=front.failures(contents),
+        arm_metrics=metrics,
+        arm_lines=arms,
+        problem=verdict if isinstance(verdict, str) else "",
+        verdict=None if isinstance(verdict, str) else verdict,
+        warnings=[] if isinstance(verdict, str) else front.warnings(verdict),
+        settings=front.settings(contents),
+        ablations=changes,
+        pictures=shown,
+        **shared,
+    )
+
+
+def _save(directory: Path, files: Mapping[str, str | bytes]) -> None:
+    """Data of an earlier report that had more runs must not stay beside this one's."""
+    try:
+        (directory / ASSETS).mkdir(parents=True, exist_ok=True)
+        for pattern in ("runs-*.js", "details-*.js"):
+            for stale in (directory / ASSETS).glob(pattern):
+                if f"{ASSETS}/{stale.name}" not in files:
+                    stale.unlink()
+        for name, content in files.items():
+            (directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise StorageError(f"{directory}: the report cannot be written: {error.strerror or error}") from error
+
+
+@cache
+def environment(*directories: Path) -> Environment:
+    """Jinja with the report's templates and filters; those of answers (`verdicts/templates`) can be imported too.
+
+    `directories` hold further templates, such as those of a workload.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader([*directories, HERE / "templates", HERE / "static", TEMPLATES]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
+    )
+    made.filters |= {
+        "number": number,
+        "figure": figure,
+        "signed": lambda value: figure(value, signed=True),
+        "share": lambda value: "-" if value is None else f"{100 * value + 0.0:+.3g} %",
+        "duration": duration,
+        "interval": lambda interval: "-" if interval is None else f"{figure(interval.low)} to {figure(interval.high)}",
+        "level": lambda interval: "" if interval is None else format_level(interval.level),
+        "p": format_p,
+    }
+    return made
+
+
+def render(template: str, **values: Any) -> str:
+    return environment().get_template(f"{template}.j2").render(**values)
+
+
+# -- pages that a workload or a dialect adds
+
+GROUP = "bakeoff.pages"
+TAKEN = ("index", "run")
+_SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
+_FILE = re.compile(r"[a-z0-9][a-z0-9-]*\.(csv|json|txt)|assets/[a-z0-9_]+\.png")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`html` stands between the header and the footer as it is: what comes from runs must be escaped in it."""
+
+    title: str
+    slug: str
+    """The file's name without its ending: small letters, digits and dashes."""
+    html: str
+    listed: bool = True
+    """False: only the workload's other pages lead to it."""
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    """Files that the page links to, by name: `.csv`, `.json` or `.txt`, or pictures as `assets/NAME.png`."""
+
+
+def pages_of(names: Iterable[str], edition: Edition) -> tuple[list[Page], list[str]]:
+    """Pages of the workload and of the dialect, and what went wrong: a page that fails must not cost the report.
+
+    The entry-point group `bakeoff.pages` maps their names to functions from the edition to its pages.
+    """
+    pages: list[Page] = []
+    problems: list[str] = []
+    entries = {entry.value: entry for name in names for entry in entry_points(group=GROUP, name=name)}
+    for entry in entries.values():
+        try:
+            make: Callable[[Edition], Sequence[Page]] = entry.load()
+            for page in make(edition):
+                pages.append(_checked(page, pages))
+        except Exception as error:
+            problems.append(f"pages of {entry.value} could not be made: {type(error).__name__}: {error}")
+    return pages, problems
+
+
+def _checked(page: Page, others: Sequence[Page]) -> Page:
+    if not _SLUG.fullmatch(page.slug) or page.slug in (*TAKEN, *(other.slug for other in others)):
+        raise ValueError(f"{page.slug!r} cannot be the name of a page, or is taken")
+    for name in page.files:
+        if not _FILE.fullmatch(name) or any(name in other.files for other in others):
+            raise ValueError(f"{name!r} cannot be the name of a file beside a page, or is taken")
+    return page

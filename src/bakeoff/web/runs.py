@@ -1,0 +1,270 @@
+"""The runs of a report as data: the table of all runs, and what a run's own page shows beyond its line.
+
+Data is in scripts: a page that was opened from the file system may load scripts, and may not fetch anything else. A
+budget of bytes decides how much of each run is kept, in this order: facts, other metrics, the logs of runs that failed,
+series, the logs of the others. What did not fit is named on the page, with the command that shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from bakeoff.records.run import RunRecord
+from bakeoff.records.rundir import STDERR, STDOUT
+from bakeoff.records.series import read_block
+from bakeoff.text import printable
+from bakeoff.web.contents import Contents, is_number
+
+
+def script_json(value: Any) -> str:
+    """JSON that may stand inside a script element."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+# -- the table of runs
+
+TABLE_RUNS = 5_000
+"""Lines of the table of runs in one file."""
+COLUMNS = 6
+"""Metrics that the table of runs shows."""
+STATUSES = ("succeeded", "failed", "timeout", "infra_error", "cancelled", "running", "planned")
+
+
+def table_metrics(contents: Contents) -> list[str]:
+    """The ones pictures show, cost, and then as they came."""
+    first = [*contents.main, *([contents.cost_metric] if contents.cost_metric else [])]
+    return list(dict.fromkeys((*[name for name in first if name in contents.metrics], *contents.metrics)))[:COLUMNS]
+
+
+def names(contents: Contents, extra: Mapping[str, Any]) -> str:
+    """What is the same for many runs: cells with their parameters, names of metrics."""
+    cells = {
+        str(number): [
+            printable(cell.arm), printable(cell.task), cell.ablation or "", plain(cell.columns), cell.flags,
+        ]
+        for number, cell in contents.cells.items()
+    }  # fmt: skip
+    told = {"cells": cells, "statuses": STATUSES, "metrics": table_metrics(contents), **extra}
+    return f"bakeoff.names={script_json(told)};\n"
+
+
+def table(contents: Contents) -> list[str]:
+    """The table of runs, column by column."""
+    metrics = table_metrics(contents)
+    return [
+        f"bakeoff.rows({script_json(_columns(contents.runs[start : start + TABLE_RUNS], metrics))});\n"
+        for start in range(0, max(1, len(contents.runs)), TABLE_RUNS)
+    ]
+
+
+def _columns(runs: Sequence[RunRecord], metrics: Sequence[str]) -> dict[str, Any]:
+    return {
+        "id": [run.run_id for run in runs],
+        "cell": [run.cell for run in runs],
+        "seed": [run.seed for run in runs],
+        "rollout": 0 if not any(run.rollout for run in runs) else [run.rollout for run in runs],
+        "status": [STATUSES.index(run.status) for run in runs],
+        "wall": [None if run.wall_s is None else float(f"{run.wall_s:.4g}") for run in runs],
+        "metrics": [[shown(run.metrics.get(name)) for run in runs] for name in metrics],
+    }
+
+
+def shown(value: Any) -> Any:
+    """A value as the pages have it: six digits; what is no number as text."""
+    if is_number(value):
+        if isinstance(value, int) and abs(value) < 2**53:
+            return value
+        short = float(f"{value:.6g}")
+        return int(short) if short == int(short) and abs(short) < 2**53 else short
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return printable(value) if isinstance(value, str) else value
+
+
+def plain(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as the pages have them."""
+    return {printable(name): shown(value) for name, value in table.items()}
+
+
+# -- one run's own page
+
+RUNS = 200
+"""Runs in one file: a run's page loads the one that it is in."""
+TAIL = 4_000
+"""Characters of a log."""
+ERROR = 4_000
+MOST_POINTS, FEWEST_POINTS = 150, 20
+MOST_FILES = 40
+_NUMBER = 9
+"""Bytes that one number takes, about."""
+
+
+class Details:
+    """One table for each run, in plan order, and what is shared between them."""
+
+    def __init__(self, contents: Contents, budget: int, base: Path) -> None:
+        self.contents = contents
+        self.left = budget
+        self.base = base
+        self.runs: list[dict[str, Any]] = [{} for _ in contents.runs]
+        self.metrics: list[str] = []
+        self.files: dict[tuple[str, ...], int] = {}
+        self.omitted: list[str] = []
+        self._directories = _existing(contents.edition.paths.runs)
+        self._facts()
+        self._metrics()
+        ended_badly = [n for n, run in enumerate(contents.runs) if run.status not in ("succeeded", "planned")]
+        fitted = self._logs(ended_badly, self.left // 3)
+        self._series()
+        others = set(range(len(contents.runs))) - set(ended_badly)
+        if not (self._logs(sorted(others), self.left) and fitted):
+            self.omitted.append("logs")
+
+    def shared(self) -> dict[str, Any]:
+        """What the pages' common data tells about the details."""
+        where = quote(os.path.relpath(self._home(), self.base).replace(os.sep, "/"))
+        return {
+            "others": self.metrics,
+            "files": [list(names) for names in self.files],
+            "home": where,
+            "chunk": RUNS,
+            "omitted": self.omitted,
+            "start": self._start,
+        }
+
+    def _home(self) -> Path:
+        """Where run directories really lie; they may be links to another tool's."""
+        runs = self.contents.edition.paths.runs
+        first = next((runs / name for name in sorted(self._directories)), None)
+        return first.resolve().parent if first is not None else runs
+
+    def scripts(self) -> Iterator[str]:
+        for start in range(0, len(self.runs), RUNS):
+            yield f"bakeoff.details({start // RUNS},{script_json(self.runs[start : start + RUNS])});\n"
+
+    def _facts(self) -> None:
+        """Only what is not the usual: a run that succeeded at its first try has little to tell."""
+        self._start = min((run.started_at for run in self.contents.runs if run.started_at is not None), default=0.0)
+        for entry, run in zip(self.runs, self.contents.runs, strict=True):
+            if run.started_at is not None:
+                entry["at"] = round(run.started_at - self._start, 3)
+            if run.exit_code not in (None, 0):
+                entry["exit"] = run.exit_code
+            if run.error:
+                entry["error"] = printable(run.error)[-ERROR:]
+            if run.attempts > 1:
+                entry["tries"] = self._tries(run)
+            if run.run_id in self._directories:
+                entry["files"] = self._files(run)
+        self.left -= sum(len(script_json(entry)) for entry in self.runs)
+
+    def _tries(self, run: RunRecord) -> list[list[Any]]:
+        return [
+            [a["attempt"], a["status"], _wall(a), a["exit_code"], printable(a["error"] or "")[-ERROR:]]
+            for a in self.contents.edition.attempts(run.position)
+        ]
+
+    def _files(self, run: RunRecord) -> int:
+        """The number of its list of files: most runs leave the same names behind."""
+        home = self.contents.edition.paths.run(run.run_id)
+        found: list[str] = []
+        for place, folders, names in os.walk(home):
+            folders.sort()
+            found += [os.path.relpath(os.path.join(place, name), home) for name in sorted(names)]
+            if len(found) > MOST_FILES:
+                break
+        return self.files.setdefault(tuple(found[:MOST_FILES]), len(self.files))
+
+    def _metrics(self) -> None:
+        """Column by column, as long as three quarters of the budget last."""
+        first = table_metrics(self.contents)
+        others = dict.fromkeys(name for run in self.contents.runs for name in run.metrics)
+        wanted = [name for name in others if name not in first]
+        room = 3 * self.left // 4
+        columns: list[list[Any]] = []
+        for name in wanted:
+            column = [shown(run.metrics.get(name)) for run in self.contents.runs]
+            size = len(script_json(column))
+            if size > room:
+                self.omitted.append(f"{len(wanted) - len(self.metrics)} of {len(others)} metrics")
+                break
+            room -= size
+            self.left -= size
+            self.metrics.append(name)
+            columns.append(column)
+        for number, entry in enumerate(self.runs) if columns else ():
+            entry["m"] = [column[number] for column in columns]
+            self.left -= len('"m":[],')
+
+    def _logs(self, numbers: Sequence[int], room: int) -> bool:
+        """The ends of what these runs wrote; False when the room did not do."""
+        self.left -= room
+        for number in numbers:
+            run = self.contents.runs[number]
+            if run.run_id not in self._directories:
+                continue
+            home = self.contents.edition.paths.run(run.run_id)
+            logs = {name: text for name in (STDOUT, STDERR) if (text := _tail(home / name))}
+            size = len(script_json(logs)) if logs else 0
+            if size > room:
+                self.left += room
+                return False
+            room -= size
+            if logs:
+                self.runs[number]["logs"] = logs
+        self.left += room
+        return True
+
+    def _series(self) -> None:
+        """Every series of every run, thinned to what the room allows; the same number of points for all."""
+        found = {position: read_block(block) for position, block in self.contents.edition.all_series()}
+        if not found:
+            return
+        count = sum(len(columns) for columns in found.values())
+        points = min(MOST_POINTS, int(0.8 * self.left) // (2 * _NUMBER * count))
+        if points < FEWEST_POINTS:
+            self.omitted.append("series")
+            return
+        for entry, run in zip(self.runs, self.contents.runs, strict=True):
+            for name, (steps, values) in found.get(run.position, {}).items():
+                kept = np.unique(np.linspace(0, steps.size - 1, min(points, steps.size)).round().astype(int))
+                drawn = [steps[kept].tolist(), [_short(value) for value in values[kept]]]
+                entry.setdefault("series", {})[name] = drawn
+                self.left -= len(script_json(drawn))
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.5g}") if np.isfinite(value) else None
+
+
+def _wall(attempt: dict[str, Any]) -> float | None:
+    if attempt["started_at"] is None or attempt["ended_at"] is None:
+        return None
+    return round(float(attempt["ended_at"] - attempt["started_at"]), 4)
+
+
+def _existing(runs: Path) -> set[str]:
+    return {entry.name for entry in os.scandir(runs)} if runs.is_dir() else set()
+
+
+def _tail(path: Path) -> str:
+    """The end of a log as text that a page can hold; "" when there is nothing."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 2 * TAIL))
+            text = printable(file.read().decode("utf-8", "replace")).strip("\n")
+    except OSError:
+        return ""
+    if len(text) > TAIL or size > 2 * TAIL:
+        text = f"… (the end of {size:,} bytes)\n{text[-TAIL:]}"
+    return text

@@ -1,0 +1,58 @@
+"""An experiment with trajectories, exported in every format, and what the training libraries make of that."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import talking
+from bakeoff.export.exporting import FORMATS, export
+from bakeoff.export.rollouts import Filters
+from bakeoff.records.edition import Edition
+from bakeoff.records.layout import find_edition
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of results of `talks`."""
+    return talking.run_talks(tmp_path_factory.mktemp("talks"))
+
+
+@pytest.fixture
+def edition(talks: Path) -> Any:
+    with closing(Edition.open(find_edition("talks", talks))) as edition:
+        yield edition
+
+
+@pytest.fixture(scope="session")
+def exported(talks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with every format below its own name."""
+    place = tmp_path_factory.mktemp("exported")
+    with closing(Edition.open(find_edition("talks", talks))) as edition:
+        for name, form in FORMATS.items():
+            export(edition, name, Filters(), output=place / form.file)
+    return place
+
+
+@pytest.fixture(scope="session")
+def seen(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What each library found in the files, by its own code, in its own environment."""
+    home = Path(os.environ.get("BAKEOFF_TRAINERS", ROOT / ".trainers"))
+    python = home / "bin/python"
+    if not python.exists():
+        pytest.fail("the training libraries are not installed: run `make test`, or scripts/install-trainers.sh", False)
+    output = tmp_path_factory.mktemp("seen") / "seen.json"
+    # Coverage would follow into an environment that has none of it.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE_")}
+    command = [python, "-W", "ignore", Path(__file__).with_name("loading.py"), exported, output]
+    done = subprocess.run(command, cwd=exported, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(output.read_text())

@@ -1,0 +1,125 @@
+"""The report of a scheduling sweep: its three pictures, from our own edition, another tool's files, or a table."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bakeoff.errors import UsageError
+from bakeoff.results.importing import read_directory, temporary_edition
+from bakeoff.web.contents import Contents
+from bakeoff.web.figure import Dots, Figure, Panel, Rule
+from bakeoff.web.runs import STATUSES, shown
+from bakeoff.workloads.schedsim import pages as policies
+from bakeoff.workloads.schedsim.sweep_files import read_runs_csv
+from lab import Lab
+
+SMOKE = Path(__file__).parents[3] / "examples/sweep/smoke.json"
+PICTURES = ("makespan_by_policy", "cost_by_policy", "ablation_deltas_full_p95_ratio")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The smoke sweep with three seeds, run by the built-in simulator."""
+    with Lab(tmp_path_factory.mktemp("sweep")) as lab:
+        config = json.loads(SMOKE.read_text())
+        config["matrix"]["seeds"] = [1, 2, 3]
+        lab.write("smoke.json", json.dumps(config))
+        lab.cli("run", "smoke.json", "--out_root", lab.root)
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def foreign(lab: Lab) -> Path:
+    """The same runs as files alone, one of them failed and one of them without its last seed."""
+    home = lab.place / "bench_runs" / "smoke"
+    shutil.copytree(lab.directory("smoke") / "runs", home / "runs")
+    failed = next((home / "runs").glob("full__wf5__seed2__baseline__*"))
+    meta = json.loads((failed / "meta.json").read_text())
+    kept = ("run_id", "params", "ablation_name", "ablation_flags", "cmd", "start_time_unix_s", "end_time_unix_s")
+    for run in (home / "runs").iterdir():
+        told = json.loads((run / "meta.json").read_text())
+        (run / "meta.json").write_text(json.dumps({**{name: told[name] for name in kept}, "exit_code": 0}))
+    (failed / "meta.json").write_text(json.dumps({**{name: meta[name] for name in kept}, "exit_code": 3}))
+    shutil.rmtree(failed / "out")
+    return home
+
+
+def test_a_sweep_gets_its_three_pictures_where_its_users_look_for_them(lab: Lab) -> None:
+    lab.cli("report", "--exp_dir", lab.root / "smoke")
+    report = lab.root / "smoke" / "report"
+    for name in PICTURES:
+        assert (report / "assets" / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
+        assert f'href="assets/{name}.png"' in (report / "policies.html").read_text()
+
+
+def test_files_of_another_tool_are_enough_and_links_lead_to_them(lab: Lab, foreign: Path) -> None:
+    before = sorted(foreign.rglob("*"))
+    told = lab.cli("report", "--exp_dir", foreign, "--out_dir", lab.place / "report").stdout
+    assert "runs=12" in told and sorted(foreign.rglob("*")) == before
+    names = (lab.place / "report/assets/names.js").read_text()
+    home = re.search(r'"home":"([^"]+)"', names)
+    assert home is not None and (lab.place / "report" / home[1]).resolve() == (foreign / "runs").resolve()
+    text = (lab.place / "report/index.html").read_text()
+    assert "full (1 failed)" in text and "exit code 3" in text and "nothing is known of the code" in text
+
+
+def test_a_table_of_runs_is_enough_too(lab: Lab, foreign: Path) -> None:
+    table = lab.place / "runs.csv"
+    lab.cli("collect", "--exp_dir", foreign, "--out_csv", table)
+    lab.cli("report", "--exp_dir", foreign, "--runs_csv", table, "--out_dir", lab.place / "csv")
+    recorded = {
+        run.run_id: (run.status, shown(run.metrics.get("makespan_p95_ms"))) for run in read_directory(foreign).rows
+    }
+    assert _facts(lab.place / "csv/assets/runs-0.js") == recorded
+    (lab.place / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match="not a table of a sweep: it has no run_id"):
+        read_runs_csv(lab.place / "other.csv", foreign)
+
+
+def _facts(script: Path) -> dict[str, tuple[str, float | None]]:
+    found = json.loads(script.read_text().removeprefix("bakeoff.rows(").removesuffix(");\n"))
+    return {run: (STATUSES[found["status"][n]], found["metrics"][0][n]) for n, run in enumerate(found["id"])}
+
+
+@pytest.fixture
+def contents(foreign: Path, tmp_path: Path) -> Iterator[Contents]:
+    with closing(temporary_edition(read_directory(foreign), "smoke", tmp_path)) as edition:
+        yield Contents(edition, "smoke")
+
+
+def test_a_failed_run_is_in_no_mean_and_its_seed_in_nobodys(contents: Contents) -> None:
+    values = {
+        (run.metrics["makespan_p50_ms"], run.arm)
+        for run in contents.runs
+        if run.seed in (1, 3) and run.status == "succeeded"
+    }
+    figure = policies.makespan(contents)
+    panel = _panels(figure)[0]
+    labels = [label for _, label in panel.y_ticks or ()]
+    assert labels == ["fifo_cheapest", "full (1 failed)"]
+    means = [dots.x[0] for dots in panel.marks if isinstance(dots, Dots) and not dots.faint]
+    for arm, mean in zip(("fifo_cheapest", "full"), means, strict=True):
+        of_arm = [value / 1000 for value, name in values if name == arm]
+        assert len(of_arm) == 2 and mean == pytest.approx(sum(of_arm) / 2)
+    assert [rule.at for rule in panel.marks if isinstance(rule, Rule)] == [means[0]]
+    assert "a seed that some policy lost is left out for all" in figure.caption
+
+
+def test_an_ablation_is_compared_seed_by_seed_with_full(contents: Contents) -> None:
+    p95 = {(run.arm, run.seed): run.metrics["makespan_p95_ms"] for run in contents.runs if run.status == "succeeded"}
+    figure = policies.ablations(contents)
+    assert figure is not None
+    (dot,) = [mark for mark in _panels(figure)[0].marks if isinstance(mark, Dots)]
+    ratios = [p95["full+no_hedge", seed] / p95["full", seed] for seed in (1, 3)]  # type: ignore[operator]
+    assert dot.x[0] == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
+
+
+def _panels(figure: Figure) -> list[Panel]:
+    return [panel for panel in figure.panels if isinstance(panel, Panel)]
