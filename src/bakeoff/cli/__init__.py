@@ -48,9 +48,6 @@ VERBS: dict[str, tuple[str, str]] = {
 COMMANDS = "bakeoff.commands"
 """The entry-point group of tables like VERBS, by which workloads add verbs. A table's module must import nothing heavy."""
 
-EXTRAS = dict.fromkeys(("a2a", "httptools", "mcp", "mcp_types", "starlette", "uvicorn"), "agents")
-"""Packages that only some verbs need, and the extra that brings each."""
-
 
 def print_note(message: str) -> None:
     click.echo(f"note: {message}", err=True)
@@ -123,7 +120,9 @@ class Verbs(click.Group):
                 raise  # the reader of our output left; click ends quietly
             _fail(ctx, f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
         except ModuleNotFoundError as error:
-            extra = EXTRAS.get(error.name or "")
+            from bakeoff.errors import missing_extra
+
+            extra = missing_extra(error)
             if extra is None:
                 raise
             _fail(ctx, f"this needs the package {error.name}: pip install 'bakeoff[{extra}]'", 2)
