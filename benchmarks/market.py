@@ -93,7 +93,7 @@ def alone(ticks: int) -> Callable[[], float]:
 
 
 def single(ticks: int) -> Callable[[], float]:
-    from bakeoff.workloads.market.agents.passive import Null
+    from bakeoff.workloads.market.agents.baselines import Null
     from bakeoff.workloads.market.play import Episode
     from bakeoff.workloads.market.world.world import World
 

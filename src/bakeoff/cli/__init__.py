@@ -1,8 +1,7 @@
 """The command line: one module for each verb, imported when that verb is called and not before.
 
 Verbs share `options` and `display`; those that judge share `inputs`, `answers` and `sequential`. `run` shows its runs by
-`progress` and its plan by `dry_run`. The verbs of `market` are in `market_generate`, `market_run`, `market_serve`,
-`market_mcp` and `market_train`, and share `market_options`.
+`progress` and its plan by `dry_run`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "litmus": ("bakeoff.cli.litmus", "Check rules with thresholds and evidence: confirmed, failed or inconclusive."),
     "rank": ("bakeoff.cli.rank", "Rank many arms on many tasks: IQM, profiles, ranks, pass@k."),
     "sandbox": ("bakeoff.cli.sandbox", "Check the sandboxes of this machine, clean up, and take in images."),
-    "market": ("bakeoff.cli.market", "Generate, play, serve and train on worlds of markets."),
+    "market": ("bakeoff.workloads.market.cli", "Generate, play, serve and train on worlds of markets."),
     "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
     "rm": ("bakeoff.cli.rm", "Delete an edition or a whole experiment."),
 }

@@ -50,8 +50,7 @@ def command(
 def _read(name: str, directory: Path | None, root: Path) -> tuple[pl.DataFrame, Path, list[str]]:
     """The table, the directory it belongs to, and what could not be read."""
     from bakeoff.records.edition import Edition
-    from bakeoff.records.find import find_edition, is_edition
-    from bakeoff.records.layout import editions
+    from bakeoff.records.layout import editions, find_edition, is_edition
     from bakeoff.results.frame import collected
 
     if directory is not None and not is_edition(directory) and not editions(directory):

@@ -14,9 +14,8 @@ import click
 
 from bakeoff.cli.display import printable
 from bakeoff.cli.options import root_option, run_argument
-from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_run
-from bakeoff.records.logs import Log, find_log
+from bakeoff.records.edition import Edition, find_run
+from bakeoff.records.rundir import Log, find_log
 
 CHUNK = 1 << 16
 LONGEST_ESCAPE = 64
@@ -71,7 +70,7 @@ def _follow(edition: Edition, position: int, log: Log, tail: int | None, write: 
     """Everything there is, then what comes, until the run is no longer running."""
     offset = None
     while True:
-        live = edition.run(position)["status"] in ("running", "planned") and _is_held(edition)
+        live = edition.run(position).status in ("running", "planned") and _is_held(edition)
         if log.path.exists():
             with log.path.open("rb") as file:
                 if offset is None:

@@ -11,8 +11,7 @@ from bakeoff.cli.display import ago, print_json, print_table
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import BakeoffError
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import all_editions, find_edition
-from bakeoff.records.layout import EditionPaths, editions
+from bakeoff.records.layout import EditionPaths, all_editions, editions, find_edition
 from bakeoff.records.lease import is_held
 from bakeoff.records.overview import Tally
 

@@ -27,7 +27,7 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
     For example: bakeoff query "SELECT arm, avg(score), count(*) FROM runs WHERE status = 'succeeded' GROUP BY arm"
     """
     from bakeoff.records.edition import Edition
-    from bakeoff.records.find import find_edition
+    from bakeoff.records.layout import find_edition
     from bakeoff.results.frame import read_table
 
     edition = Edition.open(find_edition(name, root))

@@ -65,8 +65,7 @@ _Opened = tuple["Edition", Path, str | None, list[str]]
 def _opened(name: str, directory: Path | None, csv: Path | None, root: Path) -> Iterator[_Opened]:
     """The edition, the directory it belongs to, how to call it, and what of it could not be read."""
     from bakeoff.records.edition import Edition
-    from bakeoff.records.find import find_edition, is_edition
-    from bakeoff.records.layout import editions
+    from bakeoff.records.layout import editions, find_edition, is_edition
 
     ours = directory is None or is_edition(directory) or bool(editions(directory))
     paths = find_edition(str(directory or name), root) if ours else None

@@ -9,8 +9,7 @@ import click
 
 from bakeoff.cli import display
 from bakeoff.cli.options import json_option, root_option, run_argument
-from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_run
+from bakeoff.records.edition import Edition, find_run
 from bakeoff.records.series import read_block
 
 MOST_FILES = 20
@@ -35,15 +34,19 @@ def command(run: str, root: Path, as_json: bool) -> None:
 
 def gather(edition: Edition, position: int) -> dict[str, Any]:
     run = edition.run(position)
-    directory = edition.paths.run(run["run_id"])
+    cell = edition.cell(run.cell)
+    directory = edition.paths.run(run.run_id)
     return {
         "experiment": edition.paths.experiment,
         "edition": edition.paths.name,
-        **{
-            key: run[key]
-            for key in ("run_id", "arm", "task", "seed", "rollout", "ablation", "flags", "status", "error")
-        },
-        **{key: run[key] for key in ("exit_code", "started_at", "ended_at", "params", "columns", "metrics", "command")},
+        **{key: getattr(run, key) for key in ("run_id", "arm", "task", "seed", "rollout")},
+        "ablation": cell.ablation,
+        "flags": cell.flags,
+        **{key: getattr(run, key) for key in ("status", "error", "exit_code", "started_at", "ended_at")},
+        "params": cell.params,
+        "columns": cell.columns,
+        "metrics": run.metrics,
+        "command": run.command,
         "tries": edition.attempts(position),
         "series": _series(edition.series(position)),
         "directory": directory if directory.is_dir() else None,

@@ -10,9 +10,10 @@ import click
 from bakeoff.cli import display
 from bakeoff.cli.options import edition_argument, json_option, root_option
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import find_edition
 from bakeoff.records.lease import is_held
-from bakeoff.records.overview import ArmMeans, Tally, by_arm, failures, runs, time_spent
+from bakeoff.records.overview import ArmMeans, Tally, by_arm, failures, time_spent
+from bakeoff.records.overview import list_runs as runs
 
 STATUSES = ("planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error")
 MOST_ARMS, MOST_FAILURES = 24, 5

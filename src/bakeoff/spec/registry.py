@@ -16,9 +16,10 @@ from bakeoff.spec.workload import CommandWorkload, Workload
 
 WORKLOADS = "bakeoff.workloads"
 DIALECTS = "bakeoff.dialects"
+EXECUTORS = "bakeoff.executors"
 
 
-def _load(group: str, name: str, noun: str) -> Any:
+def load(group: str, name: str, noun: str) -> Any:
     """The object behind an entry point. Raises UsageError for an unknown name and for an import that fails."""
     entries = plugins.entry_points(group)
     if name not in entries:
@@ -30,6 +31,11 @@ def _load(group: str, name: str, noun: str) -> Any:
         raise UsageError(f"{noun} {name!r} ({entries[name]}) cannot be imported: {error}") from error
 
 
+def executors() -> list[str]:
+    """The names of all installed executors; `bakeoff.engine.executors` opens them."""
+    return sorted(plugins.entry_points(EXECUTORS))
+
+
 def kinds() -> list[str]:
     """The names of all installed workloads."""
     return sorted(plugins.entry_points(WORKLOADS))
@@ -38,7 +44,7 @@ def kinds() -> list[str]:
 @cache
 def workload(kind: str) -> Workload | CommandWorkload:
     """The workload of this kind, one instance per process. Raises UsageError when there is none or it is unusable."""
-    instance = _load(WORKLOADS, kind, "workload")()
+    instance = load(WORKLOADS, kind, "workload")()
     if not isinstance(instance, Workload | CommandWorkload):
         raise UsageError(
             f"{plugins.entry_points(WORKLOADS)[kind]} is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`"
@@ -57,7 +63,7 @@ def dialect(name: str) -> Dialect:
     """The dialect called `name`; `native` is that of our own files. Raises UsageError when it is not installed."""
     if name == NATIVE.name:
         return NATIVE
-    instance = _load(DIALECTS, name, "dialect")
+    instance = load(DIALECTS, name, "dialect")
     if not isinstance(instance, Dialect):
         raise UsageError(f"{plugins.entry_points(DIALECTS)[name]} is not an instance of bakeoff.spec.dialect.Dialect")
     return instance

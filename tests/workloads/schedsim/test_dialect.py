@@ -10,7 +10,7 @@ import pytest
 
 from bakeoff.errors import SpecError
 from bakeoff.spec.load import load_plan
-from bakeoff.spec.plan import Plan, RunSpec
+from bakeoff.spec.plan import Plan, Run
 from bakeoff.workloads.command import CommandParams, CommandWorkload
 
 COMMON: dict[str, Any] = {
@@ -62,7 +62,7 @@ def load(directory: Path, content: dict[str, Any], *overrides: str) -> Plan:
     return load_plan(path, overrides)
 
 
-def argv(run: RunSpec, directory: Path) -> list[str]:
+def argv(run: Run, directory: Path) -> list[str]:
     class Facts:
         run_id, arm, task = run.run_id, run.cell.arm.name, run.cell.task.name
         seed, rollout, attempt, flags = run.seed, run.rollout, 1, run.cell.arm.flags

@@ -16,7 +16,7 @@ from bakeoff.workloads.market.ledger import MICRO, Ledger, Trade, micro
 from bakeoff.workloads.market.scores import Forecast
 
 if TYPE_CHECKING:
-    from bakeoff.workloads.market.attendance import Attendance
+    from bakeoff.workloads.market.journal import Attendance
     from bakeoff.workloads.market.world.views import Account, PositionsView
     from bakeoff.workloads.market.world.world import World
 

@@ -20,9 +20,9 @@ import msgspec
 
 from bakeoff.spec.trajectory import Step
 from bakeoff.workloads.market import journal, metrics
+from bakeoff.workloads.market.agents.base import Agent
 from bakeoff.workloads.market.agents.bayes import KellyBayes
-from bakeoff.workloads.market.agents.face import Agent
-from bakeoff.workloads.market.attendance import Attendance
+from bakeoff.workloads.market.journal import Attendance
 from bakeoff.workloads.market.ledger import MICRO, micro
 from bakeoff.workloads.market.metrics import Number, Result
 from bakeoff.workloads.market.play import Episode

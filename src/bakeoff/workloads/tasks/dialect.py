@@ -34,10 +34,8 @@ from bakeoff.spec.problems import problems
 from bakeoff.spec.workload import FINISHED
 
 if TYPE_CHECKING:
-    from bakeoff.engine.executors.base import Start
     from bakeoff.engine.session import Session
-    from bakeoff.records.results import Result
-    from bakeoff.records.run import RunRecord
+    from bakeoff.records.run import Attempt, RunRecord
 
 WORKLOAD = "tasks"
 AGENT = "codex"
@@ -257,27 +255,27 @@ class RolloutFiles:
         (self.directory / "task_results").mkdir(parents=True, exist_ok=True)
         self._written = 0.0
         self._stale = False
-        cells = {cell.index: cell for cell in session.plan.cells}
+        self._cells = {cell.index: cell for cell in session.plan.cells}
         for run in session.edition.runs():
             if run.status in FINISHED:  # by an earlier call of `run` that this one resumes
-                self._add(run.position, run.run_id, cells[run.cell].params, run)
+                self._add(run.position, run.run_id, self._cells[run.cell].params, run)
         self._write()
 
-    def finished(self, start: Start, result: Result) -> None:
-        if not result.final:
+    def finished(self, attempt: Attempt) -> None:
+        if not attempt.final:
             return
-        self._add(start.position, start.run_id, start.cell.params, result)
+        self._add(attempt.position, attempt.run_id, self._cells[attempt.cell].params, attempt)
         self._stale = True
         self.tick(())
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+    def tick(self, running: Sequence[Attempt]) -> None:
         if self._stale and time.monotonic() - self._written > WRITE_EVERY:
             self._write()
 
     def close(self) -> None:
         self._write()
 
-    def _add(self, position: int, run_id: str, params: Mapping[str, Any], outcome: Result | RunRecord) -> None:
+    def _add(self, position: int, run_id: str, params: Mapping[str, Any], outcome: Attempt | RunRecord) -> None:
         """Take up a finished run and write its file in task_results."""
         run_dir = self._link(position, run_id)
         row = {
@@ -313,13 +311,13 @@ class RolloutFiles:
 
     def _write(self) -> None:
         """Write the manifest, the list of runs and the index."""
-        from bakeoff.records import whole
+        from bakeoff.records.layout import atomic_write
 
         rows = [self._rows[position] for position in sorted(self._rows)]
         paths, plan = self._session.paths, self._session.plan
         head = {"config": str(self._config), "name": plan.experiment.name, "created_at": self._stamp}
         _write_json(self.directory / "manifest.json", {**head, "edition": str(paths.directory), "results": rows})
-        whole.write_text(self.directory / "runs.txt", "".join(f"{row['run_dir']}\n" for row in rows))
+        atomic_write(self.directory / "runs.txt", "".join(f"{row['run_dir']}\n" for row in rows))
         index = self._data / "rollouts" / "temp" / f"rollout_{paths.experiment}__{self._stamp}.json"
         index.parent.mkdir(exist_ok=True)
         facts = {
@@ -333,6 +331,6 @@ class RolloutFiles:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    from bakeoff.records import whole
+    from bakeoff.records.layout import atomic_write
 
-    whole.write_text(path, json.dumps(value, indent=2) + "\n")
+    atomic_write(path, json.dumps(value, indent=2) + "\n")

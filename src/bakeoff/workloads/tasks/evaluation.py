@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.sandbox.base import Sandbox
 from bakeoff.spec.workload import Outcome
 from bakeoff.workloads.tasks.attempt import TaskAttempt
@@ -253,7 +253,7 @@ def write(evaluation: Evaluation, directory: Path) -> None:
         files[DIFF] = diff
     for name, data in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        whole.write_bytes(directory / name, data)
+        atomic_write(directory / name, data)
 
 
 def scoring(evaluation: Evaluation) -> str:

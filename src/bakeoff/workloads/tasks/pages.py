@@ -16,8 +16,8 @@ from typing import Any
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import RunRecord
-from bakeoff.records.trajectory import FILE as TRAJECTORY
-from bakeoff.records.trajectory import read_trajectory
+from bakeoff.records.rundir import TRAJECTORY
+from bakeoff.records.series import read_trajectory
 from bakeoff.spec.identity import slug
 from bakeoff.text import duration, number, printable
 from bakeoff.web.folder import Page

@@ -22,8 +22,7 @@ from bakeoff.records import provenance
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
-from bakeoff.records.results import Result
-from bakeoff.records.run import RunRecord
+from bakeoff.records.run import Attempt, RunRecord
 from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import FINISHED, Status
@@ -107,7 +106,7 @@ def _rescore(
     base: Path,
     sandbox: Sandbox,
     judge: Mapping[str, Any] | None,
-) -> tuple[Result, Rescored]:
+) -> tuple[Attempt, Rescored]:
     """Score one run: the attempt for the record, and the row for the user."""
     directory = paths.run(run.run_id)
     if judge is not None:
@@ -125,8 +124,8 @@ def _rescore(
         status, metrics, error = outcome.status, dict(outcome.metrics), outcome.error
     except BakeoffError as failure:
         status, error = "infra_error", str(failure)
-    result = Result(
-        run.position, run.run_id, run.attempts + 1, status,
+    result = Attempt(
+        run.position, run.run_id, run.cell, run.arm, run.task, run.seed, run.rollout, run.attempts + 1, status=status,
         started_at=began, ended_at=time.time(), exit_code=run.exit_code, error=error, metrics=metrics,
         command=run.command,
     )  # fmt: skip
