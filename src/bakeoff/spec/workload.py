@@ -1,30 +1,29 @@
-"""The interface of a workload: what a kind of run looks like to the rest of bakeoff.
+"""The interface of a workload: a kind of run, such as `python`, `command` or `market`.
 
-A workload either runs inside a warm worker process (`run`), or names a command that the engine spawns without Python in
-between (`command`) and afterwards says what came of it (`outcome`). A complete one:
+A workload either runs inside a warm worker process (`Workload.run`), or names a command that the engine spawns without
+Python in between and reads what the command left (`CommandWorkload.command` and `.outcome`). A complete one:
 
-    # my_package/coin.py
     from pydantic import BaseModel
     from bakeoff.spec.workload import Outcome, RunContext
 
     class CoinParams(BaseModel):
         bias: float = 0.5
-        throws: int = 100
+        flips: int = 100
 
     class CoinWorkload:
-        kind = "coin"
-        revision = "1"
-        Params = CoinParams
+        kind, revision, Params = "coin", "1", CoinParams
 
         def run(self, params: CoinParams, ctx: RunContext) -> Outcome:
-            heads = int((ctx.rng("throws").random(params.throws) < params.bias).sum())
-            return Outcome({"heads": heads, "share": heads / params.throws})
+            heads = ctx.rng("flips").random(params.flips) < params.bias
+            ctx.log(0, heads=heads[0])
+            return Outcome({"heads": float(heads.mean())})
 
-    # pyproject.toml
+A package registers it in its pyproject.toml, and experiment files then say `workload = "coin"`:
+
     [project.entry-points."bakeoff.workloads"]
-    coin = "my_package.coin:CoinWorkload"
+    coin = "coins:CoinWorkload"
 
-An experiment file then says `workload = "coin"` and sets `bias` and `throws` in `[params]`, `[matrix]` or `[[arms]]`.
+docs/write-a-workload.md goes on from here: commands, checks before a run, verbs, report pages.
 
 This module imports nothing heavy: whoever reads results imports it for `Status` and `Scalar`.
 """
@@ -52,7 +51,12 @@ Scalar = float | int | bool | str | None
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one attempt: scalar metrics, and status `failed` when the arm itself failed."""
+    """The result of one attempt.
+
+    A run that returns is `succeeded` unless it says otherwise. One that raises is `failed`, and its traceback goes to
+    its stderr. A workload raises `bakeoff.errors.InfraError` when the run could not be tried for reasons that are not the
+    arm's: it is retried and never scored.
+    """
 
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
     status: Status = "succeeded"
