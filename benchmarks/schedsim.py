@@ -22,9 +22,9 @@ METHOD = (
 
 
 def model(workflows: int) -> Any:
-    from bakeoff.workloads.schedsim.model import Model
+    from bakeoff.workloads.schedsim.engine import Model
     from bakeoff.workloads.schedsim.tiers import load_tables
-    from bakeoff.workloads.schedsim.workflow import shape
+    from bakeoff.workloads.schedsim.world import shape
 
     return Model(shape(10, 4), load_tables(), workflows=workflows, seed=SEED)
 
@@ -34,8 +34,8 @@ def simulated(workflows: int, policy: str = "fifo_cheapest") -> tuple[float, Any
     import gc
 
     from bakeoff.workloads.schedsim.engine import Engine
+    from bakeoff.workloads.schedsim.policies import Options as Choices
     from bakeoff.workloads.schedsim.policies import policy_class
-    from bakeoff.workloads.schedsim.policies.interface import Options as Choices
 
     sim = Engine(model(workflows), policy_class(policy)(Choices()))
     gc.collect()

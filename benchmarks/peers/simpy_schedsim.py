@@ -13,9 +13,8 @@ from typing import Any
 import simpy
 
 from bakeoff.workloads.schedsim.draws import stream, threshold
-from bakeoff.workloads.schedsim.hashing import stops
-from bakeoff.workloads.schedsim.model import Model
-from bakeoff.workloads.schedsim.workflow import (
+from bakeoff.workloads.schedsim.engine import Model
+from bakeoff.workloads.schedsim.world import (
     AGGREGATE,
     CHUNK,
     CLASS,
@@ -25,6 +24,7 @@ from bakeoff.workloads.schedsim.workflow import (
     LOAD,
     PLAN,
     SEARCH,
+    stops,
 )  # fmt: skip
 
 Process = Generator[Any, Any, Any]

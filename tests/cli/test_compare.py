@@ -159,7 +159,7 @@ class TestAnExperiment:
         assert [line["name"] for line in found["comparisons"][0]["methods"]] == ["t", "cuped"]
         text = bakeoff("compare", "--metric", "score", "--arms", "new", "--explore", "--method", "t").stdout
         assert "Exploratory: to look into, no verdict" in text
-        assert "Other methods (they do not vote)" in text
+        assert "Other methods (they do not decide)" in text
 
     def test_a_sequential_edition_is_judged_by_its_own_test(
         self, bakeoff: Bakeoff, edition: Callable[..., Edition]
@@ -187,15 +187,15 @@ class TestExitCodes:
 
     @pytest.mark.parametrize(("arguments", "message"), [
         (["nowhere"], "no experiment called 'nowhere'"),
-        (["t.csv", "--metric", "nope"], "no column 'nope'"),
+        (["t.csv", "--metric", "nope"], "no run reports 'nope'"),
         (["t.csv", "--baseline", "x"], "name runs in one way"),
         (["t.csv", "--metric", "score", "--control", "X"], "no arm called 'X'"),
         (["t.csv", "--metric", "score", "--bounds", "0", "1"], "outside the declared bounds"),
         (["t.csv", "--metric", "score", "--bounds", "5", "1"], "bounds must be"),
         (["t.csv", "--metric", "score", "--margin", "1", "--relative-margin", "0.1"], "give margin or relative_margin"),
-        (["t.csv", "--metric", "score", "--direction", "up"], "write maximize or minimize"),
-        (["t.csv", "--metric", "score", "--summary", "auc"], "a summary needs a column `step`"),
-        (["--pairs", "{nonsense"], "is no JSON"),
+        (["t.csv", "--metric", "score", "--direction", "up"], "write maximize, minimize, or METRIC=minimize"),
+        (["t.csv", "--metric", "score", "--summary", "auc"], "so there is no series to summarise"),
+        (["--pairs", "{nonsense"], "is not JSON"),
         (["--pairs", '{"control": "a"}'], "should be"),
         (["--baseline", "a_s1"], "both arms are needed"),
     ])  # fmt: skip
@@ -216,7 +216,9 @@ class TestOutputs:
             "arm,seed,score\n" + "".join(f"{a},{s},{s + (a == 'B')}\n" for a in "AB" for s in range(4))
         )
         result = bakeoff("compare", "t.csv", "--json")
-        (one,) = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["comparisons"]
+        (one,) = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))[
+            "comparisons"
+        ]
         assert one["interval"]["low"] is None
         assert one["verdict"] == "undecided"
 
@@ -274,7 +276,7 @@ class TestOlderCommandLines:
 """
         result = bakeoff("compare", *as_a_shell_would(line))
         assert result.exit_code == 3, result.output
-        assert "fewer than 3 independent units decide nothing" in result.stdout
+        assert "at least 3 independent units are needed" in result.stdout
         rows = list(csv.DictReader(Path("results.csv").read_text().splitlines()))
         assert [row["group"] for row in rows] == ["paired", "paired", "result", "result", "result"]
         assert rows[0]["label"] == "control_run1 vs treatment_run1"

@@ -42,7 +42,7 @@ def test_a_policy_file_decides_the_exit_code(bakeoff: Bakeoff, allowed: str, cod
     Path("policy.toml").write_text(POLICY.format(allowed=allowed))
     result = bakeoff("gate", "t.csv", "--policy", "policy.toml")
     assert result.exit_code == code, result.output
-    assert result.stdout.startswith(f"## Gate: {word}\n")
+    assert result.stdout.startswith(f"# Gate: {word}\n")
     assert "| latency | branch | may not regress by" in result.stdout
 
 
@@ -81,10 +81,10 @@ def test_junit_has_a_case_for_each_rule(bakeoff: Bakeoff) -> None:
 @pytest.mark.parametrize(("arguments", "message"), [
     ([], "no rules: give --policy FILE"),
     (["--max-regression", "score"], "by how much?"),
-    (["--max-regression", "score=lots"], "is no amount"),
+    (["--max-regression", "score=lots"], "is not an amount"),
     (["--max-regression", "score=1", "--policy", "policy.toml"], "in a file or by flags"),
     (["--policy", "nope.toml"], "nope.toml: no such file"),
-    (["--max-regression", "nope=1"], "no column 'nope'"),
+    (["--max-regression", "nope=1"], "no run reports 'nope'"),
 ])  # fmt: skip
 def test_a_wrong_call_is_2(bakeoff: Bakeoff, arguments: list[str], message: str) -> None:
     Path("policy.toml").write_text(POLICY.format(allowed="5%"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import find_edition
 from bakeoff.results.frame import read_table
 from factories import write_sweep_run
 
@@ -113,7 +113,7 @@ def test_an_edition_of_ours_is_copied_with_its_database(
     edition.close()
     mailed = tmp_path / "mail" / "attachment"
     shutil.copytree(edition.paths.directory, mailed)
-    assert "is there already" in bakeoff("import", mailed).stderr
+    assert "exists already" in bakeoff("import", mailed).stderr
     result = bakeoff("import", mailed, "--name", "theirs")
     assert result.exit_code == 0, result.stderr
     assert len(table("theirs")) == 6

@@ -47,8 +47,8 @@ def test_the_command_of_the_benchmark_guide_works_as_it_is_written(
     result = bakeoff("variance", *runs, *arguments)
     assert result.exit_code == 0
     for statistic in ("AUC", "Derivative"):
-        assert f"{statistic}: relative standard error of the mean at most 5 %: N = " in result.stdout
-        assert f"{statistic}: differences from 5 % of the mean on are found" in result.stdout
+        assert f"{statistic}: for a relative standard error of the mean of at most 5 %: N = " in result.stdout
+        assert f"{statistic}: to detect differences of 5 % of the mean or more" in result.stdout
     assert (tmp_path / "variance_plot.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -118,7 +118,7 @@ def test_a_mean_that_may_be_zero_is_too_little_evidence(bakeoff: Bakeoff, tmp_pa
 def test_power_from_numbers(bakeoff: Bakeoff) -> None:
     result = bakeoff("power", "--sd", "1", "--effect", "0.5", "--n", "15")
     assert result.exit_code == 0
-    assert "0.5 is found (80% power) with 34 units." in result.stdout
+    assert "To detect 0.5 (80% power): 34 units." in result.stdout
     unpaired = facts(bakeoff("power", "--sd", "1", "--effect", "0.5", "--unpaired", "--json"))
     assert unpaired["needed"]["seen"] == 64 and unpaired["settings"]["sd"] == 1
 
@@ -127,7 +127,7 @@ def test_power_for_success_rates(bakeoff: Bakeoff) -> None:
     assert facts(bakeoff("power", "--rate", "0.01875", "--effect", "0.0126", "--json"))["needed"] == 2414
     paired = facts(bakeoff("power", "--rate", "0.5", "--effect", "0.1", "--paired", "--discordant", "0.2", "--json"))
     assert paired["needed"] == 155
-    assert "no rise at all" in bakeoff("power", "--rate", "0.95", "--n", "3").stdout
+    assert "cannot detect any rise" in bakeoff("power", "--rate", "0.95", "--n", "3").stdout
 
 
 def test_a_pilot_of_five_tasks_says_that_rollouts_cannot_help(bakeoff: Bakeoff, root: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bakeoff.errors import SpecError
 from bakeoff.spec.expand import expand, merge
 from bakeoff.spec.experiment import Experiment
-from bakeoff.spec.plan import Plan, RunSpec
+from bakeoff.spec.plan import Plan, Run
 
 
 def plan_of(base: Path = Path("/nowhere"), **content: Any) -> Plan:
@@ -230,4 +230,4 @@ def test_names_are_all_that_any_run_can_be_asked_for() -> None:
 def test_runs_are_made_on_the_fly() -> None:
     plan = plan_of(seeds={"count": 1_000_000})
     first = next(iter(plan))
-    assert isinstance(first, RunSpec) and len(plan) == 1_000_000
+    assert isinstance(first, Run) and len(plan) == 1_000_000

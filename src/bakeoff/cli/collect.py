@@ -9,6 +9,7 @@ import click
 
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import FILE, experiment_options, find_experiment, json_option, root_option
+from bakeoff.errors import UsageError
 
 
 @click.command()
@@ -27,13 +28,16 @@ def command(
     """
     from bakeoff.records.edition import Edition
     from bakeoff.results.frame import collected, default_csv, write
+    from bakeoff.spec import registry
 
     source = find_experiment(name, directory, root)
     problems: list[str] = []
     if isinstance(source, Path):
-        from bakeoff.records.sweep import frame_of_directory
-
-        table, problems = frame_of_directory(source)
+        tables = (dialect.table_of_directory(source) for dialect in registry.dialects())
+        foreign = next((each for each in tables if each is not None), None)
+        if foreign is None:
+            raise UsageError(f"{source}: holds no experiment: neither a database nor a directory runs/")
+        table, problems = foreign
         path = csv or default_csv(source)
     else:
         with closing(Edition.open(source)) as edition:

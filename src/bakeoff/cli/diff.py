@@ -11,9 +11,9 @@ import click
 
 from bakeoff.cli.display import print_json, printable
 from bakeoff.cli.options import json_option, root_option
-from bakeoff.records.difference import Difference, compare
+from bakeoff.records.diff import Difference, compare
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import find_edition
 
 WIDTH = 100
 

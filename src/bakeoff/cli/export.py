@@ -66,7 +66,7 @@ def command(
     from bakeoff.export.exporting import NothingLeft, export
     from bakeoff.export.rollouts import Filters
     from bakeoff.records.edition import Edition
-    from bakeoff.records.find import find_edition
+    from bakeoff.records.layout import find_edition
 
     filters = Filters(arms=arms, tasks=tasks, success=success, quantile=quantile)
     with closing(Edition.open(find_edition(name, root))) as edition:

@@ -11,8 +11,7 @@ from bakeoff.cli.display import TALLY, edition_facts, print_json
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import BakeoffError
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import is_edition
-from bakeoff.records.layout import EditionPaths, editions
+from bakeoff.records.layout import EditionPaths, editions, is_edition
 from bakeoff.records.rundir import META
 from bakeoff.results.importing import copy_edition, import_results, read_directory
 from bakeoff.results.table import Results

@@ -14,9 +14,9 @@ import click
 
 from bakeoff.cli.display import printable
 from bakeoff.cli.options import root_option, run_argument
-from bakeoff.records.find import find_run
+from bakeoff.records.edition import find_run
 from bakeoff.records.lease import is_held
-from bakeoff.records.logs import find_log
+from bakeoff.records.rundir import find_log
 
 CHUNK = 1 << 16
 LONGEST_ESCAPE = 64
@@ -47,7 +47,7 @@ def command(
         while True:
             # The status is read before the file: what the run writes last is then never missed.
             live = follow and attempt is None and is_held(edition.paths.lease)
-            live = live and edition.run(position)["status"] in ("running", "planned")
+            live = live and edition.run(position).status in ("running", "planned")
             if log.path.exists():
                 with log.path.open("rb") as file:
                     if offset is None:

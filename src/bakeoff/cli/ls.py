@@ -11,8 +11,7 @@ from bakeoff.cli.display import TALLY, ago, edition_facts, print_json, print_tab
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import BakeoffError
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import all_editions, find_edition
-from bakeoff.records.layout import EditionPaths, editions
+from bakeoff.records.layout import EditionPaths, all_editions, editions, find_edition
 
 
 @click.command()

@@ -90,8 +90,7 @@ def find_experiment(name: str | None, directory: Path | None, root: Path) -> Edi
 
     Returns `directory` itself when it holds no edition: then another tool may have written it.
     """
-    from bakeoff.records.find import find_edition, is_edition
-    from bakeoff.records.layout import editions
+    from bakeoff.records.layout import editions, find_edition, is_edition
 
     if directory is None:
         return find_edition(name or "latest", root)

@@ -26,7 +26,7 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
     import polars as pl
 
     from bakeoff.records.edition import Edition
-    from bakeoff.records.find import find_edition
+    from bakeoff.records.layout import find_edition
     from bakeoff.results.frame import read_table
 
     with closing(Edition.open(find_edition(name, root))) as edition:

@@ -72,9 +72,13 @@ def _read_foreign(home: Path, csv: Path | None) -> Results:
     from bakeoff.results.importing import read_directory
 
     if csv is not None:
-        from bakeoff.records.sweep_table import read_runs_csv
+        from bakeoff.spec import registry
 
-        return read_runs_csv(csv, home)
+        tables: list[Results | None] = [dialect.read_table(csv, home) for dialect in registry.dialects()]
+        results = next((table for table in tables if table is not None), None)
+        if results is None:
+            raise UsageError(f"{csv}: not a table of runs that an installed dialect reads")
+        return results
     if not (home / "runs").is_dir():
         raise UsageError(f"{home}: holds no experiment: neither a database nor a directory runs/")
     results = read_directory(home)

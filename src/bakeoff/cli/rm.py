@@ -9,9 +9,8 @@ import click
 
 from bakeoff.cli.options import root_option
 from bakeoff.errors import BakeoffError, UsageError
-from bakeoff.records.find import find_edition
-from bakeoff.records.layout import LATEST, editions
-from bakeoff.records.remove import remove
+from bakeoff.records.edition import remove
+from bakeoff.records.layout import LATEST, editions, find_edition
 
 
 @click.command()

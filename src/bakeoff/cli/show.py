@@ -12,8 +12,7 @@ import click
 
 from bakeoff.cli.display import duration, number, one_line, print_facts, print_json, printable
 from bakeoff.cli.options import json_option, root_option, run_argument
-from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_run
+from bakeoff.records.edition import Edition, find_run
 from bakeoff.records.series import read_block
 
 MOST_FILES = 20
@@ -37,7 +36,8 @@ def command(run: str, root: Path, as_json: bool) -> None:
 def gather(edition: Edition, position: int) -> dict[str, Any]:
     """Everything `show` says about the run at `position` of the plan, as `--json` prints it."""
     run = edition.run(position)
-    directory = edition.paths.run(run["run_id"])
+    cell = edition.cell(run.cell)
+    directory = edition.paths.run(run.run_id)
     block = edition.series(position)
     series = {
         name: {
@@ -51,11 +51,14 @@ def gather(edition: Edition, position: int) -> dict[str, Any]:
     return {
         "experiment": edition.paths.experiment,
         "edition": edition.paths.name,
-        **{
-            key: run[key]
-            for key in ("run_id", "arm", "task", "seed", "rollout", "ablation", "flags", "status", "error")
-        },
-        **{key: run[key] for key in ("exit_code", "started_at", "ended_at", "params", "columns", "metrics", "command")},
+        **{key: getattr(run, key) for key in ("run_id", "arm", "task", "seed", "rollout")},
+        "ablation": cell.ablation,
+        "flags": cell.flags,
+        **{key: getattr(run, key) for key in ("status", "error", "exit_code", "started_at", "ended_at")},
+        "params": cell.params,
+        "columns": cell.columns,
+        "metrics": run.metrics,
+        "command": run.command,
         "tries": edition.attempts(position),
         "series": series,
         "directory": directory if directory.is_dir() else None,

@@ -11,8 +11,8 @@ import click
 from bakeoff.cli import display
 from bakeoff.cli.options import edition_argument, json_option, root_option
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
-from bakeoff.records.overview import by_arm, failures, runs, time_spent
+from bakeoff.records.layout import find_edition
+from bakeoff.records.overview import by_arm, failures, list_runs, time_spent
 
 STATUSES = ("planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error")
 MOST_ARMS, MOST_FAILURES, MOST_RUNNING = 24, 5, 4
@@ -21,18 +21,18 @@ NOT_A_VERDICT = "Plain means over succeeded runs, not a verdict; failed and miss
 
 @click.command()
 @edition_argument
-@click.option("--runs", "list_runs", is_flag=True, help="List the runs, one line each.")
+@click.option("--runs", "each_run", is_flag=True, help="List the runs, one line each.")
 @click.option("--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="List only runs with this status. Can be repeated.")  # fmt: skip
 @root_option
 @json_option
-def command(name: str, list_runs: bool, statuses: tuple[str, ...], root: Path, as_json: bool) -> None:
+def command(name: str, each_run: bool, statuses: tuple[str, ...], root: Path, as_json: bool) -> None:
     """Show the progress of an edition: runs by status and arm, last failures, plain means, and where its files are.
 
     EXPERIMENT is a name, name/edition, a path, or `latest` (the default).
     """
     with closing(Edition.open(find_edition(name, root))) as edition:
-        if list_runs or statuses:
-            listed = runs(edition, statuses)
+        if each_run or statuses:
+            listed = list_runs(edition, statuses)
             display.print_json(listed) if as_json else _show_runs(listed)
         else:
             facts = gather(edition)
@@ -68,7 +68,7 @@ def gather(edition: Edition) -> dict[str, Any]:
         "counts": edition.counts(),
         "metric": metric,
         "arms": arms,
-        "running": [run["run_id"] for run in runs(edition, ["running"])],
+        "running": [run["run_id"] for run in list_runs(edition, ["running"])],
         "failures": failures(edition, MOST_FAILURES),
         "budget": used,
         "database": edition.database.label,

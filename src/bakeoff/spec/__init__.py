@@ -5,9 +5,9 @@
 | `load`, `formats`, `variables`, `units` | files: TOML, YAML or JSON, `${VAR}`, durations and sizes |
 | `experiment` | the file as one model |
 | `problems`, `locate` | what is wrong with it, and in which line |
-| `dialects` | experiment files of other tools |
+| `dialect` | the interface for experiment files of other tools |
 | `expand`, `plan`, `identity` | matrix, arms and tasks multiplied out; cells and runs; run ids |
 | `select` | which runs are meant |
-| `workload`, `registry`, `trajectory` | the face of a kind of run, how it is found, and a step that it records |
+| `workload`, `registry`, `trajectory` | the interface of a workload, how plug-ins are found, and a step that a run records |
 | `garbage` | many objects at once without looking for garbage |
 """

@@ -38,6 +38,9 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     cells = [maker.cell(index, *pair) for index, pair in enumerate(_pairs(experiment, arms, tasks))]
     plan = Plan(experiment, cells, base=base, **more)
     _check_concurrency(plan)
+    if experiment.executor is not None and experiment.executor.kind not in (known := registry.executors()):
+        kind = experiment.executor.kind
+        raise SpecError([Problem("executor.kind", f"no executor called {kind!r}", _one_of(kind, known))])
     plan = _filtered(plan)
     _check_control(plan)
     return plan

@@ -133,6 +133,13 @@ class Limits(Section):
     """Seconds between the polite signal and the final one."""
 
 
+class ExecutorEntry(Section):
+    """Where runs are executed."""
+
+    kind: str = "local"
+    """`local` is this machine; others are installed as entry points of the group `bakeoff.executors`."""
+
+
 class Retries(Section):
     """How often a run is tried again."""
 
@@ -200,7 +207,7 @@ class Analysis(Section):
     summary: Summary | None = None
     direction: Literal["maximize", "minimize"] = "maximize"
     control: str | None = None
-    """The arm that the others are compared with; the first arm when left out."""
+    """The arm that the others are compared with; default: the first arm."""
     seeds: Literal["nested", "crossed"] = "nested"
     """`crossed`: one seed is one world (or one trained policy) on every task."""
     tasks: Literal["sample", "fixed"] | None = None
@@ -208,9 +215,11 @@ class Analysis(Section):
     margin: Annotated[float, Field(gt=0)] | None = None
     """Differences below this do not matter; needed for the verdict `equivalent`."""
     relative_margin: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The margin as a share of the control's mean."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """Chance of any false verdict in the family of comparisons (default: 0.05)."""
     failure_score: float | None = None
-    """The value of a run that failed by its arm's own doing."""
+    """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest possible value of the metric."""
     matched: list[str] = []
@@ -284,6 +293,8 @@ class Experiment(Section):
     budget: Budget = Budget()
     analysis: Analysis = Analysis()
     sequential: Sequential | None = None
+    executor: ExecutorEntry | None = None
+    """Where runs are executed; on this machine by default."""
 
     @field_validator("matrix", mode="before")
     @classmethod

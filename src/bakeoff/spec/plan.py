@@ -71,7 +71,7 @@ class Cell:
     """(seed, rollout) to run id."""
 
 
-class RunSpec(NamedTuple):
+class Run(NamedTuple):
     """The unit that is executed, recorded and resumed."""
 
     position: int
@@ -97,9 +97,9 @@ class Plan:
     overrides: tuple[str, ...] = ()
     """`key.path=value`, as `--set` takes them: what was changed in the file."""
 
-    def __iter__(self) -> Iterator[RunSpec]:
+    def __iter__(self) -> Iterator[Run]:
         for position, (cell, seed, rollout) in enumerate(self._kept()):
-            yield RunSpec(position, cell.run_id(seed, rollout), cell, seed, rollout)
+            yield Run(position, cell.run_id(seed, rollout), cell, seed, rollout)
 
     def __len__(self) -> int:
         if self.keep is None:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel
+from bakeoff.spec.trajectory import Step as Step
 
-from bakeoff.spec.trajectory import Step
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # whoever reads results imports this module, and needs neither
     import numpy as np
+    from pydantic import BaseModel
 
 Status = Literal["planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error"]
 FINISHED: frozenset[str] = frozenset({"succeeded", "failed", "timeout"})

@@ -139,12 +139,15 @@ def _save(directory: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 @cache
-def environment() -> Environment:
-    """Jinja with the report's templates and filters; those of answers (`verdicts/templates`) can be imported too."""
+def environment(*directories: Path) -> Environment:
+    """Jinja with the report's templates and filters; those of answers (`verdicts/templates`) can be imported too.
+
+    `directories` hold further templates, such as those of a workload.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
-        loader=FileSystemLoader([HERE / "templates", HERE / "static", TEMPLATES]),
+        loader=FileSystemLoader([*directories, HERE / "templates", HERE / "static", TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -8,7 +8,7 @@ import pytest
 
 from bakeoff.workloads.market import journal, metrics, outputs
 from bakeoff.workloads.market import rollout as rollouts
-from bakeoff.workloads.market.agents.face import Brief, Seat
+from bakeoff.workloads.market.agents.base import Brief, Seat
 from bakeoff.workloads.market.agents.load import BASELINES, load
 from bakeoff.workloads.market.ledger import MICRO, micro
 from bakeoff.workloads.market.play import Episode
@@ -187,7 +187,7 @@ def test_what_agents_hand_over_is_recorded_as_json_can_hold_it() -> None:
 
 
 def test_tokens_are_priced_by_the_million() -> None:
-    from bakeoff.workloads.market.agents.face import LlmCall
+    from bakeoff.workloads.market.agents.base import LlmCall
 
     class Talker(Speaker):
         def act(self, seat: Seat) -> None:

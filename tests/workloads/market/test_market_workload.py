@@ -10,7 +10,8 @@ import pytest
 
 import bakeoff
 from bakeoff.errors import SpecError, UsageError
-from bakeoff.records.trajectory import FILE, read_trajectory
+from bakeoff.records.rundir import TRAJECTORY as FILE
+from bakeoff.records.series import read_trajectory
 from bakeoff.spec.load import load_plan
 from bakeoff.workloads.market.workload import MarketParams, MarketWorkload
 
@@ -74,6 +75,7 @@ def test_a_run_leaves_series_trajectory_and_files_and_the_truth_apart(ran: bakeo
     assert "theta" not in seen and "theta" in json.dumps(hidden)
 
 
+@pytest.mark.slow
 def test_arms_meet_the_same_worlds_and_repeats_come_out_the_same(ran: bakeoff.Experiment) -> None:
     table = ran.table()
     for seed in (0, 1):
@@ -85,6 +87,7 @@ def test_arms_meet_the_same_worlds_and_repeats_come_out_the_same(ran: bakeoff.Ex
     assert table.filter(table["arm"] == "busy")["total_pnl"].n_unique() == 2
 
 
+@pytest.mark.slow
 def test_agents_of_one_s_own_see_nothing_hidden_and_one_that_cannot_start_is_a_failed_run() -> None:
     Path("own.py").write_text(
         "class Nosy:\n"

@@ -1,4 +1,4 @@
-"""The table of methods says what exists, and why the rest does not."""
+"""The table of methods: names, descriptions, tools, and what the documentation says about them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,10 @@ from pathlib import Path
 import pytest
 
 from bakeoff.workloads.market import methods
-from bakeoff.workloads.market.methods import ABSENT, METHODS
+from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import CODES, RpcError
 
 DOCS = Path(__file__).parents[3] / "docs" / "market-agents.md"
-
-
-def test_every_method_of_the_protocol_either_exists_or_has_a_reason() -> None:
-    assert not METHODS.keys() & {methods.PREFIX + name for name in ABSENT}
-    assert len(METHODS) + len(ABSENT) >= 60
-
-
-@pytest.mark.parametrize("name", sorted(ABSENT))
-def test_a_method_that_does_not_exist_says_why(name: str) -> None:
-    with pytest.raises(RpcError) as caught:
-        methods.find(f"a2a.{name}")
-    assert (caught.value.code, caught.value.data["reason"]) == (-32601, ABSENT[name])
 
 
 def test_a_misspelled_method_is_told_the_right_one() -> None:
@@ -32,17 +20,30 @@ def test_a_misspelled_method_is_told_the_right_one() -> None:
     assert caught.value.code == -32601
 
 
+def test_a_method_that_does_not_exist_is_not_found() -> None:
+    with pytest.raises(RpcError, match=r"there is no method 'a2a\.likePost'") as caught:
+        methods.find("a2a.likePost")
+    assert caught.value.type == "method_not_found"
+
+
+def test_every_method_has_a_description_and_only_those_that_change_something_count_as_actions() -> None:
+    assert all(method.description.endswith(".") for method in METHODS.values())
+    assert {method.short for method in METHODS.values() if method.mutates} == {
+        "endTurn", "buyShares", "sellShares", "openPosition", "closePosition", "createPost", "sendMessage",
+        "acceptGroupInvite", "declineGroupInvite", "joinGroup", "leaveChat",
+    }  # fmt: skip
+
+
 def test_a_method_is_found_with_and_without_its_prefix() -> None:
     assert methods.find("buyShares") is methods.find("a2a.buyShares")
 
 
-def test_tools_have_names_that_chat_models_allow() -> None:
+def test_short_names_are_allowed_as_tools_of_chat_models() -> None:
     for method in METHODS.values():
-        assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", methods.tool(method)["function"]["name"])
+        assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", method.short)
 
 
 def test_the_documentation_names_every_method_and_every_error() -> None:
     text = DOCS.read_text()
     assert [name for name in METHODS if f"`{name}`" not in text] == []
-    assert [name for name in ABSENT if f"`{name}`" not in text] == []
     assert [kind for kind, code in CODES.items() if f"`{kind}`" not in text or str(code) not in text] == []

@@ -21,9 +21,10 @@ from bakeoff.records.layout import EditionPaths
 from bakeoff.web.figure import Rule
 from bakeoff.web.folder import Page, write
 from bakeoff.workloads.market import pages as made
-from bakeoff.workloads.market.pages import detailed, prices, tables, timeline
-from bakeoff.workloads.market.pages.played import Played, chosen
-from bakeoff.workloads.market.pages.summary import mean_over_tasks
+from bakeoff.workloads.market.outputs import ACTIONS
+from bakeoff.workloads.market.pages import charts, content
+from bakeoff.workloads.market.pages import runs as tables
+from bakeoff.workloads.market.pages.runs import Mean, Played, chosen, mean_over_tasks
 
 NASTY = "<script>alert(1)</script>"
 AGENT = f"""
@@ -150,6 +151,7 @@ def test_prices_show_the_agent_that_earned_most_with_its_trades_and_the_outcomes
     assert "price of YES" in html and "mark price" in html and "outcome" in html
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_pages_in_a_report_of_the_usual_kind(
     kept: bakeoff.Experiment, pages: dict[str, Page], tmp_path: Path
 ) -> None:
@@ -179,9 +181,7 @@ def played(place: Path, arms: int, seeds: int) -> Iterator[Played]:
         for seed in range(seeds):
             files = place / f"{arm}-{seed}"
             files.mkdir()
-            (files / "actions.csv").write_text(
-                f"{','.join(tables.ACTIONS)}\n0,a2a.createPost,{{}},True,,0.1,acted,{{}}\n"
-            )
+            (files / "actions.csv").write_text(f"{','.join(ACTIONS)}\n0,a2a.createPost,{{}},True,,0.1,acted,{{}}\n")
             metrics = {"total_pnl": float(seed)}
             yield Played(f"arm-{arm}", "agent", "t", seed, f"seed {seed}", "succeeded", metrics, files)
 
@@ -191,10 +191,10 @@ def test_many_runs_are_shown_by_one_of_each_agent_and_what_does_not_fit_is_count
 ) -> None:
     runs = list(played(tmp_path, arms=4, seeds=20))
     assert [run.label for run in chosen(runs)] == ["seed 0"] * 4
-    whole = detailed.detailed_page(runs)
+    whole = content.detailed_page(runs)
     assert whole.html.count("<details") == 4 and len(rows(whole.files["actions.csv"])) == 80
-    monkeypatch.setattr(detailed, "MOST_BYTES", 1_000)
-    short = detailed.detailed_page(runs)
+    monkeypatch.setattr(content, "MAX_LOG_BYTES", 1_000)
+    short = content.detailed_page(runs)
     shown = short.html.count("<details")
     assert 1 <= shown < 4 and f"{4 - shown} more do not fit" in short.html
 
@@ -203,39 +203,40 @@ def test_a_refused_action_does_not_cover_one_of_its_kind_that_succeeded_in_the_s
     (run,) = played(tmp_path, arms=1, seeds=1)
     with (run.files / "actions.csv").open("a") as log:
         log.write("0,a2a.createPost,{},False,refused,0.1,acted,\n")
-    assert "did not succeed" not in timeline.timeline_page([run]).html
+    assert "did not succeed" not in content.timeline_page([run]).html
     with (run.files / "actions.csv").open("a") as log:
         log.write("1,a2a.createPost,{},False,refused,0.1,acted,\n")
-    assert "did not succeed" in timeline.timeline_page([run]).html
+    assert "did not succeed" in content.timeline_page([run]).html
 
 
 def test_dots_of_a_long_world_do_not_lie_on_each_other(tmp_path: Path) -> None:
     (run,) = played(tmp_path, arms=1, seeds=1)
     with (run.files / "actions.csv").open("a") as log:
         log.writelines(f"{tick},a2a.createPost,{{}},True,,0.1,acted,{{}}\n" for tick in range(1, 2000))
-    html = timeline.timeline_page([replace(run, metrics={"ticks": 2000})]).html
+    html = content.timeline_page([replace(run, metrics={"ticks": 2000})]).html
     assert "A dot stands for 34 ticks." in html
-    assert html.count("<use") < 2 * timeline.MOST_DOTS
+    assert html.count("<use") < 2 * charts.MAX_DOTS
     assert "2000</td>" in html
 
 
 def test_tables_stop_between_runs_and_say_how_many_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_LINES", 3)
-    text, count = tables.actions_csv(list(played(tmp_path, arms=1, seeds=5)))
-    assert count == 3 == len(rows(text))
+    monkeypatch.setattr(tables, "MAX_LINES", 3)
+    download = tables.actions_csv(list(played(tmp_path, arms=1, seeds=5)))
+    assert download.runs == 3 == len(rows(download.text))
 
 
 def test_without_a_trade_there_are_no_prices_to_show(tmp_path: Path) -> None:
-    assert "No agent has traded" in prices.prices_page(list(played(tmp_path, arms=2, seeds=1))).html
+    assert "No agent has traded" in content.prices_page(list(played(tmp_path, arms=2, seeds=1))).html
 
 
 def test_a_task_weighs_the_same_however_many_runs_it_has() -> None:
     values = [("a", 0.0), ("a", 0.0), ("a", 0.0), ("b", 8.0)]
     runs = [Played("x", "x", task, 0, "", "succeeded", {"total_pnl": value}, Path()) for task, value in values]
-    assert mean_over_tasks(runs, "x", "total_pnl") == (4.0, 4)
-    assert mean_over_tasks(runs, "x", "sharpe") == (None, 0)
+    assert mean_over_tasks(runs, "x", "total_pnl") == Mean(4.0, 4)
+    assert mean_over_tasks(runs, "x", "sharpe") == Mean(None, 0)
 
 
+@pytest.mark.slow
 def test_market_run_links_only_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     world = ["--duration", "5", "--markets", "2", "--perpetuals", "1", "--agents", "2"]
@@ -255,7 +256,7 @@ def test_market_run_links_only_what_it_wrote(tmp_path: Path, monkeypatch: pytest
 def test_announcements_are_drawn_as_far_as_there_is_room(announcements: int, lines: int, words: int) -> None:
     rows = [{"tick": str(tick), "target": "BTCX", "price": "10", "index_price": "10"} for tick in range(60)]
     stories = [{"ticker": "BTCX", "event_tick": tick + 1, "theta": 1} for tick in range(announcements)]
-    rules = [mark for mark in prices._perp("BTCX", rows, [], {"stories": stories}).marks if isinstance(mark, Rule)]
+    rules = [mark for mark in charts.perp_panel("BTCX", rows, [], {"stories": stories}).marks if isinstance(mark, Rule)]
     assert (len(rules), sum(bool(rule.label) for rule in rules)) == (lines, words)
 
 

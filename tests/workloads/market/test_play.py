@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from bakeoff.workloads.market import play
-from bakeoff.workloads.market.agents.face import Brief, LlmCall, Seat
+from bakeoff.workloads.market.agents.base import Brief, LlmCall, Seat
 from bakeoff.workloads.market.agents.load import load
 from bakeoff.workloads.market.journal import steps
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.rpc import RpcError
 from bakeoff.workloads.market.scenario import Scenario
-from market_faces import SHORT, assert_same_state, fresh_world
+from market_games import SHORT, assert_same_state, fresh_world
 
 TICKS = SHORT.ticks
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.workloads.schedsim.engine import Engine
-from bakeoff.workloads.schedsim.params import SchedsimParams
-from bakeoff.workloads.schedsim.workload import simulate
+from bakeoff.workloads.schedsim.workload import SchedsimParams, simulate
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks" / "peers"))
 from simpy_schedsim import SimpyModel

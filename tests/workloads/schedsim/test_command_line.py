@@ -14,8 +14,8 @@ from bakeoff.cli import main
 from bakeoff.errors import SpecError, UsageError
 from bakeoff.records.rundir import read_meta
 from bakeoff.spec.load import load_plan
-from bakeoff.workloads.schedsim import summary
-from bakeoff.workloads.schedsim.params import SchedsimParams
+from bakeoff.workloads.schedsim import outputs
+from bakeoff.workloads.schedsim.workload import SchedsimParams
 from lab import Lab
 from workloads.schedsim.simulated import run
 
@@ -80,7 +80,7 @@ def test_defaults_are_the_known_ones() -> None:
         (["--seed", "one"], "not a whole number"),
         (["--policy", "ful"], "did you mean 'full'?"),
         (["--policy", "none.such:Policy"], "cannot be imported"),
-        (["--policy", "json:JSONDecoder"], "no class derived from"),
+        (["--policy", "json:JSONDecoder"], "not a subclass of"),
         (["--heavy_tail_prob", "x"], "not a valid float"),
         (["--heavy_tail_mult", "nan"], "finite number"),
         (["--out_dir", ""], "must not be empty"),
@@ -109,7 +109,7 @@ def test_when_no_workflow_succeeds_the_exit_code_is_1() -> None:
 
 def test_a_policy_of_ones_own_is_a_small_class() -> None:
     Path("mine.py").write_text(
-        "from bakeoff.workloads.schedsim.policies.interface import Policy\n"
+        "from bakeoff.workloads.schedsim.policies import Policy\n"
         "class Newest(Policy):\n"
         "    tiers = 'spill'\n"
         "    def priority(self, workflow, node, kind):\n"
@@ -166,7 +166,7 @@ def test_in_an_experiment_it_runs_in_process_and_gives_the_same_metrics_whatever
     assert {"llm_provider_tier1_utilization", "embed_provider_tier0_queue_wait_p95_ms"} <= set(tables[0].columns)
 
 
-METRICS = list(summary.metrics(run(trace=False)))
+METRICS = list(outputs.metrics(run(trace=False)))
 
 
 def test_the_command_line_and_the_workload_agree(lab: Lab) -> None:

@@ -1,38 +1,52 @@
-"""The table of `a2a.*` methods: what each takes, gives and does. Every transport is generated from it."""
+"""The `a2a.*` methods: what each takes, does and returns. Every transport is generated from this table.
+
+Each function takes a session and its validated parameters. Its docstring is what agents read in tools and in the
+OpenAPI document: a description, and after `Returns` a sketch of the result. A method that changes something takes a
+`requests.Mutation`; all others only read.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.workloads.market import acts, looks, requests
-from bakeoff.workloads.market.rpc import RpcError, refusal
+from pydantic.alias_generators import to_camel
+
+from bakeoff.workloads.market import render, requests
+from bakeoff.workloads.market.rpc import refusal
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.session import Session
+    from bakeoff.workloads.market.world.views import ChatView, Fill, MarketView
 
 PREFIX = "a2a."
 END_TURN = "a2a.endTurn"
 OBSERVE = "a2a.observe"
+OBSERVED_POSTS = 20
+"""Posts in an observation."""
+SEARCHED_POSTS = 500
+
+Result = dict[str, Any]
+Implementation = Callable[["Session", Any], Result]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
+    """One method of the protocol."""
+
     name: str
+    short: str
+    """The name without its prefix, for places that allow no dots."""
     params: type[requests.Params]
-    run: Callable[[Session, Any], dict[str, Any]]
+    run: Implementation
     description: str
     result: str
-    """What comes back, as a sketch of the JSON."""
-    mutates: bool = False
+    """What it returns, as a sketch of the JSON."""
+    mutates: bool
     """Whether it changes something, and so counts against the action budget."""
-
-    @property
-    def short(self) -> str:
-        """The name without its prefix, for places that allow no dots."""
-        return self.name.removeprefix(PREFIX)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -40,317 +54,560 @@ class Method:
         return requests.schema(self.params)
 
 
-def _table(*methods: Method) -> dict[str, Method]:
-    return {method.name: method for method in methods}
+METHODS: dict[str, Method] = {}
+"""Every method by its full name, in the order of this module."""
 
 
-METHODS: dict[str, Method] = _table(
-    Method(
-        "a2a.observe",
-        requests.Nothing,
-        looks.observe,
-        "Everything you may see in this tick: markets, perpetuals, your account and positions, posts, chats.",
-        "{tick, ticks, timestamp, done, agentId, actionsLeft, account, predictionMarkets[], perpetualMarkets[], "
-        "positions{marketPositions[], perpPositions[]}, fills[], posts[], groupChats[], agents[]}",
-    ),
-    Method(
-        "a2a.endTurn",
-        requests.EndTurn,
-        acts.end_turn,
-        "You are done with this tick. Time goes on when every agent of the world is done, or late.",
-        "{tick, ticks, timestamp, done}",
-        mutates=True,
-    ),
-    # -- markets
-    Method(
-        "a2a.getPredictions",
-        requests.GetPredictions,
-        looks.predictions,
-        "The prediction markets: questions that are open, or that have resolved.",
-        "{predictions: [{id, question, yesShares, noShares, yesPrice, noPrice, liquidity, totalVolume, createdAt, "
-        "resolveAt, resolved, outcome}], count}",
-    ),
-    Method(
-        "a2a.getPerpetuals",
-        requests.Nothing,
-        looks.perpetuals,
-        "The perpetual futures with index and mark price, funding, open interest.",
-        "{perpetuals: [{ticker, price, indexPrice, priceChange24h, volume24h, openInterest, fundingRate, nextFundingTime, "
-        "maxLeverage, announcementTick, ...}]}",
-    ),
-    Method(
-        "a2a.getMarketData",
-        requests.OfMarket,
-        looks.market_data,
-        "One prediction market.",
-        "{marketId, question, outcomes: [YES, NO], prices: [yes, no], volume, liquidity, resolveAt, resolved}",
-    ),
-    Method(
-        "a2a.getMarketPrices",
-        requests.OfMarket,
-        looks.market_prices,
-        "The prices of one prediction market.",
-        "{marketId, prices: [{outcome, price}], timestamp}",
-    ),
-    Method(
-        "a2a.buyShares",
-        requests.BuyShares,
-        acts.buy_shares,
-        "Spend dollars on YES or NO shares of a prediction market. A share of the right side pays 1.",
-        "{shares, avgPrice, positionId, cost, fee} or {queued: true, positionId} when orders are sealed",
-        mutates=True,
-    ),
-    Method(
-        "a2a.sellShares",
-        requests.SellShares,
-        acts.sell_shares,
-        "Sell shares you hold, named by positionId or by marketId and outcome.",
-        "{shares, avgPrice, positionId, proceeds, fee} or {queued: true, positionId}",
-        mutates=True,
-    ),
-    Method(
-        "a2a.openPosition",
-        requests.OpenPosition,
-        acts.open_position,
-        "Go LONG or SHORT in a perpetual for `size` dollars of notional value with isolated margin size / leverage. "
-        "The same side adds to your position, the other side reduces it first.",
-        "{positionId, entryPrice, size, fee} or {queued: true, positionId}",
-        mutates=True,
-    ),
-    Method(
-        "a2a.closePosition",
-        requests.ClosePosition,
-        acts.close_position,
-        "Close a perpetual position, or `size` dollars of it.",
-        "{pnl, exitPrice, size, fee, positionId} or {queued: true, positionId}",
-        mutates=True,
-    ),
-    Method(
-        "a2a.getPositions",
-        requests.AboutUser,
-        looks.positions,
-        "Your open positions.",
-        "{marketPositions: [{id, marketId, question, side, shares, avgPrice, currentPrice, unrealizedPnL}], "
-        "perpPositions: [{id, ticker, side, size, entryPrice, currentPrice, leverage, unrealizedPnL, liquidationPrice}]}",
-    ),
-    Method(
-        "a2a.getTrades",
-        requests.GetTrades,
-        looks.trades,
-        "The newest trades of everybody.",
-        "{trades: [{tick, traderId, kind, target, side, amount, shares, price}]}",
-    ),
-    Method(
-        "a2a.getTradeHistory",
-        requests.GetTradeHistory,
-        looks.trade_history,
-        "Your own newest trades.",
-        "{trades: [{tick, traderId, kind, target, side, amount, shares, price}]}",
-    ),
-    # -- portfolio
-    Method(
-        "a2a.getBalance",
-        requests.Nothing,
-        looks.balance,
-        "Your cash and your result so far.",
-        "{balance, totalDeposited, totalWithdrawn, lifetimePnL, reputationPoints}",
-    ),
-    Method(
-        "a2a.getPortfolio",
-        requests.Nothing,
-        looks.portfolio,
-        "Your account and positions.",
-        "{balance, equity, pnl, positions: [...]}",
-    ),
-    Method(
-        "a2a.getDashboard",
-        requests.Nothing,
-        looks.dashboard,
-        "Your account in a few numbers.",
-        "{balance, equity, reputation, totalPnl, activePositions}",
-    ),
-    Method(
-        "a2a.getUserWallet",
-        requests.AboutUser,
-        looks.wallet,
-        "Your account in full. Those of others are private.",
-        "{userId, balance, equity, margin, realizedPnl, fees, funding, liquidations, reputation}",
-    ),
-    # -- social
-    Method(
-        "a2a.getFeed",
-        requests.GetFeed,
-        looks.feed,
-        "The public feed, newest first: news, rumours, posts.",
-        "{posts: [{id, authorId, authorName, content, createdAt, marketId}], hasMore}",
-    ),
-    Method("a2a.getPost", requests.OfPost, looks.post, "One post of the feed.", "{post: {...}}"),
-    Method(
-        "a2a.createPost",
-        requests.CreatePost,
-        acts.create_post,
-        "Write to the feed. A probability you state for a market is scored when it resolves and moves your reputation.",
-        "{postId}",
-        mutates=True,
-    ),
-    # -- chats
-    Method(
-        "a2a.getChats",
-        requests.GetChats,
-        looks.chats,
-        "Group chats you are in or invited to.",
-        "{chats: [{id, name, memberCount, messageCount, lastActivity, invited, joined}]}",
-    ),
-    Method(
-        "a2a.getChatMessages",
-        requests.GetChatMessages,
-        looks.chat_messages,
-        "The newest messages of a chat you are in.",
-        "{messages: [{id, authorId, content, createdAt}], hasMore}",
-    ),
-    Method(
-        "a2a.sendMessage", requests.SendMessage, acts.send_message, "Write to a chat you are in.", "{messageId}", True
-    ),
-    Method(
-        "a2a.getGroupInvites",
-        requests.Nothing,
-        looks.invites,
-        "Chats that have invited you.",
-        "{invites: [{inviteId, groupId, name}]}",
-    ),
-    Method(
-        "a2a.acceptGroupInvite",
-        requests.OfInvite,
-        acts.accept_invite,
-        "Join a chat that invited you.",
-        "{success}",
-        True,
-    ),
-    Method(
-        "a2a.declineGroupInvite",
-        requests.OfInvite,
-        acts.decline_invite,
-        "Do not show an invitation any more.",
-        "{success}",
-        True,
-    ),
-    Method("a2a.joinGroup", requests.JoinGroup, acts.join_group, "Join a chat that invited you.", "{success}", True),
-    Method("a2a.leaveChat", requests.LeaveChat, acts.leave_chat, "Do not see a chat any more.", "{success}", True),
-    # -- people and numbers
-    Method(
-        "a2a.getLeaderboard",
-        requests.GetLeaderboard,
-        looks.leaderboard,
-        "Traders by result.",
-        "{leaderboard: [{rank, id, name, reputation, totalPnl}], page, pageSize, total}",
-    ),
-    Method(
-        "a2a.getReputation",
-        requests.AboutUser,
-        looks.reputation,
-        "Somebody's reputation, from 0 to 100; your own without a userId.",
-        "{userId, reputation}",
-    ),
-    Method(
-        "a2a.getUserProfile",
-        requests.GetProfile,
-        looks.profile,
-        "What is public about a trader or a source.",
-        "{id, name, archetype, reputation, totalPnl}",
-    ),
-    Method(
-        "a2a.getInfo",
-        requests.GetInfo,
-        looks.info,
-        "The same as getUserProfile, by agentId.",
-        "{id, name, archetype, reputation, totalPnl}",
-    ),
-    Method(
-        "a2a.discover",
-        requests.Discover,
-        looks.discover,
-        "The other traders, filtered.",
-        "{agents: [{id, name, archetype, reputation, totalPnl}], total}",
-    ),
-    Method(
-        "a2a.getOrganizations",
-        requests.Nothing,
-        looks.sources,
-        "The sources of news, and how often they were right so far.",
-        "{organizations: [{id, name, ...}]}",
-    ),
-    Method(
-        "a2a.getSystemStats",
-        requests.Nothing,
-        looks.system_stats,
-        "The world's rules and numbers: limits, fees, regime, tier.",
-        "{tick, ticks, timestamp, done, actionBudget, responseTimeout, scenario: {...}}",
-    ),
-    Method(
-        "a2a.getTrendingTags",
-        requests.Page,
-        looks.trending,
-        "What recent posts are about.",
-        "{tags: [{tag, count}]}",
-    ),
-)
-"""Every method there is, by its full name."""
+def _method(params: type[requests.Params], name: str = "") -> Callable[[Implementation], Implementation]:
+    """Register a function as a method: `get_feed` becomes `a2a.getFeed`, unless a name is given."""
 
-_STANDARD = "standard A2A is spoken at POST /a2a/v1 of `bakeoff market serve`"
-_NO_TRANSFERS = "accounts of this world do not pay each other"
-_NO_EDITING = "what was posted stays"
-_NO_REACTIONS = "likes, shares and comments move nothing in this world; post instead"
-_NO_GRAPH = "there is no social graph in this world; everybody reads the same feed"
-_NO_STREAM = "nothing happens inside a tick; call a2a.observe after a2a.endTurn"
-_NO_NOTES = "there are no notifications; a2a.observe shows what is new"
+    def register(run: Implementation) -> Implementation:
+        short = name or to_camel(run.__name__)
+        description, _, result = " ".join((run.__doc__ or "").split()).partition(" Returns ")
+        mutates = issubclass(params, requests.Mutation)
+        METHODS[PREFIX + short] = Method(PREFIX + short, short, params, run, description, result, mutates)
+        return run
 
-ABSENT: Mapping[str, str] = {
-    **dict.fromkeys(("subscribeMarket",), _NO_STREAM),
-    **dict.fromkeys(("message/send", "message/stream", "tasks/get", "tasks/cancel", "SendMessage", "SendStreamingMessage"), _STANDARD),
-    **dict.fromkeys(("transferPoints", "paymentRequest", "paymentReceipt", "createEscrow", "releaseEscrow"), _NO_TRANSFERS),
-    **dict.fromkeys(("deletePost", "deleteComment", "updateProfile"), _NO_EDITING),
-    **dict.fromkeys(
-        ("likePost", "unlikePost", "sharePost", "getComments", "createComment", "likeComment"), _NO_REACTIONS
-    ),
-    **dict.fromkeys(
-        ("followUser", "unfollowUser", "getFollowers", "getFollowing", "searchUsers", "favoriteProfile",
-         "unfavoriteProfile", "getFavorites", "getFavoritePosts"), _NO_GRAPH,
-    ),
-    **dict.fromkeys(("getNotifications", "markNotificationsRead", "getUnreadCount"), _NO_NOTES),
-    **dict.fromkeys(("createGroup",), "groups belong to the world; they invite you by reputation"),
-    **dict.fromkeys(("getUserStats",), "use a2a.getUserProfile"),
-    **dict.fromkeys(("getReputationBreakdown",), "reputation is one number: use a2a.getReputation"),
-    **dict.fromkeys(("getPostsByTag",), "use a2a.getFeed with marketId"),
-    **dict.fromkeys(("getReferrals", "getReferralStats", "getReferralCode"), "there are no referrals"),
-    **dict.fromkeys(
-        ("proposeCoalition", "joinCoalition", "coalitionMessage", "leaveCoalition", "shareAnalysis", "requestAnalysis",
-         "getAnalyses"), "there are no coalitions; orders of a tick are sealed",
-    ),
-}  # fmt: skip
-"""Methods of the protocol that do not exist here, without their prefix, and why."""
+    return register
 
 
 def find(name: str) -> Method:
-    """The method, or an error that says why there is none."""
-    found = METHODS.get(name) or METHODS.get(PREFIX + name)
-    if found is not None:
-        return found
-    if reason := ABSENT.get(name.removeprefix(PREFIX)):
-        raise refusal("method_not_found", f"{name} does not exist in this world: {reason}", reason=reason)
+    """Return a method by its name, with or without the prefix. Raises RpcError `method_not_found` with a suggestion."""
+    method = METHODS.get(name) or METHODS.get(PREFIX + name)
+    if method is not None:
+        return method
+    # Cut first: names come from agents, and difflib takes quadratic time.
     close = difflib.get_close_matches(name[:100], METHODS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise refusal("method_not_found", f"there is no method {name[:100]!r}{hint}")
 
 
-def call(session: Session, name: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What every transport does with a request."""
-    return session.call(name, params)
+@_method(requests.NoParams)
+def observe(session: Session, _: requests.NoParams) -> Result:
+    """Everything you may see in this tick: markets, perpetuals, your account and positions, posts, chats.
+
+    Returns {tick, ticks, timestamp, done, agentId, actionsLeft, account, predictionMarkets[], perpetualMarkets[],
+    positions{marketPositions[], perpPositions[]}, fills[], posts[], groupChats[], agents[]}
+    """
+    world, seat = session.world, session.seat
+    return {
+        **session.clock_facts(),
+        "agentId": session.agent_id,
+        "actionsLeft": session.actions_left,
+        "account": render.plain(world.account(seat)),
+        "predictionMarkets": render.plains(world.markets()),
+        "perpetualMarkets": render.plains(world.perpetuals()),
+        "positions": render.positions(world.positions(seat)),
+        "fills": render.plains(world.fills(seat)),
+        "posts": render.plains(world.posts(seat, OBSERVED_POSTS)),
+        "groupChats": [render.chat(view) for view in session.chats()],
+        "sources": render.plains(world.sources()),
+        "agents": render.plains(world.background()),
+    }
 
 
-def tool(method: Method) -> dict[str, Any]:
-    """A method as a tool of a chat model."""
-    described = {"name": method.short, "description": method.description, "parameters": method.schema}
-    return {"type": "function", "function": described}
+@_method(requests.EndTurn)
+def end_turn(session: Session, request: requests.EndTurn) -> Result:
+    """End your turn in this tick. Time advances when every agent of the world has ended its turn, or is late.
+
+    Returns {tick, ticks, timestamp, done}
+    """
+    return session.end_turn() if request.ends(session.world.tick) else session.clock_facts()
 
 
-__all__ = ["ABSENT", "METHODS", "Method", "RpcError", "call", "find", "tool"]
+# -- markets
+
+
+@_method(requests.GetPredictions)
+def get_predictions(session: Session, request: requests.GetPredictions) -> Result:
+    """The prediction markets: open questions, or resolved ones.
+
+    Returns {predictions: [{id, question, yesShares, noShares, yesPrice, noPrice, liquidity, totalVolume, createdAt,
+    resolveAt, resolved, outcome}], count}
+    """
+    resolved = request.status == "resolved"
+    markets = session.world.resolved_markets() if resolved else session.world.markets()
+    rows = [render.plain(view) for view in markets if view.resolved is resolved]
+    return {"predictions": rows, "count": len(rows)}
+
+
+@_method(requests.NoParams)
+def get_perpetuals(session: Session, _: requests.NoParams) -> Result:
+    """The perpetual futures with index and mark price, funding and open interest.
+
+    Returns {perpetuals: [{ticker, price, indexPrice, priceChange24h, volume24h, openInterest, fundingRate,
+    nextFundingTime, maxLeverage, announcementTick, ...}]}
+    """
+    return {"perpetuals": render.plains(session.world.perpetuals())}
+
+
+def _market(session: Session, market_id: str) -> MarketView:
+    """Return a market, open or resolved. Raises RpcError `market_not_found`."""
+    for view in (*session.world.markets(), *session.world.resolved_markets()):
+        if view.id == market_id:
+            return view
+    raise refusal("market_not_found", f"there is no market {market_id!r}", marketId=market_id)
+
+
+@_method(requests.OfMarket)
+def get_market_data(session: Session, request: requests.OfMarket) -> Result:
+    """One prediction market.
+
+    Returns {marketId, question, outcomes: [YES, NO], prices: [yes, no], volume, liquidity, resolveAt, resolved}
+    """
+    view = _market(session, request.market_id)
+    return {
+        **render.plain(view),
+        "marketId": view.id,
+        "outcomes": ["YES", "NO"],
+        "prices": [view.yes_price, view.no_price],
+        "volume": view.total_volume,
+    }
+
+
+@_method(requests.OfMarket)
+def get_market_prices(session: Session, request: requests.OfMarket) -> Result:
+    """The prices of one prediction market.
+
+    Returns {marketId, prices: [{outcome, price}], timestamp}
+    """
+    view = _market(session, request.market_id)
+    prices = [{"outcome": "YES", "price": view.yes_price}, {"outcome": "NO", "price": view.no_price}]
+    return {"marketId": view.id, "prices": prices, "timestamp": session.world.time}
+
+
+# Of a sealed order an agent may see only what it ordered; price and size are known when the tick closes.
+_SEALED = ("kind", "target", "side", "positionId", "tick", "orderId", "status")
+
+
+def _fill(fill: Fill, **aliases: float) -> Result:
+    """Return a fill as JSON, with `aliases` that the protocol uses. A sealed order has no price or size yet."""
+    row = render.plain(fill)
+    if fill.status == "sealed":
+        return {**{name: row[name] for name in _SEALED}, "queued": True}
+    return {**row, "avgPrice": fill.price, "queued": False, **aliases}
+
+
+@_method(requests.BuyShares)
+def buy_shares(session: Session, request: requests.BuyShares) -> Result:
+    """Spend dollars on YES or NO shares of a prediction market. A share of the right side pays 1.
+
+    Returns {shares, avgPrice, positionId, cost, fee} or {queued: true, positionId} when orders are sealed
+    """
+    fill = session.world.buy(session.seat, request.market_id, request.outcome, request.amount)
+    return _fill(fill, cost=fill.amount)
+
+
+@_method(requests.SellShares)
+def sell_shares(session: Session, request: requests.SellShares) -> Result:
+    """Sell shares you hold, named by positionId or by marketId and outcome.
+
+    Returns {shares, avgPrice, positionId, proceeds, fee} or {queued: true, positionId}
+    """
+    market_id = request.market_id
+    side: str | None = request.outcome
+    if market_id is None or side is None:  # without an outcome it is the side that is held, if there is only one
+        held = [
+            view
+            for view in session.world.positions(session.seat).markets
+            if request.position_id == view.id or request.market_id == view.market_id
+        ]
+        if not held:
+            raise refusal("position_not_found", f"you hold no shares of {request.position_id or market_id!r}")
+        if len(held) > 1:
+            raise refusal("invalid_params", "outcome: you hold both YES and NO; say which to sell", path="outcome")
+        market_id, side = held[0].market_id, held[0].side
+    fill = session.world.sell(session.seat, market_id, side, request.shares)
+    return _fill(fill, proceeds=fill.amount)
+
+
+@_method(requests.OpenPosition)
+def open_position(session: Session, request: requests.OpenPosition) -> Result:
+    """Go LONG or SHORT in a perpetual for `size` dollars of notional value with isolated margin size / leverage. The
+    same side adds to your position, the other side reduces it first.
+
+    Returns {positionId, entryPrice, size, fee} or {queued: true, positionId}
+    """
+    fill = session.world.open(session.seat, request.ticker, request.side, request.notional, request.leverage)
+    return _fill(fill, entryPrice=fill.price, size=fill.amount)
+
+
+@_method(requests.ClosePosition)
+def close_position(session: Session, request: requests.ClosePosition) -> Result:
+    """Close a perpetual position, or `size` dollars of it.
+
+    Returns {pnl, exitPrice, size, fee, positionId} or {queued: true, positionId}
+    """
+    tickers = {view.id: view.ticker for view in session.world.positions(session.seat).perps}
+    # There is one position per ticker, so a ticker names its position too.
+    tickers |= {view.ticker: view.ticker for view in session.world.perpetuals()}
+    if request.position_id not in tickers:
+        raise refusal("position_not_found", f"you have no perpetual position {request.position_id!r}")
+    fill = session.world.close(session.seat, tickers[request.position_id], request.size)
+    return _fill(fill, exitPrice=fill.price, size=fill.amount, pnl=fill.realized_pnl)
+
+
+@_method(requests.AboutUser)
+def get_positions(session: Session, request: requests.AboutUser) -> Result:
+    """Your open positions.
+
+    Returns {marketPositions: [{id, marketId, question, side, shares, avgPrice, currentPrice, unrealizedPnL}],
+    perpPositions: [{id, ticker, side, size, entryPrice, currentPrice, leverage, unrealizedPnL, liquidationPrice}]}
+    """
+    _check_own(session, request.user_id)
+    return render.positions(session.world.positions(session.seat))
+
+
+@_method(requests.GetTrades)
+def get_trades(session: Session, request: requests.GetTrades) -> Result:
+    """The newest trades of everybody.
+
+    Returns {trades: [{tick, traderId, kind, target, side, amount, shares, price}]}
+    """
+    if request.market_id is None:
+        return {"trades": render.plains(session.world.trades(request.limit))}
+    trades = [trade for trade in session.world.trades(SEARCHED_POSTS) if trade.target == request.market_id]
+    return {"trades": render.plains(trades[: request.limit])}
+
+
+@_method(requests.GetTradeHistory)
+def get_trade_history(session: Session, request: requests.GetTradeHistory) -> Result:
+    """Your own newest trades.
+
+    Returns {trades: [{tick, traderId, kind, target, side, amount, shares, price}]}
+    """
+    _check_own(session, request.user_id)
+    return {"trades": render.plains(session.world.own_trades(session.seat, request.limit))}
+
+
+# -- portfolio
+
+
+def _check_own(session: Session, user_id: str | None) -> None:
+    """Raise RpcError `not_permitted` for the account of anybody else."""
+    if user_id is not None and user_id != session.agent_id:
+        raise refusal("not_permitted", f"you are {session.agent_id}; accounts of others are private", path="userId")
+
+
+@_method(requests.NoParams)
+def get_balance(session: Session, _: requests.NoParams) -> Result:
+    """Your cash and your result so far.
+
+    Returns {balance, totalDeposited, totalWithdrawn, lifetimePnL, reputationPoints}
+    """
+    account = session.world.account(session.seat)
+    return {
+        "balance": account.cash,
+        "totalDeposited": account.initial,
+        "totalWithdrawn": 0.0,
+        "lifetimePnL": account.equity - account.initial,
+        "reputationPoints": account.reputation,
+    }
+
+
+@_method(requests.NoParams)
+def get_portfolio(session: Session, _: requests.NoParams) -> Result:
+    """Your account and positions.
+
+    Returns {balance, equity, pnl, positions: [...]}
+    """
+    account = session.world.account(session.seat)
+    held = render.positions(session.world.positions(session.seat))
+    return {
+        "balance": account.cash,
+        "equity": account.equity,
+        "pnl": account.equity - account.initial,
+        "positions": [*held["marketPositions"], *held["perpPositions"]],
+    }
+
+
+@_method(requests.NoParams)
+def get_dashboard(session: Session, _: requests.NoParams) -> Result:
+    """Your account in a few numbers.
+
+    Returns {balance, equity, reputation, totalPnl, activePositions}
+    """
+    account = session.world.account(session.seat)
+    held = session.world.positions(session.seat)
+    return {
+        "balance": account.cash,
+        "equity": account.equity,
+        "reputation": account.reputation,
+        "totalPnl": account.equity - account.initial,
+        "activePositions": len(held.markets) + len(held.perps),
+    }
+
+
+@_method(requests.AboutUser)
+def get_user_wallet(session: Session, request: requests.AboutUser) -> Result:
+    """Your account in full. Those of others are private.
+
+    Returns {userId, balance, equity, margin, realizedPnl, fees, funding, liquidations, reputation}
+    """
+    _check_own(session, request.user_id)
+    account = session.world.account(session.seat)
+    return {"userId": session.agent_id, "balance": account.cash, **render.plain(account)}
+
+
+# -- social
+
+
+def _page(rows: Sequence[Any], request: requests.Page) -> tuple[Sequence[Any], bool]:
+    """Return the requested rows, and whether there are more."""
+    end = request.offset + request.limit
+    return rows[request.offset : end], len(rows) > end
+
+
+@_method(requests.GetFeed)
+def get_feed(session: Session, request: requests.GetFeed) -> Result:
+    """The public feed, newest first: news, rumours, posts.
+
+    Returns {posts: [{id, authorId, authorName, content, createdAt, marketId}], hasMore}
+    """
+    by_trader = {"post": True, "news": False, "article": False}.get(request.type or "")
+    posts = [
+        view
+        for view in session.world.posts(session.seat, SEARCHED_POSTS)
+        if by_trader in (None, view.kind in ("trader", "seat"))
+        and request.market_id in (None, view.market_id, view.ticker)
+    ]
+    shown, more = _page(posts, request)
+    return {"posts": render.plains(shown), "hasMore": more}
+
+
+@_method(requests.OfPost)
+def get_post(session: Session, request: requests.OfPost) -> Result:
+    """One post of the feed.
+
+    Returns {post: {...}}
+    """
+    for view in session.world.posts(session.seat, SEARCHED_POSTS):
+        if view.id == request.post_id:
+            return {"post": render.plain(view)}
+    raise refusal("post_not_found", f"there is no post {request.post_id!r} among the newest {SEARCHED_POSTS}")
+
+
+@_method(requests.CreatePost)
+def create_post(session: Session, request: requests.CreatePost) -> Result:
+    """Write to the feed. A probability you state for a market is scored when it resolves and moves your reputation.
+
+    Returns {postId}
+    """
+    post_id = session.world.post(
+        session.seat, request.content, request.market_id, side=request.outcome, probability=request.probability
+    )
+    return {"postId": post_id}
+
+
+# -- chats
+
+
+def _chat(views: Sequence[ChatView], chat_id: str, **data: Any) -> ChatView:
+    """Return one of `views`. Raises RpcError `chat_not_found`."""
+    for view in views:
+        if view.id == chat_id:
+            return view
+    raise refusal("chat_not_found", f"there is no chat {chat_id!r}", **data)
+
+
+@_method(requests.GetChats)
+def get_chats(session: Session, request: requests.GetChats) -> Result:
+    """Group chats you are in or invited to.
+
+    Returns {chats: [{id, name, memberCount, messageCount, lastActivity, invited, joined}]}
+    """
+    return {"chats": [] if request.filter == "dms" else [render.chat(view) for view in session.chats()]}
+
+
+@_method(requests.GetChatMessages)
+def get_chat_messages(session: Session, request: requests.GetChatMessages) -> Result:
+    """The newest messages of a chat you are in.
+
+    Returns {messages: [{id, authorId, content, createdAt}], hasMore}
+    """
+    view = _chat(session.chats(), request.chat_id, path="chatId")
+    if not view.joined:
+        raise refusal("not_permitted", f"you are not in {view.id}", path="chatId")
+    shown, more = _page(view.messages, request)
+    return {"messages": render.plains(shown), "hasMore": more}
+
+
+@_method(requests.SendMessage)
+def send_message(session: Session, request: requests.SendMessage) -> Result:
+    """Write to a chat you are in.
+
+    Returns {messageId}
+    """
+    return {"messageId": session.world.message(session.seat, request.chat_id, request.content)}
+
+
+@_method(requests.NoParams)
+def get_group_invites(session: Session, _: requests.NoParams) -> Result:
+    """Chats that have invited you.
+
+    Returns {invites: [{inviteId, groupId, name}]}
+    """
+    invited = [view for view in session.chats() if view.invited and not view.joined]
+    return {"invites": [{"inviteId": view.id, "groupId": view.id, "name": view.name} for view in invited]}
+
+
+def _hide(session: Session, chat_id: str, *, joined: bool) -> Result:
+    """Do not show a chat until it is joined again. The world itself knows no leaving or declining."""
+    view = _chat(session.world.chats(session.seat), chat_id)
+    applies = view.joined if joined else view.invited and not view.joined
+    if not applies or chat_id in session.hidden_chats:
+        raise refusal("not_permitted", f"you are not {'in' if joined else 'invited to'} {chat_id!r}")
+    session.hidden_chats.add(chat_id)
+    return {"success": True, "chatId": chat_id}
+
+
+@_method(requests.OfInvite)
+def decline_group_invite(session: Session, request: requests.OfInvite) -> Result:
+    """Hide an invitation.
+
+    Returns {success}
+    """
+    return _hide(session, request.chat_id, joined=False)
+
+
+@_method(requests.OfInvite, "acceptGroupInvite")
+@_method(requests.JoinGroup)
+def join_group(session: Session, request: requests.JoinGroup | requests.OfInvite) -> Result:
+    """Join a chat that invited you.
+
+    Returns {success}
+    """
+    if not _chat(session.world.chats(session.seat), request.chat_id).joined:
+        session.world.join(session.seat, request.chat_id)
+    session.hidden_chats.discard(request.chat_id)
+    return {"success": True, "chatId": request.chat_id}
+
+
+@_method(requests.LeaveChat)
+def leave_chat(session: Session, request: requests.LeaveChat) -> Result:
+    """Hide a chat you are in.
+
+    Returns {success}
+    """
+    return _hide(session, request.chat_id, joined=True)
+
+
+# -- traders and statistics
+
+
+def _traders(session: Session) -> list[Result]:
+    """Return all traders. The result of another agent is private, so it is None."""
+    rows = [{**render.plain(view), "kind": "trader"} for view in session.world.background()]
+    for seat in range(session.world.seats):
+        account = session.world.account(seat)
+        rows.append(
+            {
+                "id": session.world.seat_id(seat),
+                "name": session.world.seat_id(seat),
+                "archetype": "agent",
+                "reputation": account.reputation,
+                "totalPnl": account.equity - account.initial if seat == session.seat else None,
+                "kind": "agent",
+            }
+        )
+    return rows
+
+
+def _trader(session: Session, user_id: str) -> Result:
+    """Return one trader. Raises RpcError `agent_not_found`."""
+    for row in _traders(session):
+        if row["id"] == user_id:
+            return row
+    raise refusal("agent_not_found", f"there is no trader {user_id!r}")
+
+
+@_method(requests.GetLeaderboard)
+def get_leaderboard(session: Session, request: requests.GetLeaderboard) -> Result:
+    """Traders by result.
+
+    Returns {leaderboard: [{rank, id, name, reputation, totalPnl}], page, pageSize, total}
+    """
+    rows = [row for row in _traders(session) if row["reputation"] >= (request.min_points or 0.0)]
+    # Other agents, whose results are private, come last; the id makes the order of ties the same everywhere.
+    rows.sort(key=lambda row: (row["totalPnl"] is None, -(row["totalPnl"] or 0.0), row["id"]))
+    start = (request.page - 1) * request.page_size
+    ranked = [{"rank": rank, **row} for rank, row in enumerate(rows, 1)]
+    return {
+        "leaderboard": ranked[start : start + request.page_size],
+        "page": request.page,
+        "pageSize": request.page_size,
+        "total": len(ranked),
+    }
+
+
+@_method(requests.AboutUser)
+def get_reputation(session: Session, request: requests.AboutUser) -> Result:
+    """Reputation of a trader, from 0 to 100 (default: your own).
+
+    Returns {userId, reputation}
+    """
+    row = _trader(session, request.user_id or session.agent_id)
+    return {"userId": row["id"], "reputation": row["reputation"]}
+
+
+@_method(requests.GetInfo)
+@_method(requests.GetProfile, "getUserProfile")
+def get_info(session: Session, request: requests.GetInfo | requests.GetProfile) -> Result:
+    """What is public about a trader.
+
+    Returns {id, name, archetype, reputation, totalPnl}
+    """
+    return _trader(session, request.user_id)
+
+
+@_method(requests.Discover)
+def discover(session: Session, request: requests.Discover) -> Result:
+    """The other traders, filtered.
+
+    Returns {agents: [{id, name, archetype, reputation, totalPnl}], total}
+    """
+    filters = request.filters or requests.Filters.model_validate({})
+    rows = [
+        row
+        for row in _traders(session)
+        if row["reputation"] >= (filters.min_reputation or 0.0)
+        and (filters.strategies is None or row["archetype"] in filters.strategies)
+    ]
+    return {"agents": rows[: request.limit], "total": len(rows)}
+
+
+@_method(requests.NoParams)
+def get_organizations(session: Session, _: requests.NoParams) -> Result:
+    """The sources of news, and how often they were right so far.
+
+    Returns {organizations: [{id, name, ...}]}
+    """
+    return {"organizations": render.plains(session.world.sources())}
+
+
+@_method(requests.NoParams)
+def get_system_stats(session: Session, _: requests.NoParams) -> Result:
+    """Rules and numbers of the world: limits, fees, regime, tier.
+
+    Returns {tick, ticks, timestamp, done, actionBudget, responseTimeout, scenario: {...}}
+    """
+    return {
+        **session.clock_facts(),
+        "agentId": session.agent_id,
+        "actionBudget": session.action_budget,
+        "responseTimeout": session.response_timeout,
+        "scenario": session.world.public_model(),
+    }
+
+
+@_method(requests.Page)
+def get_trending_tags(session: Session, request: requests.Page) -> Result:
+    """What recent posts are about.
+
+    Returns {tags: [{tag, count}]}
+    """
+    recent = session.world.posts(session.seat, SEARCHED_POSTS)
+    counts = Counter(tag for view in recent if (tag := view.market_id or view.ticker))
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown, more = _page(ranked, request)
+    return {"tags": [{"tag": tag, "count": count} for tag, count in shown], "hasMore": more}

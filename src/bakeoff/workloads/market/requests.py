@@ -1,7 +1,8 @@
-"""What each method takes: strict schemas. Unknown keys, wrong types, NaN, infinities and absurd sizes are refused.
+"""Parameters of each method, as strict pydantic models. JSON Schemas for tools and OpenAPI are generated from them.
 
-Where two spellings of a parameter are in use among agents, both are taken: `size` and `amount` of a perpetual order,
-a position's id or market and outcome in a sale, and sides in any case.
+Unknown keys, wrong types, NaN, infinities and absurd sizes are refused. Where agents use two spellings of a parameter,
+both are accepted: `size` and `amount` of a perpetual order, a position's id or market and outcome in a sale, and sides
+in upper or lower case.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ def _upper(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 5.0 is the whole number 5."""
+    """JSON has one kind of number, so 5.0 is accepted for the integer 5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
-Dollars = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
-Shares = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
+Amount = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Reputation = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Limit = Annotated[int, Field(ge=1, le=500), BeforeValidator(_whole)]
@@ -41,66 +41,78 @@ Side = Annotated[Literal["LONG", "SHORT"], BeforeValidator(_upper)]
 
 
 class Params(BaseModel):
+    """Base of all parameters. Names are camelCase in JSON."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
 
 
-class Nothing(Params):
-    """No parameters."""
+class NoParams(Params):
+    """For methods without parameters."""
 
 
 class Mutation(Params):
-    """Of every method that changes something."""
+    """Base of the parameters of every method that changes something."""
 
     idempotency_key: Name | None = Field(
-        None, description="Repeating a call with the same key gives the first call's answer and changes nothing."
+        None, description="A second call with the same key returns the first call's answer and changes nothing."
     )
-    tick: Tick | None = Field(None, description="Refuse the call if this is not the tick any more.")
+    tick: Tick | None = Field(None, description="Refuse the call if the world is in another tick.")
 
 
 class EndTurn(Mutation):
-    tick: Tick | None = Field(None, description="End the turn of this tick; nothing happens if it has passed already.")
+    """Ends a turn; safe to repeat with `tick`."""
+
+    tick: Tick | None = Field(None, description="End the turn of this tick; does nothing if that tick has passed.")
     wait: bool = Field(True, description="Over HTTP: answer only when the next tick has begun.")
 
     def ends(self, tick: int) -> bool:
-        """Whether it ends the turn of `tick`: an earlier one is over already, a later one has not begun."""
+        """Whether this ends the turn of `tick`; an earlier turn is over already. Raises RpcError for a later one."""
         if self.tick is not None and self.tick > tick:
             raise refusal("turn_over", f"this is tick {tick}; tick {self.tick} has not begun", tick=tick)
         return self.tick in (None, tick)
 
 
 class Page(Params):
-    limit: Limit = Field(20, description="At most so many, newest first.")
-    offset: Offset = Field(0, description="How many to leave out first.")
+    """For methods whose results come in pages."""
+
+    limit: Limit = Field(20, description="Maximum number of results, newest first.")
+    offset: Offset = Field(0, description="Number of results to skip.")
 
 
 class AboutUser(Params):
-    user_id: Name | None = Field(None, description="Your own id, or nothing.")
+    """For methods that other implementations of the protocol offer for any user; here only for yourself."""
+
+    user_id: Name | None = Field(None, description="Your own id; may be left out.")
 
 
 class GetPredictions(AboutUser):
-    status: Literal["active", "resolved"] = Field("active", description="Open questions, or those that have resolved.")
+    status: Literal["active", "resolved"] = Field("active", description="Open or resolved questions.")
 
 
 class OfMarket(Params):
+    """For methods about one prediction market."""
+
     market_id: Name = Field(description='For example "market-3".')
 
 
 class BuyShares(Mutation):
+    """An order for shares, in dollars."""
+
     market_id: Name = Field(description='For example "market-3".')
     outcome: Outcome = Field(description="YES or NO.")
-    amount: Dollars = Field(description="Dollars to spend, fee included.")
+    amount: Amount = Field(description="Dollars to spend, fee included.")
 
 
 class SellShares(Mutation):
     """Either `positionId`, or `marketId` and `outcome`."""
 
-    position_id: Name | None = Field(None, description="As `getPositions` tells it; instead of marketId and outcome.")
+    position_id: Name | None = Field(None, description="From `getPositions`; instead of marketId and outcome.")
     market_id: Name | None = Field(None, description="Instead of positionId, with outcome.")
     outcome: Outcome | None = Field(None, description="YES or NO; may be left out if you hold only one of them.")
-    shares: Shares = Field(description="How many shares to sell.")
+    shares: Amount = Field(description="How many shares to sell.")
 
     @model_validator(mode="after")
-    def _says_what(self) -> SellShares:
+    def _names_one_position(self) -> SellShares:
         if (self.position_id is None) == (self.market_id is None):
             raise ValueError("give either positionId, or marketId and outcome")
         if self.position_id is not None and self.outcome is not None:
@@ -113,8 +125,8 @@ class OpenPosition(Mutation):
 
     ticker: Name = Field(description='For example "BTCX".')
     side: Side = Field(description="LONG or SHORT.")
-    size: Dollars | None = Field(None, description="Dollars of notional value; margin is size / leverage.")
-    amount: Dollars | None = Field(None, description="Another name for size.")
+    size: Amount | None = Field(None, description="Dollars of notional value; margin is size / leverage.")
+    amount: Amount | None = Field(None, description="Another name for size.")
     leverage: float = Field(1.0, ge=1, le=100, allow_inf_nan=False, description="From 1 to the venue's limit.")
 
     @model_validator(mode="after")
@@ -125,30 +137,33 @@ class OpenPosition(Mutation):
 
     @property
     def notional(self) -> float:
+        """Dollars of notional value, under either name."""
         size = self.amount if self.size is None else self.size
         assert size is not None
         return size
 
 
 class ClosePosition(Mutation):
-    position_id: Name = Field(description="As `getPositions` tells it.")
-    size: Dollars | None = Field(None, description="Dollars of notional value to close; everything when left out.")
+    """`positionId` may also be a ticker: there is one position per ticker."""
+
+    position_id: Name = Field(description="From `getPositions`.")
+    size: Amount | None = Field(None, description="Dollars of notional value to close (default: all).")
 
 
 class GetTrades(Params):
-    limit: Limit = Field(50, description="At most so many, newest first.")
+    limit: Limit = Field(50, description="Maximum number of results, newest first.")
     market_id: Name | None = Field(None, description="Only trades of this market or ticker.")
 
 
 class GetTradeHistory(AboutUser):
-    limit: Limit = Field(50, description="At most so many, newest first.")
+    limit: Limit = Field(50, description="Maximum number of results, newest first.")
 
 
 class GetFeed(Page):
     type: Literal["post", "news", "article"] | None = Field(
-        None, description="Posts of traders, or news (also called articles) of sources; both if absent."
+        None, description="Posts of traders, or news (also called articles) of sources (default: both)."
     )
-    following: Literal[False] = Field(False, description="Nobody follows anybody here.")
+    following: Literal[False] = Field(False, description="Always false: there is no following here.")
     market_id: Name | None = Field(None, description="Only posts about this market or ticker.")
 
 
@@ -160,7 +175,7 @@ class CreatePost(Mutation):
     """A stated probability is scored when the market resolves and moves your reputation."""
 
     content: str = Field(min_length=1, max_length=5000)
-    type: Literal["post"] = Field("post", description="There are no other types.")
+    type: Literal["post"] = Field("post", description="The only type.")
     market_id: Name | None = Field(None, description="The market that the post is about.")
     outcome: Outcome | None = Field(None, description="The side you take; needs marketId.")
     probability: Probability | None = Field(None, description="Your probability of YES; needs marketId.")
@@ -173,12 +188,12 @@ class CreatePost(Mutation):
 
 
 class GetChats(Params):
-    filter: Literal["all", "dms", "groups"] = Field("all", description="There are only groups here.")
+    filter: Literal["all", "dms", "groups"] = Field("all", description="There are only groups, so `dms` is empty.")
 
 
 class GetChatMessages(Page):
     chat_id: Name
-    limit: Limit = Field(50, description="At most so many, newest first.")
+    limit: Limit = Field(50, description="Maximum number of results, newest first.")
 
 
 class SendMessage(Mutation):
@@ -187,11 +202,13 @@ class SendMessage(Mutation):
 
 
 class JoinGroup(Mutation):
-    group_id: Name
+    chat_id: Name = Field(alias="groupId")
 
 
 class OfInvite(Mutation):
-    invite_id: Name
+    """An invitation has the id of its chat."""
+
+    chat_id: Name = Field(alias="inviteId")
 
 
 class LeaveChat(Mutation):
@@ -201,23 +218,25 @@ class LeaveChat(Mutation):
 class GetLeaderboard(Params):
     page: Number = 1
     page_size: Limit = 100
-    points_type: Name | None = Field(None, description="There is one kind of points here: reputation.")
+    points_type: Name | None = Field(None, description="Ignored: reputation is the only kind of points.")
     min_points: Reputation | None = Field(None, description="Only traders with at least this reputation.")
 
 
 class GetProfile(Params):
-    user_id: Name = Field(description="The id of a trader, a source, or yourself.")
+    user_id: Name = Field(description="The id of a trader, or your own.")
 
 
 class GetInfo(Params):
-    agent_id: Name
+    user_id: Name = Field(alias="agentId")
 
 
 class Filters(Params):
+    """Which traders `discover` returns."""
+
     strategies: Annotated[list[Name], Field(max_length=50)] | None = Field(None, description="Archetypes of traders.")
     min_reputation: Reputation | None = None
     markets: Annotated[list[Name], Field(max_length=50)] | None = Field(
-        None, description="Leaves nobody out: everybody trades everywhere."
+        None, description="Ignored: every trader trades everywhere."
     )
 
 
@@ -230,7 +249,7 @@ P = TypeVar("P", bound=Params)
 
 
 def read(model: type[P], params: Mapping[str, Any]) -> P:
-    """The parameters, or an error that names the first fault's place and lists them all."""
+    """Validate parameters. Raises RpcError `invalid_params` with the path of the first fault and a list of all."""
     try:
         return model.model_validate(params)
     except ValidationError as error:
@@ -244,14 +263,17 @@ def read(model: type[P], params: Mapping[str, Any]) -> P:
 
 
 def schema(model: type[Params]) -> dict[str, Any]:
-    """JSON Schema of the parameters: whole in itself, so that it can be put into any other, and without titles."""
-    found = model.model_json_schema()
-    parts = found.pop("$defs", {})
-    inlined: dict[str, Any] = _inlined(found, parts)
+    """Return the JSON Schema of the parameters, without titles and with references inlined.
+
+    Chat models and MCP clients get it as a tool's schema, and not all of them resolve `$ref`.
+    """
+    whole = model.model_json_schema()
+    inlined: dict[str, Any] = _inlined(whole, whole.pop("$defs", {}))
     return inlined
 
 
 def _inlined(node: Any, parts: Mapping[str, Any]) -> Any:
+    """Replace references to `parts` and drop titles, everywhere below `node`."""
     if isinstance(node, list):
         return [_inlined(item, parts) for item in node]
     if not isinstance(node, dict):

@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0 as every transport speaks it: envelopes, and errors with a code and a type.
+"""JSON-RPC 2.0 as every transport speaks it: messages, and errors with a code and a type.
 
 Codes from -32000 to -32008 keep the meaning that trading agents know from the `a2a.*` protocol; those from -32010 on
-are this world's own. `error.data.type` says the same in a word, and is what a program should look at.
+are specific to this world. `error.data.type` says the same in a word, and is what a program should look at.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ CODES: dict[str, int] = {
 
 Id = str | int | float | None
 LONGEST_ID = 256
+"""Characters."""
 LARGEST_ID = 2**63
 LARGEST_BATCH = 64
+"""Requests; JSON-RPC itself has no limit."""
 
 
 class RpcError(Exception):
@@ -52,30 +54,36 @@ class RpcError(Exception):
 
     @property
     def type(self) -> str:
+        """A key of CODES."""
         return str(self.data.get("type", ""))
 
     def as_json(self) -> dict[str, Any]:
+        """The `error` member of a response."""
         return {"code": self.code, "message": self.message, "data": self.data}
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled by the process that runs the agent; the default would pass the message alone to __init__.
         return RpcError, (self.code, self.message, self.data)
 
 
 def refusal(kind: str, message: str, **data: Any) -> RpcError:
+    """Return the error of a type: `raise refusal("market_not_found", "there is no market 'x'", marketId="x")`."""
     return RpcError(CODES[kind], message, {"type": kind, **data})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """One call, as it came over any transport."""
+
     method: str
     params: dict[str, Any]
     id: Id = None
     notification: bool = False
-    """Nobody waits for an answer."""
+    """The sender expects no answer."""
 
 
 def decode(content: bytes | str) -> Any:
-    """Strict JSON: no NaN, no infinities, no bytes that are not UTF-8, no nesting without end."""
+    """Decode strict JSON: no NaN or infinities, valid UTF-8, limited nesting. Raises RpcError `parse_error`."""
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -83,10 +91,11 @@ def decode(content: bytes | str) -> Any:
 
 
 encode = msgspec.json.Encoder().encode
+"""JSON as bytes, without spaces. One encoder for all: it is faster than `msgspec.json.encode`, and has no state."""
 
 
 def read_request(message: Any) -> Request:
-    """One request of a batch, or the only one. What is no request at all has no id to answer to."""
+    """Check a decoded message and return the request in it. Raises RpcError `invalid_request` or `invalid_params`."""
     if not isinstance(message, dict):
         raise refusal("invalid_request", f"a request is a JSON object, not {_kind(message)}")
     if message.get("jsonrpc") != "2.0":
@@ -96,7 +105,7 @@ def read_request(message: Any) -> Request:
         raise refusal("invalid_request", '"method" must be a string')
     if unknown := message.keys() - {"jsonrpc", "method", "params", "id"}:
         raise refusal("invalid_request", f"a request has no member {sorted(unknown)[0][:50]!r}")
-    if params == [] or "params" not in message:  # a list of no values is legal, and means the same
+    if params == [] or "params" not in message:  # JSON-RPC allows positional parameters; an empty list has none
         params = {}
     if not isinstance(params, dict):
         raise refusal("invalid_params", f'"params" must be an object with named values, not {_kind(params)}', path="")
@@ -104,17 +113,18 @@ def read_request(message: Any) -> Request:
 
 
 def read_id(message: Any) -> Id:
-    """The request's id; an id that is none is refused, since its answer could not be told from others."""
-    found = message.get("id") if isinstance(message, dict) else None
-    if found is None or (isinstance(found, str) and len(found) <= LONGEST_ID):
-        return found
-    if isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < LARGEST_ID:
-        return found
+    """Return the id of a message. Raises RpcError for an id that JSON-RPC does not allow."""
+    identity = message.get("id") if isinstance(message, dict) else None
+    if identity is None or (isinstance(identity, str) and len(identity) <= LONGEST_ID):
+        return identity
+    # In Python True is an int, and JSON integers have no limit; ids must come back unchanged.
+    if isinstance(identity, int | float) and not isinstance(identity, bool) and abs(identity) < LARGEST_ID:
+        return identity
     raise refusal("invalid_request", f'"id" must be a string of at most {LONGEST_ID} characters, a number or null')
 
 
 def id_of(message: Any) -> Id:
-    """The id to answer a faulty request with: its own where it has a good one."""
+    """Return the id to answer an invalid request with: its own if that is valid, else None (null)."""
     try:
         return read_id(message)
     except RpcError:
@@ -122,11 +132,18 @@ def id_of(message: Any) -> Id:
 
 
 def success(id: Id, result: Any) -> dict[str, Any]:
+    """The response to a request that was served."""
     return {"jsonrpc": "2.0", "id": id, "result": result}
 
 
 def failure(id: Id, error: RpcError) -> dict[str, Any]:
+    """The response to a request that was refused; `id` is None when the request had no valid one."""
     return {"jsonrpc": "2.0", "id": id, "error": error.as_json()}
+
+
+def notification(method: str, params: Any) -> bytes:
+    """A request without an id, to which the other side sends no answer."""
+    return encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def _kind(value: Any) -> str:

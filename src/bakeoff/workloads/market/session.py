@@ -1,6 +1,6 @@
-"""A seat's face in JSON: typed errors, an action budget for each tick, idempotency keys, a deadline.
+"""One seat of a world as JSON calls: typed errors, an action budget for each tick, idempotency keys, a deadline.
 
-Every agent (a Python class, lines, HTTP, A2A, MCP) goes through `Session.call`, so all of them have the same rules.
+Every agent (Python class, program, HTTP, A2A, MCP) goes through `Session.call`, so all of them play by the same rules.
 A call never advances time; only the end of a turn does.
 """
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from bakeoff.workloads.market.world.world import World
 
 ACTION_BUDGET = 20
-"""Calls that change something, for each tick; attempts count, whether they succeed or not."""
+"""Calls that change something, for each tick. Attempts count, whether they succeed or not."""
 
-_REFUSALS = {
+_ERROR_TYPES = {
     "unknown_market": "market_not_found",
     "unknown_ticker": "market_not_found",
     "unknown_chat": "chat_not_found",
@@ -33,12 +33,12 @@ _REFUSALS = {
     "not_member": "not_permitted",
     "world_over": "episode_over",
 }
-"""The world's own reasons as types of errors; all others are `order_rejected`."""
+"""The world's rejection codes as error types; all others are `order_rejected`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as it was made, and what came of it."""
+    """One call as it was made, and its result or error."""
 
     method: str
     params: Mapping[str, Any]
@@ -47,16 +47,20 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """The answer to a call with an idempotency key."""
+class _Answer:
+    """The first answer to an idempotency key."""
 
     fingerprint: bytes
+    """The method and its parameters; the same key with another fingerprint is a conflict."""
     result: Any
     error: RpcError | None
 
 
 class Session:
-    """One seat of one world. Sessions of the same world share a lock, so that calls come one after another."""
+    """One seat of one world: `Session(world).call("a2a.buyShares", {...})`.
+
+    Sessions of the same world must share a lock, so that calls are made one after another.
+    """
 
     def __init__(
         self,
@@ -69,8 +73,10 @@ class Session:
         on_end: Callable[[], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_end` is for a driver that begins turns itself: it is called when the seat ends its turn. Without one the
-        world is told, which advances when all seats have ended, and turns begin by themselves."""
+        """`on_end` is called when the seat ends its turn; it is for a driver that also begins turns (`begin_turn`).
+
+        Without a driver the world advances when all its seats have ended their turns, and turns begin by themselves.
+        """
         self.world = world
         self.seat = seat
         self.action_budget = action_budget
@@ -81,18 +87,21 @@ class Session:
         self.actions_taken = 0
         """In the whole episode, attempts included."""
         self.calls: list[Call] | None = None
-        """Where calls are noted, when somebody wants them."""
+        """Where calls are recorded, if a journal wants them."""
         self._driven = on_end is not None
-        self._on_end = on_end or self._tell_world
+        self._on_end = on_end or (lambda: world.end_turn(seat))
         self._clock = clock
         self.agent_id = world.seat_id(seat)
-        self._kept: dict[str, _Kept] = {}
+        self._answers: dict[str, _Answer] = {}
         self.begin_turn()
 
     # -- turns
 
     def begin_turn(self, deadline: float | None = None) -> None:
-        """A new turn with a new budget. `deadline` is a time on the session's clock; without a driver, the timeout from now."""
+        """Begin a turn with a full budget. `deadline` is a time on the session's clock.
+
+        Without a driver the deadline is `response_timeout` from now.
+        """
         self.turn = self.world.tick
         self.ended = False
         self.actions_used = 0
@@ -101,13 +110,13 @@ class Session:
         self.deadline = deadline
 
     def close_turn(self) -> None:
-        """The driver ends the turn: from now on calls that would change something are refused."""
+        """End the turn for the driver: calls that would change something are refused from now on."""
         with self.lock:
             self._follow()
             self.ended = True
 
     def end_turn(self) -> dict[str, Any]:
-        """The seat is done with this tick. Ending a turn twice is ending it once."""
+        """End the turn for the agent and return the clock. Ending it twice is the same as once."""
         with self.lock:
             self._follow()
             if not self.ended and not self.world.done:
@@ -117,23 +126,22 @@ class Session:
             return self.clock_facts()
 
     def clock_facts(self) -> dict[str, Any]:
+        """`{tick, ticks, timestamp, done}`, the answer to the end of a turn."""
         world = self.world
         return {"tick": world.tick, "ticks": world.ticks, "timestamp": world.time, "done": world.done}
 
     @property
     def actions_left(self) -> int:
+        """Actions that this turn still allows."""
         return 0 if self.ended else self.action_budget - self.actions_used
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the deadline; None when there is none."""
+        """Seconds until the deadline, or None without one."""
         return None if self.deadline is None else max(0.0, self.deadline - self._clock())
 
-    def _tell_world(self) -> None:
-        self.world.end_turn(self.seat)
-
     def _follow(self) -> None:
-        """A world that has moved on has begun a new turn, unless a driver says when turns begin."""
+        """Without a driver, begin a new turn when the world has advanced."""
         if not self._driven and self.turn != self.world.tick:
             self.begin_turn()
 
@@ -141,59 +149,61 @@ class Session:
 
     def observe(self) -> dict[str, Any]:
         """Everything that this seat may see now."""
-        result: dict[str, Any] = self.call("a2a.observe")
-        return result
+        return self.call(methods.OBSERVE)
 
     def chats(self) -> list[ChatView]:
-        """Chats that the agent is in or invited to, and has not turned away from."""
+        """Chats that the agent is in or invited to, without those it left or declined."""
         return [view for view in self.world.chats(self.seat) if view.id not in self.hidden_chats]
 
     def call(
         self, method: str, params: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
     ) -> dict[str, Any]:
-        """The method's result; RpcError when it is refused."""
-        given = params or {}
+        """Return the method's result. Raises RpcError when the call is refused."""
+        params = params or {}
         try:
-            found = methods.find(method)
-            method = found.name
-            if idempotency_key is not None and found.mutates:
-                given = {"idempotencyKey": idempotency_key, **given}
-            request = requests.read(found.params, given)
+            target = methods.find(method)
+            method = target.name  # recorded with its prefix, however it was called
+            if idempotency_key is not None and target.mutates:
+                params = {"idempotencyKey": idempotency_key, **params}
+            request = requests.read(target.params, params)
             with self.lock:
                 self._follow()
-                result = self._change(found, request) if found.mutates else found.run(self, request)
+                result = self._change(target, request) if target.mutates else target.run(self, request)
         except RpcError as error:
             if self.calls is not None:
-                self.calls.append(Call(method, given, error=error))
+                self.calls.append(Call(method, params, error=error))
             raise
         if self.calls is not None:
-            self.calls.append(Call(method, given, result))
+            self.calls.append(Call(method, params, result))
         return result
 
     def _change(self, method: methods.Method, request: Any) -> dict[str, Any]:
+        """Make a change, or return the answer that its idempotency key got before."""
         key = request.idempotency_key
         if key is None:
             self._admit(method, request)
             return self._execute(method, request)
+        # Two spellings of one call (`yes` and `YES`, 50 and 50.0) have the same fingerprint: it is taken after validation.
         fingerprint = method.name.encode() + encode(request.model_dump(exclude={"idempotency_key"}))
-        kept = self._kept.get(key)
-        if kept is None:
+        answer = self._answers.get(key)
+        if answer is None:
             self._admit(method, request)
-            kept = self._kept[key] = self._remembered(method, request, fingerprint)
-        elif kept.fingerprint != fingerprint:
+            try:
+                answer = _Answer(fingerprint, self._execute(method, request), None)
+            except RpcError as error:
+                answer = _Answer(fingerprint, None, error)
+            self._answers[key] = answer
+        elif answer.fingerprint != fingerprint:
             raise refusal("idempotency_conflict", f"the key {key!r} belongs to another call")
-        if kept.error is not None:
-            raise RpcError(kept.error.code, kept.error.message, kept.error.data)
-        return dict(kept.result)
-
-    def _remembered(self, method: methods.Method, request: Any, fingerprint: bytes) -> _Kept:
-        try:
-            return _Kept(fingerprint, self._execute(method, request), None)
-        except RpcError as error:
-            return _Kept(fingerprint, None, error)
+        if answer.error is not None:  # a new object: raising the stored one again would grow its traceback
+            raise RpcError(answer.error.code, answer.error.message, answer.error.data)
+        return dict(answer.result)
 
     def _admit(self, method: methods.Method, request: requests.Mutation) -> None:
-        """Whether a change is allowed now. Refusals here cost nothing and are not remembered under a key."""
+        """Raise RpcError if no change is allowed now, else count the action.
+
+        A refusal here costs no action and is not stored under an idempotency key, so the call can be repeated.
+        """
         if method.name == methods.END_TURN:
             return
         if self.world.done:
@@ -212,8 +222,9 @@ class Session:
         self.actions_taken += 1
 
     def _execute(self, method: methods.Method, request: Any) -> dict[str, Any]:
+        """Run a method, with rejections of the world as RpcError."""
         try:
             return method.run(self, request)
         except Rejected as error:
-            kind = _REFUSALS.get(error.code, "order_rejected")
+            kind = _ERROR_TYPES.get(error.code, "order_rejected")
             raise refusal(kind, error.message, reason=error.code) from error

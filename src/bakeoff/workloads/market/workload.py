@@ -1,7 +1,8 @@
-"""The `market` workload: one agent in one world. The seed draws the world, so every arm meets the same ones."""
+"""The `market` workload: one agent in one world. The seed draws the world, so every arm meets the same worlds."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -15,19 +16,19 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class MarketParams(Scenario):
-    """A scenario, the agent that plays it, and how."""
+    """A scenario, and the agent that plays it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
     settings: ClassVar[frozenset[str]] = frozenset({"save_trajectories", "outputs", "response_timeout"})
 
     agent: str = "null"
-    """One that ships with bakeoff, `module:Class`, `file.py:Class`, `process:file.py:Class`, `cmd:PROGRAM`, `llm:MODEL` or `policy:FILE`."""
+    """A shipped agent, `module:Class`, `file.py:Class`, `process:file.py:Class`, `cmd:PROGRAM`, `llm:MODEL` or `policy:FILE`."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What the agent's constructor takes."""
+    """Arguments of the agent's constructor."""
     benchmark: str | None = None
-    """A file of `bakeoff market generate`: the world is the one in it, and the seed drives only the agent."""
+    """A file of `bakeoff market generate`: its world is played, and the seed drives only the agent."""
     response_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 30.0
-    """Seconds for a turn; an agent that takes longer has done nothing more in it."""
+    """Seconds for a turn; what an agent does later is refused."""
     save_trajectories: bool = False
     """Keep what the agent saw and did, step by step, for training."""
     outputs: bool = False
@@ -50,7 +51,7 @@ class MarketParams(Scenario):
         return Scenario.model_validate({name: getattr(self, name) for name in Scenario.model_fields})
 
     def world(self, seed: int, base: Path) -> tuple[Scenario, bytes]:
-        """The scenario, and the key of its world."""
+        """Return the scenario, and the key that draws its world."""
         if self.benchmark is None:
             return self.scenario, world_key(self.scenario, seed)
         from bakeoff.workloads.market.snapshot import load
@@ -60,12 +61,14 @@ class MarketParams(Scenario):
 
 
 class MarketWorkload:
+    """The interface to the rest of bakeoff; see `spec/workload.py`."""
+
     kind: ClassVar[str] = "market"
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = MarketParams
 
     def check(self, params: MarketParams, base: Path) -> None:
-        """Names and files that are not there. Whether an agent's code works is found out where it runs."""
+        """Raise UsageError for names and files that do not exist. An agent's own code is not loaded here."""
         from bakeoff.errors import UsageError
         from bakeoff.workloads.market.agents.load import BASELINES, agent_class
 
@@ -75,8 +78,12 @@ class MarketWorkload:
         for name, file in (("benchmark", params.benchmark), ("agent = policy:FILE", policy)):
             if file is not None and not (base / file).is_file():
                 raise UsageError(f"{name}: there is no file {base / file}")
+        # Found without importing it, which takes most of a second. Else every run would fail, as if its arm had.
+        if find_spec("numba") is None:
+            raise UsageError("the market world needs the package numba: pip install 'bakeoff[market]'")
 
     def run(self, params: MarketParams, ctx: RunContext) -> Outcome:
+        """Play one agent in one world. A run in which the agent never acted has failed."""
         from bakeoff.workloads.market import outputs
         from bakeoff.workloads.market.agents.load import load
         from bakeoff.workloads.market.rollout import Prices, roll_out
@@ -86,21 +93,22 @@ class MarketWorkload:
             scenario,
             key,
             load(params.agent, params.options, base=ctx.base),
+            # Own chance: two arms in one world draw different numbers, and so do two rollouts of one arm.
             seed=int(ctx.rng("agent", own=True).integers(2**63)),
             response_timeout=params.response_timeout,
             prices=Prices(params.prompt_price, params.completion_price),
             stop=lambda: ctx.cancelled,
         )
         result = rollout.result
-        falls = scores.drawdowns(result.equity)
-        for tick, (equity, cash, fall) in enumerate(zip(result.equity, result.cash, falls, strict=True)):
-            ctx.log(tick, equity=equity, cash=cash, drawdown=fall)
+        drawdowns = scores.drawdowns(result.equity)
+        for tick, (equity, cash, drawdown) in enumerate(zip(result.equity, result.cash, drawdowns, strict=True)):
+            ctx.log(tick, equity=equity, cash=cash, drawdown=drawdown)
         if params.save_trajectories:
             for step in rollout.steps():
                 ctx.trajectory(step)
         if params.outputs:
             outputs.write(rollout, ctx.directory / "out")
-        known = {name: value for name, value in rollout.metrics.items() if value is not None}
+        metrics = {name: value for name, value in rollout.metrics.items() if value is not None}
         if rollout.never_acted:
-            return Outcome(known, "failed", f"the agent never acted: {rollout.trouble}")
-        return Outcome(known)
+            return Outcome(metrics, "failed", f"the agent never acted: {rollout.trouble}")
+        return Outcome(metrics)

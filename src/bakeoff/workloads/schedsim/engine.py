@@ -1,44 +1,144 @@
 """The simulation: a heap of events in integer microseconds of virtual time, ordered by (time, sequence).
 
 Nothing here draws from a shared stream, reads a clock or iterates over a set, so the same arguments give the same
-result everywhere. The loop is plain Python written for speed: tuples on heapq, slots, whole numbers, and the way of an
-attempt that simply succeeds (`_start`, `_finish`, `_serve`) with few calls; what is rare has functions of its own.
+result everywhere.
+
+The loop is plain Python written for speed. Nearly all events are the ends of plain attempts: attempts that succeed and
+that nobody watches. Such an attempt is a tuple on the heap and nothing else, and its way from ready to done is written
+out in two functions, `_serve` and `_loop`, with few calls. Every other attempt (it will fail or time out, it has a
+rival, the policy may want to look at it, or a trace is kept) is an `Attempt` and goes through `_start` and
+`_finish_attempt`. A ready node is one number: its priority, its workflow and its node in separate bits, because heaps
+of whole numbers are much faster than heaps of tuples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heappop, heappush
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
+from typing import Any, NamedTuple
 
+from bakeoff.errors import UsageError
 from bakeoff.spec.garbage import uncollected
-from bakeoff.workloads.schedsim.attempt import ENDED, FAILED, OK, RUNNING, TIMEOUT, UNWANTED, Attempt, Facts
-from bakeoff.workloads.schedsim.draws import stream
-from bakeoff.workloads.schedsim.hashing import GOLDEN, MASK, mix, stops
-from bakeoff.workloads.schedsim.model import Model
-from bakeoff.workloads.schedsim.policies.interface import Hedge, Policy, Restart, Wait
-from bakeoff.workloads.schedsim.resources import Entry, Queue, Slots, build
-from bakeoff.workloads.schedsim.workflow import CLASS, DECIDE, NODES, PLAN, Workflow
+from bakeoff.workloads.schedsim.draws import Service, stream
+from bakeoff.workloads.schedsim.policies import Hedge, Policy, Restart, Wait
+from bakeoff.workloads.schedsim.resources import Queue, Slots, Urgent, build
+from bakeoff.workloads.schedsim.tiers import Tables
+from bakeoff.workloads.schedsim.world import (
+    CLASS,
+    DECIDE,
+    GOLDEN,
+    KINDS,
+    MASK,
+    NODE_BITS,
+    PLAN,
+    Shape,
+    Workflow,
+    mix,
+    stops,
+)
 
+OK, FAILED, TIMEOUT = range(3)
+RUNNING, UNWANTED, ENDED = range(3)
 LOOKAHEAD = 64
 """How many ready calls are asked whether they may go to a dearer tier before its slot stays free."""
 _LOW = 0xFFFFFFFF
-_TIES = 2 * NODES
-"""Bits below a priority: workflow number, then node."""
+_NODE = (1 << NODE_BITS) - 1
+_PRIORITY = 2 * NODE_BITS
+"""A ready node is `priority << _PRIORITY | workflow << NODE_BITS | node`."""
 
-Event = tuple[int, int, Callable[[Any], None], Any]
-TraceEvent = tuple[str, int, int, int, int, int, str, int, str]
-"""(event, time, workflow, node id or 0, kind or -1, attempt, place, duration, remark)"""
+Event = tuple[int, int, Slots | None, Any, Any, int]
+"""(time, sequence, where, workflow, node, began): a plain attempt ends.
+(time, sequence, None, handler, subject, 0): anything else; `handler(subject)` is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What is simulated: everything but the policy."""
+
+    shape: Shape
+    tables: Tables
+    workflows: int = 100
+    iterations: int = 3
+    seed: int = 1
+    heavy_tail_prob: float = 0.02
+    heavy_tail_mult: float = 50.0
+    legacy_timeout: bool = False
+    budget: int = 10_000_000
+    """Of each workflow, in millionths."""
+    max_in_flight: int = 200
+    mixed_evidence: bool = False
+    arrivals: Sequence[int] = ()
+    """When each workflow arrives; empty: all at 0."""
+
+    def service(self) -> Service:
+        return Service(self.shape, self.tables, self.heavy_tail_prob, self.heavy_tail_mult)
+
+
+class TraceEvent(NamedTuple):
+    """One line of the trace. `node` counts from 1 and is 0, as `kind` is -1, for a whole workflow."""
+
+    event: str
+    time: int
+    workflow: int
+    node: int
+    kind: int
+    attempt: int
+    place: str
+    duration: int
+    remark: str
+
+
+class Attempt:
+    """One attempt at a node that fails, is watched, or has a rival. Plain attempts have none of these."""
+
+    __slots__ = (
+        "began",
+        "ends",
+        "event",
+        "kind",
+        "node",
+        "number",
+        "outcome",
+        "siblings",
+        "state",
+        "where",
+        "workflow",
+    )
+
+    def __init__(
+        self, workflow: Workflow, node: int, kind: int, number: int, where: Slots, began: int, ends: int, outcome: int,
+        event: int,
+    ) -> None:  # fmt: skip
+        self.workflow = workflow
+        self.node = node
+        self.kind = kind
+        self.number = number
+        """Counted from 1."""
+        self.where = where
+        self.began = began
+        self.ends = ends
+        self.outcome = outcome
+        self.event = event
+        """The sequence number of its end."""
+        self.state = RUNNING
+        self.siblings: list[Attempt] | None = None
+        """All attempts that race for the same result, when there are several."""
+
+    def rivals(self) -> list[Attempt]:
+        """Other attempts at the same node that still run."""
+        return [other for other in self.siblings or () if other is not self and other.state == RUNNING]
 
 
 class Engine:
+    """One simulation. `run` it, then read `done`, `queues`, `horizon` and `trace`."""
+
     __slots__ = (
-        "_asks", "_budget", "_chains_only", "_children", "_counts", "_events", "_evidence_seed", "_finishes", "_gone",
-        "_hedged", "_held", "_kinds", "_limited", "_observes", "_open", "_plain", "_priority", "_queue_of", "_seed",
-        "_sequence", "_service", "_size", "_slots", "_spills", "_watches", "_watches_local", "done", "horizon",
-        "model", "now", "policy", "queues", "shape", "trace",
+        "_budget", "_chains_only", "_children", "_counts", "_counts_left", "_events", "_evidence_seed", "_gone",
+        "_hedged", "_held", "_kinds", "_limited", "_observes", "_open", "_priority", "_queue_of", "_sequence",
+        "_service", "_slots", "_spent", "_watches", "_workflows", "done", "horizon", "model", "now", "policy", "queues",
+        "shape", "trace",
     )  # fmt: skip
-    """Without them the interpreter looks up so many attributes the slow way."""
 
     def __init__(self, model: Model, policy: Policy, *, trace: bool = False) -> None:
         self.model = model
@@ -54,33 +154,48 @@ class Engine:
         self._service = model.service()
         self._events: list[Event] = []
         self._sequence = 0
+        self._workflows: list[Workflow] = []
         self._open = model.workflows
         self._slots = [slots for queue in self.queues for slots in queue.slots]
         self._limited = sum(slots.capacity for slots in self._slots) > model.max_in_flight
         self._held = False
+        """Whether the limit on all attempts kept something from starting during this event."""
+        self._spent = False
+        """Whether the event at hand is still on the heap (`_push`)."""
         self._gone: set[int] = set()
         """Sequence numbers of events that will not happen: the ends of cancelled attempts."""
         self._hedged: dict[tuple[int, int], int] = {}
-        self._seed = model.seed & MASK
-        self._evidence_seed = mix(self._seed + GOLDEN & MASK) if model.mixed_evidence else self._seed
-        self._kinds = model.shape.kinds
-        self._size = model.shape.size
-        self._children = model.shape.children
-        self._counts = model.shape.counts
-        self._queue_of = [self.queues[number] for number in CLASS]
-        self._spills = policy.tiers == "spill" or not policy.options.routing
-        self._asks = policy.tiers == "ask" and not self._spills
-        self._watches = type(policy).patience is not Policy.patience
-        self._watches_local = policy.watches_local
-        self._observes = policy.observes
-        self._priority = policy.priority
+        """Duplicates that were asked for, by (workflow, node)."""
+        seed = model.seed & MASK
+        self._evidence_seed = mix(seed + GOLDEN & MASK) if model.mixed_evidence else seed
+        self._counts = [model.shape.kinds.count(kind) for kind in range(len(KINDS))]
+        # For every node of the longest workflow so far: its kind, its children and its queue (`_lay_out`).
+        self._kinds: list[int] = []
+        self._children: list[list[int]] = []
+        self._queue_of: list[Queue] = []
         self._budget = model.budget
         self._chains_only = not model.shape.subqueries
-        self._plain = not model.legacy_timeout
-        self._finishes = self._finish  # bound once
+        """Then Aggregate waits for the Plan alone, and a workflow can be over while its PDFs are still worked on."""
+        self._observes = policy.observes
+        self._watches = type(policy).patience is not Policy.patience
+        asked = getattr(policy.priority, "__func__", None) is not Policy.priority
+        self._priority = policy.priority if asked else None
+        self._counts_left = asked or self._watches or policy.tiers == "ask"
+        """Whether `Workflow.left` is kept up to date: only if a method of the policy can read it."""
+        spills = policy.tiers == "spill" or not policy.options.routing
+        asks = policy.tiers == "ask" and not spills
+        for queue in self.queues:
+            queue.serving = queue.slots if spills or asks or self._watches else queue.slots[:1]
+            for slots in queue.slots:
+                slots.takes_new = slots is queue.slots[0] or spills or asks
+                slots.picky = slots is not queue.slots[0] and asks
+                watched = self._watches and (policy.watches_local or not slots.local)
+                timed = not slots.local and (slots.speed != 1.0 or model.legacy_timeout)
+                slots.plain = not (trace or watched or timed)
 
     @property
     def in_flight(self) -> int:
+        """Attempts that run now."""
         return sum(slots.capacity - slots.free for slots in self._slots)
 
     @property
@@ -92,223 +207,305 @@ class Engine:
     # -- the loop
 
     def run(self) -> None:
+        """Simulate until nothing is left to happen."""
         with uncollected():
             self.policy.begin(self)
             self._arrivals()
-            events = self._events
-            gone = self._gone
-            while events:
-                self.now, number, happens, what = heappop(events)
-                if gone and number in gone:
-                    gone.remove(number)
-                    continue
-                happens(what)
-                if self._held:  # the limit on all attempts kept something from starting
-                    self._held = False
-                    self._serve_all()
+            self._loop()
 
-    def _at(self, time: int, happens: Callable[[Any], None], what: Any) -> None:
+    def _loop(self) -> None:
+        """Handle events in their order.
+
+        The event at hand stays on the heap until the first new one takes its place (`_push`): replacing the smallest
+        entry of a heap costs half as much as a pop and a push.
+        """
+        events, kinds, queue_of, priority = self._events, self._kinds, self._queue_of, self._priority
+        children, counts, serve = self._children, self._counts_left, self._serve
+        noted = self._observes or self.trace is not None
+        while events:
+            now, sequence, where, workflow, node, began = events[0]
+            self.now = now
+            self._spent = True
+            if where is None or workflow.status:
+                if self._handle(sequence, where, workflow, node, began):
+                    continue
+            else:
+                # A plain attempt succeeded: free its slot, make its children ready, and serve both queues.
+                where.free += 1
+                where.busy += now - began
+                kind = kinds[node]
+                if counts:
+                    workflow.left[kind] -= 1
+                if noted:
+                    self._note_success(where, workflow, node, now - began)
+                own, fed = queue_of[node], None
+                if kind == DECIDE:
+                    fed = self._decide(workflow, node)
+                else:
+                    waits = workflow.waits
+                    for child in children[node]:
+                        waits[child] = left = waits[child] - 1
+                        if not left:
+                            fed = queue_of[child]
+                            workflow.ready_at[child] = now
+                            key = workflow.key + child
+                            if priority is not None:
+                                key += priority(workflow, child, kinds[child]) << _PRIORITY
+                            heappush(fed.heap, key)
+                            if noted and self.trace is not None:
+                                self._note("NodeRunnable", workflow, child)
+                if own.heap or where.urgent:
+                    serve(own)
+                if fed is not None and fed is not own and (fed.slots[0].free or not fed.local):
+                    serve(fed)
+                if kind == PLAN and self._chains_only:  # it feeds two queues then
+                    self._serve_all()
+            if self._held:
+                self._held = False
+                self._serve_all()
+            if self._spent:
+                heappop(events)
+                self._spent = False
+
+    def _handle(self, sequence: int, where: Slots | None, workflow: Any, node: Any, began: int) -> bool:
+        """An event that is not the end of a plain attempt, or the end of one whose workflow is over.
+
+        True when the end of a plain attempt took its place, which is then the next event.
+        """
+        if sequence in self._gone:
+            self._gone.remove(sequence)
+        elif where is None:
+            return workflow(node) is True  # a handler and its subject
+        else:
+            self._finish_in_vain(self._attempt(sequence, where, workflow, node, began, self.now))
+        return False
+
+    def _at(self, time: int, handler: Callable[[Any], bool | None], subject: Any) -> None:
         self._sequence += 1
-        heappush(self._events, (time, self._sequence, happens, what))
+        self._push((time, self._sequence, None, handler, subject, 0))
+
+    def _push(self, event: Event) -> None:
+        """Put an event on the heap; the first one during an event takes the place of that event.
+
+        That event is still the smallest entry then: new events are not earlier and have higher sequence numbers.
+        """
+        if self._spent:
+            self._spent = False
+            heapreplace(self._events, event)
+        else:
+            heappush(self._events, event)
 
     def _arrivals(self) -> None:
+        """Make the workflows, and start those that arrive at 0, whose first iterations are drawn together."""
         for number, time in enumerate(self.model.arrivals or [0] * self.model.workflows, 1):
-            workflow = Workflow(number, stream(self._seed, number), time)
+            self._workflows.append(Workflow(number, stream(self.model.seed & MASK, number), time))
             if time:
-                self._at(time, self._arrive, workflow)
-            else:
-                self._grow(workflow)
+                self._at(time, self._arrive, self._workflows[-1])
+        waiting = [workflow for workflow in self._workflows if not workflow.arrived]
+        draws = self._service.iterations([workflow.stream for workflow in waiting], 0)
+        for workflow, (times, luck) in zip(waiting, draws, strict=True):
+            self._grow(workflow, times, luck)
         self._serve_all()
 
     def _arrive(self, workflow: Workflow) -> None:
-        self._grow(workflow)
-        self._serve(self._queue_of[self._kinds[0]])
+        self._grow(workflow, *self._service.iteration(workflow.stream, 0))
+        self._serve(self._queue_of[0])
 
-    def _grow(self, workflow: Workflow) -> None:
+    def _grow(self, workflow: Workflow, times: list[int], luck: list[int]) -> None:
         """The next iteration, of which the first node is ready at once and the others once that has succeeded."""
         first = len(workflow.waits)
-        workflow.grow(self.shape.waits, *self._service.iteration(workflow.stream, first))
-        workflow.left = [old + new for old, new in zip(workflow.left, self._counts, strict=True)]
-        self._ready(workflow, first, self._kinds[0])
+        if first == len(self._kinds):
+            self._lay_out(first)
+        workflow.grow(self.shape, self._counts, times, luck)
+        self._ready(workflow, first)
+
+    def _lay_out(self, first: int) -> None:
+        """Write down kind, children and queue of the nodes of an iteration that no workflow has reached before."""
+        shape = self.shape
+        if first + shape.size > _NODE:
+            raise UsageError(
+                f"a workflow can have {_NODE:,} nodes at most; ask for fewer PDFs, subqueries or iterations"
+            )
+        self._kinds += shape.kinds
+        self._children += [[first + child for child in children] for children in shape.children]
+        self._queue_of += [self.queues[CLASS[kind]] for kind in shape.kinds]
 
     # -- from ready to running
 
-    def _ready(self, workflow: Workflow, node: int, kind: int) -> Queue:
-        """Put a node into its queue, which is returned."""
-        queue = self._queue_of[kind]
+    def _ready(self, workflow: Workflow, node: int) -> None:
+        """Put a node into its queue. `_loop` does the same for the children of a node."""
+        kind = self._kinds[node]
         workflow.ready_at[node] = self.now
-        key = (self._priority(workflow, node, kind) << _TIES) + workflow.key + node
-        heappush(queue.heap, (key, node, workflow))
+        priority = self._priority(workflow, node, kind) if self._priority is not None else 0
+        heappush(self._queue_of[node].heap, (priority << _PRIORITY) + workflow.key + node)
         if self.trace is not None:
-            self._note_ready(workflow, node, kind)
-        return queue
-
-    def _note_ready(self, workflow: Workflow, node: int, kind: int) -> None:
-        assert self.trace is not None
-        self.trace.append(("NodeRunnable", self.now, workflow.number, node + 1, kind, 0, "", 0, ""))
+            self._note("NodeRunnable", workflow, node)
 
     def _serve(self, queue: Queue) -> None:
         """Start what can start. Duplicates and restarts first, then new work in the order of its priority."""
-        heap = queue.heap
-        where = queue.slots[0]
-        if where.bucket is None and not where.urgent and not self._limited:  # the usual case in a pool
-            while where.free and heap:
-                _, node, workflow = heappop(heap)
-                if not workflow.status:
-                    self._start(where, workflow, node, workflow.ready_at[node])
-            return
-        takes_new, picky = True, False
-        for where in queue.slots:
+        now, heap, workflows = self.now, queue.heap, self._workflows
+        for where in queue.serving:
+            bucket, plain = where.bucket, where.plain
             while where.free:
                 if where.urgent:
-                    if self._serve_urgent(where):
+                    if self._serve_urgent(queue, where):
                         continue
                     break
-                if not heap or not takes_new:
+                if not heap or not where.takes_new:
                     break
-                workflow = heap[0][2]
+                key = heap[0]
+                node = key & _NODE
+                workflow = workflows[key >> NODE_BITS & _NODE]
                 if workflow.status:
                     heappop(heap)  # it ended meanwhile
                     continue
                 if self._limited and self.in_flight >= self.model.max_in_flight:
                     self._held = True
                     return
-                if picky or workflow.cost + where.price > self._budget:
-                    if not self._start_picked(queue, where, picky):
+                time = workflow.times[node]
+                if bucket is not None:
+                    if where.picky or workflow.cost + where.price > self._budget:
+                        if not self._start_picked(queue, where):
+                            break
+                        continue
+                    if bucket.take(now) and not self._token(queue, where):
                         break
+                    plain = where.plain and time <= where.timeout and workflow.luck[node] >= where.fails_below
+                heappop(heap)
+                if not plain or node in workflow.tries:
+                    self._start(where, workflow, node, workflow.ready_at[node])
                     continue
-                if where.bucket is not None and where.bucket.take(self.now) and not self._token(where):
-                    break
-                node = heappop(heap)[1]
-                self._start(where, workflow, node, workflow.ready_at[node])
-            takes_new, picky = self._spills or self._asks, self._asks
+                # What `_start` does for a plain attempt, without the call.
+                workflow.cost += where.price
+                where.free -= 1
+                where.waits.append(now - workflow.ready_at[node])
+                if workflow.started < 0:
+                    workflow.started = now
+                self._sequence = sequence = self._sequence + 1
+                if self._spent:
+                    self._spent = False
+                    heapreplace(self._events, (now + time, sequence, where, workflow, node, now))
+                else:
+                    heappush(self._events, (now + time, sequence, where, workflow, node, now))
 
-    def _start_picked(self, queue: Queue, where: Slots, picky: bool) -> bool:
-        """Start the first call that may go to this tier, if there is one, and a token for it."""
-        entry = self._pick(queue, where, picky)
-        if entry is None:
+    def _serve_all(self, _: None = None) -> None:
+        for queue in self.queues:
+            self._serve(queue)
+
+    def _start_picked(self, queue: Queue, where: Slots) -> bool:
+        """Start the first call that may go to this tier, if there is one and a token for it."""
+        key = self._pick(queue, where)
+        if key is None:
             return False
-        if not self._token(where):
-            heappush(queue.heap, entry)
+        if not self._token(queue, where):
+            heappush(queue.heap, key)
             return False
-        _, node, workflow = entry
+        workflow, node = self._workflows[key >> NODE_BITS & _NODE], key & _NODE
         self._start(where, workflow, node, workflow.ready_at[node])
         return True
 
-    def _token(self, where: Slots) -> bool:
-        """Take one; or be woken when there is one."""
+    def _token(self, queue: Queue, where: Slots) -> bool:
+        """Take a token; or have the queue served again when there is one."""
         assert where.bucket is not None
         wait = where.bucket.take(self.now)
         if not wait:
             return True
         if where.wakes_at <= self.now:
             where.wakes_at = self.now + wait
-            self._at(where.wakes_at, self._wake, where)
+            self._at(where.wakes_at, self._serve, queue)
         return False
 
-    def _wake(self, where: Slots) -> None:
-        self._serve(next(queue for queue in self.queues if where in queue.slots))
-
-    def _pick(self, queue: Queue, where: Slots, picky: bool) -> Entry | None:
-        """The first of the ready calls that its budget and the policy let go to this tier."""
+    def _pick(self, queue: Queue, where: Slots) -> int | None:
+        """Take the first of the ready calls that its budget and the policy let go to this tier."""
         heap, budget = queue.heap, self._budget
         lowest = min(slots.price for slots in queue.slots)
-        passed: list[Entry] = []
-        found = None
-        while heap and found is None and len(passed) < LOOKAHEAD:
-            entry = heappop(heap)
-            _, node, workflow = entry
+        passed: list[int] = []
+        picked = None
+        while heap and picked is None and len(passed) < LOOKAHEAD:
+            key = heappop(heap)
+            workflow, node = self._workflows[key >> NODE_BITS & _NODE], key & _NODE
             if workflow.status:
                 continue
             if workflow.cost + lowest > budget:
                 self._end(workflow, "over_budget", node)
                 continue
-            kind = self._kinds[node % self._size]
-            admitted = not picky or self.policy.admits(workflow, node, kind, where, len(passed))
+            admitted = not where.picky or self.policy.admits(workflow, node, self._kinds[node], where, len(passed))
             if admitted and workflow.cost + where.price <= budget:
-                found = entry
+                picked = key
             else:
-                passed.append(entry)
-        for entry in passed:
-            heappush(heap, entry)
-        return found
+                passed.append(key)
+        for key in passed:
+            heappush(heap, key)
+        return picked
 
-    def _serve_urgent(self, where: Slots) -> bool:
-        """Look at the first duplicate or restart that waits here; False when nothing more can start now."""
-        workflow, node, since, primary = where.urgent[0]
+    def _serve_urgent(self, queue: Queue, where: Slots) -> bool:
+        """Start the first duplicate or restart that waits here, or drop it; False when nothing more can start now."""
+        urgent = where.urgent[0]
+        workflow, primary = urgent.workflow, urgent.primary
         affordable = workflow.cost + where.price <= self._budget
         if workflow.status or (primary is not None and (primary.state != RUNNING or not affordable)):
             where.urgent.popleft()
             return True
         if not affordable:
             where.urgent.popleft()
-            self._ready(workflow, node, self._kinds[node % self._size])
+            self._ready(workflow, urgent.node)
             return True
         if self._limited and self.in_flight >= self.model.max_in_flight:
             self._held = True
             return False
-        if where.bucket is not None and not self._token(where):
+        if where.bucket is not None and not self._token(queue, where):
             return False
         where.urgent.popleft()
-        self._start(where, workflow, node, since, primary)
+        self._start(where, workflow, urgent.node, urgent.since, primary)
         return True
 
     def _start(self, where: Slots, workflow: Workflow, node: int, since: int, primary: Attempt | None = None) -> None:
+        """Start an attempt of any sort. `primary` is the attempt that it races, when it is a duplicate."""
         now = self.now
-        kind = self._kinds[node % self._size]
-        number = workflow.tries[node] + 1
-        workflow.tries[node] = number
-        outcome = OK
+        kind = self._kinds[node]
+        number = workflow.tries[node] = workflow.tries.get(node, 0) + 1
         if number == 1:
-            time = workflow.times[node]
+            time, luck = workflow.times[node], workflow.luck[node]
         else:
             time, luck = self._service.again(workflow.stream, node, kind, number)
+        outcome = OK
         if where.bucket is not None:
             workflow.cost += where.price
-            if number == 1:
-                luck = workflow.luck[node]
-            if where.speed != 1.0 or not self._plain:
-                time, outcome = self._unusual(where, workflow, node, kind, number)
+            if where.speed != 1.0 or self.model.legacy_timeout:
+                time, outcome = self._call(where, workflow, node, kind, number)
             elif time > where.timeout:
                 time, outcome = where.timeout, TIMEOUT
-            elif luck & _LOW < where.fails_below:
+            elif luck < where.fails_below:
                 outcome = FAILED
         ends = now + time
-        facts = (workflow, node, kind, number, where, now, ends, outcome)
         where.free -= 1
         where.waits.append(now - since)
         if workflow.started < 0:
             workflow.started = now
-        sequence = self._sequence = self._sequence + 1
+        self._sequence = sequence = self._sequence + 1
         if self.trace is not None:
-            self._note("AttemptStart", facts, 0, "hedge" if primary is not None else "")
-        if primary is not None or (self._watches and (self._watches_local or where.bucket is not None)):
-            self._start_watched(facts, sequence, primary)
-        else:
-            heappush(self._events, (ends, sequence, self._finishes, facts))
-
-    def _start_watched(self, facts: Facts, sequence: int, primary: Attempt | None) -> None:
-        """An attempt with a rival, or one that the policy wants to look at before it ends."""
-        _, _, kind, _, where, now, ends, _ = facts
-        patience = self.policy.patience(kind, where)
-        looked_at = patience is not None and now + patience < ends  # else it is over before anybody looks
-        if primary is None and not looked_at:
-            heappush(self._events, (ends, sequence, self._finishes, facts))
+            self._note("AttemptStart", workflow, node, number, where, 0, "hedge" if primary is not None else "")
+        patience = None
+        if primary is not None or (self._watches and (where.bucket is not None or self.policy.watches_local)):
+            patience = self.policy.patience(kind, where)
+            if patience is not None and now + patience >= ends:
+                patience = None  # it is over before anybody looks
+        if outcome == OK and patience is None and primary is None:
+            self._push((ends, sequence, where, workflow, node, now))
             return
-        attempt = Attempt(facts, sequence)
-        heappush(self._events, (ends, sequence, self._finish_watched, attempt))
-        if looked_at:
-            assert patience is not None
+        attempt = Attempt(workflow, node, kind, number, where, now, ends, outcome, sequence)
+        self._push((ends, sequence, None, self._finish_attempt, attempt, 0))
+        if patience is not None:
             self._at(now + patience, self._look, attempt)
         if primary is not None:
             self._race(primary, attempt)
 
-    def _unusual(self, where: Slots, workflow: Workflow, node: int, kind: int, number: int) -> tuple[int, int]:
-        """How long a call takes and how it ends, on a tier with another speed or with the old order of things."""
+    def _call(self, where: Slots, workflow: Workflow, node: int, kind: int, number: int) -> tuple[int, int]:
+        """How long a call takes and how it ends, on a tier with another speed or with `legacy_timeout`."""
         time, luck = self._service.base(workflow.stream, node, kind, number)
         time = max(1, int(time / where.speed))
         outcome = FAILED if luck & _LOW < where.fails_below else OK
-        if self._plain:
+        if not self.model.legacy_timeout:
             time = self._service.with_tail(time, luck)
             return (time, outcome) if time <= where.timeout else (where.timeout, TIMEOUT)
         if outcome == OK and time > where.timeout:
@@ -317,51 +514,32 @@ class Engine:
 
     # -- from running to the end
 
-    def _finish(self, facts: Facts) -> None:
-        workflow, node, kind, _, where, began, ends, outcome = facts
-        if outcome or workflow.status:  # it failed, or nobody waits for it
-            self._finish_in_vain(Attempt(facts, 0))
-            return
-        where.free += 1
-        time = ends - began
-        where.busy += time
-        workflow.left[kind] -= 1
-        if self._observes and where.bucket is not None:
-            where.seen[kind].add(time)
-        if self.trace is not None:
-            self._note("AttemptFinish", facts, time, "ok")
-        own, fed = self._queue_of[kind], None
-        if kind == DECIDE:
-            fed = self._decide(workflow, node)
-        else:
-            waits, place = workflow.waits, node % self._size
-            for child in self._children[place]:
-                child += node - place
-                left = waits[child] - 1
-                waits[child] = left
-                if not left:
-                    child_kind = self._kinds[child % self._size]
-                    fed = self._queue_of[child_kind]
-                    workflow.ready_at[child] = self.now
-                    key = (self._priority(workflow, child, child_kind) << _TIES) + workflow.key + child
-                    heappush(fed.heap, (key, child, workflow))
-                    if self.trace is not None:
-                        self._note_ready(workflow, child, child_kind)
-        if own.heap or where.urgent:
-            self._serve(own)
-        if fed is not None and fed is not own and (fed.slots[0].free or not fed.local):
-            self._serve(fed)
-        if kind == PLAN and self._chains_only:  # it feeds two queues then
-            self._serve_all()
+    def _decide(self, workflow: Workflow, node: int) -> Queue | None:
+        """Stop the workflow or grow another iteration; then the queue that got its Plan is returned."""
+        model, iteration = self.model, node // self.shape.size
+        if iteration + 1 >= model.iterations or stops(
+            self._evidence_seed, workflow.number, iteration, self.shape.pdfs, self.shape.subqueries
+        ):
+            self._end(workflow, "succeeded", node)
+            return None
+        self._grow(workflow, *self._service.iteration(workflow.stream, len(workflow.waits)))
+        return self._queue_of[0]
 
-    def _finish_watched(self, attempt: Attempt) -> None:
-        if attempt.state == UNWANTED or attempt.facts[7] != OK or attempt.workflow.status:
+    def _finish_attempt(self, attempt: Attempt) -> bool:
+        """The end of an attempt that is not plain; True when it succeeded."""
+        if attempt.state == UNWANTED or attempt.outcome != OK or attempt.workflow.status:
             self._finish_in_vain(attempt)
-            return
+            return False
         attempt.state = ENDED
         for other in attempt.rivals():
-            self._lose(other)
-        self._finish(attempt.facts)
+            if other.where.local:  # it cannot be stopped, so it runs on and its result is thrown away
+                other.state = UNWANTED
+            else:
+                self._cancel(other, "hedge_loser")
+        # The rest is what happens at the end of a plain attempt, so it is made one, with the same time and sequence.
+        attempt.workflow.tries[attempt.node] = attempt.number
+        self._push((self.now, attempt.event, attempt.where, attempt.workflow, attempt.node, attempt.began))
+        return True
 
     def _finish_in_vain(self, attempt: Attempt) -> None:
         """It failed, or nobody wants its result any more."""
@@ -371,7 +549,12 @@ class Engine:
             self._waste(attempt, "unwanted")
         else:
             self._fail(attempt)
-        self._serve(self._queue_of[attempt.kind])
+        self._serve(self._queue_of[attempt.node])
+
+    def _attempt(self, event: int, where: Slots, workflow: Workflow, node: int, began: int, ends: int) -> Attempt:
+        """A plain attempt as an `Attempt`, when its workflow ended before it did."""
+        number = workflow.tries.get(node, 1)
+        return Attempt(workflow, node, self._kinds[node], number, where, began, ends, OK, event)
 
     def _free(self, attempt: Attempt) -> None:
         attempt.state = ENDED
@@ -382,19 +565,9 @@ class Engine:
         else:  # what runs after the last workflow ended is not counted
             where.busy += max(0, self.horizon - attempt.began)
 
-    def _decide(self, workflow: Workflow, node: int) -> Queue | None:
-        """Enough evidence, or another iteration; the queue that got something."""
-        model, iteration = self.model, node // self._size
-        if iteration + 1 >= model.iterations or stops(
-            self._evidence_seed, workflow.number, iteration, self.shape.pdfs, self.shape.subqueries
-        ):
-            self._end(workflow, "succeeded", node)
-            return None
-        self._grow(workflow)
-        return self._queue_of[PLAN]
-
     def _fail(self, attempt: Attempt) -> None:
-        workflow, node, kind, _, where, _, _, outcome = attempt.facts
+        """Try again, or end the workflow; when a rival still runs, that one decides."""
+        workflow, node, where, outcome = attempt.workflow, attempt.node, attempt.where, attempt.outcome
         why = "timeout" if outcome == TIMEOUT else "failed"
         where.failures += outcome == FAILED
         where.timeouts += outcome == TIMEOUT
@@ -405,16 +578,16 @@ class Engine:
         again = not others and failures <= where.retries
         if self.trace is not None:
             remark = f"{why}_retry" if again else f"{why}_rival_runs" if others else why
-            self._note("AttemptFail", attempt.facts, self.now - attempt.began, remark)
+            self._note_attempt("AttemptFail", attempt, remark)
         if again:
             workflow.retries += 1
-            self._ready(workflow, node, kind)
+            self._ready(workflow, node)
         elif not others:
             self._end(workflow, "failed", node)
 
     def _end(self, workflow: Workflow, status: str, node: int) -> None:
         """The workflow is over; its calls that still run are cancelled, its local work runs on for nobody."""
-        workflow.iterations = node // self._size + 1
+        workflow.iterations = node // self.shape.size + 1
         workflow.close(status, self.now)
         self.done.append(workflow)
         self._open -= 1
@@ -424,51 +597,46 @@ class Engine:
             self._cancel_all(workflow)
         if self.trace is not None:
             time = self.now - workflow.started if workflow.started >= 0 else 0
-            self.trace.append(("WorkflowDone", self.now, workflow.number, 0, -1, 0, "", time, status))
+            self.trace.append(TraceEvent("WorkflowDone", self.now, workflow.number, 0, -1, 0, "", time, status))
 
     def _cancel_all(self, workflow: Workflow) -> None:
-        """Its calls in flight, in the order in which they would have ended."""
-        for _, number, happens, what in sorted(self._events, key=lambda event: event[:2]):
-            if happens == self._finish_watched:
-                attempt = what
-            elif happens == self._finishes:
-                attempt = Attempt(what, number)
+        """Cancel its calls in flight, in the order in which they would have ended, and serve everybody after that."""
+        if self._spent:  # the event at hand is over, not in flight
+            heappop(self._events)
+            self._spent = False
+        for ends, sequence, where, subject, node, began in sorted(self._events):
+            if where is not None and subject is workflow and sequence not in self._gone:
+                attempt = self._attempt(sequence, where, workflow, node, began, ends)
+            elif subject == self._finish_attempt and node.workflow is workflow and node.state == RUNNING:
+                attempt = node
             else:
                 continue
-            running = attempt.state == RUNNING and number not in self._gone
-            if running and attempt.workflow is workflow and not attempt.where.local:
+            if not attempt.where.local:
                 self._cancel(attempt, "workflow_over")
         self._at(self.now, self._serve_all, None)
-
-    def _serve_all(self, _: None = None) -> None:
-        for queue in self.queues:
-            self._serve(queue)
 
     # -- duplicates and restarts
 
     def _look(self, attempt: Attempt) -> None:
-        """An attempt has outlasted its patience."""
-        if attempt.state != RUNNING or attempt.workflow.status:
+        """An attempt has outlasted its patience: do what the policy says."""
+        workflow, node = attempt.workflow, attempt.node
+        if attempt.state != RUNNING or workflow.status:
             return
         match self.policy.straggler(attempt):
             case Hedge(where):
-                self._hedge(attempt, where)
+                asked = self._hedged.get((workflow.number, node), 0)
+                if asked < self.policy.options.hedges_per_node:
+                    self._hedged[workflow.number, node] = asked + 1
+                    where.urgent.append(Urgent(workflow, node, self.now, attempt))
+                    self._serve(self._queue_of[node])
             case Restart(where) if not attempt.where.local and not attempt.rivals():
-                attempt.workflow.restarts += 1
+                workflow.restarts += 1
                 self._cancel(attempt, "restarted")
-                where.urgent.append((attempt.workflow, attempt.node, self.now, None))
-                self._serve(self._queue_of[attempt.kind])
+                where.urgent.append(Urgent(workflow, node, self.now, None))
+                self._serve(self._queue_of[node])
             case Wait(time):
-                if self.now + time < attempt.facts[6]:
+                if self.now + time < attempt.ends:
                     self._at(self.now + time, self._look, attempt)
-
-    def _hedge(self, attempt: Attempt, where: Slots) -> None:
-        key = (attempt.workflow.number, attempt.node)
-        asked = self._hedged.get(key, 0)
-        if asked < self.policy.options.hedges_per_node:
-            self._hedged[key] = asked + 1
-            where.urgent.append((attempt.workflow, attempt.node, self.now, attempt))
-            self._serve(self._queue_of[attempt.kind])
 
     def _race(self, primary: Attempt, attempt: Attempt) -> None:
         attempt.workflow.hedges += 1
@@ -477,14 +645,7 @@ class Engine:
         primary.siblings.append(attempt)
         attempt.siblings = primary.siblings
         if self.trace is not None:
-            self._note("HedgeLaunched", attempt.facts, 0, "hedge")
-
-    def _lose(self, attempt: Attempt) -> None:
-        """Its rival was first. Local work cannot be stopped, so it runs on and its result is thrown away."""
-        if attempt.where.local:
-            attempt.state = UNWANTED
-        else:
-            self._cancel(attempt, "hedge_loser")
+            self._note("HedgeLaunched", attempt.workflow, attempt.node, attempt.number, attempt.where, 0, "hedge")
 
     def _cancel(self, attempt: Attempt, why: str) -> None:
         if self._observes:  # how long it would have taken is unknown, but longer than this
@@ -494,14 +655,30 @@ class Engine:
         self._waste(attempt, why)
 
     def _waste(self, attempt: Attempt, why: str) -> None:
+        """Count an attempt whose result nobody uses."""
         attempt.where.cancelled += 1
         attempt.workflow.cancellations += 1
         attempt.workflow.wasted += self.now - attempt.began
         if self.trace is not None:
-            self._note("AttemptCancel", attempt.facts, self.now - attempt.began, why)
+            self._note_attempt("AttemptCancel", attempt, why)
 
-    def _note(self, event: str, facts: Facts, duration: int, remark: str) -> None:
+    # -- the trace
+
+    def _note_success(self, where: Slots, workflow: Workflow, node: int, duration: int) -> None:
+        if self._observes and where.bucket is not None:
+            where.seen[self._kinds[node]].add(duration)
+        if self.trace is not None:
+            self._note("AttemptFinish", workflow, node, workflow.tries[node], where, duration, "ok")
+
+    def _note_attempt(self, event: str, attempt: Attempt, remark: str) -> None:
+        duration = self.now - attempt.began
+        self._note(event, attempt.workflow, attempt.node, attempt.number, attempt.where, duration, remark)
+
+    def _note(
+        self, event: str, workflow: Workflow, node: int, number: int = 0, where: Slots | None = None, duration: int = 0,
+        remark: str = "",
+    ) -> None:  # fmt: skip
         assert self.trace is not None
-        workflow, node, kind, number, where, _, _, _ = facts
-        place = where.name if where.local else where.label
-        self.trace.append((event, self.now, workflow.number, node + 1, kind, number, place, duration, remark))
+        place = "" if where is None else where.name if where.local else where.label
+        kind = self._kinds[node]
+        self.trace.append(TraceEvent(event, self.now, workflow.number, node + 1, kind, number, place, duration, remark))

@@ -6,29 +6,104 @@ and a token, so a priority holds until service starts.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bakeoff.workloads.schedsim.buckets import Bucket
 from bakeoff.workloads.schedsim.draws import threshold
-from bakeoff.workloads.schedsim.rolling import Rolling
 from bakeoff.workloads.schedsim.tiers import Tables, TierTable
-from bakeoff.workloads.schedsim.workflow import KINDS, POOLS, PROVIDERS, Workflow
+from bakeoff.workloads.schedsim.world import KINDS, POOLS, PROVIDERS, Workflow
 
 if TYPE_CHECKING:
-    from bakeoff.workloads.schedsim.attempt import Attempt
+    from bakeoff.workloads.schedsim.engine import Attempt
 
 MILLION = 1_000_000
-Entry = tuple[int, int, Workflow]
-"""(key, node, workflow): the smallest key is served first, and no two are equal."""
+TOKEN = 1_000_000_000
+"""One token in a bucket's units: a rate of one per second is then 1000 units each microsecond."""
+WINDOW = 1000
+"""How many observations `Rolling` keeps."""
+
+
+class Bucket:
+    """A continuous token bucket in whole numbers: no drift, no burst above its size, the same on every machine."""
+
+    __slots__ = ("_at", "_level", "rate", "size")
+
+    def __init__(self, rate: float, size: int) -> None:
+        """`rate` in tokens per second, to the thousandth. The bucket starts full."""
+        self.rate = max(1, round(rate * 1000))
+        self.size = size * TOKEN
+        self._level = self.size
+        self._at = 0
+
+    def take(self, now: int) -> int:
+        """Take a token and return 0; or take none and return the microseconds until there is one."""
+        level = self._level + (now - self._at) * self.rate
+        if level > self.size:
+            level = self.size
+        self._at = now
+        if level < TOKEN:
+            self._level = level
+            return -((level - TOKEN) // self.rate)  # rounded up
+        self._level = level - TOKEN
+        return 0
+
+    def period(self) -> float:
+        """Microseconds from one token to the next."""
+        return TOKEN / self.rate
+
+
+class Rolling:
+    """Quantiles and mean of the last `WINDOW` observations, kept sorted: reading is free and adding is cheap."""
+
+    __slots__ = ("_recent", "_sorted", "_total")
+
+    def __init__(self) -> None:
+        self._recent: deque[int] = deque()
+        self._sorted: list[int] = []
+        self._total = 0
+
+    def add(self, value: int) -> None:
+        recent, ordered = self._recent, self._sorted
+        if len(recent) == WINDOW:
+            oldest = recent.popleft()
+            del ordered[bisect_left(ordered, oldest)]
+            self._total -= oldest
+        recent.append(value)
+        insort(ordered, value)
+        self._total += value
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def quantile(self, share: float, default: int) -> int:
+        """The value at place floor(share * n); `default` before there is any."""
+        ordered = self._sorted
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else default
+
+    def mean(self, default: float) -> float:
+        return self._total / len(self._sorted) if self._sorted else default
+
+
+@dataclass(frozen=True, slots=True)
+class Urgent:
+    """A duplicate or a restart that waits for a slot, ahead of new work."""
+
+    workflow: Workflow
+    node: int
+    since: int
+    primary: Attempt | None
+    """The running attempt that a duplicate is meant to overtake; None for a restart."""
 
 
 class Slots:
-    """One tier of a provider, or a local pool. Free to read for policies."""
+    """One tier of a provider, or a local pool. Policies may read everything here and change nothing."""
 
     __slots__ = (
-        "bucket", "busy", "cancelled", "capacity", "fails_below", "failures", "free", "id", "label", "local",
-        "name", "price", "retries", "seen", "speed", "timeout", "timeouts", "urgent", "waits", "wakes_at",
+        "bucket", "busy", "cancelled", "capacity", "fails_below", "failures", "free", "id", "label", "local", "name",
+        "picky", "plain", "price", "retries", "seen", "speed", "takes_new", "timeout", "timeouts", "urgent", "waits",
+        "wakes_at",
     )  # fmt: skip
 
     def __init__(self, name: str, number: int, capacity: int, table: TierTable | None = None) -> None:
@@ -46,15 +121,20 @@ class Slots:
         self.timeout = round(table.timeout_ms * 1000) if table else 0
         self.retries = table.max_retries if table else 0
         self.speed = table.speed if table else 1.0
-        self.urgent: deque[tuple[Workflow, int, int, Attempt | None]] = deque()
-        """Duplicates and restarts that wait for a slot here, ahead of new work: (workflow, node, since, primary)."""
+        self.takes_new = True
+        """Whether ready calls may start here at all; the policy decides (Engine)."""
+        self.picky = False
+        """Whether the policy is asked about each call that could start here."""
+        self.plain = True
+        """Whether attempts that succeed need no more than their end as an event (Engine)."""
+        self.urgent: deque[Urgent] = deque()
         self.wakes_at = -1
-        """When a token is due that somebody waits for."""
+        """When a token is due that a call waits for."""
         self.busy = 0
         """Microseconds of slots in use, of attempts that ended."""
         self.failures = self.timeouts = self.cancelled = 0
         self.seen = [Rolling() for _ in KINDS]
-        """How long attempts took lately, by kind of node; empty unless the policy `observes`."""
+        """How long recent attempts took, by kind of node; empty unless the policy `observes`."""
         self.waits: list[int] = []
         """From ready to start, of every attempt."""
 
@@ -67,16 +147,17 @@ class Slots:
 class Queue:
     """Ready nodes of one class, and the slots that serve them, cheapest first (or as listed, when routing is off)."""
 
-    __slots__ = ("heap", "local", "slots")
+    __slots__ = ("heap", "local", "serving", "slots")
 
     def __init__(self, slots: list[Slots]) -> None:
-        self.heap: list[Entry] = []
-        self.slots = tuple(slots)
+        self.heap: list[int] = []
+        """Priority, workflow and node of each ready node in one number (Engine); the smallest is served first."""
+        self.slots = self.serving = tuple(slots)
         self.local = slots[0].local
 
 
 def build(tables: Tables, by_price: bool) -> list[Queue]:
-    """The queues in the order of the classes in workflow.py."""
+    """The queues, in the order of the classes in world.py."""
     pools = [[Slots(pool, 0, getattr(tables.pools, pool))] for pool in POOLS]
     tiers = [
         [Slots(name, tier.id, tier.concurrency, tier) for tier in tables.tiers if tier.provider == name]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from bakeoff.errors import SpecError, UsageError
 from bakeoff.spec.problems import problems
-from bakeoff.workloads.schedsim.workflow import KINDS, PROVIDERS
+from bakeoff.workloads.schedsim.world import KINDS, PROVIDERS
 
 DEFAULT = Path(__file__).with_name("tiers.toml")
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -12,7 +12,7 @@ from bakeoff.workloads.market.agents.llm import LlmAgent
 from bakeoff.workloads.market.agents.load import load
 from bakeoff.workloads.market.journal import steps
 from bakeoff.workloads.market.play import Episode, Player
-from market_faces import SHORT, fresh_world
+from market_games import SHORT, fresh_world
 from scripted_model import ScriptedModel, calls, completion, says, scripted
 
 TICKS = SHORT.ticks
@@ -157,7 +157,7 @@ def test_the_pause_that_a_server_asks_for_is_made_if_the_turn_has_time_for_it() 
 
 
 def test_an_answer_without_end_is_given_up() -> None:
-    with scripted(says("x" * llm.LARGEST_ANSWER), says("short")) as model:
+    with scripted(says("x" * llm.MAX_ANSWER), says("short")) as model:
         player = play(model)
     assert conducts(player) == ["crashed"] + ["acted"] * (TICKS - 1)
     assert "bytes" in player.errors[0]

@@ -19,9 +19,9 @@ from a2a.utils import errors
 
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.serve import a2a
-from bakeoff.workloads.market.serve.table import Place, Table
+from bakeoff.workloads.market.serve.game import Place, Table
 from bakeoff.workloads.market.session import Session
-from market_faces import assert_same_state, fresh_world, play_here, play_there, served, table
+from market_games import assert_same_state, fresh_world, play_here, play_there, served, table
 
 ONE = {"Authorization": "Bearer token-of-one"}
 TWO = {"Authorization": "Bearer token-of-two"}

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError
-from bakeoff.workloads.market.serve import connection
+from bakeoff.workloads.market.serve import server as http_server
 from bakeoff.workloads.market.serve.game import Game
 from bakeoff.workloads.market.session import Session
-from market_faces import SHORT, assert_same_state, fresh_world, moves, play_here
-from market_served import Client, Running, request, serving
+from market_games import SHORT, Client, Running, assert_same_state, fresh_world, moves, play_here, request, serving
 from workloads.market.test_rpc import ANY_JSON
 
 TICKS = SHORT.ticks
@@ -134,10 +133,11 @@ def test_a_world_that_everybody_left_plays_itself_out() -> None:
 def test_the_clock_of_a_game_starts_when_all_have_come() -> None:
     with serving(Game(fresh_world(seats=2), tick_timeout=1.0)) as server:
         one, other = server.client(0), server.client(1)
+        (game,) = server.table.games
         one.call("a2a.getBalance")
-        time.sleep(1.5)
-        assert one.call("a2a.createPost", content="still tick 0", tick=0)["postId"]
+        assert game.deadline is None
         other.call("a2a.getBalance")
+        assert game.deadline is not None
         assert one.call("a2a.endTurn")["tick"] == 1
         assert server.table.places[1].attendance.late == 1
 
@@ -246,12 +246,12 @@ def test_a_head_without_end_is_not_read(server: Running) -> None:
     with opened(server) as raw, pytest.raises(ConnectionError):
         raw.sendall(b"GET /health HTTP/1.1\r\nx-long: ")
         for _ in range(1000):
-            raw.sendall(b"x" * connection.LARGEST_HEAD)
+            raw.sendall(b"x" * http_server.MAX_HEAD)
     assert server.client().call("a2a.getBalance")
 
 
 def test_a_connection_is_closed_when_a_head_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEAD_TIMEOUT", 0.05)
+    monkeypatch.setattr(http_server, "HEAD_TIMEOUT", 0.05)
     whole = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
     with serving(Game(fresh_world())) as server:
         for said in (b"", b"GET /hea", whole + b"GET /hea"):
@@ -316,6 +316,7 @@ def test_answers_come_without_delay(server: Running) -> None:
     assert min(taken) < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untraced")
 def test_sixty_four_agents_at_once_lose_no_action() -> None:
     """The short version of benchmarks/market_http.py."""

@@ -19,11 +19,10 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from bakeoff.workloads.market.methods import METHODS
-from bakeoff.workloads.market.serve.game import Game
+from bakeoff.workloads.market.serve.game import Game, Place, Table
 from bakeoff.workloads.market.serve.mcp import game_server, mcp_routes
-from bakeoff.workloads.market.serve.table import Place, Table
 from bakeoff.workloads.market.session import Session
-from market_faces import SEED, SHORT, assert_same_state, fresh_world, play_here, play_there, served, table
+from market_games import SEED, SHORT, assert_same_state, fresh_world, play_here, play_there, served, table
 
 ERAS = ["auto", "legacy"]
 
@@ -63,6 +62,7 @@ def test_an_episode_over_http_ends_in_the_same_world_as_in_process(mode: str) ->
         assert_same_state(seats.games[0].world, here.world)
 
 
+@pytest.mark.slow
 def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process(tmp_path: Path) -> None:
     heard: list[Any] = []
 

@@ -1,13 +1,13 @@
-"""Who plays: agents that ship, and agents of a user's own.
+"""Agents: those that ship, and those of a user.
 
-| module | agents |
+| module | what it has |
 |---|---|
-| `face`, `load` | what an agent is and gets; an agent by its name |
-| `passive`, `chance`, `chartist`, `forecaster`, `reader` | plain ones to be measured against |
-| `probes`, `cracker` | those that look for a hole in the world, and must earn nothing |
-| `bayes`, `beliefs`, `clairvoyant` | the best that can be done with what is known, and with what is not |
-| `sizing`, `orders` | how much to stake, and how it is ordered |
-| `learned` | a trained policy |
+| `base` | the interface of an agent: `Brief`, `Seat`, `Agent` |
+| `load` | an agent by its name |
+| `baselines` | simple agents to compare others with |
+| `bayes` | the best that public information allows, and the bound of knowing the future |
+| `probes` | agents that look for exploits of the world |
+| `process` | a program, or a Python class in its own process |
 | `llm` | a language model behind an endpoint |
-| `lines`, `host` | a program of its own; a Python class in a process of its own |
+| `learned` | a trained policy |
 """

@@ -1,30 +1,63 @@
 """Report pages of the market: summary, equity, prices, timeline, action log and the feed.
 
-What runs reported is always there; actions, prices and posts need the files of `outputs = true`.
-One module makes each page; `played` is a run as they read it, `parts` and `tables` are what they share, and `alone`
-makes the pages of a game without an experiment.
+What runs reported is always there; actions, prices and posts need the files of `outputs = true`. `runs` has the runs as
+pages read them, `charts` the figures, `content` each page, and `templates/` the HTML.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
 from bakeoff.records.edition import Edition
-from bakeoff.web.folder import Page
-from bakeoff.workloads.market.pages.detailed import detailed_page
-from bakeoff.workloads.market.pages.equity import equity_page
-from bakeoff.workloads.market.pages.played import of_edition
-from bakeoff.workloads.market.pages.prices import prices_page
-from bakeoff.workloads.market.pages.social import social_page
-from bakeoff.workloads.market.pages.summary import summary_page
-from bakeoff.workloads.market.pages.timeline import timeline_page
+from bakeoff.web.folder import Page, write_pages
+from bakeoff.workloads.market.campaign import Run
+from bakeoff.workloads.market.pages import content
+from bakeoff.workloads.market.pages.runs import Curve, Played, of_edition
 
 
 def pages(edition: Edition) -> list[Page]:
-    played = of_edition(edition)
+    """Return the pages of an edition; the entry point of the group `bakeoff.pages`."""
+    return _pages(of_edition(edition), f"{edition.paths.experiment}/{edition.paths.name}.")
+
+
+def _pages(runs: Sequence[Played], source: str = "") -> list[Page]:
     return [
-        summary_page(played),
-        equity_page(played, edition),
-        prices_page(played),
-        timeline_page(played),
-        detailed_page(played),
-        social_page(played),
+        content.summary_page(runs),
+        content.equity_page(runs, source),
+        content.prices_page(runs),
+        content.timeline_page(runs),
+        content.detailed_page(runs),
+        content.social_page(runs),
     ]
+
+
+def write_campaign(campaign: Sequence[tuple[str, Run, Path]], comparison: Mapping[str, Any], directory: Path) -> None:
+    """Write the pages of `bakeoff market run`, which has no experiment: the same ones, and a front page.
+
+    `campaign` has the agent's name, its run and the run's directory; `comparison` is what comparison.json has.
+    """
+    runs = []
+    for name, run, files in campaign:
+        equity = np.array(run.rollout.result.equity)
+        played = Played(
+            arm=name,
+            agent=run.agent,
+            task="",
+            unit=run.seed,
+            label=f"run {run.number}",
+            status="failed" if run.rollout.never_acted else "succeeded",
+            metrics={metric: value for metric, value in run.rollout.metrics.items() if value is not None},
+            files=files,
+            equity=Curve(np.arange(equity.size), equity),
+        )
+        runs.append(played)
+    # The command writes metrics.csv, and a single run has its own tables in this very directory.
+    own = {"metrics.csv"} | ({"actions.csv", "equity.csv"} if len(runs) == 1 else set())
+    made = [content.front_page(runs, comparison, directory), *_pages(runs)]
+    slim = [replace(page, files={name: page.files[name] for name in page.files if name not in own}) for page in made]
+    write_pages(slim, directory, comparison["benchmarkId"])

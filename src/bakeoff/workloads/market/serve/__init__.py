@@ -1,11 +1,11 @@
-"""The world for agents that come from outside. Every face is made from the one table of methods.
+"""The world for agents that connect from outside. Every protocol is generated from the one table of methods.
 
-| module | what it does |
+| module | what it has |
 |---|---|
-| `game`, `table` | a world that waits for its seats; who may sit where |
-| `http`, `openapi` | JSON-RPC over HTTP, and its description of itself |
+| `game` | a world that waits for its seats, the tokens of a table, and what a served game leaves behind |
+| `auth` | who gets in, and limits of a request |
+| `http` | JSON-RPC over HTTP, and its OpenAPI document |
 | `a2a` | standard A2A |
 | `mcp` | MCP, over stdio and HTTP |
-| `guard`, `connection` | who gets in, and how long a stranger may take to say so |
-| `run`, `results` | from the first call to the last tick, and what it leaves behind |
+| `server` | all of them on one port, from the first call to the last tick |
 """

@@ -1,18 +1,22 @@
-"""The HTTP server: JSON-RPC at `POST /api/a2a` (and `/`), one seat for each token, many agents at once.
+"""JSON-RPC over HTTP at `POST /api/a2a` (and `/`): one seat for each token, many agents at once.
 
-Everything happens on one event loop, call by call; nothing in a call waits except `a2a.endTurn`, whose answer comes
-when the next tick has begun. Refused calls are answered with status 200 and an error inside, as JSON-RPC has it; other
-statuses say that the request itself was not understood or not allowed.
+Everything happens on one event loop, call by call. No call waits except `a2a.endTurn`, whose answer comes when the next
+tick has begun. A refused call is answered with status 200 and an error inside, as JSON-RPC prescribes; other statuses
+mean that the request itself was not understood or not allowed.
+
+`GET /api/a2a/openapi.json` describes all of it. The document is generated from the models in `requests`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
+from pydantic.json_schema import models_json_schema
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -20,25 +24,19 @@ from starlette.routing import Route
 
 from bakeoff.version import __version__
 from bakeoff.workloads.market import requests, rpc
-from bakeoff.workloads.market.methods import END_TURN
+from bakeoff.workloads.market.methods import END_TURN, METHODS, PREFIX
 from bakeoff.workloads.market.rpc import RpcError, refusal
-from bakeoff.workloads.market.serve.game import Game
-from bakeoff.workloads.market.serve.guard import Refused, bearer, whole_body
-from bakeoff.workloads.market.serve.openapi import IDEMPOTENCY_KEY, openapi
-from bakeoff.workloads.market.serve.table import Place, Table
+from bakeoff.workloads.market.serve.auth import BadRequest, authenticate, internal_error, read_body
+from bakeoff.workloads.market.serve.game import Game, Place, Table
 
 PATHS = ("/api/a2a", "/")
 JOIN_TIMEOUT = 60.0
-_STATUS = {
-    "parse_error": 400,
-    "invalid_request": 400,
-    "not_authenticated": 401,
-    "authentication_failed": 401,
-    "internal_error": 500,
-}
-"""Of a request that was not understood as a whole."""
-
-logger = logging.getLogger(__name__)
+"""Seconds."""
+IDEMPOTENCY_KEY = "[!-~]{1,100}"
+"""Pattern of the header: printable ASCII without spaces."""
+_STATUS = {"parse_error": 400, "invalid_request": 400, "internal_error": 500}
+"""HTTP status of a single request with such an error; all other errors are answered with 200."""
+_END_TURN = (END_TURN, END_TURN.removeprefix(PREFIX))
 
 
 class HttpTable:
@@ -51,8 +49,7 @@ class HttpTable:
         self.requests = 0
         self._join_timeout = join_timeout
         self._waiting: dict[int, list[asyncio.Future[None]]] = {id(game): [] for game in table.games}
-        self._seen: set[str] = set()
-        self._description = rpc.encode(openapi(PATHS))
+        self._joined: set[str] = set()
         for game in table.games:
             game.on_advance = lambda game=game: self._advanced(game)  # type: ignore[misc]
         self.app = Starlette(
@@ -66,155 +63,272 @@ class HttpTable:
     # -- time
 
     def start(self) -> None:
-        """On the event loop, when the server is up: begin to watch the deadlines."""
+        """Start the join timeouts. Called on the event loop, when the server is up."""
         loop = asyncio.get_running_loop()
         for game in self.table.games:
             if game.tick_timeout is not None:
                 loop.call_later(self._join_timeout, self._open, game)
 
     def stop(self) -> None:
-        """Let go of everybody who waits for a tick."""
+        """Answer everybody who waits for a tick."""
         for game in self.table.games:
             self._wake(game)
 
     def _open(self, game: Game) -> None:
+        """Start the clock of a game, once."""
         if not game.opened:
             game.open()
             self._watch(game)
 
     def _watch(self, game: Game) -> None:
-        """One timer a game: when it rings in a later tick than it was set for, it is set anew."""
+        """End the tick if its deadline has passed, and call this again at the next deadline.
+
+        There is one timer for each game: when it fires in a later tick than it was set for, it is set again.
+        """
         if game.deadline is None or game.world.done:
             return
-        left, loop = game.deadline - time.monotonic(), asyncio.get_running_loop()
+        left = game.deadline - time.monotonic()
         if left <= 0:
             game.expire(game.world.tick)
             left = game.tick_timeout or 0.0
-        loop.call_later(left, self._watch, game)
+        asyncio.get_running_loop().call_later(left, self._watch, game)
 
     def _advanced(self, game: Game) -> None:
+        """Called by a game after each tick."""
         self._wake(game)
         if self.table.done:
             self.finished.set()
 
     def _wake(self, game: Game) -> None:
+        """Answer the agents that wait for the next tick of a game."""
         waiting, self._waiting[id(game)] = self._waiting[id(game)], []
         for future in waiting:
-            if not future.done():
+            if not future.done():  # cancelled when its client has gone
                 future.set_result(None)
 
-    def _see(self, place: Place) -> None:
-        """An agent has come. When the last of a game has, its clock begins to run."""
-        if place.name not in self._seen:
-            self._seen.add(place.name)
+    def _join(self, place: Place) -> None:
+        """Note that an agent has called. The clock of a game starts when the last of its agents has."""
+        if place.name not in self._joined:
+            self._joined.add(place.name)
             game = place.game
-            if game.tick_timeout is not None and all(
-                other.name in self._seen for other in self.table.places if other.game is game
-            ):
+            others = (other.name for other in self.table.places if other.game is game)
+            if game.tick_timeout is not None and self._joined.issuperset(others):
                 self._open(game)
 
     # -- requests
 
     async def call(self, place: Place, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """A call that came through another face of the table: it counts, and waits, as one over HTTP does."""
+        """Make a call that came over another protocol. It counts and waits like one over HTTP."""
         self.requests += 1
-        self._see(place)
+        self._join(place)
         return await self._call(place, rpc.Request(method, params), None)
 
     async def _post(self, request: Request) -> Response:
+        """Answer a request, a notification or a batch."""
+        headers = request.headers
         try:
-            place = self.table.place(bearer(request.headers), request.headers.get("x-agent-id"))
-            self._see(place)
-            message = rpc.decode(await _body(request))
-            answer = await self._answer(place, message, _idempotency_key(request))
-        except Refused as refused:
-            return _json(rpc.failure(None, refused.error), refused.status)
+            place = authenticate(self.table, headers)
+            self._join(place)
+            media = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+            if media != "application/json":
+                raise BadRequest(415, "send application/json")
+            message = rpc.decode(await read_body(headers, request.receive))
+            key = headers.get("idempotency-key")
+            if key is not None and not re.fullmatch(IDEMPOTENCY_KEY, key):
+                raise BadRequest(400, "Idempotency-Key has 1 to 100 printable characters without spaces")
+            if not isinstance(message, list):
+                answer = await self._answer(place, message, key)
+                if answer is None:
+                    return Response(status_code=204)
+                error = answer["error"]["data"].get("type", "") if "error" in answer else ""
+                return _json(answer, _STATUS.get(error, 200))
+            if not 1 <= len(message) <= rpc.LARGEST_BATCH:
+                raise refusal("invalid_request", f"a batch has 1 to {rpc.LARGEST_BATCH} requests")
+            # In order, one after another: [buy, endTurn, observe] observes the next tick.
+            answers = []
+            for number, item in enumerate(message):
+                answer = await self._answer(place, item, key and f"{key}:{number}")
+                if answer is not None:
+                    answers.append(answer)
+            return _json(answers) if answers else Response(status_code=204)
+        except BadRequest as error:
+            return error.response()
         except RpcError as error:
-            headers = {"www-authenticate": "Bearer"} if _STATUS.get(error.type) == 401 else None
-            return _json(rpc.failure(None, error), _STATUS.get(error.type, 400), headers)
+            return BadRequest(400, error).response()
         except ClientDisconnect:
             return Response(status_code=400)
-        return Response(status_code=204) if answer is None else _json(*answer)
 
-    async def _answer(self, place: Place, message: Any, key: str | None) -> tuple[Any, int] | None:
-        if not isinstance(message, list):
-            answer = await self._one(place, message, key)
-            return None if answer is None else (answer, _status(answer))
-        if not 1 <= len(message) <= rpc.LARGEST_BATCH:
-            raise refusal("invalid_request", f"a batch has 1 to {rpc.LARGEST_BATCH} requests")
-        answers = []
-        for number, item in enumerate(message):
-            answer = await self._one(place, item, key and f"{key}:{number}")
-            if answer is not None:
-                answers.append(answer)
-        return (answers, 200) if answers else None
-
-    async def _one(self, place: Place, message: Any, key: str | None) -> dict[str, Any] | None:
-        """The answer to one request; None to a notification, whatever came of it."""
+    async def _answer(self, place: Place, message: Any, key: str | None) -> dict[str, Any] | None:
+        """Return the answer to one request; None for a notification, whether it succeeded or not."""
         self.requests += 1
         notification = False
         try:
             request = rpc.read_request(message)
             notification = request.notification
-            result = await self._call(place, request, key)
+            answer = rpc.success(request.id, await self._call(place, request, key))
         except RpcError as error:
-            return None if notification else rpc.failure(rpc.id_of(message), error)
-        except Exception:
-            logger.exception("a call of %s failed", place.name)
-            fault = refusal("internal_error", "the server failed at this call; it is not your fault")
-            return None if notification else rpc.failure(rpc.id_of(message), fault)
-        return None if notification else rpc.success(request.id, result)
+            answer = rpc.failure(rpc.id_of(message), error)
+        except Exception as error:
+            answer = rpc.failure(rpc.id_of(message), internal_error(error, place.name))
+        return None if notification else answer
 
     async def _call(self, place: Place, request: rpc.Request, key: str | None) -> dict[str, Any]:
+        """Make a call. The end of a turn waits until the world has advanced, unless the request says otherwise."""
         session = place.session
-        if request.method.removeprefix("a2a.") != END_TURN.removeprefix("a2a."):
+        if request.method not in _END_TURN:
             return session.call(request.method, request.params, idempotency_key=key)
         tick = session.world.tick
         result = session.call(request.method, request.params, idempotency_key=key)
+        # A notification gets no answer, so there is nothing to hold back.
         wait = requests.read(requests.EndTurn, request.params).wait and not request.notification
         if wait and session.ended and session.world.tick == tick and not session.world.done:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting[id(place.game)].append(future)
             await future
+        # A result of another tick stands: the call itself advanced the world, or it repeated an earlier answer. Else the
+        # world may have advanced while we waited.
         return session.clock_facts() if result["tick"] == tick else result
 
     async def _health(self, request: Request) -> Response:
+        """`GET /health`: how far the games are. Needs no token."""
         games = self.table.games
-        return _json(
-            {
-                "status": "ok",
-                "version": __version__,
-                "agents": len(self.table.places),
-                "games": len(games),
-                "done": self.table.done,
-                "tick": min(game.world.tick for game in games),
-                "ticks": games[0].world.ticks,
-            },
-            200,
-        )
+        health = {
+            "status": "ok",
+            "version": __version__,
+            "agents": len(self.table.places),
+            "games": len(games),
+            "done": self.table.done,
+            "tick": min(game.world.tick for game in games),
+            "ticks": games[0].world.ticks,
+        }
+        return _json(health)
 
     async def _openapi(self, request: Request) -> Response:
-        return Response(self._description, media_type="application/json")
+        """`GET /api/a2a/openapi.json`. Needs no token."""
+        return _json(openapi())
 
 
-def _idempotency_key(request: Request) -> str | None:
-    key = request.headers.get("idempotency-key")
-    if key is not None and not re.fullmatch(IDEMPOTENCY_KEY, key):
-        raise Refused(400, "Idempotency-Key has 1 to 100 printable characters without spaces")
-    return key
+def _json(value: Any, status: int = 200) -> Response:
+    """A JSON response, by msgspec: starlette's JSONResponse uses the much slower `json`."""
+    return Response(rpc.encode(value), status, media_type="application/json")
 
 
-async def _body(request: Request) -> bytes:
-    media = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media != "application/json":
-        raise Refused(415, "send application/json")
-    return await whole_body(request.headers, request.receive)
+# -- OpenAPI
 
 
-def _status(answer: dict[str, Any]) -> int:
-    """Of a single request: whether it was a request at all."""
-    return _STATUS.get(answer["error"]["data"].get("type", ""), 200) if "error" in answer else 200
+RequestId = (
+    Annotated[str, Field(max_length=rpc.LONGEST_ID)] | Annotated[float, Field(gt=-rpc.LARGEST_ID, lt=rpc.LARGEST_ID)]
+)
 
 
-def _json(value: Any, status: int, headers: dict[str, str] | None = None) -> Response:
-    return Response(rpc.encode(value), status, headers, media_type="application/json")
+class ErrorData(BaseModel):
+    """What a program should look at: the type of an error."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Annotated[str, Field(json_schema_extra={"enum": sorted(rpc.CODES)})]
+
+
+class Error(BaseModel):
+    """A refused call."""
+
+    code: Annotated[int, Field(json_schema_extra={"enum": sorted(rpc.CODES.values())})]
+    message: str
+    data: ErrorData
+
+
+class Envelope(BaseModel):
+    """What all answers have."""
+
+    jsonrpc: Literal["2.0"]
+    id: RequestId | None
+
+
+class Success(Envelope):
+    """The answer to a call that was made."""
+
+    result: dict[str, Any]
+
+
+class Failure(Envelope):
+    """The answer to a call that was refused."""
+
+    error: Error
+
+
+class Answer(RootModel[Success | Failure]):
+    """The answer to one request."""
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of the server."""
+    envelopes: list[type[BaseModel]] = []
+    for method in METHODS.values():
+        required = any(field.is_required() for field in method.params.model_fields.values())
+        fields: dict[str, Any] = {
+            "jsonrpc": (Literal["2.0"], ...),
+            "method": (Literal[method.name], ...),
+            # A default factory makes a field optional without a default in the schema.
+            "id": (RequestId, Field(default_factory=int)),
+            "params": (method.params, ... if required else Field(default_factory=method.params)),
+        }
+        name = f"{method.short[0].upper()}{method.short[1:]}Request"
+        doc = f"{method.description} Returns {method.result}"
+        envelopes.append(create_model(name, __config__=ConfigDict(extra="forbid"), __doc__=doc, **fields))
+    models: list[type[BaseModel]] = [Answer, *envelopes]
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+    )
+    call = {"oneOf": [{"$ref": f"#/components/schemas/{model.__name__}"} for model in envelopes]}
+    batch = {"type": "array", "minItems": 1, "maxItems": rpc.LARGEST_BATCH, "items": call}
+    answer = {"$ref": "#/components/schemas/Answer"}
+
+    def content(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+        return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+    operation = {
+        "summary": "Call one method, or several in a batch.",
+        "parameters": [
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "description": "A second request with the same key gets the first one's answers and changes nothing.",
+                "schema": {"type": "string", "pattern": f"^{IDEMPOTENCY_KEY}$"},
+            }
+        ],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": [call, batch]}}}},
+        "responses": {
+            "200": content(
+                "Answers; refused calls have an error.", {"anyOf": [answer, {"type": "array", "items": answer}]}
+            ),
+            "204": {"description": "There were only notifications."},
+            "400": content("The body is not a JSON-RPC request.", answer),
+            "401": content("The token is missing or opens no seat.", answer),
+            "408": content("The body did not arrive in time.", answer),
+            "413": content("The body is too large.", answer),
+            "415": content("The body is not JSON.", answer),
+            "500": content("A fault of the server; nothing was lost.", answer),
+        },
+    }
+    health = content("The server is up.", {"type": "object", "required": ["status"]})
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "bakeoff market",
+            "version": __version__,
+            "description": "JSON-RPC 2.0, one seat for each token.",
+        },
+        "security": [{"token": []}],
+        "paths": {
+            **{
+                path: {"post": {"operationId": name, **operation}}
+                for path, name in zip(PATHS, ("a2a", "call"), strict=True)
+            },
+            "/health": {"get": {"operationId": "health", "security": [], "responses": {"200": health}}},
+        },
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas["$defs"],
+        },
+    }

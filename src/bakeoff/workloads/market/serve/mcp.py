@@ -1,7 +1,7 @@
 """MCP: every method of the table as a tool, over stdio for one seat or over streamable HTTP for all of them.
 
-A tool's input schema is the method's own. Its result comes back twice, as structured content and as JSON text; a
-refusal is a tool result with `isError` and `{"error": {code, message, data}}`, so that a model can read and mend it.
+A tool's input schema is the method's own. Its result comes twice, as structured content and as JSON text; a refusal is
+a tool result with `isError` and `{"error": {code, message, data}}`, which a model can read and correct.
 """
 
 from __future__ import annotations
@@ -23,16 +23,13 @@ from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, encode
 from bakeoff.workloads.market.rules import rules
-from bakeoff.workloads.market.serve.guard import Guarded, call_now, place_in, unexpected
+from bakeoff.workloads.market.serve.auth import Authenticated, Call, call_now, internal_error, place_in
+from bakeoff.workloads.market.serve.game import Game, Place, Table
+from bakeoff.workloads.market.session import Session
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.types import Receive, Scope, Send
-
-    from bakeoff.workloads.market.serve.game import Game
-    from bakeoff.workloads.market.serve.guard import Call
-    from bakeoff.workloads.market.serve.table import Place, Table
-    from bakeoff.workloads.market.session import Session
 
     Context = ServerRequestContext[Any, Any]
 
@@ -40,32 +37,35 @@ PATH = "/mcp"
 RULES = "market://rules"
 SCENARIO = "market://scenario"
 INSTRUCTIONS = (
-    "You trade in a simulated market world. Call observe, act with the other tools, then call endTurn: only that lets "
-    "time go on. market://rules says how the world works, market://scenario has its fees and limits."
+    "You trade in a simulated market world. Call observe, act with the other tools, then call endTurn: only that "
+    "advances time. market://rules says how the world works, market://scenario has its fees and limits."
 )
 
 
 def game_server(game: Game) -> Server[Any]:
-    """The server of a game's only seat, for whoever holds the other end of the pipe. Its clock runs from the first call."""
+    """Return the server of a game's only seat, for the client at the other end of a pipe.
+
+    The clock of the game starts with the first call.
+    """
     session = game.seats[0].session
-    clocks: list[asyncio.Task[None]] = []
+    timers: list[asyncio.Task[None]] = []
+
+    async def end_ticks_at_deadlines() -> None:
+        """Without deadlines this returns at once. The tick may end earlier, so the deadline is read again each time."""
+        while game.deadline is not None and not game.world.done:
+            tick = game.world.tick
+            await asyncio.sleep(max(0.0, game.deadline - time.monotonic()))
+            if time.monotonic() >= game.deadline:
+                game.expire(tick)
 
     async def call(_: Context, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a method; the first call starts the clock."""
         if not game.opened:
             game.open()
-            clocks.append(asyncio.create_task(_keep_time(game)))
+            timers.append(asyncio.create_task(end_ticks_at_deadlines()))
         return session.call(name, arguments)
 
     return _server(lambda _: session, call)
-
-
-async def _keep_time(game: Game) -> None:
-    """End each tick at its deadline; without deadlines there is nothing to do."""
-    while game.deadline is not None and not game.world.done:
-        tick = game.world.tick
-        await asyncio.sleep(max(0.0, game.deadline - time.monotonic()))
-        if time.monotonic() >= game.deadline:
-            game.expire(tick)
 
 
 async def serve_stdio(game: Game, interrupted: Callable[[], object]) -> None:
@@ -78,49 +78,62 @@ async def serve_stdio(game: Game, interrupted: Callable[[], object]) -> None:
 
 
 def mcp_routes(table: Table, call: Call = call_now) -> list[Route]:
-    """All seats of a table at `/mcp`; each request's token says whose it is, so there is no session to steal."""
+    """Return the route `/mcp` for all seats of a table. Each request's token says whose it is.
+
+    Every request is served by itself, so there is no MCP session that another agent could take over.
+    """
+
+    def place(context: Context) -> Place:
+        """The place that `Authenticated` has put into the request."""
+        assert context.request is not None, "HTTP transports attach the request"
+        return place_in(context.request.scope)
 
     async def call_from(context: Context, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return await call(_place(context), name, arguments)
+        return await call(place(context), name, arguments)
 
-    server = _server(lambda context: _place(context).session, call_from)
-    return [Route(PATH, Guarded(_Stateless(server), table))]
+    server = _server(lambda context: place(context).session, call_from)
 
-
-class _Stateless:
-    """Serves every request by itself: nothing to start, nothing to stop, nothing that one leaves to the next."""
-
-    def __init__(self, server: Server[Any]) -> None:
-        self._server = server
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        manager = StreamableHTTPSessionManager(self._server, json_response=True, stateless=True)
+    async def stateless(scope: Scope, receive: Receive, send: Send) -> None:
+        # A manager can run only once, and it needs a task group that lives as long as its requests: one per request.
+        manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
         async with manager.run():
             await manager.handle_request(scope, receive, send)
 
-
-def _place(context: Context) -> Place:
-    assert context.request is not None, "HTTP transports attach the request"
-    return place_in(context.request.scope)
+    return [Route(PATH, Authenticated(stateless, table))]
 
 
 def _server(
     session_of: Callable[[Context], Session],
     call: Callable[[Context, str, dict[str, Any]], Awaitable[dict[str, Any]]],
 ) -> Server[Any]:
+    """Return an MCP server with all methods as tools, and rules and scenario as resources."""
+
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=_tools())
+        tools = [
+            types.Tool(
+                name=method.short,
+                description=f"{method.description} Returns {method.result}",
+                input_schema=method.schema,
+                annotations=types.ToolAnnotations(read_only_hint=not method.mutates, open_world_hint=False),
+            )
+            for method in METHODS.values()
+        ]
+        return types.ListToolsResult(tools=tools)
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        refused = False
         try:
-            return _answer(await call(context, params.name, params.arguments or {}))
+            answer = await call(context, params.name, params.arguments or {})
         except RpcError as error:
+            # The MCP specification wants a protocol error for an unknown tool, and a result for a tool that failed.
             if error.type == "method_not_found":
                 raise MCPError(types.INVALID_PARAMS, error.message, error.data) from error
-            return _answer({"error": error.as_json()}, refused=True)
+            answer, refused = {"error": error.as_json()}, True
         except Exception as error:
-            told = unexpected(error, session_of(context).agent_id)
-            raise MCPError(types.INTERNAL_ERROR, told.message, told.data) from None
+            fault = internal_error(error, session_of(context).agent_id)
+            raise MCPError(types.INTERNAL_ERROR, fault.message, fault.data) from None
+        text = types.TextContent(type="text", text=encode(answer).decode())
+        return types.CallToolResult(content=[text], structured_content=answer, is_error=refused)
 
     async def list_resources(
         context: Context, params: types.PaginatedRequestParams | None
@@ -128,7 +141,17 @@ def _server(
         return types.ListResourcesResult(resources=_RESOURCES)
 
     async def read_resource(context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return types.ReadResourceResult(contents=[_resource(session_of(context), str(params.uri))])
+        session, uri = session_of(context), str(params.uri)
+        if uri == RULES:
+            world = session.world
+            text = rules(world.public_model(), session.action_budget, session.response_timeout, world.ticks)
+        elif uri == SCENARIO:
+            text = encode(session.call("a2a.getSystemStats")).decode()
+        else:
+            problem = f"there is no resource {uri[:100]!r}; there are {RULES} and {SCENARIO}"
+            raise MCPError(types.INVALID_PARAMS, problem)
+        mime_type = "text/markdown" if uri == RULES else "application/json"
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)])
 
     return Server(
         "bakeoff-market",
@@ -142,40 +165,9 @@ def _server(
     )
 
 
-def _tools() -> list[types.Tool]:
-    return [
-        types.Tool(
-            name=method.short,
-            description=f"{method.description} Gives {method.result}",
-            input_schema=method.schema,
-            annotations=types.ToolAnnotations(read_only_hint=not method.mutates, open_world_hint=False),
-        )
-        for method in METHODS.values()
-    ]
-
-
-def _answer(answer: dict[str, Any], refused: bool = False) -> types.CallToolResult:
-    text = types.TextContent(type="text", text=encode(answer).decode())
-    return types.CallToolResult(content=[text], structured_content=answer, is_error=refused)
-
-
 _RESOURCES = [
     types.Resource(uri=RULES, name="rules", description="How the world works.", mime_type="text/markdown"),
     types.Resource(
         uri=SCENARIO, name="scenario", description="Fees, limits, regime and tier.", mime_type="application/json"
     ),
 ]
-
-
-def _resource(session: Session, uri: str) -> types.TextResourceContents:
-    if uri == RULES:
-        return types.TextResourceContents(uri=uri, mime_type="text/markdown", text=_rules(session))
-    if uri == SCENARIO:
-        stats = encode(session.call("a2a.getSystemStats")).decode()
-        return types.TextResourceContents(uri=uri, mime_type="application/json", text=stats)
-    raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:100]!r}; there are {RULES} and {SCENARIO}")
-
-
-def _rules(session: Session) -> str:
-    world = session.world
-    return rules(world.public_model(), session.action_budget, session.response_timeout, world.ticks)

@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.stats.effects import group_relative, varies
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.training.features import FEATURES
@@ -106,12 +106,14 @@ class Training:
             (directory / LOG).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[dict[str, float]]:
+        """Train until `settings.iterations` are done."""
         while self.done < self.settings.iterations:
             yield self._iterate()
 
     def _iterate(self) -> dict[str, float]:
         """Play fresh worlds, learn, play the same worlds greedily, save. Returns the metrics of the iteration."""
         settings = self.settings
+        # [seed, 0] has drawn the starting weights.
         rng = np.random.default_rng([settings.seed, 1, self.done])
         first = FIRST_WORLD + settings.seed * WORLDS_A_TRAINING + self.done * settings.windows
         worlds = np.arange(first, first + settings.windows, dtype=np.int64)
@@ -178,9 +180,10 @@ class Training:
             log.write(json.dumps({"step": self.done, **metrics}) + "\n")
         saved = io.BytesIO()
         np.savez(saved, **arrays)
-        whole.write_bytes(self.directory / CHECKPOINT, saved.getvalue())
+        atomic_write(self.directory / CHECKPOINT, saved.getvalue())
 
     def _resume(self) -> None:
+        """Read the checkpoint, and drop log lines of an iteration whose checkpoint was never written."""
         path = self.directory / CHECKPOINT
         with path.open("rb") as file, np.load(file) as saved:
             if str(saved["identity"]) != self.settings.identity:

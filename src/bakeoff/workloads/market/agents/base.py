@@ -1,0 +1,260 @@
+"""The interface of an agent: a `Brief` before the first tick, and a `Seat` in every turn.
+
+An agent is any object with a `name`, `reset(brief)` and `act(seat)`. It may also have `close()`, which is called after
+the last tick. `act` is called once per tick, and returning from it ends the turn:
+
+    class Buyer:
+        name = "buyer"
+
+        def reset(self, brief: Brief) -> None: ...
+
+        def act(self, seat: Seat) -> None:
+            for market in seat.markets():
+                if market.yes_price < 0.3:
+                    seat.buy(market.id, "YES", dollars=10)
+
+The second half of the module places orders the way the shipped agents do: a refused order is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from bakeoff.workloads.market.rpc import RpcError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bakeoff.workloads.market.session import Session
+    from bakeoff.workloads.market.world import views
+
+MIN_ORDER = 10.0
+"""Dollars. The world refuses smaller orders for perpetuals, and smaller orders for shares are not worth an action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What an agent knows before the first tick."""
+
+    agent_id: str
+    seat: int
+    ticks: int
+    scenario: Mapping[str, Any]
+    """Public parameters: duration, interval, numbers of markets, regime, tier, fees, limits."""
+    action_budget: int
+    response_timeout: float | None
+    rng: np.random.Generator
+    """The agent's own random generator. Draw from it and runs with the same seed repeat."""
+    rules: str = ""
+    """How the world works, in English; serves as a system prompt."""
+    model: Any = None
+    """Reliabilities of sources and chats. Only shipped agents that ask for it get it."""
+    truth: Any = None
+    """The hidden state. Only shipped agents that ask for it get it."""
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """What `Episode` plays. See the module's docstring for an example."""
+
+    name: str
+
+    def reset(self, brief: Brief) -> None:
+        """Prepare for an episode. Called once, before the first tick."""
+
+    def act(self, seat: Seat) -> None:
+        """Play one turn. An exception is recorded as a crash; what was done before it stands."""
+
+
+@dataclass(slots=True)
+class LlmCall:
+    """One exchange with a language model. Agents report it with `Seat.record_llm`, and trajectories keep it."""
+
+    messages: list[dict[str, Any]]
+    """The conversation that was sent, with the reply as its last message."""
+    model: str = ""
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_ids: list[int] = field(default_factory=list)
+    completion_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    latency_s: float = 0.0
+    error: str | None = None
+
+
+class Seat:
+    """An agent's access to the world. A refused action raises `RpcError`, whose `type` says why.
+
+    Typed views (`markets()` and so on) are cheaper than `observe()`, which renders everything as JSON.
+    """
+
+    __slots__ = ("_session", "llm_calls")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.llm_calls: list[LlmCall] = []
+
+    # -- reading
+
+    @property
+    def tick(self) -> int:
+        """The current tick, from 0 to `ticks - 1`."""
+        return self._session.world.tick
+
+    @property
+    def ticks(self) -> int:
+        """Ticks of the episode."""
+        return self._session.world.ticks
+
+    @property
+    def actions_left(self) -> int:
+        """Actions that this turn still allows; refused ones count too."""
+        return self._session.actions_left
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline of this turn, or None without a deadline."""
+        return self._session.seconds_left
+
+    def clock_facts(self) -> dict[str, Any]:
+        """`{tick, ticks, timestamp, done}`, as `a2a.endTurn` answers."""
+        return self._session.clock_facts()
+
+    def observe(self) -> dict[str, Any]:
+        """Everything that this seat may see now, ready for JSON."""
+        return self._session.observe()
+
+    def markets(self) -> list[views.MarketView]:
+        """Open prediction markets."""
+        # The lock: other agents may act in the same world from their own threads.
+        with self._session.lock:
+            return self._session.world.markets()
+
+    def perpetuals(self) -> list[views.PerpView]:
+        """Perpetual futures, with the story that each of them is in."""
+        with self._session.lock:
+            return self._session.world.perpetuals()
+
+    def account(self) -> views.Account:
+        """The agent's own money, in dollars."""
+        with self._session.lock:
+            return self._session.world.account(self._session.seat)
+
+    def positions(self) -> views.PositionsView:
+        """The agent's own shares (`markets`) and perpetual positions (`perps`)."""
+        with self._session.lock:
+            return self._session.world.positions(self._session.seat)
+
+    def posts(self, limit: int = 50) -> list[views.PostView]:
+        """The public feed, newest first."""
+        with self._session.lock:
+            return self._session.world.posts(self._session.seat, limit)
+
+    def chats(self) -> list[views.ChatView]:
+        """Group chats that the agent has joined or is invited to."""
+        with self._session.lock:
+            return self._session.chats()
+
+    def trades(self, limit: int = 50) -> list[views.TradeView]:
+        """Trades of everybody, newest first."""
+        with self._session.lock:
+            return self._session.world.trades(limit)
+
+    # -- acting
+
+    def call(
+        self, method: str, params: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+    ) -> dict[str, Any]:
+        """Call any method of the protocol by its `a2a.*` name."""
+        return self._session.call(method, params, idempotency_key=idempotency_key)
+
+    def buy(self, market_id: str, side: Literal["YES", "NO"], dollars: float) -> dict[str, Any]:
+        """Spend `dollars`, fee included, on shares of one side. A share of the right side pays 1."""
+        return self.call("a2a.buyShares", {"marketId": market_id, "outcome": side, "amount": dollars})
+
+    def sell(self, market_id: str, side: Literal["YES", "NO"], shares: float) -> dict[str, Any]:
+        """Sell shares that the agent holds."""
+        return self.call("a2a.sellShares", {"marketId": market_id, "outcome": side, "shares": shares})
+
+    def open(self, ticker: str, side: Literal["LONG", "SHORT"], size: float, leverage: float = 1.0) -> dict[str, Any]:
+        """Open a perpetual position of `size` dollars of notional value, or add to it; margin is size / leverage.
+
+        An order against a position reduces it first.
+        """
+        return self.call(
+            "a2a.openPosition", {"ticker": ticker, "side": side, "size": size, "leverage": float(leverage)}
+        )
+
+    def close(self, ticker: str, size: float | None = None) -> dict[str, Any]:
+        """Close a perpetual position, or `size` dollars of it. `ticker` may also be the position's id."""
+        params: dict[str, Any] = {"positionId": ticker}
+        if size is not None:
+            params["size"] = size
+        return self.call("a2a.closePosition", params)
+
+    def post(
+        self,
+        content: str,
+        market_id: str | None = None,
+        side: Literal["YES", "NO"] | None = None,
+        probability: float | None = None,
+    ) -> dict[str, Any]:
+        """Write to the feed. A stated probability is scored when the market resolves."""
+        params = {"content": content, "marketId": market_id, "outcome": side, "probability": probability}
+        return self.call("a2a.createPost", {name: value for name, value in params.items() if value is not None})
+
+    def join(self, chat_id: str) -> dict[str, Any]:
+        """Join a group chat that has invited the agent."""
+        return self.call("a2a.joinGroup", {"groupId": chat_id})
+
+    def message(self, chat_id: str, content: str) -> dict[str, Any]:
+        """Write to a group chat that the agent has joined."""
+        return self.call("a2a.sendMessage", {"chatId": chat_id, "content": content})
+
+    def end_turn(self) -> None:
+        """Allow no more actions in this tick. Returning from `act` does the same."""
+        self._session.end_turn()
+
+    def record_llm(self, call: LlmCall) -> None:
+        """Keep an exchange with a language model for the trajectory."""
+        self.llm_calls.append(call)
+
+
+# -- orders of the shipped agents
+
+
+def attempt(action: Callable[..., dict[str, Any]], *args: Any, **options: Any) -> dict[str, Any] | None:
+    """Call `action` (`seat.buy`, `seat.open`, ...) and return its answer, or None when it is refused.
+
+    attempt(seat.buy, market.id, "YES", 10.0)
+    """
+    try:
+        return action(*args, **options)
+    except RpcError:
+        return None
+
+
+def signed_size(positions: Iterable[views.PerpPositionView], ticker: str) -> float:
+    """Return the notional value of the position in `ticker`: negative when short, 0 without a position."""
+    sizes = (view.size if view.side == "LONG" else -view.size for view in positions if view.ticker == ticker)
+    return next(sizes, 0.0)
+
+
+def steer(seat: Seat, ticker: str, held: float, target: float, leverage: float = 1.0) -> None:
+    """Move a perpetual position from `held` to `target` signed dollars.
+
+    A position on the wrong side is closed first. Differences below `MIN_ORDER` are left alone.
+    """
+    if held and (target == 0 or (target > 0) != (held > 0)):
+        attempt(seat.close, ticker)
+        held = 0.0
+    missing = target - held
+    if abs(missing) < MIN_ORDER:
+        return
+    if held and (missing > 0) != (held > 0):
+        attempt(seat.close, ticker, abs(missing))
+    else:
+        attempt(seat.open, ticker, "LONG" if target > 0 else "SHORT", abs(missing), leverage)

@@ -1,0 +1,472 @@
+"""Agents in separate processes: `cmd:python my_agent.py`, and `process:my_agent.py:MyAgent`.
+
+Both speak JSON-RPC, one message per line, on the program's standard input and output. The program gets notifications:
+`reset` once, `tick` at the beginning of each turn (with an observation), and `end` after the last turn. It sends
+requests (any `a2a.*` method) and gets responses. `a2a.endTurn` ends its turn; so does the notification `failed` with a
+`message`, which is recorded as a crash. A program that does not end its turn in time is late: until it has ended that
+turn it cannot change anything, and no new turn begins for it.
+
+`LinesAgent` is our end of the pipe. The second half of the module is the other end for a Python class: `main` runs in
+the child and gives the agent a `Seat` whose calls travel over the pipe. Such an agent can neither hang the episode nor
+look into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+import msgspec
+
+from bakeoff.engine import processes
+from bakeoff.errors import UsageError
+from bakeoff.workloads.market import methods, render, requests, rpc
+from bakeoff.workloads.market.agents.base import Brief, Seat
+from bakeoff.workloads.market.agents.load import agent_class, load
+from bakeoff.workloads.market.rpc import RpcError, refusal
+from bakeoff.workloads.market.world import views
+
+V = TypeVar("V")
+
+READY = "ready"
+FAILED = "failed"
+MAX_LINE = 1 << 20
+"""Bytes of one line; a longer one counts as a crash."""
+MAX_UNREAD = 1 << 22
+"""Bytes of answers that the program has not read. Above this, no further requests are read."""
+STDERR_TAIL = 300
+"""Bytes of standard error that an error message quotes."""
+STDERR_KEPT = 1 << 20
+READY_TIMEOUT = 300.0
+GRACE = 1.0
+"""Seconds for the program to exit after `end`."""
+POLL = 0.2
+"""Seconds between two checks whether the program still runs."""
+
+
+class ProgramEnded(Exception):
+    """The program exited, or closed its streams, before the episode was over."""
+
+
+class ProgramFailed(Exception):
+    """The program reported that it could not play this turn."""
+
+
+class LinesAgent:
+    """An agent that is a program: `LinesAgent("python my_agent.py")`."""
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        *,
+        name: str = "",
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stderr: Path | str | None = None,
+        says_ready: bool = False,
+    ) -> None:
+        """`stderr` is a file for the program's standard error; by default it is printed to ours at the end.
+
+        With `says_ready`, the first turn waits until the program has sent the notification `ready`.
+        """
+        self.argv = shlex.split(command) if isinstance(command, str) else list(command)
+        if not self.argv:
+            raise UsageError("cmd: names no program; write for example cmd:python my_agent.py")
+        self.name = name or "cmd:" + shlex.join(self.argv)
+        self._cwd, self._env, self._stderr_path = cwd, dict(env or {}), Path(stderr) if stderr else None
+        self._says_ready = says_ready
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: BinaryIO | None = None
+
+    # -- start and end
+
+    def reset(self, brief: Brief) -> None:
+        """Start the program and send it the brief."""
+        self.close()
+        self._read, self._write = b"", bytearray()
+        self._owes_end = False
+        """Whether it has not ended a turn whose deadline has passed."""
+        self._end_reason = ""
+        """Why it ended, once it has."""
+        self._start()
+        params = {
+            "agentId": brief.agent_id,
+            "seat": brief.seat,
+            "ticks": brief.ticks,
+            "scenario": brief.scenario,
+            "actionBudget": brief.action_budget,
+            "responseTimeout": brief.response_timeout,
+            "seed": int(brief.rng.integers(2**53)),  # stands for the generator, which cannot be sent
+            "rules": brief.rules,
+        }
+        self._send("reset", params)
+        if self._says_ready:
+            deadline = time.monotonic() + READY_TIMEOUT
+            while (line := self._next_line()) is None:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not ready after {READY_TIMEOUT:g} s")
+                self._wait(deadline - time.monotonic())
+            answer = rpc.read_request(rpc.decode(line))
+            if answer.method != READY:
+                raise ProgramFailed(str(answer.params.get("message", answer.method))[:500])
+
+    def _start(self) -> None:
+        """Start the program with pipes that do not block. Raises UsageError."""
+        self._stderr = self._stderr_path.open("ab") if self._stderr_path else tempfile.TemporaryFile()  # noqa: SIM115
+        # The mark in the environment finds all descendants at the end, also those that left the program's session.
+        # It extends the mark of the scheduler that may have started us, so that the scheduler finds them too.
+        self._mark = f"{os.environ.get(processes.MARK, 'bakeoff')}.agent-{uuid.uuid4().hex}"
+        try:
+            self._process = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                cwd=self._cwd,
+                env={**os.environ, **self._env, processes.MARK: self._mark},
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._stderr.close()
+            raise UsageError(f"{self.name}: cannot be started: {error.strerror or error}") from error
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe
+            os.set_blocking(pipe.fileno(), False)  # a program that does not read must not block the episode
+
+    def close(self) -> None:
+        """Send `end`, wait a moment, then kill the program and everything it started."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin
+        try:
+            os.write(process.stdin.fileno(), rpc.notification("end", {}) + b"\n")
+            process.stdin.close()
+            process.wait(GRACE)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        processes.end_marked(self._mark)
+        process.wait()
+        if not self._stderr_path and (text := self._stderr_tail(STDERR_KEPT)):
+            print(text, file=sys.stderr, flush=True)
+        for pipe in (process.stdin, process.stdout, self._stderr):
+            if pipe:
+                pipe.close()
+
+    def _stderr_tail(self, size: int) -> str:
+        """Return the last `size` bytes of what the program wrote to standard error."""
+        if not self._stderr:
+            return ""
+        # Opened anew through /proc: the program shares the file offset of our own descriptor.
+        with open(f"/proc/self/fd/{self._stderr.fileno()}", "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read().decode(errors="replace").strip()
+
+    # -- turns
+
+    def act(self, seat: Seat) -> None:
+        """Send `tick` and answer requests until the program ends its turn or the deadline passes.
+
+        Raises ProgramEnded when it is gone and ProgramFailed when it reports a failure; both count as a crash.
+        """
+        if self._end_reason:
+            raise ProgramEnded(self._end_reason)
+        left = seat.seconds_left
+        deadline = None if left is None else time.monotonic() + left
+        if self._owes_end:
+            # The program is still in an earlier turn: answer it until it has ended that, without letting it change
+            # anything, and only then send this tick.
+            try:
+                caught_up = self._serve(seat, deadline, open_turn=False)
+            except ProgramFailed:
+                caught_up = True  # in a turn that is over and was recorded as missed
+            if not caught_up:
+                return
+        self._send(
+            "tick",
+            {"tick": seat.tick, "ticks": seat.ticks, "responseTimeout": left, "observation": seat.observe()},
+        )
+        self._owes_end = True
+        try:
+            self._owes_end = not self._serve(seat, deadline, open_turn=True)
+        except ProgramFailed:
+            self._owes_end = False
+            raise
+
+    def _serve(self, seat: Seat, deadline: float | None, *, open_turn: bool) -> bool:
+        """Answer requests until the turn is ended and return True, or False when time is up before."""
+        while True:
+            while (line := self._next_line()) is not None:
+                if self._answer(seat, line, open_turn):
+                    self._flush()
+                    return True
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._wait(left)
+
+    def _answer(self, seat: Seat, line: bytes, open_turn: bool) -> bool:
+        """Queue the answer to one line and return whether the line ended the turn. Empty lines are ignored."""
+        if not line.strip():
+            return False
+        try:
+            message = rpc.decode(line)
+        except RpcError as error:
+            self._write += rpc.encode(rpc.failure(None, error)) + b"\n"
+            return False
+        is_batch = isinstance(message, list) and 0 < len(message) <= rpc.LARGEST_BATCH
+        answers, ended = [], False
+        for item in message if is_batch else [message]:
+            answer, ends = _answered(seat, item, open_turn and not ended)
+            ended = ended or ends
+            if answer is not None:
+                answers.append(answer)
+        if answers:
+            self._write += rpc.encode(answers if is_batch else answers[0]) + b"\n"
+        return ended
+
+    # -- lines
+
+    def _send(self, method: str, params: Any) -> None:
+        """Queue a notification and send what the pipe takes."""
+        self._write += rpc.notification(method, params) + b"\n"
+        self._flush()
+
+    def _next_line(self) -> bytes | None:
+        """Return a whole line that was read, or None. Raises ProgramEnded for a line that is too long."""
+        line, newline, rest = self._read.partition(b"\n")
+        if newline:
+            self._read = rest
+            return line
+        if len(line) > MAX_LINE:
+            raise ProgramEnded(f"a line is longer than {MAX_LINE} bytes")
+        return None
+
+    def _wait(self, timeout: float | None) -> None:
+        """Wait until there is something to read or room to write, at most `timeout` or `POLL` seconds."""
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise ProgramEnded("the program has ended")
+        reads = [process.stdout] if len(self._write) < MAX_UNREAD else []
+        writes = [process.stdin] if self._write else []
+        # Polled before the select: what the program wrote before it exited is still read.
+        gone = process.poll() is not None
+        readable, writable, _ = select.select(reads, writes, [], POLL if timeout is None else min(timeout, POLL))
+        if writable:
+            self._flush()
+        if readable:
+            content = os.read(process.stdout.fileno(), 1 << 16)
+            if not content:
+                raise self._ended("it closed its output")
+            self._read += content
+        elif gone:  # a child that inherited the pipes keeps them open, so there is no end of file
+            raise self._ended("it is gone")
+
+    def _flush(self) -> None:
+        """Write as much of the queue as the pipe takes without blocking."""
+        process = self._process
+        if process is None or process.stdin is None:
+            raise ProgramEnded("the program has ended")
+        try:
+            while self._write:
+                del self._write[: os.write(process.stdin.fileno(), self._write)]
+        except BlockingIOError:
+            pass  # the rest follows when the program has read
+        except BrokenPipeError:
+            raise self._ended("it closed its input") from None
+
+    def _ended(self, symptom: str) -> ProgramEnded:
+        """Note why the program ended (by its exit code, if it exits within `GRACE`) and return the error to raise."""
+        assert self._process
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            symptom = f"exit code {self._process.wait(GRACE)}"
+        self._end_reason = f"{symptom}: {self._stderr_tail(STDERR_TAIL)}".rstrip(": ")
+        return ProgramEnded(self._end_reason)
+
+
+def _answered(seat: Seat, message: Any, open_turn: bool) -> tuple[dict[str, Any] | None, bool]:
+    """Return the response to one request (None for a notification), and whether the request ended the turn."""
+    notification = ends = False
+    try:
+        request = rpc.read_request(message)
+        notification = request.notification
+        if request.method == FAILED:
+            raise ProgramFailed(str(request.params.get("message", ""))[:500])
+        method = methods.find(request.method)
+        if method.name == methods.END_TURN:
+            ends = requests.read(requests.EndTurn, request.params).ends(seat.tick) or not open_turn
+            result: Any = seat.clock_facts()
+        elif method.mutates and not open_turn:
+            raise refusal("turn_over", "the deadline of the turn you are in has passed; end it")
+        else:
+            result = seat.call(method.name, request.params)
+    except RpcError as error:
+        return None if notification else rpc.failure(rpc.id_of(message), error), False
+    return None if notification else rpc.success(request.id, result), ends
+
+
+# -- the other end of the pipe: a Python class in a child process
+
+
+def hosted(spec: str, options: Mapping[str, Any], base: Path) -> LinesAgent:
+    """Return the agent `process:spec` as a program. Raises UsageError when its class cannot be found from `base`."""
+    agent_class(spec, base)
+    argv = [sys.executable, "-m", __spec__.name, spec, json.dumps(dict(options)), str(base)]
+    return LinesAgent(argv, name=f"process:{spec}", cwd=base, says_ready=True)
+
+
+def main(spec: str, options: str, base: str) -> None:
+    """Run in the child: load the agent and play until the episode ends."""
+    import numpy as np
+
+    # The protocol gets a private copy of standard output, and prints of the agent go to standard error.
+    writer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    agent = load(spec, json.loads(options), base=Path(base))
+    session = _RemoteSession(sys.stdin.buffer, writer)
+    for message in session.messages():
+        method, params = message.get("method"), message.get("params", {})
+        try:
+            if method == "reset":
+                session.seat, session.ticks = params["seat"], params["ticks"]
+                brief = Brief(
+                    agent_id=params["agentId"],
+                    seat=params["seat"],
+                    ticks=params["ticks"],
+                    scenario=params["scenario"],
+                    action_budget=params["actionBudget"],
+                    response_timeout=params["responseTimeout"],
+                    rng=np.random.default_rng(params["seed"]),
+                    rules=params["rules"],
+                )
+                agent.reset(brief)
+                session.send(READY, {})
+            elif method == "tick":
+                session.begin(params)
+                agent.act(Seat(cast("Any", session)))
+                session.send(methods.END_TURN, {})
+            elif method == "end":
+                return
+        except Exception as error:
+            traceback.print_exc()
+            session.send(FAILED, {"message": f"{type(error).__name__}: {error}"})
+
+
+class _RemoteSession:
+    """What `Seat` needs of a session and of its world, over the pipe to the episode. Every read costs a message."""
+
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self._reader, self._writer = reader, writer
+        self._number = 0
+        # NumPy's numbers become plain ones; everything else that is not JSON raises in the agent's call.
+        self._encode = msgspec.json.Encoder(enc_hook=_plain_number).encode
+        self.world = self  # a seat reads the world through its session
+        self.lock = nullcontext()  # the episode's own session has the lock
+        self.seat = self.tick = self.ticks = 0
+        self.ended = False
+        self._deadline: float | None = None
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """Yield decoded lines until the pipe is closed."""
+        for line in self._reader:
+            yield cast("dict[str, Any]", rpc.decode(line))
+
+    def send(self, method: str, params: Mapping[str, Any], **more: Any) -> None:
+        """Send a notification, or with `id=...` a request."""
+        self._writer.write(self._encode({"jsonrpc": "2.0", "method": method, "params": params, **more}) + b"\n")
+        self._writer.flush()
+
+    def begin(self, params: Mapping[str, Any]) -> None:
+        """Begin the turn that a `tick` notification announced."""
+        self.tick, self.ended = params["tick"], False
+        left = params["responseTimeout"]
+        self._deadline = None if left is None else time.monotonic() + left
+
+    def call(self, method: str, params: Any = None, *, idempotency_key: str | None = None) -> Any:
+        """Return the result of a method. Raises RpcError when it is refused, SystemExit when the episode is over."""
+        arguments = dict(params or {})
+        target = methods.find(method)
+        if target.name == methods.END_TURN:
+            # Not sent: the episode would end the turn and answer nothing more. The return from `act` sends it.
+            self.ended = requests.read(requests.EndTurn, arguments).ends(self.tick) or self.ended
+            return self.clock_facts()
+        if target.mutates and self.ended:
+            raise refusal("turn_over", f"your turn in tick {self.tick} is over", tick=self.tick)
+        if idempotency_key is not None:
+            arguments["idempotencyKey"] = idempotency_key
+        self._number += 1
+        self.send(target.name, arguments, id=self._number)
+        for message in self.messages():
+            if message.get("id") == self._number:
+                if "error" in message:
+                    raise RpcError(**message["error"])
+                return message["result"]
+        raise SystemExit  # the pipe is closed: the episode is over
+
+    def clock_facts(self) -> dict[str, Any]:
+        """`{tick, ticks, timestamp, done}`."""
+        stats = self.call("a2a.getSystemStats")
+        return {name: stats[name] for name in ("tick", "ticks", "timestamp", "done")}
+
+    def observe(self) -> Any:
+        return self.call("a2a.observe")
+
+    @property
+    def actions_left(self) -> int:
+        return 0 if self.ended else int(self.observe()["actionsLeft"])
+
+    @property
+    def seconds_left(self) -> float | None:
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def end_turn(self) -> None:
+        self.ended = True
+
+    def _views(self, view: type[V], method: str, key: str, **params: Any) -> list[V]:
+        """Call a method and return the rows below `key` of its result as views."""
+        return [render.revived(view, row) for row in self.call(method, params)[key]]
+
+    def markets(self) -> list[views.MarketView]:
+        return self._views(views.MarketView, "a2a.getPredictions", "predictions")
+
+    def perpetuals(self) -> list[views.PerpView]:
+        return self._views(views.PerpView, "a2a.getPerpetuals", "perpetuals")
+
+    def account(self, seat: int) -> views.Account:
+        return render.revived(views.Account, self.call("a2a.getUserWallet"))
+
+    def positions(self, seat: int) -> views.PositionsView:
+        return render.revived_positions(self.call("a2a.getPositions"))
+
+    def posts(self, seat: int, limit: int) -> list[views.PostView]:
+        return self._views(views.PostView, "a2a.getFeed", "posts", limit=limit)
+
+    def chats(self) -> list[views.ChatView]:
+        return [render.revived_chat(chat) for chat in self.call("a2a.getChats")["chats"]]
+
+    def trades(self, limit: int) -> list[views.TradeView]:
+        return self._views(views.TradeView, "a2a.getTrades", "trades", limit=limit)
+
+
+def _plain_number(value: Any) -> Any:
+    """Encode NumPy's numbers and arrays; msgspec turns NotImplementedError into a TypeError that names the type."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise NotImplementedError
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,225 @@
+"""`bakeoff market generate` and `bakeoff market run`: a scenario as files, and agents that play one world."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bakeoff.cli.display import NOTHING, number, print_json, print_table, printable
+from bakeoff.cli.options import json_option
+from bakeoff.errors import UsageError
+from bakeoff.workloads.market.cli import (
+    DEFAULT_SEED,
+    DIRECTORY,
+    SECONDS,
+    ChosenWorld,
+    chosen_scenario,
+    chosen_world,
+    scenario_options,
+    world_options,
+)
+from bakeoff.workloads.market.scenario import LARGEST_SEED, read_secret
+
+if TYPE_CHECKING:
+    from bakeoff.workloads.market.campaign import Run
+
+SHOWN = ("total_pnl", "prediction_accuracy", "perp_win_rate", "brier_edge", "max_drawdown", "regret", "optimality")
+
+
+@click.command()
+@scenario_options
+@click.option(
+    "--seed",
+    type=click.IntRange(0, LARGEST_SEED),
+    default=DEFAULT_SEED,
+    show_default=True,
+    help="Which of the scenario's worlds; it is not in the public file.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The public file, or a directory for it.  [default: benchmarks/benchmark-{id}.json]",
+)
+@click.option("--force", is_flag=True, help="Replace another snapshot that is at that path.")
+@click.option(
+    "--secret-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A line of random text that draws the worlds; for a contest.  [default: $BAKEOFF_MARKET_SECRET, else published]",
+)
+@json_option
+def generate(seed: int, output: Path | None, force: bool, secret_file: Path | None, as_json: bool, **size: Any) -> None:
+    """Write a market scenario: a public snapshot, and the truth in a private file beside it.
+
+    The same options, seed and secret give the same bytes. Give agents the public file only.
+
+    \b
+    Exit code: 0 the files are there; 2 the call is wrong.
+    """
+    from bakeoff.workloads.market import snapshot
+
+    scenario, secret = chosen_scenario(size), read_secret(secret_file)
+    written = snapshot.generate(scenario, seed, output, secret=secret, force=force)
+    if as_json:
+        print_json(
+            {
+                "id": written.id,
+                "public": str(written.public),
+                "private": str(written.private),
+                "fresh": written.fresh,
+                "ticks": scenario.ticks,
+                "config": scenario.model_dump(mode="json"),
+            }
+        )
+        return
+    state = "wrote" if written.fresh else "already there:"
+    click.echo(f"{state} {written.public} ({scenario.ticks} ticks)\n{state} {written.private} (keep it from agents)")
+
+
+@click.command()
+@world_options
+@click.option("--agent", "agents_named", multiple=True, default=("random",), show_default=True, metavar="AGENT", help="A shipped agent, module:Class, file.py:Class, process:..., cmd:PROGRAM, llm:MODEL or policy:FILE. Several are compared.")  # fmt: skip
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 100_000), help="Runs of each agent in the same world. The seed of the agent's own generator counts up from --seed.")  # fmt: skip
+@click.option("--response-timeout", default=30.0, show_default=True, type=SECONDS, metavar="SECONDS", help="Time for a turn; what an agent does later is refused.")  # fmt: skip
+@click.option("--save-trajectories", is_flag=True, help="Write trajectory.json: what the agent saw, did and earned in each tick.")  # fmt: skip
+@click.option("--margin", type=click.FloatRange(0, min_open=True), help="Difference in dollars that does not matter, for the verdict `equivalent`.")  # fmt: skip
+@click.option("-o", "--output", type=DIRECTORY, metavar="DIR", help="Directory of the results.  [default: benchmark-results/<time>]")  # fmt: skip
+@json_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    agents_named: tuple[str, ...],
+    runs: int,
+    response_timeout: float,
+    save_trajectories: bool,
+    margin: float | None,
+    output: Path | None,
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Run agents on one world and write what they did.
+
+    Each of several runs has a directory run-1, run-2 ... with result.json, metrics.json, actions.csv and more, below the
+    agent's name when there are several agents; what was hidden from the agent is in truth.json. comparison.json and
+    metrics.csv are about all of them, and so are the pages: open index.html. With several agents the first is the control
+    of a verdict. Its population is this world only: use `bakeoff run` on an experiment file to compare agents over many
+    worlds.
+
+    \b
+    Exit code: 0 every agent played; 1 an agent never acted; 2 the call or a file is wrong.
+    """
+    from bakeoff.workloads.market import campaign, outputs
+    from bakeoff.workloads.market.pages import write_campaign
+
+    directory = output or Path("benchmark-results") / str(time.time_ns() // 1_000_000)
+    world = chosen_world(choice)
+    played = _play(agents_named, world, range(choice["seed"], choice["seed"] + runs), response_timeout)
+    kept = []
+    for name, each in played.items():
+        parent = directory / name if len(played) > 1 else directory
+        kept += [(name, one, parent / f"run-{one.number}" if runs > 1 else parent) for one in each]
+    campaign.remove_earlier(directory)  # only now: a call that fails leaves the results of the last one alone
+    files = [file for _, one, own in kept for file in campaign.write_run(one, own, trajectory=save_trajectories)]
+    comparison = _comparison(world.id, played, margin)
+    campaign.write_comparison(comparison, files, directory)
+    metrics = list(kept[0][1].rollout.metrics)
+    rows = [[name, one.number, one.seed, *map(one.rollout.metrics.get, metrics)] for name, one, _ in kept]
+    outputs.write_csv(directory / "metrics.csv", ["agent", "run", "seed", *metrics], rows)
+    write_campaign(kept, comparison, directory)
+    if as_json:
+        print_json({**comparison, "output": str(directory)})
+    else:
+        _show(comparison, directory)
+    absent = [agent for agent in comparison["agents"].values() if agent["neverActed"]]
+    for agent in absent:
+        click.echo(printable(f"error: {agent['agent']}: {agent['note']}"), err=True)
+    ctx.exit(1 if absent else 0)
+
+
+def _play(agents: Sequence[str], world: ChosenWorld, seeds: range, timeout: float) -> dict[str, list[Run]]:
+    """Return the runs of every agent by a name for its directory.
+
+    All agents are loaded once before any of them plays, so that a wrong name raises UsageError at once.
+    """
+    from bakeoff.workloads.market.agents.load import load
+    from bakeoff.workloads.market.campaign import Run
+    from bakeoff.workloads.market.rollout import roll_out
+
+    names: dict[str, str] = {}
+    for agent in agents:
+        letters = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in agent)
+        name = letters.strip("-.") or "agent"
+        if name in names:
+            raise UsageError(f"--agent {agent}: given twice; repeat one agent with --runs")
+        load(agent)
+        names[name] = agent
+    return {
+        name: [
+            Run(
+                number=number,
+                seed=seed,
+                agent=agent,
+                benchmark=world.id,
+                rollout=roll_out(world.scenario, world.key, load(agent), seed=seed, response_timeout=timeout),
+            )
+            for number, seed in enumerate(seeds, 1)
+        ]
+        for name, agent in names.items()
+    }
+
+
+def _comparison(world_id: str, played: dict[str, list[Run]], margin: float | None) -> dict[str, Any]:
+    """Return what comparison.json has: a summary of each agent, and verdicts against the first one that acted."""
+    from bakeoff.api import compare
+    from bakeoff.version import __version__
+    from bakeoff.workloads.market.campaign import summary
+
+    agents = {name: summary(runs) for name, runs in played.items()}
+    comparison: dict[str, Any] = {"version": __version__, "benchmarkId": world_id, "agents": agents}
+    acting = [name for name in played if not agents[name]["neverActed"]]
+    if len(acting) < 2:
+        return comparison
+    # Runs of two agents share the world and nothing else, so they are two samples.
+    rows = [
+        {"arm": name, "rollout": one.number, "total_pnl": one.rollout.metrics["total_pnl"]}
+        for name in acting
+        for one in played[name]
+    ]
+    comparison["verdicts"] = [
+        {
+            "agent": verdict.candidate,
+            "control": verdict.control,
+            "verdict": verdict.verdict,
+            "reason": verdict.reason,
+            "effect": verdict.effect,
+            "p": verdict.p,
+            "sentence": verdict.sentence,
+        }
+        for verdict in compare(rows, metric="total_pnl", control=acting[0], margin=margin, unpaired=True)
+    ]
+    return comparison
+
+
+def _show(comparison: dict[str, Any], directory: Path) -> None:
+    """Print the comparison for people."""
+    rows = []
+    for name, agent in comparison["agents"].items():
+        cells = []
+        for metric in SHOWN:
+            mean, sd = agent["metrics"][metric]["mean"], agent["metrics"][metric]["sd"]
+            cells.append(NOTHING if mean is None else number(mean) + (f" ± {number(sd)}" if sd else ""))
+        rows.append([name, str(agent["runs"]), *cells])
+    print_table(["agent", "runs", *SHOWN], rows, right=["runs", *SHOWN])
+    for name, agent in comparison["agents"].items():
+        if agent["runs"] > 1 and not agent["neverActed"]:
+            click.echo(f"{name}: {agent['note']}")
+    for verdict in comparison.get("verdicts", ()):
+        click.echo(verdict["sentence"])
+    click.echo(f"written to {directory}")
