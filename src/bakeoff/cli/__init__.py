@@ -1,7 +1,8 @@
 """The command line: one module for each verb, imported when that verb is called and not before.
 
-Verbs share `options` and `display`; those that judge share `inputs`, `answers` and `sequential`. `run` shows its runs by
-`progress` and its plan by `dry_run`.
+Verbs share `options` and `display`; those that ask something of results share `questions`, which makes their options from
+`verdicts/question.py` and prints their answers. `run` shows its runs by `progress` and its plan by `dry_run`. Workloads add
+verbs through the entry-point group `bakeoff.commands`.
 """
 
 from __future__ import annotations
