@@ -19,6 +19,7 @@ from workloads.tasks.scripted import Turn, Use, say, shell
 pytestmark = [pytest.mark.npm, pytest.mark.slow]
 
 INSTRUCTION = "Fix the greeting in greeting.txt: it must say hello."
+pytestmark = pytest.mark.npm
 EDIT = "sed -i s/helo/hello/ greeting.txt"
 CLIENTS = ["builtin", "opencode"]
 """The others solve a task in sandboxes, in test_clients_in_boxes.py."""

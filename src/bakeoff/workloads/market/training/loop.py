@@ -106,12 +106,14 @@ class Training:
             (directory / LOG).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[dict[str, float]]:
+        """Train until `settings.iterations` are done."""
         while self.done < self.settings.iterations:
             yield self._iterate()
 
     def _iterate(self) -> dict[str, float]:
         """Play fresh worlds, learn, play the same worlds greedily, save. Returns the metrics of the iteration."""
         settings = self.settings
+        # [seed, 0] has drawn the starting weights.
         rng = np.random.default_rng([settings.seed, 1, self.done])
         first = FIRST_WORLD + settings.seed * WORLDS_A_TRAINING + self.done * settings.windows
         worlds = np.arange(first, first + settings.windows, dtype=np.int64)
@@ -181,6 +183,7 @@ class Training:
         atomic_write(self.directory / CHECKPOINT, saved.getvalue())
 
     def _resume(self) -> None:
+        """Read the checkpoint, and drop log lines of an iteration whose checkpoint was never written."""
         path = self.directory / CHECKPOINT
         with path.open("rb") as file, np.load(file) as saved:
             if str(saved["identity"]) != self.settings.identity:
