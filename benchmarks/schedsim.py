@@ -34,8 +34,8 @@ def simulated(workflows: int, policy: str = "fifo_cheapest") -> tuple[float, Any
     import gc
 
     from bakeoff.workloads.schedsim.engine import Engine
-    from bakeoff.workloads.schedsim.policies import policy_class
     from bakeoff.workloads.schedsim.policies import Options as Choices
+    from bakeoff.workloads.schedsim.policies import policy_class
 
     sim = Engine(model(workflows), policy_class(policy)(Choices()))
     gc.collect()
