@@ -31,14 +31,13 @@ command = ["simulate", "{{flags}}", "--out", "{{out}}"]
 
 def write_runs(directory: Path, count: int) -> Path:
     """Finished runs as the engine leaves them. Returns the edition's directory."""
-    from bakeoff.engine.executors.base import Start
-    from bakeoff.engine.executors.finish import Finisher
     from bakeoff.records import layout
     from bakeoff.records.edition import Edition
-    from bakeoff.records.results import Result
+    from bakeoff.records.run import Attempt
+    from bakeoff.records.rundir import write_meta
     from bakeoff.spec import registry
     from bakeoff.spec.load import load_plan
-    from bakeoff.workloads.command import read_metrics
+    from bakeoff.workloads.metrics import read_metrics
 
     file = directory / "finished.toml"
     file.write_text(EXPERIMENT.format(seeds=count // 10))
@@ -49,26 +48,50 @@ def write_runs(directory: Path, count: int) -> Path:
     edition.add_cells(plan.cells, settings)
     edition.add_runs(plan)
     session = edition.begin_session({}, count)
-    finisher, chance, now = Finisher(plan, paths, settings), random.Random(0), time.time()
-    results = []
+    chance, now = random.Random(0), time.time()
+    attempts = []
     for run in plan:
-        start = Start(run.position, run.run_id, run.cell, run.seed, run.rollout, 1)
-        facts = finisher.facts(start)
-        summary = facts.directory / "out" / "summary.csv"
-        summary.parent.mkdir()
+        path = paths.run(run.run_id)
+        summary = path / "out" / "summary.csv"
+        summary.parent.mkdir(parents=True)
         with summary.open("w", newline="") as opened:
             rows = csv.writer(opened)
             rows.writerow([f"metric_{number}" for number in range(METRICS)])
             rows.writerow([chance.gauss(0, 1) for _ in range(METRICS)])
-        metrics, problem = read_metrics("auto", facts.path, None)
+        metrics, problem = read_metrics("auto", path, None)
         assert problem is None and len(metrics) == METRICS
-        result = Result(run.position, run.run_id, 1, "succeeded", now, now + 1, 0, None, metrics)
-        results.append(finisher.end(start, facts, result))
-    edition.finish(results, session)
+        attempt = Attempt.of(run, status="succeeded", started_at=now, ended_at=now + 1, exit_code=0, metrics=metrics)
+        write_meta(path, meta(attempt, dict(run.cell.params)))
+        attempts.append(attempt)
+    edition.finish(attempts, session)
     edition.end_session(session, "done")
     edition.close()
     layout.point_latest(paths)
     return paths.directory
+
+
+def meta(attempt: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """`meta.json` with the keys that the engine writes."""
+    return {
+        "run_id": attempt.run_id,
+        "experiment": "finished",
+        "workload": "command",
+        "arm": attempt.arm,
+        "task": attempt.task,
+        "seed": attempt.seed,
+        "rollout": attempt.rollout,
+        "attempt": attempt.number,
+        "params": {name: value for name, value in params.items() if name != "command"},
+        "ablation_name": attempt.ablation or "baseline",
+        "ablation_flags": list(attempt.flags),
+        "start_time_unix_s": attempt.started_at,
+        "end_time_unix_s": attempt.ended_at,
+        "wall_time_s": 1.0,
+        "exit_code": attempt.exit_code,
+        "status": attempt.status,
+        "error": attempt.error,
+        "metrics": dict(attempt.metrics),
+    }
 
 
 def in_process(edition_directory: Path) -> dict[str, Any]:

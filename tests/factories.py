@@ -9,7 +9,7 @@ from typing import Any
 
 from bakeoff.records import layout
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import Result
+from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import write_meta
 from bakeoff.records.series import Series
 from bakeoff.spec import registry
@@ -32,7 +32,7 @@ metric = "score"
 START = 1_767_225_600.0  # 2026-01-01 00:00 UTC
 
 Outcome = dict[str, Any] | None
-"""Fields of a Result, and `stdout`; None leaves the run planned."""
+"""Fields of an Attempt, and `stdout`; None leaves the run planned."""
 
 
 def succeeds(arm: str, seed: int) -> Outcome:
@@ -90,9 +90,7 @@ def make_edition(
             write_meta(paths.run(run.run_id), {"run_id": run.run_id})
             (paths.run(run.run_id) / "stdout.txt").write_bytes(stdout)
         times = {"started_at": stamp + run.position, "ended_at": stamp + run.position + 0.5}
-        edition.finish(
-            [Result(run.position, run.run_id, 1, **{"command": f"echo {run.seed}", **times, **became})], session
-        )
+        edition.finish([Attempt.of(run, **{"command": f"echo {run.seed}", **times, **became})], session)
     edition.end_session(session, "done")
     layout.point_latest(paths)
     return edition

@@ -19,7 +19,7 @@ from typing import Any
 import bakeoff
 from bakeoff.engine.scheduler import Summary
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import find_edition
 from bakeoff.records.series import read_block
 from bakeoff.results.frame import read_table
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import bakeoff
-from bakeoff.engine.executors.base import Start
-from bakeoff.records.results import Result
+from bakeoff.records.run import Attempt
 from lab import Lab
 
 FILE = 'seeds = 3\nparams = { command = "test {seed} != {bad} && echo hi", bad = 1 }'
@@ -36,10 +35,10 @@ def test_observers_hear_of_results_only_when_they_are_durable(lab: Lab) -> None:
     heard = []
 
     class Listener:
-        def finished(self, start: Start, result: Result) -> None:
-            heard.append((start.seed, result.status, lab.statuses()[result.status] > 0))
+        def finished(self, attempt: Attempt) -> None:
+            heard.append((attempt.seed, attempt.status, lab.statuses()[attempt.status] > 0))
 
-        def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        def tick(self, running: Sequence[Attempt]) -> None:
             return
 
         def close(self) -> None:
@@ -52,10 +51,10 @@ def test_observers_hear_of_results_only_when_they_are_durable(lab: Lab) -> None:
 
 def test_an_observer_that_fails_takes_nothing_with_it(lab: Lab) -> None:
     class Clumsy:
-        def finished(self, start: Start, result: Result) -> None:
+        def finished(self, attempt: Attempt) -> None:
             raise RuntimeError("oh no")
 
-        def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+        def tick(self, running: Sequence[Attempt]) -> None:
             return
 
         def close(self) -> None:

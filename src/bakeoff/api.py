@@ -11,8 +11,7 @@ from bakeoff.engine.scheduler import Observer, Summary
 from bakeoff.engine.session import Options, open_session
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
-from bakeoff.records.layout import EditionPaths, default_root, experiment_directory
+from bakeoff.records.layout import EditionPaths, default_root, experiment_directory, find_edition
 from bakeoff.spec.load import load_plan
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.select import expression

@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import find_edition
 from bakeoff.results.frame import read_table
 from factories import write_sweep_run
 

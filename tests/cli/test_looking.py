@@ -18,7 +18,6 @@ import pytest
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import Result as RunResult
 from factories import START, Outcome, series, succeeds
 from lab import LONG
 
@@ -225,7 +224,7 @@ def test_latest_names_the_newest_run_alone_and_behind_an_experiment(
 
 def test_a_run_can_be_named_by_its_directory(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:
     edition = make_edition()
-    run_id = edition.run(2)["run_id"]
+    run_id = edition.run(2).run_id
     assert json.loads(bakeoff("show", edition.paths.run(run_id), "--json").stdout)["run_id"] == run_id
 
 
@@ -283,12 +282,12 @@ def test_logs_of_a_run_that_was_not_run_yet_says_so(bakeoff: Bakeoff, make_editi
 
 def test_logs_reads_an_earlier_attempt(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:
     edition = make_edition(outcome=lambda arm, seed: {"status": "infra_error"})
-    run_id = edition.run(0)["run_id"]
+    run_id = edition.run(0).run_id
     directory = edition.paths.run(run_id)
     (directory / "attempts/1").mkdir(parents=True)
     (directory / "stdout.txt").rename(directory / "attempts/1/stdout.txt")
     (directory / "stdout.txt").write_text("second\n")
-    edition.finish([RunResult(0, run_id, 2, "succeeded")], 1)
+    edition.finish([next(edition.runs()).next_attempt(status="succeeded")], 1)
     assert bakeoff("logs", run_id).stdout == "second\n"
     assert bakeoff("logs", run_id, "--attempt", "1").stdout == "hello\n"
     assert "has no attempt 3; there are 1, 2" in bakeoff("logs", run_id, "--attempt", "3").stderr
@@ -296,19 +295,19 @@ def test_logs_reads_an_earlier_attempt(bakeoff: Bakeoff, make_edition: MakeEditi
 
 def test_logs_follow_prints_what_comes_until_the_run_has_ended(make_edition: MakeEdition, tmp_path: Path) -> None:
     edition = make_edition(outcome=lambda arm, seed: None)
-    run_id = edition.run(0)["run_id"]
+    run_id = edition.run(0).run_id
     log = edition.paths.run(run_id) / "stdout.txt"
     log.parent.mkdir(parents=True)
     log.write_text("begin\n")
     with open(edition.paths.lease) as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
-        edition.beat(1, [(0, START)])
+        edition.beat(1, [next(edition.runs()).next_attempt(started_at=START)])
         process = subprocess.Popen([*MODULE, "logs", "-f", run_id], cwd=tmp_path, stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"begin\n"
         with log.open("a") as file:
             file.write("more\n")
         assert process.stdout.readline() == b"more\n"
-        edition.finish([RunResult(0, run_id, 1, "succeeded")], 1)
+        edition.finish([next(edition.runs()).next_attempt(status="succeeded")], 1)
         assert process.wait(LONG) == 0
         process.stdout.close()

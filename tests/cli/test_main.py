@@ -110,7 +110,7 @@ def test_a_package_that_only_some_verbs_need_is_told_with_the_way_to_get_it(
 
 def test_an_interrupt_ends_with_130(make_edition: MakeEdition, tmp_path: Path) -> None:
     edition = make_edition(outcome=lambda arm, seed: None)
-    run = edition.run(0)["run_id"]
+    run = edition.run(0).run_id
     edition.paths.run(run).mkdir(parents=True)
     (edition.paths.run(run) / "stdout.txt").write_text("begin\n")
     with open(edition.paths.lease) as lease:

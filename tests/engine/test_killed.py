@@ -20,8 +20,8 @@ from bakeoff.sandbox.base import Limits
 from lab import LONG, Lab, eventually, reported
 
 RUNS, KILLS = 300, 30
-Victim = Literal["scheduler", "worker", "warden", "scheduler and worker", "everything"]
-VICTIMS: tuple[Victim, ...] = ("scheduler", "worker", "worker", "warden", "scheduler and worker", "everything")
+Victim = Literal["scheduler", "worker", "supervisor", "scheduler and worker", "everything"]
+VICTIMS: tuple[Victim, ...] = ("scheduler", "worker", "worker", "supervisor", "scheduler and worker", "everything")
 
 PYTHON = """
 import time
@@ -84,14 +84,14 @@ class Round:
 
     def kill(self, victim: Victim) -> None:
         """What belongs to whom is looked up first, so that all of it dies at one moment."""
-        wardens = self.lab.processes_of("bakeoff.engine.warden")
-        others = [pid for pid in self.lab.processes() if pid not in (*wardens, self.process.pid)]
+        supervisors = self.lab.processes_of("bakeoff.engine.node.supervisor")
+        others = [pid for pid in self.lab.processes() if pid not in (*supervisors, self.process.pid)]
         chosen = {
             "scheduler": [self.process.pid],
             "worker": others[:1],
-            "warden": wardens,
+            "supervisor": supervisors,
             "scheduler and worker": [self.process.pid, *others],
-            "everything": [*wardens, self.process.pid, *others],
+            "everything": [*supervisors, self.process.pid, *others],
         }[victim]
         for pid in chosen:
             try:
@@ -146,7 +146,7 @@ def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
             victim = chance.choice(VICTIMS)
             this.kill(victim)
             kills += 1
-            if victim not in ("worker", "warden"):
+            if victim not in ("worker", "supervisor"):
                 break
         if kills == KILLS and this.process.poll() is None:
             this.kill("everything")
@@ -183,11 +183,11 @@ def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
         assert _what_came_out(lab) == _what_came_out(calm)
 
 
-def test_the_warden_of_a_killed_scheduler_leaves_the_next_ones_runs_alone(lab: Lab) -> None:
+def test_the_supervisor_of_a_killed_scheduler_leaves_the_next_ones_runs_alone(lab: Lab) -> None:
     lab.experiment('jobs = 2\nseeds = 6\nparams = { command = "test -e flag && sleep 0.4 || sleep 600" }')
     for number in range(3):
         this = Round(lab, number)
-        eventually(lambda: len(lab.processes()) >= 4, "scheduler, warden and runs")
+        eventually(lambda: len(lab.processes()) >= 4, "scheduler, supervisor and runs")
         os.kill(this.process.pid, signal.SIGKILL)  # and at once the next one
         this.process.wait(timeout=LONG)
     lab.write("flag", "")
@@ -196,25 +196,25 @@ def test_the_warden_of_a_killed_scheduler_leaves_the_next_ones_runs_alone(lab: L
     assert all("killed" not in (row["error"] or "") for row in lab.rows())
 
 
-def test_a_warden_that_was_killed_is_replaced(lab: Lab) -> None:
+def test_a_supervisor_that_was_killed_is_replaced(lab: Lab) -> None:
     lab.experiment('jobs = 1\nseeds = 1\nparams = { command = "sleep 600" }')
     this = Round(lab, 1)
-    first = eventually(lambda: lab.processes_of("bakeoff.engine.warden"), "a warden")
+    first = eventually(lambda: lab.processes_of("bakeoff.engine.node.supervisor"), "a supervisor")
     os.kill(first[0], signal.SIGKILL)
-    eventually(lambda: set(lab.processes_of("bakeoff.engine.warden")) - set(first), "another warden")
+    eventually(lambda: set(lab.processes_of("bakeoff.engine.node.supervisor")) - set(first), "another supervisor")
     os.kill(this.process.pid, signal.SIGKILL)
     this.process.wait(timeout=LONG)
     eventually(lambda: not lab.processes(), "the run died with its scheduler", patience=15)
 
 
-def test_what_lost_its_warden_too_is_ended_by_the_next_scheduler(lab: Lab) -> None:
+def test_what_lost_its_supervisor_too_is_ended_by_the_next_scheduler(lab: Lab) -> None:
     lab.experiment('jobs = 1\nseeds = 1\nparams = { command = "test -e flag || sleep 600" }')
     this = Round(lab, 1)
-    eventually(lambda: len(lab.processes()) >= 3, "scheduler, warden and run")
+    eventually(lambda: len(lab.processes()) >= 3, "scheduler, supervisor and run")
     time.sleep(0.2)
-    wardens = lab.processes_of("bakeoff.engine.warden")
-    orphans = set(lab.processes()) - {*wardens, this.process.pid}
-    for pid in (*wardens, this.process.pid):
+    supervisors = lab.processes_of("bakeoff.engine.node.supervisor")
+    orphans = set(lab.processes()) - {*supervisors, this.process.pid}
+    for pid in (*supervisors, this.process.pid):
         os.kill(pid, signal.SIGKILL)
     this.process.wait(timeout=LONG)
     assert orphans <= set(lab.processes())
@@ -253,7 +253,8 @@ def run(ctx):
 def _short_of_memory(megabytes: int) -> Iterator[list[int]]:
     """A cgroup with little memory, by its open doors."""
     groups = cgroups.Groups(
-        {"memory": cgroups.planned(cache.unique_name("memory"))["memory"]}, Limits(memory_mb=megabytes, pids=None, cpus=None)
+        {"memory": cgroups.planned(cache.unique_name("memory"))["memory"]},
+        Limits(memory_mb=megabytes, pids=None, cpus=None),
     )
     doors = groups.join_fds()
     try:

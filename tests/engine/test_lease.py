@@ -66,7 +66,7 @@ def test_a_new_edition_runs_beside_the_first(lab: Lab) -> None:
     assert (first.wait(timeout=LONG), second.wait(timeout=LONG)) == (0, 0)
     done = (lab.place / "done").read_text().split()
     assert sorted(done) == sorted("012345" * 2)
-    assert {row["attempts"] for row in lab.rows()} == {1}, "the warden of one leaves the other's runs alone"
+    assert {row["attempts"] for row in lab.rows()} == {1}, "the supervisor of one leaves the other's runs alone"
 
 
 def test_many_schedulers_at_once_do_every_run_once(lab: Lab) -> None:

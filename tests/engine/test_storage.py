@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.records.schema import VERSION
+from bakeoff.records.database import VERSION
 from lab import LONG, Lab, eventually, reported
 
 WORDY = "def run(seed): return {'value': seed, 'text': 'x' * 20_000}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bakeoff.engine.context import stream_key
+from bakeoff.engine.node.context import stream_key
 from lab import LONG, Lab
 
 FAULTS = '''
@@ -101,7 +101,7 @@ EXPECTED: dict[str, tuple[str, str | None]] = {
     "sys_exit": ("failed", "called sys.exit(3)"),
     "os_exit": ("failed", "ended its process (exit code 0)"),
     "exception": ("failed", "ValueError: a bad day"),
-    "mute_exception": ("failed", "Mute: (it cannot say why)"),
+    "mute_exception": ("failed", "Mute: (its message cannot be shown)"),
     "surrogates": ("failed", "ValueError: half \\ud800 and \\x00 nul"),
     "keyboard_interrupt": ("failed", "KeyboardInterrupt: "),
     "infra": ("infra_error", "no licence left"),
@@ -311,13 +311,13 @@ def test_parameters_that_a_run_changes_are_whole_again_for_the_next(lab: Lab) ->
 def test_workers_that_cannot_start_end_the_experiment_with_their_own_words(lab: Lab) -> None:
     """Not with a hundred runs that failed."""
     lab.experiment('workload = "python"\nseeds = 3\nparams = { function = "fine:run" }', fine="def run(): pass")
-    broken = lab.write("site/sitecustomize.py", "import sys\nif 'bakeoff.engine.worker' in sys.orig_argv: 1 / 0\n")
+    broken = lab.write("site/sitecustomize.py", "import sys\nif 'bakeoff.engine.node.worker' in sys.orig_argv: 1 / 0\n")
     lab.environment["PYTHONPATH"] = str(broken.parent)
     broken.write_text(
-        "import sys\nif 'bakeoff.engine.worker' in sys.orig_argv:\n    print('no luck', file=sys.stderr); sys.exit(4)\n"
+        "import sys\nif 'bakeoff.engine.node.worker' in sys.orig_argv:\n    print('no luck', file=sys.stderr); sys.exit(4)\n"
     )
     done = lab.cli("run", "trial.toml", code=1)
-    assert "workers die by themselves (exit code" in done.stderr and "no luck" in done.stderr
+    assert "worker processes keep dying (exit code" in done.stderr and "no luck" in done.stderr
     shutil.rmtree(broken.parent)
     lab.cli("run", "trial.toml")
     assert [row["status"] for row in lab.rows()] == ["succeeded"] * 3

@@ -15,7 +15,7 @@ import talking
 from bakeoff.export.exporting import FORMATS, export
 from bakeoff.export.rollouts import Filters
 from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import find_edition
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,10 +16,9 @@ import pytest
 
 from bakeoff.errors import StorageError, UsageError
 from bakeoff.records import layout
-from bakeoff.records.database import connect
+from bakeoff.records.database import VERSION, connect
 from bakeoff.records.edition import Edition
 from bakeoff.records.lease import Lease
-from bakeoff.records.schema import VERSION
 from toy import SETTINGS, Begin, make_plan
 
 
@@ -148,7 +147,7 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such database"):
         connect(str(tmp_path / "experiment.db"), readonly=True)
     (tmp_path / "empty.db").touch()
-    with pytest.raises(StorageError, match="holds no bakeoff tables"):
+    with pytest.raises(StorageError, match="has no bakeoff tables"):
         connect(str(tmp_path / "empty.db"), readonly=True)
     assert [entry.name for entry in tmp_path.iterdir()] == ["empty.db"]
 
@@ -207,17 +206,15 @@ def test_results_that_are_not_yet_in_the_file_itself_are_not_overlooked(sqlite_e
 
 def test_a_full_disk_loses_nothing_that_was_reported(sqlite_edition: Edition) -> None:
     """The largest size that the file may have stands for the disk."""
-    from bakeoff.records.results import Result
-
     session = sqlite_edition.begin_session({}, 6)
     (pages,) = sqlite_edition.database.one("PRAGMA page_count") or (0,)
     sqlite_edition.database.one(f"PRAGMA max_page_count = {pages + 4}")
-    runs = [run.run_id for run in sqlite_edition.runs()]
+    runs = list(sqlite_edition.runs())
     reported = []
     with pytest.raises(StorageError, match="full"):
-        for position, run_id in enumerate(runs):
-            sqlite_edition.finish([Result(position, run_id, 1, "succeeded", series=os.urandom(6000))], session)
-            reported.append(position)
+        for run in runs:
+            sqlite_edition.finish([run.next_attempt(status="succeeded", series=os.urandom(6000))], session)
+            reported.append(run.position)
     sqlite_edition.close()
     edition = Edition.open(sqlite_edition.paths)
     assert [run.position for run in edition.runs() if run.status == "succeeded"] == reported and reported

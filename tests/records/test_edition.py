@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,25 @@ from hypothesis import strategies as st
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import Result, decode_metrics, encode_metrics, storable
-from bakeoff.records.run import RunRecord
+from bakeoff.records.run import (
+    FAILED,
+    OPEN,
+    Attempt,
+    RunRecord,
+    TrajectoryIndex,
+    decode_metrics,
+    encode_metrics,
+    storable,
+)
 from bakeoff.records.series import Series, read_block
-from bakeoff.records.trajectory import TrajectoryIndex
 from bakeoff.results.frame import FIXED, read_table
 from toy import SETTINGS, Begin, make_plan
 
 
-def result(edition: Edition, position: int, status: str = "succeeded", attempt: int = 1, **more: Any) -> Result:
-    run_id = edition.run(position)["run_id"]
+def result(edition: Edition, position: int, status: str = "succeeded", attempt: int = 1, **more: Any) -> Attempt:
+    run = next(run for run in edition.runs() if run.position == position)
     times = {"started_at": 100.0 + position, "ended_at": 101.5 + position}
-    return Result(position, run_id, attempt, **{"status": status, **times, **more})  # type: ignore[arg-type]
+    return msgspec.structs.replace(run.next_attempt(**{"status": status, **times, **more}), number=attempt)
 
 
 def statuses(edition: Edition) -> list[str]:
@@ -84,9 +92,9 @@ def test_a_grown_plan_adds_runs_behind_and_results_keep_their_arm(begin: Begin) 
     assert not edition.end_session(session, "done")
     larger = make_plan(matrix={"lr": [0, 1, 2]}, tasks=[{"name": "s"}, {"name": "t"}], seeds=4)
     edition.add_cells(larger.cells, SETTINGS)  # a scheduler may be killed right here: arms must be right already
-    assert [edition.run(position)["arm"] for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
+    assert [edition.run(position).arm for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
     assert edition.add_runs(larger) == 24 - 6
-    assert [edition.run(position)["arm"] for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
+    assert [edition.run(position).arm for position in range(6)] == ["lr=1", "lr=2", "lr=1", "lr=2", "lr=1", "lr=2"]
     assert {run.run_id: without_cell(run) for run in edition.runs() if run.run_id in before} == before
     by_id = {run.run_id: (run.cell.arm.name, run.cell.task.name) for run in larger}
     for run in edition.runs():
@@ -97,33 +105,38 @@ def test_cells_that_a_plan_no_longer_has_are_kept_for_their_runs(begin: Begin) -
     edition = begin(make_plan(matrix={"lr": [1, 2, 3]}, seeds=1))
     smaller = make_plan(matrix={"lr": [3]}, seeds=1)
     edition.add_cells(smaller.cells, SETTINGS)
-    assert [edition.run(position)["arm"] for position in range(3)] == ["lr=1", "lr=2", "lr=3"]
+    assert [edition.run(position).arm for position in range(3)] == ["lr=1", "lr=2", "lr=3"]
     assert [cell.arm for cell in edition.cells()] == ["lr=3", "lr=1", "lr=2"]
     edition.add_cells(make_plan(matrix={"lr": [2, 3]}, seeds=1).cells, SETTINGS)
-    assert [edition.run(position)["arm"] for position in range(3)] == ["lr=1", "lr=2", "lr=3"]
+    assert [edition.run(position).arm for position in range(3)] == ["lr=1", "lr=2", "lr=3"]
     assert read_table(edition).frame["lr"].to_list() == [1, 2, 3]
 
 
-def test_pending_runs_come_in_plan_order_and_by_page(begin: Begin) -> None:
+def positions(runs: Iterable[RunRecord]) -> list[int]:
+    return [run.position for run in runs]
+
+
+def test_runs_come_in_plan_order_and_by_page(begin: Begin) -> None:
     edition = begin()
-    first = edition.pending(-1, 4)
-    assert [run.position for run in first] == [0, 1, 2, 3]
-    assert [run.position for run in edition.pending(3, 4)] == [4, 5]
-    assert edition.pending(5, 4) == []
+    assert positions(edition.runs()) == [0, 1, 2, 3, 4, 5]
+    first = list(edition.runs(limit=4))
+    assert positions(first) == [0, 1, 2, 3]
+    assert positions(edition.runs(after=3, limit=4)) == [4, 5]
+    assert positions(edition.runs(after=5, limit=4)) == []
     assert first[1].seed == 0 and first[1].cell == 1 and first[1].attempts == 0
-    assert [run.position for run in edition.pending(-1, 9, cells=[1])] == [1, 3, 5]
-    assert edition.pending(-1, 9, cells=[]) == []
-    assert len(edition.pending(-1, 9, cells=range(100_000))) == 6
+    assert positions(edition.runs(cells=[1])) == [1, 3, 5]
+    assert positions(edition.runs(cells=[])) == []
+    assert len(list(edition.runs(cells=range(100_000)))) == 6
 
 
-def test_only_runs_without_a_try_of_their_own_are_pending(begin: Begin) -> None:
+def test_runs_can_be_asked_for_by_status(begin: Begin) -> None:
     edition = begin()
     session = edition.begin_session({}, 6)
     ends = ["succeeded", "failed", "timeout", "cancelled", "infra_error"]
     edition.finish([result(edition, position, status) for position, status in enumerate(ends)], session)
-    assert [run.position for run in edition.pending(-1, 9)] == [3, 4, 5]
-    assert [run.position for run in edition.pending(-1, 9, retry_failed=True)] == [1, 2, 3, 4, 5]
-    assert edition.pending(2, 1)[0].attempts == 1
+    assert positions(edition.runs(OPEN)) == [3, 4, 5]
+    assert positions(edition.runs((*OPEN, *FAILED))) == [1, 2, 3, 4, 5]
+    assert [run.attempts for run in edition.runs(OPEN, after=2, limit=1)] == [1]
     assert edition.counts() == dict.fromkeys([*ends, "planned"], 1)
     assert edition.counts_by_arm() == {
         "lr=1": {"succeeded": 1, "timeout": 1, "infra_error": 1}, "lr=2": {"failed": 1, "cancelled": 1, "planned": 1},
@@ -133,14 +146,13 @@ def test_only_runs_without_a_try_of_their_own_are_pending(begin: Begin) -> None:
 def test_a_session_begins_lives_and_ends(begin: Begin) -> None:
     edition = begin()
     first = edition.begin_session({"host": "here", "text": "é"}, 6)
-    edition.beat(first, [(0, 123.0), (1, 124.0)])
+    edition.beat(first, [result(edition, 0, started_at=123.0), result(edition, 1, started_at=124.0)])
     assert statuses(edition)[:3] == ["running", "running", "planned"]
-    assert edition.run(0)["started_at"] == 123.0
-    assert edition.latest_run() == 1
+    assert edition.run(0).started_at == 123.0
     second = edition.begin_session({}, 6)  # the first one was killed
     assert (first, second) == (1, 2) and set(statuses(edition)) == {"planned"}
     edition.finish([result(edition, position) for position in range(6)], second)
-    edition.beat(second, [(0, 999.0)])
+    edition.beat(second, [result(edition, 0, started_at=999.0)])
     assert set(statuses(edition)) == {"succeeded"}  # what has ended is not running
     assert edition.end_session(second, "done") and edition.complete
     told = edition.sessions()
@@ -151,7 +163,7 @@ def test_a_session_begins_lives_and_ends(begin: Begin) -> None:
 def test_nothing_is_running_when_a_session_has_ended(begin: Begin) -> None:
     edition = begin()
     session = edition.begin_session({}, 6)
-    edition.beat(session, [(0, 123.0)])  # and then its worker gave it back
+    edition.beat(session, [result(edition, 0, started_at=123.0)])  # and then its worker gave it back
     edition.end_session(session, "interrupted")
     assert set(statuses(edition)) == {"planned"}
 
@@ -180,9 +192,9 @@ def test_everything_about_a_run_comes_back(begin: Begin) -> None:
         session,
     )  # fmt: skip
     run = edition.run(2)
-    assert (run["status"], run["exit_code"], run["error"], run["command"]) == ("failed", 3, "bad", "echo 1")
-    assert run["metrics"] == {"a": 1, "b": True, "c": "x", "d": None, "e": 0.1} and type(run["metrics"]["b"]) is bool
-    assert (run["started_at"], run["ended_at"], run["seed"], run["params"]["lr"]) == (102.0, 103.5, 1, 1)
+    assert (run.status, run.exit_code, run.error, run.command) == ("failed", 3, "bad", "echo 1")
+    assert run.metrics == {"a": 1, "b": True, "c": "x", "d": None, "e": 0.1} and type(run.metrics["b"]) is bool
+    assert (run.started_at, run.ended_at, run.seed, edition.cell(run.cell).params["lr"]) == (102.0, 103.5, 1, 1)
     assert read_block(edition.series(2) or b"")["loss"][1].tolist() == [0.5]
     assert edition.trajectory(2) == TrajectoryIndex("trajectory.jsonl.zst", 5, 1.5, 2**40)
     assert edition.series(0) is None and edition.trajectory(0) is None
@@ -195,7 +207,7 @@ def test_every_attempt_is_kept_and_the_last_one_counts(begin: Begin) -> None:
     edition = begin()
     session = edition.begin_session({}, 6)
     edition.finish([result(edition, 0, "infra_error", error="lost", final=False)], session)
-    assert edition.run(0)["status"] == "planned" and edition.pending(-1, 1)[0].attempts == 1
+    assert (edition.run(0).status, edition.run(0).attempts) == ("planned", 1)
     edition.finish([result(edition, 0, "failed", 2, metrics={"x": 1}, series=b"old")], session)
     again = edition.begin_session({}, 6)
     edition.finish([result(edition, 0, "succeeded", 3, metrics={"y": 2})], again)
@@ -203,7 +215,7 @@ def test_every_attempt_is_kept_and_the_last_one_counts(begin: Begin) -> None:
         (1, 1, "infra_error"), (2, 1, "failed"), (3, 2, "succeeded"),
     ]  # fmt: skip
     run = edition.run(0)
-    assert (run["status"], run["attempts"], run["metrics"]) == ("succeeded", 3, {"y": 2})
+    assert (run.status, run.attempts, run.metrics) == ("succeeded", 3, {"y": 2})
     assert edition.series(0) is None
 
 
@@ -224,8 +236,8 @@ def test_a_strange_byte_in_a_message_costs_no_batch(begin: Begin) -> None:
     odd = "nul \0 half \ud800 é"
     edition.finish([result(edition, 0, "failed", error=odd, command=odd, metrics={"text": odd, odd: 1})], session)
     run = edition.run(0)
-    assert run["error"] == run["command"] == storable(odd) == "nul \\x00 half \\ud800 é"
-    assert run["metrics"]["text"].startswith("nul ") and len(run["metrics"]) == 2
+    assert run.error == run.command == storable(odd) == "nul \\x00 half \\ud800 é"
+    assert run.metrics["text"].startswith("nul ") and len(run.metrics) == 2
 
 
 def test_metrics_that_json_cannot_hold_survive(begin: Begin) -> None:
@@ -233,10 +245,10 @@ def test_metrics_that_json_cannot_hold_survive(begin: Begin) -> None:
     session = edition.begin_session({}, 6)
     metrics = {"nan": math.nan, "inf": math.inf, "low": -math.inf, "big": 2**70, "small": 5e-324, "zero": -0.0}
     edition.finish([result(edition, 0, metrics=metrics), result(edition, 1, metrics={"big": 2**70})], session)
-    found = edition.run(0)["metrics"]
+    found = edition.run(0).metrics
     assert math.isnan(found.pop("nan"))
     assert found == {key: value for key, value in metrics.items() if key != "nan"}
-    assert edition.run(1)["metrics"] == {"big": 2**70}
+    assert edition.run(1).metrics == {"big": 2**70}
     frame = read_table(edition).frame
     assert math.isnan(frame["nan"][0]) and frame["inf"][0] == math.inf
 
@@ -268,7 +280,7 @@ def test_a_cost_is_summed_and_what_is_no_number_counts_nothing(begin: Begin) -> 
 def test_a_second_connection_sees_what_the_first_has_written(begin: Begin) -> None:
     edition = begin()
     session = edition.begin_session({}, 6)
-    other = edition.another()
+    other = Edition.open(edition.paths)
     edition.finish([result(edition, 0)], session)
     assert other.counts() == {"succeeded": 1, "planned": 5}
     other.close()
@@ -350,7 +362,7 @@ def test_names_that_are_taken_get_a_prefix_and_nothing_is_overwritten(begin: Beg
 def test_in_postgres_the_lease_holds_across_machines(begin: Begin, store: str) -> None:
     edition = begin()
     edition.lock()
-    other = edition.another()
+    other = Edition.open(edition.paths)
     if store == "sqlite":
         other.lock()  # the lease file is enough there
     else:

@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
-from bakeoff.records.edition import Edition
-from bakeoff.records.find import all_editions, experiments, find_edition, find_run
+from bakeoff.records.edition import Edition, find_run
 from bakeoff.records.layout import (
     EditionPaths,
+    all_editions,
     default_root,
     editions,
     experiment_directory,
+    experiments,
+    find_edition,
     new_edition,
     point_latest,
     point_through_latest,
@@ -221,7 +223,7 @@ def test_a_directory_of_the_same_name_does_not_hide_an_experiment(root: Path) ->
         ("sortin", "no experiment called 'sortin' under .*did you mean 'sorting'"),
         ("zzz", "`bakeoff ls` lists what is there"),
         ("sorting/2025", "sorting has no edition '2025'; there are"),
-        ("empty", "holds no experiment of ours; `bakeoff import"),
+        ("empty", "is not an experiment of bakeoff; `bakeoff import"),
     ],
 )
 def test_names_that_mean_nothing_are_told(root: Path, name: str, told: str) -> None:
@@ -241,7 +243,7 @@ def test_nothing_is_the_latest_where_nothing_ran(tmp_path: Path) -> None:
 def run_id(root: Path, name: str) -> str:
     edition, position = find_run(name, root)
     try:
-        return f"{edition.paths.experiment}/{edition.paths.name}/{edition.run(position)['run_id']}"
+        return f"{edition.paths.experiment}/{edition.paths.name}/{edition.run(position).run_id}"
     finally:
         edition.close()
 

@@ -15,10 +15,10 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bakeoff.records import trajectory
-from bakeoff.records.series import Series, read_block, read_jsonl
-from bakeoff.records.trajectory import TrajectoryWriter, read_trajectory
-from bakeoff.spec.trajectory import Step, Tokens
+from bakeoff.records import series as series_module
+from bakeoff.records.run import TrajectoryIndex
+from bakeoff.records.series import Series, TrajectoryWriter, read_block, read_jsonl, read_trajectory
+from bakeoff.spec.workload import Step, Tokens
 
 points = st.lists(
     st.tuples(
@@ -108,7 +108,7 @@ def test_an_empty_file_is_an_empty_series(tmp_path: Path) -> None:
     assert not series and torn == 0
 
 
-def write(path: Path, steps: list[Step]) -> trajectory.TrajectoryIndex:
+def write(path: Path, steps: list[Step]) -> TrajectoryIndex:
     writer = TrajectoryWriter(path)
     for step in steps:
         writer.add(step)
@@ -175,7 +175,7 @@ def test_a_torn_trajectory_is_read_up_to_its_last_whole_step(tmp_path: Path) -> 
 
 
 def test_a_trajectory_can_be_read_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trajectory, "FLUSH_AFTER", 0.0)
+    monkeypatch.setattr(series_module, "FLUSH_AFTER", 0.0)
     writer = TrajectoryWriter(tmp_path / "t")
     for number in range(3):
         writer.add(Step(action=number))

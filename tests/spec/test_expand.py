@@ -10,7 +10,7 @@ import pytest
 from bakeoff.errors import SpecError
 from bakeoff.spec.expand import expand, merge
 from bakeoff.spec.experiment import Experiment
-from bakeoff.spec.plan import Plan, RunSpec
+from bakeoff.spec.plan import Plan, Run
 
 
 def plan_of(base: Path = Path("/nowhere"), **content: Any) -> Plan:
@@ -184,8 +184,8 @@ def test_wrong_rules_are_found_before_anything_runs(rules: dict[str, Any], key: 
             "ablations.0.params.a.b",
         ),
         ({"matrix": {"size": [1]}, "arms": [{"name": "a", "params": {"size": 2}}]}, "arms.0.params.size", "matrix.size"),
-        ({"matrix": {"seed": [1, 2]}}, "matrix.seed", "seed is no parameter | write seeds = ..."),
-        ({"params": {"rollout": 1}}, "params.rollout", "rollout is no parameter"),
+        ({"matrix": {"seed": [1, 2]}}, "matrix.seed", "seed cannot be a parameter | write seeds = ..."),
+        ({"params": {"rollout": 1}}, "params.rollout", "rollout cannot be a parameter"),
         ({"ablations": [{"name": "n", "arms": ["ful"]}], "arms": [{"name": "full"}]}, "ablations.0.arms", "did you mean 'full'"),
         ({"analysis": {"control": "ful"}, "arms": [{"name": "full"}]}, "analysis.control", "did you mean 'full'"),
         ({"analysis": {"control": "zz"}, "arms": [{"name": "full"}]}, "analysis.control", "one of full"),
@@ -230,4 +230,4 @@ def test_names_are_all_that_any_run_can_be_asked_for() -> None:
 def test_runs_are_made_on_the_fly() -> None:
     plan = plan_of(seeds={"count": 1_000_000})
     first = next(iter(plan))
-    assert isinstance(first, RunSpec) and len(plan) == 1_000_000
+    assert isinstance(first, Run) and len(plan) == 1_000_000

@@ -39,9 +39,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "power": ("bakeoff.cli.power", "Say how many runs an effect needs, and what the runs at hand can find."),
     "litmus": ("bakeoff.cli.litmus", "Check rules with thresholds and evidence: confirmed, failed or inconclusive."),
     "rank": ("bakeoff.cli.rank", "Rank many arms on many tasks: IQM, profiles, ranks, pass@k."),
-    "schedsim": ("bakeoff.workloads.schedsim.command", "Simulate agent workflows under a scheduling policy."),
     "sandbox": ("bakeoff.cli.sandbox", "Check the sandboxes of this machine, clean up, and take in images."),
-    "market": ("bakeoff.workloads.market.cli", "Generate, play, serve and train on worlds of markets."),
     "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
     "rm": ("bakeoff.cli.rm", "Delete an edition or a whole experiment."),
 }
@@ -49,9 +47,6 @@ VERBS: dict[str, tuple[str, str]] = {
 
 COMMANDS = "bakeoff.commands"
 """The entry-point group of tables like VERBS, by which workloads add verbs. A table's module must import nothing heavy."""
-
-EXTRAS = dict.fromkeys(("a2a", "httptools", "mcp", "mcp_types", "starlette", "uvicorn"), "agents")
-"""Packages that only some verbs need, and the extra that brings each."""
 
 
 def print_note(message: str) -> None:
@@ -125,7 +120,9 @@ class Verbs(click.Group):
                 raise  # the reader of our output left; click ends quietly
             _fail(ctx, f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
         except ModuleNotFoundError as error:
-            extra = EXTRAS.get(error.name or "")
+            from bakeoff.errors import missing_extra
+
+            extra = missing_extra(error)
             if extra is None:
                 raise
             _fail(ctx, f"this needs the package {error.name}: pip install 'bakeoff[{extra}]'", 2)

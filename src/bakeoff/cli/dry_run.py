@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from bakeoff.cli.display import print_facts, print_json, print_table
-from bakeoff.engine.context import Facts
+from bakeoff.engine.node.context import Context
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, editions, experiment_directory
+from bakeoff.records.run import Attempt
 from bakeoff.spec import registry
-from bakeoff.spec.plan import Plan, RunSpec, facts
+from bakeoff.spec.plan import Plan, Run, facts
 from bakeoff.spec.select import Test
 from bakeoff.spec.workload import FINISHED, CommandWorkload, Equivalent
 
@@ -103,16 +104,13 @@ class _Commands:
         self._runs = directory / "runs"
         self._params: tuple[int, Any] = (-1, None)
 
-    def of(self, run: RunSpec) -> str | None:
+    def of(self, run: Run) -> str | None:
         if not isinstance(self._workload, CommandWorkload | Equivalent):
             return None
         cell = run.cell
         if self._params[0] != cell.index:
             self._params = (cell.index, self._workload.Params.model_validate(dict(cell.params)))
-        path = self._runs / run.run_id
-        known = Facts(
-            run.run_id, cell.arm.name, cell.task.name, run.seed, run.rollout, 1, cell.arm.flags, self._plan.base, path
-        )
+        known = Context(Attempt.of(run), self._plan.base, self._runs / run.run_id)
         if isinstance(self._workload, CommandWorkload):
             return shlex.join(self._workload.command(self._params[1], known).argv)
         return shlex.join(self._workload.equivalent(self._params[1], known).argv)

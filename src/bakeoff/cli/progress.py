@@ -13,10 +13,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from bakeoff.cli.display import duration, number, one_line, printable
-from bakeoff.engine.executors.base import Start
 from bakeoff.engine.scheduler import Observer
 from bakeoff.engine.session import Session
-from bakeoff.records.results import FAILED, OPEN, Result
+from bakeoff.records.run import FAILED, OPEN, Attempt
 from bakeoff.records.rundir import STDERR, STDOUT
 from bakeoff.spec.workload import FINISHED
 
@@ -63,22 +62,22 @@ class Progress:
         self.before = sum(counts[status] for counts in self.by_arm.values() for status in FINISHED - {*self._again})
         self.statuses: Counter[str] = Counter()
         self.failures: deque[tuple[str, str]] = deque(maxlen=3)
-        self.running: Sequence[tuple[Start, float]] = ()
+        self.running: Sequence[Attempt] = ()
         self.began = time.monotonic()
         self.note = ""
         """Where the sequential test is, when there is one."""
 
-    def finished(self, start: Start, result: Result) -> None:
-        if result.final:
-            self.statuses[result.status] += 1
-            arm = self.by_arm.setdefault(start.cell.arm.name, Counter())
+    def finished(self, attempt: Attempt) -> None:
+        if attempt.final:
+            self.statuses[attempt.status] += 1
+            arm = self.by_arm.setdefault(attempt.arm, Counter())
             arm[next((status for status in (*OPEN, *self._again) if arm[status]), "planned")] -= 1
-            arm[result.status] += 1
-        if result.status not in ("succeeded", "cancelled"):
-            word = _WORDS[result.status] if result.final else "again"
-            self.failures.append((start.run_id, f"{word}: {one_line(result.error)}"))
+            arm[attempt.status] += 1
+        if attempt.status not in ("succeeded", "cancelled"):
+            word = _WORDS[attempt.status] if attempt.final else "again"
+            self.failures.append((attempt.run_id, f"{word}: {one_line(attempt.error)}"))
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+    def tick(self, running: Sequence[Attempt]) -> None:
         self.running = running
 
     def close(self) -> None:
@@ -126,10 +125,10 @@ class Looks:
         self._looks = 0
         state.note = source.line
 
-    def finished(self, start: Start, result: Result) -> None:
+    def finished(self, attempt: Attempt) -> None:
         self._update()
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+    def tick(self, running: Sequence[Attempt]) -> None:
         self._update()
 
     def close(self) -> None:
@@ -155,11 +154,11 @@ class Plain:
         self._next = time.monotonic() + _PLAIN_INTERVAL
         _say(f"{state.name}: {state.total} runs, {state.before} done already")
 
-    def finished(self, start: Start, result: Result) -> None:
-        if result.status not in ("succeeded", "cancelled"):
-            _say(_run_line(self._state, start, result))
+    def finished(self, attempt: Attempt) -> None:
+        if attempt.status not in ("succeeded", "cancelled"):
+            _say(_run_line(self._state, attempt))
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+    def tick(self, running: Sequence[Attempt]) -> None:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + max(_PLAIN_INTERVAL, 0.05 * (now - self._state.began))
@@ -175,22 +174,23 @@ class Lines:
     def __init__(self, state: Progress) -> None:
         self._state = state
 
-    def finished(self, start: Start, result: Result) -> None:
-        _say(_run_line(self._state, start, result))
+    def finished(self, attempt: Attempt) -> None:
+        _say(_run_line(self._state, attempt))
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+    def tick(self, running: Sequence[Attempt]) -> None:
         return
 
     def close(self) -> None:
         return
 
 
-def _run_line(state: Progress, start: Start, result: Result) -> str:
-    word = _WORDS.get(result.status, result.status) if result.final else f"{_WORDS.get(result.status)}, trying again"
-    took = (result.ended_at or 0.0) - (result.started_at or 0.0)
-    shown = [f"{name}={one_line(number(value), 40)}" for name, value in list(result.metrics.items())[:3]]
-    detail = one_line(result.error) if result.error else " ".join(shown)
-    return f"[{state.done}/{state.total}] {word:7} {start.run_id}  {duration(took)}  {detail}".rstrip()
+def _run_line(state: Progress, attempt: Attempt) -> str:
+    status = attempt.status
+    word = _WORDS.get(status, status) if attempt.final else f"{_WORDS.get(status)}, trying again"
+    took = (attempt.ended_at or 0.0) - (attempt.started_at or 0.0)
+    shown = [f"{name}={one_line(number(value), 40)}" for name, value in list(attempt.metrics.items())[:3]]
+    detail = one_line(attempt.error) if attempt.error else " ".join(shown)
+    return f"[{state.done}/{state.total}] {word:7} {attempt.run_id}  {duration(took)}  {detail}".rstrip()
 
 
 class Live:
@@ -206,10 +206,10 @@ class Live:
         )
         self._live.start()
 
-    def finished(self, start: Start, result: Result) -> None:
+    def finished(self, attempt: Attempt) -> None:
         return
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+    def tick(self, running: Sequence[Attempt]) -> None:
         with suppress(OSError):
             self._live.refresh()
 
@@ -240,7 +240,9 @@ class Live:
             arms.add_row(Text(f"  ... {len(state.by_arm) - 12} more arms", "dim"))
         now = time.time()
         going = [
-            Text(f"  running {s.run_id} {duration(now - at)}", "cyan") for s, at in state.running[:4] if now - at > 1
+            Text(f"  running {attempt.run_id} {duration(now - attempt.started_at)}", "cyan")
+            for attempt in state.running[:4]
+            if attempt.started_at is not None and now - attempt.started_at > 1
         ]
         failures = [Text(f"  {run_id} {what}", "red") for run_id, what in state.failures]
         note = [Text(f"  {state.note}", "bold")] if state.note else []
@@ -255,14 +257,14 @@ class Stream:
         self._open: dict[tuple[str, str], IO[bytes]] = {}
         self._rest: dict[tuple[str, str], bytes] = {}
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
-        for start, _ in running:
-            self._pump(start.run_id)
+    def tick(self, running: Sequence[Attempt]) -> None:
+        for attempt in running:
+            self._pump(attempt.run_id)
 
-    def finished(self, start: Start, result: Result) -> None:
-        self._pump(start.run_id)
-        for key in [key for key in self._open if key[0] == start.run_id]:
-            self._print(start.run_id, self._rest.pop(key, b""))
+    def finished(self, attempt: Attempt) -> None:
+        self._pump(attempt.run_id)
+        for key in [key for key in self._open if key[0] == attempt.run_id]:
+            self._print(attempt.run_id, self._rest.pop(key, b""))
             self._open.pop(key).close()
 
     def close(self) -> None:

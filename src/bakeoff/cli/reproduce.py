@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ import click
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option, run_argument
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_run
+from bakeoff.records.edition import Edition, find_run
 from bakeoff.records.provenance import REDACTED, code_change, git_state
+from bakeoff.records.run import CellRecord, RunRecord
 from bakeoff.records.rundir import read_meta
 
 OTHER_ROOT = "bakeoff-reproduced"
@@ -65,7 +65,7 @@ def command(ctx: click.Context, run: str, execute: bool, root: Path, as_json: bo
     try:
         provenance = _provenance(edition, position)
         recipe = recipe_of(edition, position, provenance)
-        run_id = edition.run(position)["run_id"]
+        run_id = edition.run(position).run_id
     finally:
         edition.close()
     notes = [*recipe.notes, *_code_notes(provenance, run_id)]
@@ -93,14 +93,14 @@ def _facts(recipe: Recipe, run_id: str, provenance: Mapping[str, Any], notes: li
 
 def recipe_of(edition: Edition, position: int, provenance: Mapping[str, Any]) -> Recipe:
     run, spec = edition.run(position), edition.facts()["spec"]
-    if run["command"] is None:
+    if run.command is None:
         return _in_process(edition, run, provenance)
-    directory = edition.paths.run(run["run_id"])
+    directory = edition.paths.run(run.run_id)
     if not provenance:
-        return _imported(run["command"], directory)
+        return _imported(run.command, directory)
     base = Path(provenance.get("base") or provenance["cwd"])
-    env, cwd = _environment(run, edition.facts()["workload"], base, directory)
-    return Recipe(tuple(shlex.split(run["command"])), cwd, env, spec["env"], directory)
+    env, cwd = _environment(run, edition.cell(run.cell), edition.facts()["workload"], base, directory)
+    return Recipe(tuple(shlex.split(run.command)), cwd, env, spec["env"], directory)
 
 
 def _imported(command: str, directory: Path) -> Recipe:
@@ -110,32 +110,35 @@ def _imported(command: str, directory: Path) -> Recipe:
     return Recipe(tuple(shlex.split(command)), Path(cwd or "."), {}, {}, notes=(note,))
 
 
-def _environment(run: Mapping[str, Any], kind: str, base: Path, directory: Path) -> tuple[dict[str, str], Path]:
+def _environment(
+    run: RunRecord, cell: CellRecord, kind: str, base: Path, directory: Path
+) -> tuple[dict[str, str], Path]:
     """What the engine adds for this run, and where it starts it."""
-    from bakeoff.engine.context import Facts
+    from bakeoff.engine.node.context import Context
     from bakeoff.spec import registry
     from bakeoff.spec.workload import CommandWorkload
 
     workload = registry.workload(kind)
     if not isinstance(workload, CommandWorkload):
         raise UsageError(f"workload {kind!r} is installed in another version, which does not start commands")
-    named = {name: run[name] for name in ("run_id", "arm", "task", "seed", "rollout")}
+    attempt = run.next_attempt(flags=tuple(cell.flags))
+    attempt.number = run.attempts
     with tempfile.TemporaryDirectory() as elsewhere:  # a workload may make directories for its command
-        facts = Facts(**named, attempt=run["attempts"], flags=tuple(run["flags"]), base=base, path=Path(elsewhere))
-        started = workload.command(workload.Params.model_validate(run["params"]), facts)
+        facts = Context(attempt, base, Path(elsewhere))
+        started = workload.command(workload.Params.model_validate(cell.params), facts)
     settings = registry.settings(kind)
-    params = {key: value for key, value in run["params"].items() if key not in settings}
-    return {**started.env, **replace(facts, path=directory).environment(json.dumps(params))}, started.cwd
+    params = {key: value for key, value in cell.params.items() if key not in settings}
+    return {**started.env, **Context(attempt, base, directory).environment(json.dumps(params))}, started.cwd
 
 
-def _in_process(edition: Edition, run: Mapping[str, Any], provenance: Mapping[str, Any]) -> Recipe:
+def _in_process(edition: Edition, run: RunRecord, provenance: Mapping[str, Any]) -> Recipe:
     """One run of a new edition, in a root of its own."""
     source, notes = _source(edition, provenance.get("experiment"))
     overrides = provenance.get("set", ())
     if any(REDACTED in part for part in overrides):
         notes = (*notes, "a --set value was secret and is not recorded: fill it in")
     changed = [part for override in overrides for part in ("--set", override)]
-    only = ["--only", f"run_id={run['run_id']}"]
+    only = ["--only", f"run_id={run.run_id}"]
     argv = ("bakeoff", "run", str(source), *changed, *only, "--fresh", "--root", OTHER_ROOT)
     return Recipe(argv, Path.cwd(), {}, {}, notes=notes)
 

@@ -21,10 +21,9 @@ from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option
 
 if TYPE_CHECKING:
-    from bakeoff.engine.executors.base import Start
     from bakeoff.engine.scheduler import Summary
     from bakeoff.engine.session import Options, Session
-    from bakeoff.records.results import Result
+    from bakeoff.records.run import Attempt
     from bakeoff.spec.plan import Plan
     from bakeoff.spec.select import Test
     from bakeoff.verdicts.until_decided import UntilDecided
@@ -313,10 +312,10 @@ class _Interrupts:
         self._pressed += 1
         self._switch.press()
 
-    def finished(self, start: Start, result: Result) -> None:
+    def finished(self, attempt: Attempt) -> None:
         return
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+    def tick(self, running: Sequence[Attempt]) -> None:
         if self._told < self._pressed:
             self._told = self._pressed
             if self._switch.state == "drain":

@@ -2,12 +2,12 @@
 
 | module | what it does |
 |---|---|
-| `session` | one call of `run`: the edition, its lease, the same code as before |
-| `scheduler`, `queue`, `budget` | the loop; which run comes next; what all runs together may use |
-| `executors` | where runs are executed |
-| `context`, `wire`, `worker` | what a run knows; what scheduler and worker say to each other; the worker |
-| `world`, `seeding` | what a run may change in its worker and finds restored; random generators |
-| `capture` | where output goes |
-| `watch`, `cgroup` | limits of time and memory, and what the kernel counts |
-| `processes`, `orphans`, `warden` | process trees, those that outlive their run, and who ends them when the scheduler dies |
+| `session` | one call of `run`: the edition, its lease, a check that the code is the same |
+| `scheduler`, `queue` | the loop and the budget; which attempt comes next |
+| `executors` | where attempts run: the interface, and the registry |
+| `node` | what runs attempts on one machine: commands, warm workers, limits, captured output |
+| `processes`, `cgroup` | process trees and marks; what the kernel counts |
+
+Data flows in one type: the queue makes an `Attempt` (records/run.py), an executor runs it and fills in the result, the
+scheduler records it.
 """

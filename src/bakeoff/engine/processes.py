@@ -1,7 +1,7 @@
-"""Processes as a tree: marks, descendants, memory, and ending all of them. Linux only: it reads /proc.
+"""Processes as a tree: marks, descendants, orphans, memory, and ending all of them. Linux only: it reads /proc.
 
-Every process of a run carries BAKEOFF_MARK in its environment, which its children inherit. The scheduler is a
-subreaper, so a daemon that a run leaves behind becomes the scheduler's child and cannot hide.
+Every process of a run carries BAKEOFF_MARK in its environment, which its children inherit. The node is a subreaper
+(prctl(2), PR_SET_CHILD_SUBREAPER), so a daemon that a run leaves behind becomes the node's child and can be found.
 """
 
 from __future__ import annotations
@@ -10,43 +10,53 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 MARK = "BAKEOFF_MARK"
+PAGE = os.sysconf("SC_PAGE_SIZE")
+# Numbers from <linux/prctl.h> and <linux/sched.h>.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40
-PAGE = os.sysconf("SC_PAGE_SIZE")
+_PATIENCE = 2.0
+"""Seconds that `Orphans.end` waits for killed processes to disappear."""
 SPARED: set[int] = set()
-"""Children of this process that serve it from one run to the next: no run left them behind."""
+"""Children of this process that serve it from one run to the next, so no run left them behind."""
+
+
+# -- this process
 
 
 def become_subreaper(on: bool = True) -> None:
-    """Orphaned descendants of this process become its children."""
+    """Orphaned descendants of this process become its children instead of init's (prctl(2))."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:
-    """The kernel kills this process when its parent is gone; checked again since the parent may be gone already."""
+    """Let the kernel kill this process when its parent dies.
+
+    PR_SET_PDEATHSIG only covers a parent that dies later (prctl(2)). One that died before the call shows by another
+    parent's pid, and this process exits at once.
+    """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def children() -> list[int]:
-    """Direct children of this process, adopted ones too."""
-    found: list[int] = []
+    """Direct children of this process, adopted ones included."""
+    pids: list[int] = []
     for task in os.listdir("/proc/self/task"):
         try:
             with open(f"/proc/self/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
         except OSError:
             continue
-    return found
+    return pids
 
 
 def has_children() -> bool:
-    """One system call, where listing them costs four."""
+    """Whether this process has any child. One system call, where listing them costs four."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -54,55 +64,8 @@ def has_children() -> bool:
     return True
 
 
-def parents() -> dict[int, int]:
-    """pid to parent's pid, of every process that can be seen."""
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            fields = _stat(int(name))
-            if fields:
-                found[int(name)] = int(fields[1])
-    return found
-
-
-def _stat(pid: int) -> list[bytes] | None:
-    """Fields of /proc/pid/stat from the state on (the name before it may hold spaces and brackets)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-
-
-def alive(pid: int) -> bool:
-    fields = _stat(pid)
-    return fields is not None and fields[0] != b"Z"
-
-
-def born(pid: int) -> int:
-    """When the process began, in clock ticks since boot; 0 when it is gone."""
-    fields = _stat(pid)
-    return int(fields[19]) if fields else 0
-
-
-def never_executed(pid: int) -> bool:
-    """Whether this child, which has ended, was killed before it had become the program that it was to be."""
-    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    if ended is None or ended.si_code not in (os.CLD_KILLED, os.CLD_DUMPED):
-        return False
-    fields = _stat(pid)
-    return fields is not None and bool(int(fields[6]) & _PF_FORKNOEXEC)
-
-
-def session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return None
-
-
 def reap(pid: int, patience: float = 0.0) -> bool:
-    """Take leave of a child of ours that has ended, or will within `patience` seconds."""
+    """Collect the exit status of a child that has ended, or will within `patience` seconds. False: it still runs."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -115,20 +78,84 @@ def reap(pid: int, patience: float = 0.0) -> bool:
         time.sleep(0.001)
 
 
+# -- any process
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Fields of /proc/pid/stat from the state on: the name before it may hold spaces and brackets (proc(5))."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+
+def alive(pid: int) -> bool:
+    """Whether the process exists and is not a zombie."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] != b"Z"
+
+
+def born(pid: int) -> int:
+    """When the process began, in clock ticks since boot; 0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else 0
+
+
+def never_executed(pid: int) -> bool:
+    """Whether this child, which has ended, was killed before it had become the program that it was to be.
+
+    PF_FORKNOEXEC in the flags of /proc/pid/stat means: forked, and exec has not happened. WNOWAIT leaves the zombie
+    in place, so that it can still be read and waited for.
+    """
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    if ended is None or ended.si_code not in (os.CLD_KILLED, os.CLD_DUMPED):
+        return False
+    fields = _stat(pid)
+    return fields is not None and bool(int(fields[6]) & _PF_FORKNOEXEC)
+
+
+def parents() -> dict[int, int]:
+    """pid to parent's pid, of every process that can be seen."""
+    tree = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = _stat(int(name))
+            if fields:
+                tree[int(name)] = int(fields[1])
+    return tree
+
+
 def descendants(roots: Iterable[int]) -> list[int]:
     """All processes below `roots`, and the roots."""
     below: dict[int, list[int]] = {}
     for pid, parent in parents().items():
         below.setdefault(parent, []).append(pid)
-    found, queue = [], list(roots)
+    pids, queue = [], list(roots)
     while queue:
         pid = queue.pop()
-        found.append(pid)
+        pids.append(pid)
         queue += below.get(pid, [])
-    return found
+    return pids
+
+
+def resident(pids: Iterable[int]) -> int:
+    """Resident memory in bytes, summed. Shared pages count once for each process."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/statm", "rb") as file:
+                total += int(file.read().split()[1]) * PAGE
+        except (OSError, IndexError):
+            continue
+    return total
+
+
+# -- marks
 
 
 def mark_of(pid: int) -> str | None:
+    """The process's BAKEOFF_MARK; None when it has none, is gone, or belongs to another user."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             content = b"\0" + file.read()
@@ -139,7 +166,7 @@ def mark_of(pid: int) -> str | None:
 
 
 def marked(prefix: str) -> list[int]:
-    """Processes whose mark begins with `prefix`, this one and its ancestors excepted."""
+    """Processes whose mark begins with `prefix`, without this one and its ancestors."""
     mine, pid, tree = {os.getpid()}, os.getpid(), parents()
     while pid in tree:
         pid = tree[pid]
@@ -148,6 +175,7 @@ def marked(prefix: str) -> list[int]:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Signal each process; those that are gone or not ours are skipped."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -168,13 +196,70 @@ def end_marked(prefix: str) -> int:
     return len(ended)
 
 
-def resident(pids: Iterable[int]) -> int:
-    """Resident memory in bytes, summed."""
-    total = 0
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/statm", "rb") as file:
-                total += int(file.read().split()[1]) * PAGE
-        except (OSError, IndexError):
-            continue
-    return total
+class Orphans:
+    """Finds and ends processes that outlive the run that started them.
+
+    This process is a subreaper, so what a run leaves behind becomes our child the moment the run's own process ends.
+    Such a child names its run by the mark in its environment or by its session. One that shed both (a daemon started
+    with `env -i`) can only be told by its age: it may belong to any run that was going on when it was born, and is
+    ended when the last of those has ended. A child in our own session was started by the program that called us and
+    is left alone.
+    """
+
+    def __init__(self) -> None:
+        self._before = frozenset(children())
+        self._home = os.getsid(0)
+        self._doubtful: set[int] = set()
+        """They may belong to several runs, so no run's record mentions them."""
+
+    def end(self, mark: str, pid: int, living: Collection[int], rivals: Collection[int] = ()) -> int:
+        """End what the run with this mark, whose first process was `pid`, left behind. Returns how many there were.
+
+        `living` are children that are not orphans; `rivals` those of them that may have left unmarked ones too.
+        """
+        ended: set[int] = set()
+        deadline = time.monotonic() + _PATIENCE
+        while left := self._left(mark, pid, living, rivals):
+            ended.update(left)
+            send(descendants(left), signal.SIGKILL)
+            for orphan in left:  # its own children become ours only now, and are found in the next round
+                reap(orphan, patience=max(0.0, deadline - time.monotonic()))
+            if time.monotonic() > deadline:
+                break  # it sits in the kernel; the supervisor tries again at the end
+        certain = len(ended - self._doubtful)
+        self._doubtful -= ended
+        return certain
+
+    @property
+    def any_doubtful(self) -> bool:
+        """Whether an unmarked process is still around, which may hold files open that it inherited."""
+        self._doubtful = {pid for pid in self._doubtful if alive(pid)}
+        return bool(self._doubtful)
+
+    def _left(self, mark: str, pid: int, living: Collection[int], rivals: Collection[int]) -> list[int]:
+        left = []
+        for child in children():
+            if child == pid or child in living or child in self._before:
+                continue
+            try:
+                session = os.getsid(child)
+            except OSError:
+                continue  # it is gone
+            if session == self._home:
+                continue
+            if not alive(child):
+                reap(child)
+                continue
+            named = mark_of(child)
+            if named is not None:
+                mine = named.startswith(mark)
+            elif session == pid or session in living:
+                mine = session == pid
+            else:
+                birth = born(child)
+                mine = not any(born(rival) <= birth for rival in rivals)
+                if not mine:
+                    self._doubtful.add(child)
+            if mine:
+                left.append(child)
+        return left

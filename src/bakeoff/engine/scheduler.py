@@ -1,59 +1,64 @@
 """A plan becomes finished records.
 
-One thread, one loop: start what may start, wait, record what ended, tell. Results are recorded in groups, one synced
-transaction for what ended in the last few milliseconds, and only then shown, counted or charged.
+One thread, one loop: start what may start, wait, record what ended, notify observers. Results are recorded in groups,
+one synced transaction for what ended in the last few milliseconds, and only then shown, counted or charged.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from bakeoff.engine.budget import Account
-from bakeoff.engine.executors.base import Executor, Start
+from bakeoff.engine.executors import Executor
 from bakeoff.engine.queue import Queue
 from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import Result
-from bakeoff.spec.experiment import Retries
-from bakeoff.spec.plan import Plan, RunSpec
+from bakeoff.records.run import Attempt
+from bakeoff.spec.experiment import Budget, Retries
+from bakeoff.spec.plan import Plan, Run
+from bakeoff.spec.workload import FINISHED
 
 _TICK = 0.1
+"""Seconds between two ticks of the observers."""
 _BEAT = 1.0
+"""Seconds between two signs of life in the database."""
 _GROUP = 0.005
+"""Seconds that a result waits for others to share its transaction."""
 _LONGEST_BACKOFF = 60.0
 _RECORDING_TRIES = 5
 
-Stop = Literal["", "drain", "now"]
+More = Callable[[], Iterable[Run]]
+"""A source of further runs, called when all that are planned have ended; nothing means that it is done."""
 
 
+@dataclass(slots=True)
 class Switch:
-    """How to ask a scheduler to stop: once, nothing more is started; twice, what is going on is ended."""
+    """How to ask a scheduler to stop: once, nothing more is started; twice, what is running is ended."""
 
-    def __init__(self) -> None:
-        self.state: Stop = ""
-        self.why = ""
+    state: Literal["", "drain", "now"] = ""
+    why: str = ""
 
-    def press(self, why: str = "interrupted") -> None:
-        self.state = "drain" if self.state == "" else "now"
-        self.why = self.why or why
-
-    def stop_now(self, why: str) -> None:
-        self.state = "now"
+    def press(self, why: str = "interrupted", *, now: bool = False) -> None:
+        """`now` ends what is running at the first press."""
+        self.state = "drain" if self.state == "" and not now else "now"
         self.why = self.why or why
 
 
 class Observer(Protocol):
-    """Somebody who looks on. Called from the scheduler's loop, after things are durable."""
+    """Called from the scheduler's loop, after results are durable. A display, or files beside ours."""
 
-    def finished(self, start: Start, result: Result) -> None: ...
+    def finished(self, attempt: Attempt) -> None:
+        """An attempt ended and is recorded. `attempt.final` is False when the run is tried again."""
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None: ...
+    def tick(self, running: Sequence[Attempt]) -> None:
+        """Called about ten times a second with the attempts that are running."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The session is over, whatever the reason."""
 
 
 @dataclass(slots=True)
@@ -66,17 +71,59 @@ class Summary:
     stopped: str = ""
     """Why it ended before everything was done."""
     left_out: int = 0
+    """Runs that `--only` did not choose."""
     complete: bool = False
 
 
-More = Callable[[], Iterable[RunSpec]]
+class Account:
+    """What the budget has been charged, over all sessions of an edition; earlier ones are read from the database."""
 
+    def __init__(self, budget: Budget, edition: Edition) -> None:
+        self._budget = budget
+        counts = edition.counts()
+        self._runs = sum(counts.get(status, 0) for status in FINISHED)
+        self._cost = edition.spent(budget.cost_metric) if budget.cost is not None else 0.0
+        self._seconds = sum(session["seen_at"] - session["started_at"] for session in edition.sessions())
+        self._began = time.monotonic()
+        self.metered = budget.cost is not None
+        self.unmetered: str | None = None
+        """The error when a run does not report its cost: such a budget would never be used up."""
 
-def _is_failure(result: Result) -> bool:
-    return result.status not in ("succeeded", "cancelled")
+    def exhausted(self) -> str | None:
+        """Why nothing more may start, or None."""
+        budget = self._budget
+        if budget.runs is not None and self._runs >= budget.runs:
+            return f"budget of {budget.runs} runs used up"
+        elapsed = self._seconds + time.monotonic() - self._began
+        if budget.time is not None and elapsed >= budget.time:
+            return f"time budget of {budget.time:g} s used up"
+        if budget.cost is not None and self._cost >= budget.cost:
+            return f"budget of {budget.cost:g} {budget.cost_metric} used up ({self._cost:g})"
+        return None
+
+    def room(self, in_flight: int) -> bool:
+        """Whether one more run fits beside those in flight."""
+        return self._budget.runs is None or self._runs + in_flight < self._budget.runs
+
+    def charge(self, attempt: Attempt) -> None:
+        """Every attempt is charged: one that is tried again cost something too."""
+        if attempt.final and attempt.status in FINISHED:
+            self._runs += 1
+        if self._budget.cost is None:
+            return
+        value = attempt.metrics.get(self._budget.cost_metric)
+        if isinstance(value, int | float) and math.isfinite(value):
+            self._cost += value
+        elif attempt.status == "succeeded":
+            self.unmetered = (
+                f"run {attempt.run_id} reports no {self._budget.cost_metric!r}, so the cost budget cannot be kept; "
+                "let runs report it, name another metric in budget.cost_metric, or remove budget.cost"
+            )
 
 
 class Scheduler:
+    """One session's loop. `run` returns when everything is done or the switch was pressed."""
+
     def __init__(
         self,
         plan: Plan,
@@ -100,9 +147,10 @@ class Scheduler:
         self._observers = observers
         self._more = more
         self._account = Account(plan.experiment.budget, edition)
-        self._in_flight: dict[int, Start] = {}
+        self._in_flight: dict[int, Attempt] = {}
+        """Attempts that were started and are not recorded yet, by position."""
         self._failures: Counter[int] = Counter()
-        self._ended: list[Result] = []
+        self._ended: list[Attempt] = []
         self._failing = False
         """With fail-fast: a run has failed, so nothing more is started while that is being recorded."""
         self._record_at = 0.0
@@ -119,42 +167,31 @@ class Scheduler:
 
     def _step(self) -> bool:
         """One turn of the loop. False when there is nothing left to do."""
-        self._obey()
+        if self._switch.state:
+            self._executor.stop(running=self._switch.state == "now")
         if self._ended and self._account.metered:
             self._record()  # what the next run may cost depends on what the last one did
         self._fill()
         if self._ended and (time.monotonic() >= self._record_at or len(self._ended) == len(self._in_flight)):
             self._record()
         if not self._in_flight and (self._switch.state or self._queue.empty()):
-            return not self._switch.state and self._plan_more()
-        for result in self._executor.wait(self._patience()):
-            self._note(result)
-        for start in self._executor.returned():
-            del self._in_flight[start.position]
-            self._queue.give_back(start)
-        self._tell_time()
+            runs = list(self._more()) if self._more is not None and not self._switch.state else []
+            if not runs or not self._edition.add_runs(runs):
+                return False
+            self._queue.reopen()
+            return True
+        patience = max(0.0, min(_TICK, self._record_at - time.monotonic())) if self._ended else _TICK
+        for attempt in self._executor.wait(patience):
+            if attempt.status == "planned":
+                del self._in_flight[attempt.position]
+                self._queue.give_back(attempt)
+            else:
+                self._note(attempt)
+        self._tick()
         return True
 
-    def _tell_time(self) -> None:
-        """Let observers move their clocks, and now and then leave a sign of life."""
-        now = time.monotonic()
-        if now < self._tick_at:
-            return
-        self._tick_at = now + _TICK
-        running = self._executor.running()
-        for observer in self._observers:
-            observer.tick(running)
-        if now >= self._beat_at:
-            self._beat_at = now + _BEAT
-            self._beat(running)
-
-    def _obey(self) -> None:
-        if self._switch.state:
-            self._executor.recall()
-        if self._switch.state == "now":
-            self._executor.stop()
-
     def _fill(self) -> None:
+        """Start as many attempts as capacity, budget and switch allow."""
         while not self._switch.state and not self._failing and self._executor.capacity() > 0:
             why = self._account.exhausted()
             if why is not None:
@@ -162,86 +199,86 @@ class Scheduler:
                     self._switch.press(why)
                 return
             if not self._account.room(len(self._in_flight)):
-                return  # what is going on may use up the rest, and if it comes to nothing there is room again
-            start = self._queue.take()
-            if start is None:
+                return  # what is running may use up the rest; if it comes to nothing, there is room again
+            attempt = self._queue.take()
+            if attempt is None:
                 return
-            self._in_flight[start.position] = start
-            self._executor.start(start)
+            self._in_flight[attempt.position] = attempt
+            self._executor.start(attempt)
 
-    def _patience(self) -> float:
-        if not self._ended:
-            return _TICK
-        return max(0.0, min(_TICK, self._record_at - time.monotonic()))
-
-    def _note(self, result: Result) -> None:
-        """A try ended; it is recorded with its group."""
+    def _note(self, attempt: Attempt) -> None:
+        """An attempt ended: decide whether it is retried, and record it with its group."""
         if not self._ended:
             self._record_at = max(self._not_before, time.monotonic() + _GROUP)
-        start = self._in_flight[result.position]
-        result.final = not self._tried_again(start, result)
-        self._failing |= self._fail_fast and result.final and _is_failure(result)
-        self._ended.append(result)
-
-    def _tried_again(self, start: Start, result: Result) -> bool:
-        allowed = {"infra_error": self._retries.infra, "failed": self._retries.failed, "timeout": self._retries.failed}
-        if self._switch.state or self._failures[start.position] >= allowed.get(result.status, 0):
-            self._failures.pop(start.position, None)
-            return False
-        self._failures[start.position] += 1
-        return True
+        retries = self._retries
+        allowed = {"infra_error": retries.infra, "failed": retries.failed, "timeout": retries.failed}
+        attempt.final = bool(self._switch.state) or self._failures[attempt.position] >= allowed.get(attempt.status, 0)
+        if attempt.final:
+            self._failures.pop(attempt.position, None)
+        else:
+            self._failures[attempt.position] += 1
+        self._failing |= self._fail_fast and attempt.final and _is_failure(attempt)
+        self._ended.append(attempt)
 
     def _record(self) -> None:
-        """Make the group durable, then let everybody know."""
+        """Make the group durable, then count, charge and show it."""
         began = time.monotonic()
         group, self._ended = self._ended, []
         self._persist(group)
-        for result in group:
-            start = self._in_flight.pop(result.position)
-            self._queue.ended(start)
+        for attempt in group:
+            del self._in_flight[attempt.position]
+            self._queue.ended(attempt)
             self.summary.attempts += 1
-            self._account.charge(result)
-            if result.final:
-                self._conclude(start, result)
+            self._account.charge(attempt)
+            if attempt.final:
+                self.summary.statuses[attempt.status] += 1
+                if self._fail_fast and _is_failure(attempt):
+                    cause = attempt.error or attempt.status
+                    self._switch.press(f"stopped at the first failure: {attempt.run_id} ({cause})", now=True)
             else:
-                delay = self._retries.backoff * 2 ** (self._failures[start.position] - 1)
-                self._queue.again(start, min(delay, _LONGEST_BACKOFF))
+                delay = self._retries.backoff * 2 ** (self._failures[attempt.position] - 1)
+                self._queue.again(attempt, min(delay, _LONGEST_BACKOFF))
             for observer in self._observers:
-                observer.finished(start, result)
+                observer.finished(attempt)
         if self._account.unmetered is not None:
             raise BakeoffError(self._account.unmetered)
         # On a slow disk groups grow, so that recording never takes most of the time.
         self._not_before = time.monotonic() + 2 * (time.monotonic() - began)
 
-    def _conclude(self, start: Start, result: Result) -> None:
-        self.summary.statuses[result.status] += 1
-        if self._fail_fast and _is_failure(result):
-            self._switch.stop_now(f"stopped at the first failure: {start.run_id} ({result.error or result.status})")
-
-    def _persist(self, group: list[Result]) -> None:
-        """A full disk may be emptied meanwhile: try a few times before giving up."""
-        for attempt in range(1, _RECORDING_TRIES + 1):
+    def _persist(self, group: list[Attempt]) -> None:
+        """Record the group. A full disk may be emptied meanwhile, so it is tried a few times."""
+        for number in range(1, _RECORDING_TRIES + 1):
             try:
                 self._edition.finish(group, self._session)
                 return
             except StorageError as error:
-                if attempt == _RECORDING_TRIES:
+                if number == _RECORDING_TRIES:
                     raise StorageError(
                         f"{len(group)} results could not be recorded: {error}. What was reported is safe; "
                         "the same command does the rest again when the cause is gone"
                     ) from error
-                time.sleep(0.2 * 2**attempt)
+                time.sleep(0.2 * 2**number)
 
-    def _beat(self, running: Sequence[tuple[Start, float]]) -> None:
-        try:
-            self._edition.beat(self._session, [(start.position, at) for start, at in running])
-        except StorageError:
-            pass  # a sign of life is not a result; recording will tell if it lasts
+    def _tick(self) -> None:
+        """Let observers update their clocks, and from time to time leave a sign of life in the database."""
+        now = time.monotonic()
+        if now < self._tick_at:
+            return
+        self._tick_at = now + _TICK
+        running = [
+            attempt
+            for attempt in self._in_flight.values()
+            if attempt.started_at is not None and attempt.ended_at is None
+        ]
+        for observer in self._observers:
+            observer.tick(running)
+        if now >= self._beat_at:
+            self._beat_at = now + _BEAT
+            try:
+                self._edition.beat(self._session, running)
+            except StorageError:
+                pass  # a sign of life is not a result; if the trouble lasts, recording reports it
 
-    def _plan_more(self) -> bool:
-        """Ask the source of further runs, if there is one."""
-        fresh = list(self._more()) if self._more is not None else []
-        if not fresh or not self._edition.add_runs(fresh):
-            return False
-        self._queue.reopen()
-        return True
+
+def _is_failure(attempt: Attempt) -> bool:
+    return attempt.status not in ("succeeded", "cancelled")

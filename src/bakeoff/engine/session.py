@@ -1,4 +1,11 @@
-"""One call of `run`: find or make the edition, take its lease, check that the code is the same, and schedule."""
+"""One call of `run`: find or make the edition, take its lease, check that the code is the same, and schedule.
+
+session = open_session(plan, Options(root))
+try:
+    summary = session.run()
+finally:
+    session.close()
+"""
 
 from __future__ import annotations
 
@@ -7,30 +14,31 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bakeoff.engine.executors.base import Executor
-from bakeoff.engine.executors.local import environment, local
+from bakeoff.engine.executors import NodeSetup, open_executor
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
-from bakeoff.errors import LeaseHeld, StorageError, UsageError
+from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
 from bakeoff.records import layout, provenance
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
 from bakeoff.records.run import RunRecord
-from bakeoff.spec import registry
+from bakeoff.spec import registry, variables
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
 from bakeoff.spec.workload import Checked
 
-SETTLE_AFTER = 1.0
+_SETTLE_AFTER = 1.0
+"""Seconds after which a run's output appears in its directory."""
 _SERVER_NOTICES = 3.0
+"""Seconds that PostgreSQL needs to see that a scheduler was killed, and to free its lock."""
 T = TypeVar("T")
 
 
@@ -48,7 +56,7 @@ class Options:
     stream: bool = False
     only: Sequence[Test] = ()
     source: Path | None = None
-    """The experiment file, kept with the results as it was given."""
+    """The experiment file; a copy is kept with the results."""
 
 
 @dataclass(slots=True)
@@ -76,48 +84,55 @@ class Session:
         return self.options.jobs or self.plan.experiment.jobs or os.cpu_count() or 1
 
     def run(self, observers: Sequence[Observer] = (), more: More | None = None) -> Summary:
-        """Do what is missing. The observers are closed in any case."""
+        """Do what is missing, and what `more` adds. The observers are closed in any case."""
         how = "failed"
         try:
             queue = Queue(self.plan, self.edition, only=self.selected(), retry_failed=self.options.retry_failed)
-            summary = self._scheduled(queue, observers, more) if more or not queue.empty() else Summary()
+            summary = Summary()
+            if more or not queue.empty():
+                entry = self.plan.experiment.executor
+                executor = open_executor(entry.kind if entry else "local", self._node_setup())
+                try:
+                    summary = Scheduler(
+                        self.plan, self.edition, self.number, executor, queue,
+                        switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
+                    ).run()  # fmt: skip
+                finally:
+                    executor.close()
             summary.left_out = queue.left_out
             how = summary.stopped or "done"
         finally:
             for observer in observers:
                 observer.close()
             if how == "failed":
-                self._end(how)
+                try:
+                    self.edition.end_session(self.number, how)
+                except StorageError:
+                    pass  # the user must see the first error, not that this cannot be recorded either
         summary.complete = self.edition.end_session(self.number, how)
         return summary
 
-    def _scheduled(self, queue: Queue, observers: Sequence[Observer], more: More | None) -> Summary:
-        executor = self._executor()
-        try:
-            return Scheduler(
-                self.plan, self.edition, self.number, executor, queue,
-                switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
-            ).run()  # fmt: skip
-        finally:
-            executor.close()
-
-    def _end(self, how: str) -> None:
-        """Something went wrong, and that is what the user must hear of, not that this cannot be written down either."""
-        try:
-            self.edition.end_session(self.number, how)
-        except StorageError:
-            pass
-
-    def _executor(self) -> Executor:
-        settle = 0.0 if self.options.stream or registry.dialect(self.plan.dialect).live_files else SETTLE_AFTER
-        return local(self.plan, self.paths, jobs=self.jobs, mark=self._mark(), session=self.number, settle_after=settle)
-
-    def _mark(self) -> str:
+    def _node_setup(self) -> NodeSetup:
+        experiment = self.plan.experiment
+        live = self.options.stream or registry.dialect(self.plan.dialect).live_files
         created = self.edition.facts()["created_at"]
-        return hashlib.sha256(f"{self.paths.experiment}/{self.paths.name}/{created}".encode()).hexdigest()[:16]
+        name = f"{self.paths.experiment}/{self.paths.name}/{created}"
+        return NodeSetup(
+            workload=experiment.workload,
+            dialect=self.plan.dialect,
+            paths=self.paths,
+            base=self.plan.base,
+            jobs=self.jobs,
+            limits=experiment.limits,
+            env=environment(self.plan),
+            fresh=experiment.isolation == "fresh",
+            settle_after=0.0 if live else _SETTLE_AFTER,
+            edition_mark=hashlib.sha256(name.encode()).hexdigest()[:16],
+            session=self.number,
+        )
 
     def selected(self) -> Callable[[RunRecord], bool] | None:
-        """Which runs `only` means; None for all."""
+        """The test for runs that `only` chooses; None when it chooses all."""
         tests, cells = self.options.only, {cell.index: cell for cell in self.plan.cells}
         if not tests:
             return None
@@ -133,33 +148,49 @@ class Session:
 
 
 def open_session(plan: Plan, options: Options) -> Session:
-    """Resume the newest unfinished edition, or begin a new one. What can be refused is refused before anything is made."""
+    """Resume the newest unfinished edition, or begin a new one.
+
+    What can be refused is refused before anything is created: an empty plan, a variable that is not set, and what the
+    workload's `check` finds are UsageErrors. Raises LeaseHeld while another scheduler runs the edition.
+    """
     environment(plan)
     if not plan.cells or len(plan) == 0:
         raise UsageError("the plan is empty: no run is left after include and exclude")
-    notes = tuple(dict.fromkeys(_checked(plan, options)))
+    notes: dict[str, None] = {}
+    workload = registry.workload(plan.experiment.workload)
+    if isinstance(workload, Checked):
+        try:
+            for cell in plan.cells:
+                notes |= dict.fromkeys(workload.check(workload.Params.model_validate(cell.params), plan.base) or ())
+        except UsageError as error:
+            raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
     directory = layout.experiment_directory(options.root, plan.experiment.name)
     known = layout.editions(directory)
     session = _resume(plan, options, known[-1]) if known and not options.fresh else None
     if session is None:
         session = _begin(plan, options, directory)
-    session.notes = notes
+    session.notes = tuple(notes)
     return session
 
 
-def _checked(plan: Plan, options: Options) -> Iterator[str]:
-    """What the workload has to say about its runs before they start."""
-    workload = registry.workload(plan.experiment.workload)
-    if not isinstance(workload, Checked):
-        return
-    for cell in plan.cells:
+def environment(plan: Plan) -> dict[str, str]:
+    """The experiment's `env`, with `${NAME}` filled in. Only done when runs start, so that no record holds a secret.
+
+    Raises SpecError for a variable that is not set.
+    """
+    known = variables.variables()
+    filled = {}
+    for name, text in plan.experiment.env.items():
         try:
-            yield from workload.check(workload.Params.model_validate(cell.params), plan.base) or ()
-        except UsageError as error:
-            raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
+            filled[name] = variables.expand(text, known)
+        except variables.MissingVariable as missing:
+            fix = f"export {missing.args[0]}=... before the run"
+            raise SpecError([Problem(f"env.{name}", f"${{{missing.args[0]}}} is not set", fix)]) from missing
+    return filled
 
 
 def _begin(plan: Plan, options: Options, directory: Path) -> Session:
+    """A new edition, with the plan recorded and the experiment file copied."""
     paths = layout.new_edition(directory)
     with ExitStack() as undo:
         # Nothing is recorded yet: what stayed behind here would hide the editions before it.
@@ -167,7 +198,11 @@ def _begin(plan: Plan, options: Options, directory: Path) -> Session:
         lease = undo.enter_context(Lease(paths.lease))
         edition = undo.enter_context(closing(Edition.create(plan, paths)))
         edition.lock()
-        _freeze(options.source, paths)
+        if options.source is not None:
+            paths.frozen(options.source.suffix).write_bytes(options.source.read_bytes())
+            registration = layout.registration_of(options.source)  # `bakeoff prereg` made one, perhaps
+            if registration.exists():
+                paths.registration.write_bytes(registration.read_bytes())
         edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
         edition.add_runs(plan)
         number = edition.begin_session(_provenance(plan, options), edition.planned())
@@ -185,13 +220,17 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None
             edition = undo.enter_context(closing(Edition.open(paths, readonly=False)))
         except UsageError:
             if options.source is not None and paths.frozen(options.source.suffix).exists():
-                raise  # its results are somewhere else
+                raise  # its results are in another database
             return None  # its scheduler died before it had recorded the plan
-        # A server needs a moment to see that the scheduler before us was killed.
         _patiently(edition.lock, inf if options.wait else _SERVER_NOTICES)
         if edition.complete and plan.experiment.editions == "repeat" and not options.retry_failed:
             return None
-        _check_kind(plan, edition)
+        # A sequential experiment may have stopped early: filled up to a fixed number of runs it would be neither.
+        if edition.facts()["spec"].get("sequential") is not None and plan.experiment.sequential is None:
+            raise UsageError(
+                f"{edition.paths.experiment}/{edition.paths.name} runs until it is decided: go on with "
+                "--until-decided, or start a new edition with --fresh"
+            )
         fresh = _new_runs(plan, edition)
         now = _provenance(plan, options)
         if fresh or options.retry_failed or not edition.complete:
@@ -206,7 +245,7 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None
 
 
 def _patiently(take: Callable[[], T], patience: float) -> T:
-    """What `take` returns, as soon as nobody else holds it."""
+    """What `take` returns, as soon as it no longer raises LeaseHeld; raises it after `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -217,17 +256,8 @@ def _patiently(take: Callable[[], T], patience: float) -> T:
             time.sleep(0.2)
 
 
-def _check_kind(plan: Plan, edition: Edition) -> None:
-    """What runs until it is decided may have stopped early: filled up to a fixed number it would be neither."""
-    if edition.facts()["spec"].get("sequential") is not None and plan.experiment.sequential is None:
-        raise UsageError(
-            f"{edition.paths.experiment}/{edition.paths.name} runs until it is decided: go on with --until-decided, "
-            "or start a new edition with --fresh"
-        )
-
-
 def _new_runs(plan: Plan, edition: Edition) -> set[str]:
-    """A plan may have grown since; it may not have become another one."""
+    """Ids of runs that the plan has gained. Raises UsageError when runs are gone: then it is another plan."""
     known = edition.run_ids()
     wanted = {run.run_id for run in plan}
     gone, fresh = known - wanted, wanted - known
@@ -241,7 +271,10 @@ def _new_runs(plan: Plan, edition: Edition) -> set[str]:
 
 
 def _check_code(edition: Edition, now: dict[str, Any], options: Options) -> None:
-    """Against the session that recorded the newest results; one that found nothing to do says nothing about them."""
+    """Raise UsageError when the code differs from that of the session that recorded the newest results.
+
+    A session that found nothing to do says nothing about them, so it is not asked.
+    """
     number = edition.last_productive_session()
     if number is None or options.allow_code_change:
         return
@@ -262,11 +295,3 @@ def _provenance(plan: Plan, options: Options) -> dict[str, Any]:
         "experiment": str(source.absolute()) if source is not None else None,
         "set": provenance.redact_argv(plan.overrides),
     }
-
-
-def _freeze(source: Path | None, paths: EditionPaths) -> None:
-    """The file as it was given, and the registration beside it, if `bakeoff prereg` made one."""
-    if source is not None:
-        paths.frozen(source.suffix).write_bytes(source.read_bytes())
-        if layout.registration_of(source).exists():
-            paths.registration.write_bytes(layout.registration_of(source).read_bytes())

@@ -22,11 +22,10 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.export.dialogue import NotAConversation, prompt_of
 from bakeoff.records.edition import Edition
-from bakeoff.records.results import FAILED
-from bakeoff.records.run import CellRecord
-from bakeoff.records.trajectory import TrajectoryIndex, read_trajectory
+from bakeoff.records.run import FAILED, CellRecord, TrajectoryIndex
+from bakeoff.records.series import read_trajectory
 from bakeoff.spec.identity import canonical_json
-from bakeoff.spec.trajectory import Step
+from bakeoff.spec.workload import Step
 
 
 @dataclass(frozen=True, slots=True)

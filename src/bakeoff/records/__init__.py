@@ -1,15 +1,17 @@
-"""What runs leave behind: database, run directories, series, trajectories, provenance, tables.
+"""What our own runs leave behind: the database, run directories, series, trajectories and provenance.
 
 | module | what it does |
 |---|---|
-| `edition`, `reader`, `results` | one edition in the database: writing, reading, and what goes in and out |
-| `database`, `schema` | SQLite and PostgreSQL behind one face; the tables |
-| `layout`, `find`, `rundir`, `logs` | where things lie; names that users type; a run's directory and its output |
-| `lease`, `whole` | the right to write; files that are whole or not there |
-| `series`, `trajectory` | per-step numbers and steps, compressed |
-| `provenance`, `difference` | where results came from, and what differs between two editions |
-| `table`, `overview`, `collect` | the table of runs; at a glance; as files |
-| `importing`, `foreign`, `sweep`, `sweep_table` | results from elsewhere become an edition |
+| `edition` | one edition in the database: writing, reading, finding a run by name, deleting |
+| `run` | `RunRecord`, `CellRecord`, `Attempt`; metrics as text |
+| `database` | the tables; SQLite and PostgreSQL behind one interface |
+| `layout` | where things lie on disk, editions by name, atomic writes |
+| `rundir` | a run's directory: `meta.json`, earlier attempts, output |
+| `lease` | the right to write |
+| `series` | per-step numbers and trajectories, compressed |
+| `table` | the table of runs, as files, and at a glance |
+| `provenance`, `diff` | where results came from, and what differs between two editions |
 | `script` | `bakeoff.log` and `bakeoff.finish` in a user's own script |
-| `remove` | deleting editions |
+
+This is the only package that knows SQL.
 """

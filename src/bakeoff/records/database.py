@@ -1,33 +1,151 @@
-"""Connections to SQLite and PostgreSQL behind one small face: plain SQL with `?`, rows as tuples.
+"""The database: tables, and connections to SQLite and PostgreSQL behind one small interface.
 
-SQLite is in WAL mode with full synchronisation: a committed transaction survives a power cut.
+SQL is plain, with `?` for values, and rows are tuples; `edition.py` turns them into records. SQLite is in WAL mode with
+full synchronisation, so a committed transaction survives a power cut (https://sqlite.org/pragma.html#pragma_synchronous).
+
+    meta        schema version
+    editions    one row for each execution of an experiment
+    sessions    one row for each time a scheduler worked on it, with provenance
+    cells       one arm on one task, with parameters
+    runs        one row for each run: what it is, its status, and the outcome that counts
+    attempts    one row for each attempt that ended, the one that counts among them
+    superseded  metrics of attempts that no longer count: what they cost was spent all the same (since version 2)
+    series      one compressed columnar block for each run that logged steps
+    trajectories  an index of trajectory files
+
+A run costs one row in `runs` and one in `attempts`; a step never costs a row.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from bakeoff.errors import StorageError, UsageError
-from bakeoff.records.schema import POSTGRES_WORDS, SQLITE_WORDS, TABLES, VERSION
 
 URL_VARIABLE = "BAKEOFF_DATABASE_URL"
+LOCK = 7246112
+"""The first key of our advisory locks in PostgreSQL; any number that other programs are unlikely to use."""
+VERSION = 2
+"""A newer version only adds tables: an older database gets them when it is next written to."""
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS editions (
+  edition_id {serial},
+  experiment TEXT NOT NULL,
+  edition TEXT NOT NULL,
+  workload TEXT NOT NULL,
+  dialect TEXT NOT NULL,
+  spec TEXT NOT NULL,
+  created_at {real} NOT NULL,
+  complete INTEGER NOT NULL DEFAULT 0,
+  UNIQUE (experiment, edition)
+);
+CREATE TABLE IF NOT EXISTS sessions (
+  edition_id INTEGER NOT NULL,
+  session INTEGER NOT NULL,
+  started_at {real} NOT NULL,
+  seen_at {real} NOT NULL,
+  ended TEXT,
+  planned INTEGER NOT NULL,
+  provenance TEXT NOT NULL,
+  PRIMARY KEY (edition_id, session)
+);
+CREATE TABLE IF NOT EXISTS cells (
+  edition_id INTEGER NOT NULL,
+  cell INTEGER NOT NULL,
+  arm TEXT NOT NULL,
+  task TEXT NOT NULL,
+  base TEXT NOT NULL,
+  ablation TEXT NOT NULL,
+  flags TEXT NOT NULL,
+  task_digest TEXT,
+  params TEXT NOT NULL,
+  columns TEXT NOT NULL,
+  PRIMARY KEY (edition_id, cell)
+);
+CREATE TABLE IF NOT EXISTS runs (
+  edition_id INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  run_id TEXT NOT NULL,
+  cell INTEGER NOT NULL,
+  seed BIGINT NOT NULL,
+  rollout INTEGER NOT NULL,
+  status TEXT NOT NULL DEFAULT 'planned',
+  attempts INTEGER NOT NULL DEFAULT 0,
+  started_at {real},
+  ended_at {real},
+  exit_code INTEGER,
+  error TEXT,
+  metrics TEXT,
+  command TEXT,
+  PRIMARY KEY (edition_id, position)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS runs_by_id ON runs (edition_id, run_id);
+CREATE TABLE IF NOT EXISTS attempts (
+  edition_id INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  session INTEGER NOT NULL,
+  status TEXT NOT NULL,
+  started_at {real},
+  ended_at {real},
+  exit_code INTEGER,
+  error TEXT,
+  PRIMARY KEY (edition_id, position, attempt)
+);
+CREATE TABLE IF NOT EXISTS superseded (
+  edition_id INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  metrics TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS series (
+  edition_id INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  block {blob} NOT NULL,
+  PRIMARY KEY (edition_id, position)
+);
+CREATE TABLE IF NOT EXISTS trajectories (
+  edition_id INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  path TEXT NOT NULL,
+  steps INTEGER NOT NULL,
+  reward {real},
+  bytes BIGINT NOT NULL,
+  PRIMARY KEY (edition_id, position)
+);
+"""
+TABLE_NAMES = ("runs", "attempts", "superseded", "series", "trajectories", "cells", "sessions", "editions")
+"""Tables with rows of editions, in the order in which an edition's rows can be deleted."""
+
+_WORDS = {
+    "sqlite": {"serial": "INTEGER PRIMARY KEY", "real": "REAL", "blob": "BLOB"},
+    "postgres": {"serial": "SERIAL PRIMARY KEY", "real": "DOUBLE PRECISION", "blob": "BYTEA"},
+}
+_HAS_META = {
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'",
+    "postgres": "SELECT 1 FROM information_schema.tables WHERE table_name = 'meta' AND table_schema = current_schema()",
+}
+
 Row = tuple[Any, ...]
 
 
 class Database:
-    """One connection. Use it from one thread at a time; `another()` opens a second one to the same place."""
+    """One connection. Use it from one thread at a time."""
 
-    def __init__(self, connection: Any, engine: Literal["sqlite", "postgres"], place: str, readonly: bool) -> None:
+    def __init__(self, connection: Any, engine: Literal["sqlite", "postgres"], place: str) -> None:
         self._connection = connection
         self.engine = engine
         self.place = place
-        self._readonly = readonly
+        """The path of the SQLite file, or the URL."""
         self.version = VERSION
+        """The schema's version, which may be an older one when the database is only read."""
         self._errors: tuple[type[Exception], ...] = (sqlite3.Error,)
         self._file = _identity(place) if engine == "sqlite" else None
         if engine == "postgres":
@@ -41,17 +159,18 @@ class Database:
         return _without_password(self.place)
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        with self._telling():
+        with self._storage_errors():
             return list(self._connection.execute(self._sql(sql), values).fetchall())
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
-        with self._telling():
+        """The first row, or None."""
+        with self._storage_errors():
             row: Row | None = self._connection.execute(self._sql(sql), values).fetchone()
             return row
 
     def stream(self, sql: str, values: Sequence[Any] = (), size: int = 5000) -> Iterator[Row]:
-        """Rows without holding them all."""
-        with self._telling():
+        """Rows in pages of `size`, without holding them all."""
+        with self._storage_errors():
             cursor = self._connection.cursor()
             cursor.execute(self._sql(sql), values)
             while rows := cursor.fetchmany(size):
@@ -59,58 +178,43 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """All or nothing, and on disk when it ends."""
-        with self._telling():
+        """All or nothing, and on disk when it ends. Raises StorageError when it cannot be recorded."""
+        with self._storage_errors():
             cursor = self._connection.cursor()
+            # IMMEDIATE takes the write lock now: a read transaction that writes later may fail with SQLITE_BUSY
+            # without waiting (https://sqlite.org/lang_transaction.html).
             cursor.execute("BEGIN IMMEDIATE" if self.engine == "sqlite" else "BEGIN")
             try:
                 yield Transaction(cursor, self._sql)
                 cursor.execute("COMMIT")
-                self._check_still_there()
+                if self.engine == "sqlite" and _identity(self.place) != self._file:
+                    # SQLite goes on writing into a file that was deleted under it, where nobody would ever find it.
+                    raise StorageError(f"{self.label}: was deleted or replaced while in use")
             except BaseException:
-                self._rollback(cursor)
+                try:
+                    cursor.execute("ROLLBACK")
+                except self._errors:
+                    pass  # a failed COMMIT may have rolled back already; the first error is the one to report
                 raise
-
-    def _check_still_there(self) -> None:
-        """SQLite goes on writing into a file that was deleted under it, where nobody would ever find it."""
-        if self.engine == "sqlite":
-            try:
-                same = _identity(self.place) == self._file
-            except OSError:
-                same = False
-            if not same:
-                raise StorageError(f"{self.label}: was deleted or replaced while in use")
-
-    def _rollback(self, cursor: Any) -> None:
-        try:
-            cursor.execute("ROLLBACK")
-        except self._errors:
-            pass  # a failed COMMIT may have rolled back already; the first error is the one to tell
 
     def _sql(self, sql: str) -> str:
         return sql if self.engine == "sqlite" else sql.replace("?", "%s")
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except self._errors as error:
             raise StorageError(f"{self.label}: {str(error).strip()}") from error
 
-    def another(self) -> Database:
-        return connect(self.place, readonly=self._readonly)
-
     def close(self) -> None:
         self._connection.close()
 
 
-def _identity(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
-
-
 class Transaction:
-    def __init__(self, cursor: Any, sql: Any) -> None:
+    """What can be done inside `Database.transaction`."""
+
+    def __init__(self, cursor: Any, sql: Callable[[str], str]) -> None:
         self._cursor = cursor
         self._sql = sql
 
@@ -120,18 +224,17 @@ class Transaction:
         return int(self._cursor.rowcount)
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        if rows != []:  # nothing to do is no reason to ask a server
+        if rows != []:  # saves a round trip to a server
             self._cursor.executemany(self._sql(sql), rows)
-
-    def one(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
-        self._cursor.execute(self._sql(sql), values)
-        row: Row | None = self._cursor.fetchone()
-        return row
 
 
 def connect(place: str, *, readonly: bool = False) -> Database:
-    """`place` is a PostgreSQL URL or the path of a SQLite file; the tables are made when they are not there."""
-    database = _postgres(place) if is_url(place) else _sqlite(Path(place), readonly)
+    """`place` is a PostgreSQL URL or the path of a SQLite file. Tables are created when they are missing.
+
+    Raises UsageError when there is nothing to read, StorageError when it cannot be opened or is of a newer version.
+    """
+    is_url = place.startswith(("postgres://", "postgresql://"))
+    database = _postgres(place) if is_url else _sqlite(Path(place), readonly)
     try:
         _check_version(database, readonly)
     except BaseException:
@@ -140,21 +243,23 @@ def connect(place: str, *, readonly: bool = False) -> Database:
     return database
 
 
-def is_url(place: str) -> bool:
-    return place.startswith(("postgres://", "postgresql://"))
-
-
 def _sqlite(path: Path, readonly: bool) -> Database:
+    from urllib.parse import quote
+
     if readonly and not path.exists():
         raise UsageError(f"{path}: no such database")
+    movable = os.access(path.parent, os.W_OK)
     try:
-        # A reader opens the file for writing too where it may: WAL needs its shared-memory file.
-        mode = "ro" if readonly and not _writable(path) else "rw" if readonly else "rwc"
-        immutable = "&immutable=1" if mode == "ro" and not _writable(path.parent) and not _unfolded(path) else ""
-        connection = sqlite3.connect(
-            f"file:{_quoted(path)}?mode={mode}{immutable}", uri=True, isolation_level=None, check_same_thread=False,
-            timeout=30,
-        )  # fmt: skip
+        # A reader opens the file for writing too where it may: WAL needs its shared-memory file. Where the directory
+        # cannot be written, `immutable` reads without one (https://sqlite.org/wal.html#read_only_databases), unless
+        # there are results in the -wal file, which `immutable` would not see.
+        mode = "ro" if readonly and not os.access(path, os.W_OK) else "rw" if readonly else "rwc"
+        immutable = ""
+        if mode == "ro" and not movable:
+            log = path.with_name(f"{path.name}-wal")
+            immutable = "" if log.exists() and log.stat().st_size > 0 else "&immutable=1"
+        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}{immutable}"
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
         try:
             if not readonly:
                 connection.execute("PRAGMA synchronous=FULL")
@@ -163,25 +268,9 @@ def _sqlite(path: Path, readonly: bool) -> Database:
             connection.close()
             raise
     except sqlite3.Error as error:
-        fix = ". Copy its directory to where it can be written" if readonly and not _writable(path.parent) else ""
+        fix = ". Copy its directory to where it can be written" if readonly and not movable else ""
         raise StorageError(f"{path}: cannot be opened: {error}{fix}") from error
-    return Database(connection, "sqlite", str(path), readonly)
-
-
-def _quoted(path: Path) -> str:
-    from urllib.parse import quote
-
-    return quote(os.fsencode(path.absolute()))
-
-
-def _unfolded(path: Path) -> bool:
-    """Whether there are results beside the file that are not in it yet; `immutable` would not see them."""
-    beside = path.with_name(f"{path.name}-wal")
-    return beside.exists() and beside.stat().st_size > 0
-
-
-def _writable(path: Path) -> bool:
-    return os.access(path, os.W_OK)
+    return Database(connection, "sqlite", str(path))
 
 
 def _postgres(url: str) -> Database:
@@ -193,50 +282,48 @@ def _postgres(url: str) -> Database:
         connection = psycopg.connect(url, autocommit=True)
     except psycopg.Error as error:
         raise StorageError(f"{_without_password(url)}: {str(error).strip()}") from error
-    return Database(connection, "postgres", url, False)
+    return Database(connection, "postgres", url)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Device and inode of a file; None when it is gone."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _without_password(url: str) -> str:
-    import re
-
     shown = re.sub(r"(://[^:/@]*):\S*@", r"\1:***@", url)
     return re.sub(r"(?i)([?&][^=&]*passw[^=&]*=)[^&]*", r"\1***", shown)
 
 
 def _check_version(database: Database, readonly: bool) -> None:
-    found = _version(database)
-    if not readonly and (found is None or found < VERSION):
-        words = SQLITE_WORDS if database.engine == "sqlite" else POSTGRES_WORDS
-        if database.engine == "sqlite":  # it stays with the file; a file that is not ours to write is left as it is
+    """Create or extend the tables of a database that may be written; refuse one that is newer than this program."""
+    version = None
+    if database.one(_HAS_META[database.engine]) is not None:
+        row = database.one("SELECT value FROM meta WHERE key = 'schema'")
+        version = int(row[0]) if row else None
+    if not readonly and (version is None or version < VERSION):
+        if database.engine == "sqlite":  # the mode stays with the file; a file that is only read is left as it is
             database.one("PRAGMA journal_mode=WAL")
         with database.transaction() as transaction:
             if database.engine == "postgres":  # two first users at once: CREATE IF NOT EXISTS alone can collide
-                transaction.run("SELECT pg_advisory_xact_lock(7246112)")
-            for statement in TABLES.format(**words).split(";"):
+                transaction.run(f"SELECT pg_advisory_xact_lock({LOCK})")
+            for statement in TABLES.format(**_WORDS[database.engine]).split(";"):
                 if statement.strip():
                     transaction.run(statement)
             transaction.run(
                 "INSERT INTO meta (key, value) VALUES ('schema', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                 (str(VERSION),),
             )
-    elif found is None:
-        raise StorageError(f"{database.label}: holds no bakeoff tables")
-    elif found > VERSION:
+    elif version is None:
+        raise StorageError(f"{database.label}: has no bakeoff tables")
+    elif version > VERSION:
         raise StorageError(
-            f"{database.label}: written by a newer bakeoff (schema {found}; this one knows {VERSION}). "
+            f"{database.label}: written by a newer bakeoff (schema {version}; this one knows {VERSION}). "
             "Nothing was changed. Upgrade bakeoff to read it"
         )
     else:
-        database.version = found
-
-
-def _version(database: Database) -> int | None:
-    exists = (
-        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
-        if database.engine == "sqlite"
-        else "SELECT 1 FROM information_schema.tables WHERE table_name = 'meta' AND table_schema = current_schema()"
-    )
-    if database.one(exists) is None:
-        return None
-    row = database.one("SELECT value FROM meta WHERE key = 'schema'")
-    return int(row[0]) if row else None
+        database.version = version

@@ -1,14 +1,24 @@
-"""Where things lie. The only module that puts paths together."""
+"""Where things lie on disk, how they are found by name, and how files are replaced in one step.
+
+    bakeoff-runs/                    the root: --root, BAKEOFF_ROOT
+      <experiment>/latest -> <edition>
+      <experiment>/<edition>/        named by a stamp in UTC
+        experiment.db  experiment.toml  runs/<run_id>/  aggregate/  report/
+
+This is the only module that puts such paths together.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bakeoff.errors import StorageError
+from bakeoff.errors import StorageError, UsageError, did_you_mean
 from bakeoff.spec.identity import directory_name
 
 ROOT_VARIABLE = "BAKEOFF_ROOT"
@@ -56,20 +66,21 @@ class EditionPaths:
     def aggregate(self) -> Path:
         return self.directory / "aggregate"
 
-    def frozen(self, suffix: str) -> Path:
-        return self.directory / f"experiment{suffix}"
-
     @property
     def registration(self) -> Path:
-        """What was registered before the first result, if anything was."""
+        """What `bakeoff prereg` registered before the first result, if it was used."""
         return self.directory / "prereg.json"
+
+    def frozen(self, suffix: str) -> Path:
+        """The copy of the experiment file, whose name ended in `suffix`."""
+        return self.directory / f"experiment{suffix}"
 
     def run(self, run_id: str) -> Path:
         return self.runs / run_id
 
 
 def registration_of(source: Path) -> Path:
-    """Where the registration of an experiment file lies."""
+    """Where `bakeoff prereg` puts the registration of an experiment file."""
     return source.with_name(f"{source.name}.prereg.json")
 
 
@@ -77,27 +88,86 @@ def experiment_directory(root: Path, name: str) -> Path:
     return root.absolute() / directory_name(name)
 
 
+# -- finding
+
+
+def is_edition(directory: Path) -> bool:
+    return (directory / DATABASE).exists() or (directory / ".lease").exists()
+
+
 def editions(directory: Path) -> list[EditionPaths]:
-    """Editions of an experiment, oldest first (their names are stamps)."""
+    """Editions of the experiment in `directory`, oldest first."""
     if not directory.is_dir():
         return []
-    found = [entry for entry in directory.iterdir() if (entry / DATABASE).exists() or (entry / ".lease").exists()]
-    return [EditionPaths(entry) for entry in sorted(found, key=_age) if not entry.is_symlink()]
+    entries = [entry for entry in directory.iterdir() if is_edition(entry) and not entry.is_symlink()]
+    # Names are stamps; padded numbers put the tenth edition of a second (stamp-10) behind the second one (stamp-2).
+    entries.sort(key=lambda entry: re.sub(r"\d+", lambda digits: digits[0].zfill(20), entry.name))
+    return [EditionPaths(entry) for entry in entries]
 
 
-def _age(entry: Path) -> str:
-    """Orders stamps by time: the tenth edition of a second comes after the second one."""
-    return re.sub(r"\d+", lambda digits: digits[0].zfill(20), entry.name)
+def experiments(root: Path) -> list[str]:
+    """Names of experiments with at least one edition."""
+    if not root.is_dir():
+        return []
+    return sorted(entry.name for entry in root.iterdir() if entry.is_dir() and editions(entry))
+
+
+def all_editions(root: Path) -> list[EditionPaths]:
+    """Editions of all experiments, newest first."""
+    paths = [paths for name in experiments(root) for paths in editions(root / name)]
+    return sorted(paths, key=lambda paths: (paths.name, paths.experiment), reverse=True)
+
+
+def find_edition(name: str, root: Path) -> EditionPaths:
+    """The edition that a user's `name` means.
+
+    `latest`, an experiment's name (its newest edition), `experiment/edition`, `experiment/latest`, or the path of an
+    edition, of its database or of an experiment's directory. Raises UsageError with what there is.
+    """
+    root = root.absolute()
+    if name == LATEST:
+        newest = all_editions(root)
+        if not newest:
+            raise UsageError(f"no experiment has been run under {root}")
+        return newest[0]
+    experiment, _, edition = name.rstrip("/").partition("/")
+    named = experiment not in ("", ".", "..")
+    known = named and (editions(experiment_directory(root, experiment)) or editions(root / experiment))
+    if known:
+        if edition in ("", LATEST):
+            return known[-1]
+        for paths in known:
+            if paths.name == edition:
+                return paths
+        listed = ", ".join(paths.name for paths in known[-5:])
+        raise UsageError(f"{experiment} has no edition {edition!r}; there are {listed}")
+    # A name goes before a directory that happens to be called the same.
+    path = Path(name)
+    if path.is_dir() or path.name == DATABASE:
+        directory = (path.parent if path.name == DATABASE else path).resolve()
+        if is_edition(directory):
+            return EditionPaths(directory)
+        inside = editions(directory)
+        if not inside:
+            raise UsageError(f"{directory}: is not an experiment of bakeoff; `bakeoff import {directory}` reads others")
+        return inside[-1]
+    if path.is_file():
+        raise UsageError(f"{path}: is a file, not an experiment; compare, gate, rank, variance and power read tables")
+    hint = did_you_mean(experiment, experiments(root), "`bakeoff ls` lists what is there")
+    raise UsageError(f"no experiment called {experiment!r} under {root}; {hint}")
+
+
+# -- making
 
 
 def new_edition(directory: Path, now: float | None = None) -> EditionPaths:
-    """A directory that nobody else has: the stamp is in UTC, and a second one in the same second gets a number."""
+    """Make a directory for a new edition. Its stamp is in UTC, and a second one in the same second gets a number."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for suffix in ("", *(f"-{number}" for number in range(2, 1000))):
             try:
-                (directory / (stamp + suffix)).mkdir()
+                (directory / (stamp + suffix)).mkdir()  # fails when it exists: two schedulers never share one
             except FileExistsError:
                 continue
             return EditionPaths(directory / (stamp + suffix))
@@ -107,19 +177,19 @@ def new_edition(directory: Path, now: float | None = None) -> EditionPaths:
 
 
 def point_latest(paths: EditionPaths) -> None:
-    """`latest` always names a whole edition."""
-    _link(paths.directory.parent / LATEST, paths.name)
+    """Let `latest` name this edition."""
+    replace_link(paths.directory.parent / LATEST, paths.name)
 
 
 def point_through_latest(paths: EditionPaths) -> None:
-    """The sweep runner's users look for `runs/`, `aggregate/` and `report/` right below the experiment."""
+    """Link `runs/`, `aggregate/` and `report/` below the experiment, where the sweep runner's users look for them."""
     for name in ("runs", "aggregate", "report"):
         (paths.directory / name).mkdir(exist_ok=True)
-        _link(paths.directory.parent / name, f"{LATEST}/{name}")
+        replace_link(paths.directory.parent / name, f"{LATEST}/{name}")
 
 
-def _link(link: Path, target: str) -> None:
-    """Replaced in one step, so that it never points nowhere."""
+def replace_link(link: Path, target: str) -> None:
+    """Make `link` a symlink to `target` in one step, so that it never points nowhere (rename(2) is atomic)."""
     fresh = link.parent / f".{link.name}-{os.getpid()}"
     try:
         fresh.unlink(missing_ok=True)
@@ -127,3 +197,21 @@ def _link(link: Path, target: str) -> None:
         fresh.replace(link)
     except OSError as error:
         raise StorageError(f"{link}: cannot be made a link to {target}: {error.strerror}") from error
+
+
+def atomic_write(path: Path, content: str | bytes | Callable[[Any], object]) -> None:
+    """Write a file in one step: a reader sees the old content or the new, never half of it.
+
+    `content` is text, bytes, or a function that writes the file whose path it is given, such as `frame.write_csv`.
+    """
+    fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        if isinstance(content, str):
+            fresh.write_text(content)
+        elif isinstance(content, bytes):
+            fresh.write_bytes(content)
+        else:
+            content(fresh)
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)

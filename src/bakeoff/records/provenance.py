@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,28 @@ _SECRET = re.compile(
     r"(?i)key|token|secret|passw|passphrase|[_-]pass$|^pass$|[_-]pwd$|credential|auth|cookie|_pat$|^pat$|private|dsn"
     r"|database_url|connection_?string|webhook|session"
 )
+"""Names of variables, options and URL parameters whose values are not recorded."""
 REDACTED = "[redacted]"
 
 
 def collect(base: Path, argv: Sequence[str], ignore: Sequence[Path] = ()) -> dict[str, Any]:
-    """Facts about this process. `ignore` are files whose changes are not a change of code."""
+    """Facts about this process, as one session's provenance.
+
+    `base` is the experiment file's directory; the repository that it is in is the code. `ignore` are files whose
+    changes are not a change of code.
+    """
+    from importlib.metadata import distributions
+
+    packages = {}
+    for distribution in distributions():
+        # Only two lines are read: parsing all metadata takes 30 times as long.
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+        header = dict(re.findall(r"^(Name|Version):[ \t]*(\S+)", text.partition("\n\n")[0], re.MULTILINE))
+        if "Name" in header:
+            packages[header["Name"]] = header.get("Version", "")
     return {
         "git": git_state(base, ignore),
-        "packages": dict(sorted(_packages(), key=lambda item: item[0].lower())),
+        "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "host": platform.node(),
@@ -37,15 +51,7 @@ def collect(base: Path, argv: Sequence[str], ignore: Sequence[Path] = ()) -> dic
     }
 
 
-def _packages() -> Iterator[tuple[str, str]]:
-    """Name and version of what is installed. Only these two lines are read: parsing all metadata takes 30 times as long."""
-    from importlib.metadata import distributions
-
-    for distribution in distributions():
-        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-        found = dict(re.findall(r"^(Name|Version):[ \t]*(\S+)", text.partition("\n\n")[0], re.MULTILINE))
-        if "Name" in found:
-            yield found["Name"], found.get("Version", "")
+# -- secrets
 
 
 def redact(environment: Mapping[str, str]) -> dict[str, str]:
@@ -61,13 +67,13 @@ def redact_urls(text: str) -> str:
     text = re.sub(r"(https?://)[^/:@\s]+@", rf"\1{REDACTED}@", text)
     return re.sub(
         r"([?&])([^=&\s]+)=([^&\s]+)",
-        lambda found: f"{found[1]}{found[2]}={REDACTED}" if _SECRET.search(found[2]) else found[0],
+        lambda match: f"{match[1]}{match[2]}={REDACTED}" if _SECRET.search(match[2]) else match[0],
         text,
     )
 
 
 def redact_argv(argv: Sequence[str]) -> list[str]:
-    """`--set params.api_key=...`, `--api-key ...` and the like lose their values too."""
+    """A command line without secrets: `--set params.api_key=...`, `--api-key ...` and the like lose their values."""
     shown: list[str] = []
     hide = False
     for part in argv:
@@ -81,22 +87,25 @@ def redact_argv(argv: Sequence[str]) -> list[str]:
     return shown
 
 
-def git_state(base: Path, ignore: Sequence[Path] = ()) -> dict[str, Any] | None:
-    """Commit, tree and uncommitted diff of the repository that `base` is in; None outside of one.
+# -- code
 
-    `code` is a digest of what the tracked files say now, so that a commit of the same content is no change.
+
+def git_state(base: Path, ignore: Sequence[Path] = ()) -> dict[str, Any] | None:
+    """Commit, branch and uncommitted diff of the repository that `base` is in; None outside of one.
+
+    `code` is a digest of the content of the tracked files now, so that a commit of the same content is not a change.
     """
-    top = _git(base, "rev-parse", "--show-toplevel")
+    top = git(base, "rev-parse", "--show-toplevel")
     if top is None:
         return None
     root = Path(top.rstrip("\n"))
     ignored = [str(path.resolve().relative_to(root)) for path in ignore if path.resolve().is_relative_to(root)]
-    commit = (_git(base, "rev-parse", "--verify", "-q", "HEAD") or "").strip()
+    commit = (git(base, "rev-parse", "--verify", "-q", "HEAD") or "").strip()
     excluded = [f":(exclude,top,literal){path}" for path in ignored]
-    diff = _git(root, "diff", "--no-ext-diff", "--binary", "HEAD" if commit else "--cached", "--", ".", *excluded) or ""
+    diff = git(root, "diff", "--no-ext-diff", "--binary", "HEAD" if commit else "--cached", "--", ".", *excluded) or ""
     return {
         "commit": commit or None,
-        "branch": (_git(base, "rev-parse", "--abbrev-ref", "HEAD") or "").strip() or None,
+        "branch": (git(base, "rev-parse", "--abbrev-ref", "HEAD") or "").strip() or None,
         "dirty": bool(diff),
         "diff": diff,
         "code": _tree(root, ignored) or hashlib.sha256(f"{commit}\0{diff}".encode()).hexdigest(),
@@ -105,32 +114,43 @@ def git_state(base: Path, ignore: Sequence[Path] = ()) -> dict[str, Any] | None:
 
 def _tree(root: Path, ignored: Sequence[str]) -> str | None:
     """The tree that committing everything would make, built in a copy of the index: the repository is not touched."""
-    index, objects = (_git(root, "rev-parse", "--git-path", name) for name in ("index", "objects"))
+    index, objects = (git(root, "rev-parse", "--git-path", name) for name in ("index", "objects"))
     if index is None or objects is None:
         return None
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, "index")
         if (root / index.strip()).exists():
             shutil.copy2(root / index.strip(), copy)  # with its time: git tells by it which entries to look at again
-        there = {
+        env = {
             "GIT_INDEX_FILE": str(copy),
             "GIT_OBJECT_DIRECTORY": scratch,
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str((root / objects.strip()).resolve()),
         }
-        if _git(root, "add", "--update", "--", ".", env=there) is None:
+        if git(root, "add", "--update", "--", ".", env=env) is None:
             return None
         if ignored:
-            _git(root, "update-index", "--force-remove", "--", *ignored, env=there)
-        return (_git(root, "write-tree", env=there) or "").strip() or None
+            git(root, "update-index", "--force-remove", "--", *ignored, env=env)
+        return (git(root, "write-tree", env=env) or "").strip() or None
 
 
-def _git(where: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str | None:
+def git(
+    where: str | Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    errors: str = "replace",
+) -> str | None:
+    """What a git command prints in the directory `where`; None when it fails, hangs, or git is not installed.
+
+    `errors` says what becomes of bytes that are not UTF-8, as in `bytes.decode`.
+    """
     try:
         done = subprocess.run(
             ["git", "-C", str(where), *arguments],
+            input=stdin,
             capture_output=True,
             text=True,
-            errors="replace",
+            errors=errors,
             timeout=30,
             env={**os.environ, **(env or {})},
         )
@@ -140,7 +160,7 @@ def _git(where: Path, *arguments: str, env: Mapping[str, str] | None = None) -> 
 
 
 def code_change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """What changed in the code between two sessions, in a few words; None when nothing did or git cannot tell."""
+    """What changed in the code between two sessions, in a few words; None when nothing did or it is not known."""
     old, new = before.get("git"), now.get("git")
     if not old or not new or old["code"] == new["code"]:
         return None

@@ -1,17 +1,29 @@
-"""The rows of an edition's database, with named fields: `RunRecord` for a run, `CellRecord` for one arm on one task.
+"""A run in the records: `RunRecord` and `CellRecord` are rows of the database, `Attempt` is one try and its result.
 
-for run in edition.runs():
-    print(run.arm, run.task, run.seed, run.status, run.metrics.get("score"))
+    for run in edition.runs():
+        print(run.arm, run.task, run.seed, run.status, run.metrics.get("score"))
+
+Nothing here imports pydantic: importing it takes longer than reading a small edition.
 """
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-if TYPE_CHECKING:  # readers of results need no pydantic models, which take longer to import than a table to read
-    from bakeoff.spec.workload import Scalar, Status
+from bakeoff.spec.workload import Scalar, Status
+
+if TYPE_CHECKING:
+    from bakeoff.spec.plan import Run
+
+OPEN = ("planned", "running", "cancelled", "infra_error")
+"""Statuses of a run without an outcome: the next `run` tries it."""
+FAILED = ("failed", "timeout")
+"""Statuses of a run that failed because of its arm."""
 
 
 class RunRecord(msgspec.Struct, frozen=True):
@@ -49,6 +61,13 @@ class RunRecord(msgspec.Struct, frozen=True):
             return None
         return self.ended_at - self.started_at
 
+    def next_attempt(self, **fields: Any) -> Attempt:
+        """The order for the next try of this run; `fields` are further ones of `Attempt`, such as those of a result."""
+        return Attempt(
+            self.position, self.run_id, self.cell, self.arm, self.task, self.seed, self.rollout, self.attempts + 1,
+            **fields,
+        )  # fmt: skip
+
 
 class CellRecord(msgspec.Struct, frozen=True):
     """One arm on one task: what all its seeds and rollouts share. `edition.cells()` returns these."""
@@ -67,3 +86,120 @@ class CellRecord(msgspec.Struct, frozen=True):
     """Complete, nested."""
     columns: dict[str, Any]
     """Parameters as columns of a table: dotted names, without settings that only say how to run."""
+
+
+class TrajectoryIndex(msgspec.Struct, frozen=True):
+    """What the database knows about a trajectory file."""
+
+    path: str
+    """Relative to the run's directory."""
+    steps: int
+    reward: float | None
+    """Sum over the steps that have a reward; None when none has."""
+    bytes: int
+
+
+class Attempt(msgspec.Struct, array_like=True):
+    """One try of one run: the order and, once it has ended, the result.
+
+    It is the same type on every transport. The queue makes it, executors and workers pass it on and fill in the
+    result, the scheduler shows it to observers, and `Edition.finish` records it. MessagePack takes it as it is.
+    """
+
+    position: int
+    run_id: str
+    cell: int
+    arm: str
+    task: str
+    seed: int
+    rollout: int
+    number: int = 1
+    """Counted from 1 over all sessions."""
+    flags: tuple[str, ...] = ()
+    ablation: str = ""
+    params: str = "{}"
+    """All parameters as JSON text. It is the same object for all attempts of a cell."""
+
+    status: Status = "planned"
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    metrics: Mapping[str, Scalar] = {}
+    series: bytes | None = None
+    """What it logged by step, as a block of `records.series`."""
+    trajectory: TrajectoryIndex | None = None
+    command: str | None = None
+    has_files: bool = False
+    """It has a run directory."""
+    left_behind: bool = False
+    """Threads or processes outlived it, so its worker is not used again."""
+    final: bool = True
+    """False when the scheduler tries the run again: the attempt is kept, and the run stays planned."""
+
+    @classmethod
+    def of(cls, run: Run, **fields: Any) -> Attempt:
+        """The order for the first try of a planned run; `fields` as for `RunRecord.next_attempt`."""
+        cell = run.cell
+        return cls(
+            run.position, run.run_id, cell.index, cell.arm.name, cell.task.name, run.seed, run.rollout,
+            flags=cell.arm.flags, ablation=cell.arm.ablation, **fields,
+        )  # fmt: skip
+
+    def again(self) -> Attempt:
+        """The order for one more try, without a result."""
+        return Attempt(
+            self.position, self.run_id, self.cell, self.arm, self.task, self.seed, self.rollout, self.number + 1,
+            self.flags, self.ablation, self.params,
+        )  # fmt: skip
+
+    def take_result(self, report: Attempt) -> None:
+        """Copy the result that a worker reported. The order stays ours: the worker ran code that we do not trust."""
+        self.status = report.status
+        self.started_at, self.ended_at = report.started_at, report.ended_at
+        self.exit_code, self.error, self.metrics = report.exit_code, report.error, report.metrics
+        self.series, self.trajectory = report.series, report.trajectory
+        self.has_files, self.left_behind = report.has_files, report.left_behind
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_metrics(metrics: Mapping[str, Scalar]) -> str | None:
+    """JSON text, or None for no metrics.
+
+    NaN and infinities are written as Python's json writes them, because standard JSON (RFC 8259) has no words for
+    them and they must not be lost.
+    """
+    if not metrics:
+        return None
+    for value in metrics.values():
+        if isinstance(value, float) and not math.isfinite(value):
+            return json.dumps(dict(metrics))
+    try:
+        return _encode(metrics).decode()
+    except (UnicodeEncodeError, OverflowError):  # half of a surrogate pair, or a number of more than 64 bits
+        return json.dumps(
+            {name: storable(value) if isinstance(value, str) else value for name, value in metrics.items()}
+        )
+
+
+def decode_metrics(text: str | None) -> dict[str, Scalar]:
+    """What `encode_metrics` wrote."""
+    return decode_json(text) if text else {}
+
+
+def decode_json(text: str) -> dict[str, Any]:
+    """A JSON table as Python's json writes it: msgspec is several times faster, and does not know NaN."""
+    try:
+        table: dict[str, Any] = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        table = json.loads(text)
+    return table
+
+
+def storable(text: str | None) -> str | None:
+    """Text that SQLite and PostgreSQL both accept: no lone surrogates and no NUL, which a run's output may contain."""
+    if text is None:
+        return None
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

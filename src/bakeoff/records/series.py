@@ -1,25 +1,36 @@
-"""A run's per-step series as one compressed columnar block: for each metric its steps and its values.
+"""What a run records over time: series of numbers, and trajectories.
 
-Block: zstd over MessagePack `{"v": 1, "series": {name: [steps int64, values float64]}}`, little-endian bytes.
+A series is one compressed columnar block in the database: for each metric its steps and its values. The block is zstd
+over MessagePack `{"v": 1, "series": {name: [steps int64, values float64]}}`, little-endian bytes.
+
+A trajectory is the file `trajectory.jsonl.zst`, one step on each line. After a crash it can be read up to the last step
+that was flushed.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import zstandard
 
+from bakeoff.records.run import TrajectoryIndex
+from bakeoff.records.rundir import TRAJECTORY
+from bakeoff.spec.workload import Step
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 assert sys.byteorder == "little", "blocks are written as little-endian bytes"
+FLUSH_AFTER = 1.0
+"""Seconds between two flushes of a trajectory."""
 
 
 class Series:
@@ -46,7 +57,7 @@ class Series:
 
 
 def read_block(block: bytes) -> dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
-    """Each metric's (steps, values)."""
+    """Each metric's (steps, values). Raises ValueError for a block of a newer version."""
     import numpy as np
 
     content = msgspec.msgpack.decode(zstandard.decompress(block))
@@ -65,19 +76,82 @@ def read_jsonl(path: Path) -> tuple[Series, int]:
     """
     series, torn = Series(), 0
     with path.open("rb") as file:
-        for number, line in enumerate(file):
+        for line_number, line in enumerate(file):
             if not line.strip():
                 continue
             try:
                 entry = json.loads(line)
-                step = int(entry.get("step", entry.get("_step", number)))
-                series.add(step, dict(_numbers(entry.items())))
+                step = int(entry.get("step", entry.get("_step", line_number)))
+                numbers = {
+                    name: float(value)
+                    for name, value in entry.items()
+                    if name not in ("step", "_step") and isinstance(value, int | float)
+                }
+                series.add(step, numbers)
             except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
                 torn += 1
     return series, torn
 
 
-def _numbers(items: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, float]]:
-    for name, value in items:
-        if name not in ("step", "_step") and isinstance(value, int | float):
-            yield name, float(value)
+class TrajectoryWriter:
+    """Writes steps as they come, and flushes once a second so that they can be read while the run goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb", buffering=0)
+        self._stream = zstandard.ZstdCompressor().stream_writer(self._file)
+        self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
+        self._flushed = time.monotonic()
+        self._steps = 0
+        self._reward: float | None = None
+
+    def add(self, step: Step) -> None:
+        line = self._encode(step)
+        if b"null" in line:  # msgspec writes NaN and infinities as null, since JSON has none; Python's json keeps them
+            line = json.dumps(msgspec.to_builtins(step, enc_hook=_plain)).encode()
+        self._stream.write(line + b"\n")
+        self._steps += 1
+        if step.reward is not None:
+            self._reward = (self._reward or 0.0) + step.reward
+        now = time.monotonic()
+        if now - self._flushed >= FLUSH_AFTER:
+            self._stream.flush(zstandard.FLUSH_BLOCK)
+            self._flushed = now
+
+    def close(self) -> TrajectoryIndex:
+        self._stream.flush(zstandard.FLUSH_FRAME)
+        self._file.close()
+        return TrajectoryIndex(TRAJECTORY, self._steps, self._reward, self._path.stat().st_size)
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and numbers of numpy and torch as lists and numbers."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a trajectory step cannot hold a {type(value).__name__}")
+
+
+def read_trajectory(path: Path) -> Iterator[Step]:
+    """The steps in order; a torn tail ends the reading. Raises msgspec.ValidationError for lines that are not steps."""
+    decoder = msgspec.json.Decoder(Step)
+    begun: list[bytes] = []  # pieces of a step that is longer than a chunk; joined once
+    with path.open("rb") as file:
+        reader = zstandard.ZstdDecompressor().stream_reader(file)
+        while True:
+            try:
+                chunk = reader.read(1 << 16)
+            except zstandard.ZstdError:
+                return
+            if not chunk:
+                return
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                text = b"".join([*begun, line])
+                begun.clear()
+                try:
+                    yield decoder.decode(text)
+                except msgspec.ValidationError:
+                    raise
+                except msgspec.DecodeError:  # NaN and infinities, as Python's json writes them
+                    yield msgspec.convert(json.loads(text), Step)
+            begun.append(rest)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
-from bakeoff.records.find import find_edition, find_run
+from bakeoff.records.edition import Edition, find_run
+from bakeoff.records.layout import find_edition
 from bakeoff.records.run import CellRecord
 from bakeoff.records.series import read_block
 from bakeoff.results.table import Results, Row, Series
@@ -116,21 +116,21 @@ def run_row(name: str, root: Path) -> Row:
     try:
         run, block = edition.run(position), edition.series(position)
         return Row(
-            arm=run["arm"],
-            task=run["task"],
-            seed=run["seed"],
-            rollout=run["rollout"],
-            status=run["status"],
-            metrics=run["metrics"],
+            arm=run.arm,
+            task=run.task,
+            seed=run.seed,
+            rollout=run.rollout,
+            status=run.status,
+            metrics=run.metrics,
             series=as_floats(read_block(block)) if block is not None else {},
-            run_id=run["run_id"],
+            run_id=run.run_id,
         )
     finally:
         edition.close()
 
 
 def open_edition(name: str, root: Path) -> Results:
-    """Any name that `records.find` understands."""
+    """Any name that `find_edition` understands."""
     return edition_results(Edition.open(find_edition(name, root)))
 
 

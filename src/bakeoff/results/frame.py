@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.records import whole
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths
+from bakeoff.records.layout import EditionPaths, atomic_write
 from bakeoff.spec import registry
 
 if TYPE_CHECKING:
@@ -106,5 +105,5 @@ def default_csv(directory: Path) -> Path:
 def write(table: pl.DataFrame, csv: Path) -> None:
     """The CSV file and, beside it, the Parquet file; each is written whole or not at all."""
     csv.parent.mkdir(parents=True, exist_ok=True)
-    whole.replace(csv, table.write_csv)
-    whole.replace(csv.with_suffix(".parquet"), table.write_parquet)
+    atomic_write(csv, table.write_csv)
+    atomic_write(csv.with_suffix(".parquet"), table.write_parquet)

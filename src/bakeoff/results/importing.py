@@ -15,7 +15,7 @@ from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, experiment_directory, new_edition, point_latest
 from bakeoff.records.lease import is_held
-from bakeoff.records.results import Result
+from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import SERIES
 from bakeoff.records.series import Series, read_jsonl
 from bakeoff.results.importers import read_place
@@ -26,7 +26,7 @@ from bakeoff.spec import registry
 from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.identity import slug
-from bakeoff.spec.plan import Arm, Cell, Plan, RunSpec, Task
+from bakeoff.spec.plan import Arm, Cell, Plan, Run, Task
 
 
 def read_directory(directory: Path) -> Results:
@@ -106,7 +106,7 @@ def copy_edition(source: EditionPaths, name: str | None, root: Path) -> EditionP
     return target
 
 
-def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[RunSpec]]:
+def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run]]:
     """A plan that has just these runs, in this order."""
     cells: dict[str, Cell] = {}
     runs = []
@@ -116,7 +116,7 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
             arm = Arm(row.arm, {}, row.flags, base=row.base or row.arm, ablation=row.ablation)
             cells[key] = Cell(len(cells), arm, Task(row.task), row.params, {}, 1, lambda seed, rollout: "")
         assert row.seed is not None  # read_directory leaves out runs without one
-        runs.append(RunSpec(position, row.run_id, cells[key], row.seed, row.rollout))
+        runs.append(Run(position, row.run_id, cells[key], row.seed, row.rollout))
     names = {row.dialect for row in results.rows}
     dialect = registry.dialect(names.pop() if len(names) == 1 else NATIVE.name)
     experiment = Experiment(
@@ -129,33 +129,29 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
     return Plan(experiment, list(cells.values()), dialect=dialect.name), runs
 
 
-def _record(
-    plan: Plan, runs: list[RunSpec], rows: Sequence[Row], paths: EditionPaths, place: str | None = None
-) -> Edition:
+def _record(plan: Plan, runs: list[Run], rows: Sequence[Row], paths: EditionPaths, place: str | None = None) -> Edition:
     edition = Edition.create(plan, paths, place)
     paths.lease.touch()
     edition.add_cells(plan.cells, frozenset())
     edition.add_runs(runs)
-    edition.finish([_attempt(position, row) for position, row in enumerate(rows)], session=0)
+    edition.finish([_attempt(run, row) for run, row in zip(runs, rows, strict=True)], session=0)
     edition.end_session(0, "imported")  # there was no session; this records whether every run has an outcome
     return edition
 
 
-def _attempt(position: int, row: Row) -> Result:
+def _attempt(run: Run, row: Row) -> Attempt:
     series = Series()
     for name, (steps, values) in row.series.items():
         for step, value in zip(steps, values, strict=True):
             series.add(int(step), {name: float(value)})
-    return Result(
-        position,
-        row.run_id,
-        1,
-        row.status,  # type: ignore[arg-type]  # importers check it
-        row.started_at,
-        row.ended_at,
-        row.exit_code,
-        row.error,
-        row.metrics,
-        series.block() if series else None,
+    return Attempt.of(
+        run,
+        status=row.status,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        exit_code=row.exit_code,
+        error=row.error,
+        metrics=row.metrics,
+        series=series.block() if series else None,
         command=row.command,
     )

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.records.find import is_edition
-from bakeoff.records.layout import LATEST, editions
+from bakeoff.records.layout import LATEST, editions, is_edition
 from bakeoff.results.table import Results, Row, number_repeats
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")

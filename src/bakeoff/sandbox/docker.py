@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.sandbox import cache, images, seccomp
 from bakeoff.sandbox.base import BoxSpec, Image
 from bakeoff.sandbox.container import LABEL, DockerBox, error_text, infra_errors
@@ -167,7 +167,7 @@ class Docker:
         if self._profile_is_file:
             file = cache.directory("seccomp") / f"{_short_digest(profile)}.json"
             if not file.exists():
-                whole.write_text(file, profile)
+                atomic_write(file, profile)
             profile = str(file)
         return ["no-new-privileges", f"seccomp={profile}"]
 

@@ -75,9 +75,25 @@ class Dialect:
         return None
 
     def read_run(self, directory: Path, meta: Mapping[str, Any]) -> Any | None:
-        """A run directory as a `FoundRun`, given its `meta.json`; None when the other tool did not write it.
+        """A run directory as a `results.table.Row`, given its `meta.json`; None when the other tool did not write it.
 
         Raises ValueError, KeyError or TypeError when the directory is of this kind and cannot be read.
+        """
+        return None
+
+    def table_of_directory(self, directory: Path) -> tuple[Any, list[str]] | None:
+        """What `collect` writes for a directory that the other tool left, and the problems with its files.
+
+        A polars frame and one line for each problem; None when the directory is not of this kind. Raises UsageError
+        when it is and nothing in it can be read.
+        """
+        return None
+
+    def read_table(self, path: Path, directory: Path) -> Any | None:
+        """The `results.table.Results` in a table that `table` or `table_of_directory` wrote, or None.
+
+        `directory` is the experiment's, where a run's files are if the table does not say. Raises UsageError when the
+        file cannot be read as such a table.
         """
         return None
 

@@ -10,15 +10,16 @@ from functools import cache
 from typing import Any
 
 from bakeoff import plugins
-from bakeoff.errors import UsageError, did_you_mean
+from bakeoff.errors import UsageError, did_you_mean, missing_extra
 from bakeoff.spec.dialect import NATIVE, Dialect
 from bakeoff.spec.workload import CommandWorkload, Workload
 
 WORKLOADS = "bakeoff.workloads"
 DIALECTS = "bakeoff.dialects"
+EXECUTORS = "bakeoff.executors"
 
 
-def _load(group: str, name: str, noun: str) -> Any:
+def load(group: str, name: str, noun: str) -> Any:
     """The object behind an entry point. Raises UsageError for an unknown name and for an import that fails."""
     entries = plugins.entry_points(group)
     if name not in entries:
@@ -27,7 +28,14 @@ def _load(group: str, name: str, noun: str) -> Any:
     try:
         return plugins.load(entries[name])
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"{noun} {name!r} ({entries[name]}) cannot be imported: {error}") from error
+        extra = missing_extra(error) if isinstance(error, ImportError) else None
+        fix = f"; pip install 'bakeoff[{extra}]'" if extra else ""
+        raise UsageError(f"{noun} {name!r} ({entries[name]}) cannot be imported: {error}{fix}") from error
+
+
+def executors() -> list[str]:
+    """The names of all installed executors; `bakeoff.engine.executors` opens them."""
+    return sorted(plugins.entry_points(EXECUTORS))
 
 
 def kinds() -> list[str]:
@@ -38,7 +46,7 @@ def kinds() -> list[str]:
 @cache
 def workload(kind: str) -> Workload | CommandWorkload:
     """The workload of this kind, one instance per process. Raises UsageError when there is none or it is unusable."""
-    instance = _load(WORKLOADS, kind, "workload")()
+    instance = load(WORKLOADS, kind, "workload")()
     if not isinstance(instance, Workload | CommandWorkload):
         raise UsageError(
             f"{plugins.entry_points(WORKLOADS)[kind]} is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`"
@@ -57,7 +65,7 @@ def dialect(name: str) -> Dialect:
     """The dialect called `name`; `native` is that of our own files. Raises UsageError when it is not installed."""
     if name == NATIVE.name:
         return NATIVE
-    instance = _load(DIALECTS, name, "dialect")
+    instance = load(DIALECTS, name, "dialect")
     if not isinstance(instance, Dialect):
         raise UsageError(f"{plugins.entry_points(DIALECTS)[name]} is not an instance of bakeoff.spec.dialect.Dialect")
     return instance

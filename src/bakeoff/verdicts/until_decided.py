@@ -20,7 +20,7 @@ from bakeoff.records import layout
 from bakeoff.records.edition import Edition
 from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Experiment, Sequential
-from bakeoff.spec.plan import Plan, RunSpec
+from bakeoff.spec.plan import Plan, Run
 from bakeoff.spec.select import Facts, Test
 from bakeoff.verdicts.sequential import SequentialReport, declared_metrics, report, sequential_rule
 
@@ -71,7 +71,7 @@ class UntilDecided:
         self.looks = 0
         self._added: Counter[str] = Counter()
 
-    def __call__(self) -> Sequence[RunSpec]:
+    def __call__(self) -> Sequence[Run]:
         found = self.look()
         block = [] if found.stopped else list(self._next_block())
         self._added.update(run.cell.arm.name for run in block)
@@ -82,7 +82,7 @@ class UntilDecided:
         self.report = report(edition_results(self._session.edition))
         return self.report
 
-    def _next_block(self) -> Iterator[RunSpec]:
+    def _next_block(self) -> Iterator[Run]:
         plan, edition = self._session.plan, self._session.edition
         settings = plan.experiment.sequential
         assert settings is not None and settings.block is not None

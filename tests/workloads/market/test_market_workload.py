@@ -10,7 +10,8 @@ import pytest
 
 import bakeoff
 from bakeoff.errors import SpecError, UsageError
-from bakeoff.records.trajectory import FILE, read_trajectory
+from bakeoff.records.rundir import TRAJECTORY as FILE
+from bakeoff.records.series import read_trajectory
 from bakeoff.spec.load import load_plan
 from bakeoff.workloads.market.workload import MarketParams, MarketWorkload
 

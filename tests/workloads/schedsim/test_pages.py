@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.records.sweep_table import read_runs_csv
 from bakeoff.results.importing import read_directory, temporary_edition
 from bakeoff.web.contents import Contents
 from bakeoff.web.figure import Dots, Figure, Panel, Rule
 from bakeoff.web.runs import STATUSES, shown
 from bakeoff.workloads.schedsim import pages as policies
+from bakeoff.workloads.schedsim.sweep_files import read_runs_csv
 from lab import Lab
 
 SMOKE = Path(__file__).parents[3] / "examples/sweep/smoke.json"
@@ -79,7 +79,7 @@ def test_a_table_of_runs_is_enough_too(lab: Lab, foreign: Path) -> None:
     }
     assert _facts(lab.place / "csv/assets/runs-0.js") == recorded
     (lab.place / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match="is no table of a sweep: it has no run_id"):
+    with pytest.raises(UsageError, match="not a table of a sweep: it has no run_id"):
         read_runs_csv(lab.place / "other.csv", foreign)
 
 

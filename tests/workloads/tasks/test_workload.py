@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.engine.context import Context, Facts
+from bakeoff.engine.node.context import Context
 from bakeoff.errors import InfraError, UsageError
+from bakeoff.records.run import Attempt
 from bakeoff.sandbox.base import Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.workloads.tasks import verify
-from bakeoff.workloads.tasks.agents.command import AgentEntry
-from bakeoff.workloads.tasks.agents.face import Assignment, Invocation
-from bakeoff.workloads.tasks.agents.nop import Nop
+from bakeoff.workloads.tasks.agents.base import Assignment, Invocation
+from bakeoff.workloads.tasks.agents.builtin import Nop
+from bakeoff.workloads.tasks.agents.registry import AgentEntry
 from bakeoff.workloads.tasks.environment import box_spec
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import REPOSITORY
@@ -34,9 +35,9 @@ def test_results_that_cannot_be_written_are_no_failure_of_the_agent(tmp_path: Pa
     write_task(tmp_path / "sums")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "logs").write_text("in the way")
-    facts = Facts("r", "a", "t", 0, 0, 0, (), tmp_path, tmp_path / "run")
+    context = Context(Attempt(0, "r", 0, "a", "t", 0, 0), tmp_path, tmp_path / "run")
     with pytest.raises(InfraError, match="logs"):
-        TasksWorkload().run(TasksParams(path="sums", agent="nop"), Context(facts))
+        TasksWorkload().run(TasksParams(path="sums", agent="nop"), context)
 
 
 class Mistaken(Nop):
@@ -48,9 +49,9 @@ def test_a_mistake_in_a_program_outside_the_box_is_no_failure_of_the_agent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_task(tmp_path / "sums")
-    facts = Facts("r", "a", "t", 0, 0, 0, (), tmp_path, tmp_path / "run")
+    context = Context(Attempt(0, "r", 0, "a", "t", 0, 0), tmp_path, tmp_path / "run")
     with pytest.raises(InfraError, match="TypeError: a mistake"):
-        TasksWorkload().run(TasksParams(path="sums", agent=f"{__name__}:Mistaken"), Context(facts))
+        TasksWorkload().run(TasksParams(path="sums", agent=f"{__name__}:Mistaken"), context)
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -115,8 +116,8 @@ def test_an_agent_has_its_files_as_the_tasks_user_and_each_steps_own_time(tmp_pa
     harbor_task(tmp_path / "t", files, HARBOR + toml)
     command = "cat {home}/my.cfg > {home}/said; sleep 0.4; touch {home}/end"
     mine = AgentEntry(command=command, wire="none", files={"{home}/my.cfg": "told"})
-    facts = Facts("r", "a", "t", 0, 0, 0, (), tmp_path, tmp_path / "run")
-    TasksWorkload().run(TasksParams(path="t", agent="mine", agents={"mine": mine}), Context(facts))
+    context = Context(Attempt(0, "r", 0, "a", "t", 0, 0), tmp_path, tmp_path / "run")
+    TasksWorkload().run(TasksParams(path="t", agent="mine", agents={"mine": mine}), context)
     steps = json.loads((tmp_path / "run" / "evaluation_results.json").read_text())["steps"]
     assert [step["rewards"] for step in steps] == [{"reward": 0.0}, {"reward": 1.0}]
 

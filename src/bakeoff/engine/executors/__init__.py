@@ -1,10 +1,90 @@
-"""Where runs are executed.
+"""Executors decide where attempts run. The scheduler knows only the interface below.
 
-| module | what it does |
-|---|---|
-| `base` | what the scheduler asks of such a place |
-| `local` | this machine: the next two together |
-| `commands` | commands, spawned |
-| `pool` | everything else, in warm workers |
-| `finish` | what both do when a run ends |
+Executors are found through the entry-point group `bakeoff.executors`; an entry is a callable that takes a `NodeSetup`
+and returns an `Executor`. `local` is one of them: it opens a node on this machine (engine/node). An executor for a
+cluster would open nodes on other machines with the same setup, and pass `Attempt`s to them and back.
+
+    [project.entry-points."bakeoff.executors"]
+    local = "bakeoff.engine.node.node:open_node"
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from bakeoff.records.layout import EditionPaths
+from bakeoff.records.run import Attempt
+from bakeoff.spec import registry
+from bakeoff.spec.experiment import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """What a node has to know before its first attempt. It can be pickled and sent to another machine."""
+
+    workload: str
+    dialect: str
+    paths: EditionPaths
+    """Where the edition's run directories and scratch files are."""
+    base: Path
+    """The experiment file's directory, where relative paths start."""
+    jobs: int
+    """How many attempts may run at once."""
+    limits: Limits
+    env: Mapping[str, str]
+    """Added to the environment of every run."""
+    fresh: bool
+    """Each in-process run gets its own process."""
+    settle_after: float
+    """Seconds after which a run's output is moved into its directory, where it can be followed."""
+    edition_mark: str
+    """Marks all processes of this edition, also those of earlier sessions."""
+    session: int
+
+    @property
+    def mark(self) -> str:
+        """Marks the processes of this session.
+
+        The session is part of it, so that the supervisor of a scheduler that was killed does not take the next
+        scheduler's runs for its own.
+        """
+        return f"{self.edition_mark}:{self.session}"
+
+
+class Executor(Protocol):
+    """All methods are called from the scheduler's one thread.
+
+    An attempt that is started and not yet ended is the executor's. It sets `started_at` when the attempt begins, so
+    that the scheduler knows what is running, and the fields of the result when it ends.
+    """
+
+    def capacity(self) -> int:
+        """How many more attempts may be started now."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Take an order; called only while there is capacity.
+
+        An attempt that cannot be started is not an error here: `wait` returns it with status `infra_error`.
+        """
+
+    def wait(self, timeout: float) -> list[Attempt]:
+        """Attempts that came back, after at most `timeout` seconds.
+
+        Those that ended have a result. One whose status is still `planned` had not begun and is given back.
+        """
+
+    def stop(self, *, running: bool) -> None:
+        """Give back what has not begun. With `running`, end what is running: SIGTERM, then SIGKILL after the grace
+        period. Called again and again until everything came back."""
+
+    def close(self) -> None:
+        """End whatever still runs and free all resources."""
+
+
+def open_executor(kind: str, setup: NodeSetup) -> Executor:
+    """Open the executor that is registered as `kind`. Raises UsageError when there is none."""
+    factory: Callable[[NodeSetup], Executor] = registry.load(registry.EXECUTORS, kind, "executor")
+    return factory(setup)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.workloads.market import scores
 from bakeoff.workloads.market.journal import Turn, action_json
 from bakeoff.workloads.market.ledger import Trade
@@ -148,5 +148,5 @@ def write_json(path: Path, value: Any) -> Path:
 def _write(path: Path, text: str) -> Path:
     """Write a file atomically. Lone surrogates, which agents may send in posts, become question marks."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole.write_bytes(path, text.encode("utf-8", errors="replace"))
+    atomic_write(path, text.encode("utf-8", errors="replace"))
     return path

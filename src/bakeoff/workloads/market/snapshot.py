@@ -25,7 +25,7 @@ from typing import IO, Any
 import msgspec
 
 from bakeoff.errors import UsageError
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.market import render
 from bakeoff.workloads.market import scenario as scenarios
@@ -125,7 +125,7 @@ def generate(
     finally:
         with suppress(FileNotFoundError):  # it has become the private file
             os.unlink(spool.name)
-    whole.write_bytes(path, text)
+    atomic_write(path, text)
     return Written(identity, path, private, scenario, fresh=True)
 
 

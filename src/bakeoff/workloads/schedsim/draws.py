@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bakeoff.workloads.schedsim.tiers import Gamma, Law, Linear, Lognormal, Tables
 from bakeoff.workloads.schedsim.world import GOLDEN, KINDS, MASK, PLAN, Shape, Words, mix, mix_array
@@ -203,7 +204,7 @@ class Service:
         for start in range(0, len(states), _TOGETHER):
             drawn = words(states[start : start + _TOGETHER], self._prepared[first])
             luck = drawn[:, :size]
-            times = np.empty(luck.shape)
+            times: npt.NDArray[np.float64] = np.empty(luck.shape)
             at = size
             for (purposes, draw), places in zip(laws, self._places, strict=True):
                 if places:
@@ -214,7 +215,7 @@ class Service:
             times = np.maximum(times, SHORTEST)
             heavy = luck >> 32 < self._heavy_below
             times[heavy] = np.maximum(1, MANY.whole(times[heavy] * self._heavy))
-            whole_times: list[list[int]] = times.astype(np.int64).tolist()
+            whole_times: Any = times.astype(np.int64).tolist()  # numpy types a 2-D list as int
             yield from zip(whole_times, (luck & _LOW).tolist(), strict=True)
 
     def again(self, state: int, node: int, kind: int, attempt: int) -> tuple[int, int]:

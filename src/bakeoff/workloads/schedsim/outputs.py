@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.workloads.schedsim.engine import Engine, TraceEvent
 from bakeoff.workloads.schedsim.resources import MILLION, Slots
 from bakeoff.workloads.schedsim.world import CPU, EMBEDDING, IO, KINDS, LLM, Workflow
@@ -178,7 +178,7 @@ def write(sim: Engine, directory: Path, trace: TraceFormat) -> dict[str, Path]:
             with fresh.open("w", encoding="ascii", newline="\n") as file:
                 file.writelines(parts)
 
-        whole.replace(directory / name, write_to)
+        atomic_write(directory / name, write_to)
     return {content: directory / name for content, (name, _) in contents.items()}
 
 

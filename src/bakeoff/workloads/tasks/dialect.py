@@ -34,10 +34,8 @@ from bakeoff.spec.problems import problems
 from bakeoff.spec.workload import FINISHED
 
 if TYPE_CHECKING:
-    from bakeoff.engine.executors.base import Start
     from bakeoff.engine.session import Session
-    from bakeoff.records.results import Result
-    from bakeoff.records.run import RunRecord
+    from bakeoff.records.run import Attempt, RunRecord
 
 WORKLOAD = "tasks"
 AGENT = "codex"
@@ -116,6 +114,7 @@ class TasksDialect(Dialect):
             benchmark = Benchmark.model_validate(given)
         except ValidationError as error:
             raise SpecError(problems(error, Benchmark, given=given), path) from error
+        # Paths start at the working directory, as in the benchmark's own runner, and not at the file's directory.
         base = Path.cwd()
         for entry in benchmark.tasks:
             entry.agent = entry.agent or benchmark.agent
@@ -123,6 +122,7 @@ class TasksDialect(Dialect):
             include={"agents", "providers", "judge", "metrics", "network"}, exclude_defaults=True
         )
         arms, tasks = _arm_names(benchmark.tasks), _task_names(benchmark.tasks)
+        # Entries with the same arm and task become one cell; their rollouts are added up.
         pairs: dict[tuple[str, str], Entry] = {}
         rollouts: dict[tuple[str, str], int] = {}
         for entry, arm in zip(benchmark.tasks, arms, strict=True):
@@ -148,6 +148,7 @@ class TasksDialect(Dialect):
         return Plan(experiment, cells, base=base, dialect=self.name, notes=notes)
 
     def observers(self, session: Session) -> Sequence[RolloutFiles]:
+        """The writer of the benchmark's files; its manifest names the experiment file."""
         return [RolloutFiles(session, session.options.source or Path(session.paths.experiment))]
 
 
@@ -174,6 +175,7 @@ def _task_names(entries: Sequence[Entry]) -> dict[str, str]:
     names: dict[str, str] = {}
     for place in places:
         parts = Path(place).parts
+        # The shortest suffix of the path that no other directory has.
         for length in range(1, len(parts) + 1):
             name = "/".join(parts[-length:])
             if sum(Path(other).parts[-length:] == parts[-length:] for other in places) == 1:
@@ -220,6 +222,7 @@ def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: P
     identity: dict[str, Any] = {"model": entry.model, **entry.limits}
     if entry.agent != AGENT:
         identity["agent"] = entry.agent
+    # Defaults are left out of the identity, so that files which do not name them keep their run ids.
     if entry.agent in shared.get("agents", {}):
         identity["agents"] = {entry.agent: shared["agents"][entry.agent]}
     identity |= {name: value for name, value in shared.items() if name in ("judge", "metrics", "network")}
@@ -257,41 +260,44 @@ class RolloutFiles:
         (self.directory / "task_results").mkdir(parents=True, exist_ok=True)
         self._written = 0.0
         self._stale = False
-        cells = {cell.index: cell for cell in session.plan.cells}
+        self._cells = {cell.index: cell for cell in session.plan.cells}
         for run in session.edition.runs():
             if run.status in FINISHED:  # by an earlier call of `run` that this one resumes
-                self._add(run.position, run.run_id, cells[run.cell].params, run)
+                self._add(run)
         self._write()
 
-    def finished(self, start: Start, result: Result) -> None:
-        if not result.final:
+    def finished(self, attempt: Attempt) -> None:
+        """Take up a run that ended. One that will be tried again is not listed yet."""
+        if not attempt.final:
             return
-        self._add(start.position, start.run_id, start.cell.params, result)
+        self._add(attempt)
         self._stale = True
-        self.tick(())
+        self.tick(())  # writes if the last update is long enough ago
 
-    def tick(self, running: Sequence[tuple[Start, float]]) -> None:
+    def tick(self, running: Sequence[Attempt]) -> None:
+        """Called by the scheduler several times a second; writes if something changed and the last write is old."""
         if self._stale and time.monotonic() - self._written > WRITE_EVERY:
             self._write()
 
     def close(self) -> None:
         self._write()
 
-    def _add(self, position: int, run_id: str, params: Mapping[str, Any], outcome: Result | RunRecord) -> None:
+    def _add(self, run: Attempt | RunRecord) -> None:
         """Take up a finished run and write its file in task_results."""
-        run_dir = self._link(position, run_id)
+        run_dir = self._link(run.position, run.run_id)
+        params = self._cells[run.cell].params
         row = {
             "task_dir": params["prepared_dir"],
             "run_dir": os.path.relpath(run_dir, self._session.plan.base),
             "run_id": run_dir.name,
             "model": params.get("model"),
-            "status": outcome.status,
-            "launch_rc": 0 if outcome.status == "succeeded" else outcome.exit_code or 1,
-            "error": outcome.error,
-            "bakeoff_run_id": run_id,
+            "status": run.status,
+            "launch_rc": 0 if run.status == "succeeded" else run.exit_code or 1,
+            "error": run.error,
+            "bakeoff_run_id": run.run_id,
         }
-        self._rows[position] = row
-        facts = {**row, "metrics": dict(outcome.metrics)}
+        self._rows[run.position] = row
+        facts = {**row, "metrics": dict(run.metrics)}
         _write_json(self.directory / "task_results" / f"{run_dir.name}.json", facts)
 
     def _link(self, position: int, run_id: str) -> Path:
@@ -301,6 +307,7 @@ class RolloutFiles:
         runs = self._data / "runs"
         runs.mkdir(parents=True, exist_ok=True)
         wanted = os.path.relpath(target, runs)
+        # Two benchmarks can have the same stamp, so the second name carries the experiment's.
         for name in (f"{self._stamp}-{position}", f"{self._stamp}-{self._session.paths.experiment}-{position}"):
             link = runs / name
             try:
@@ -313,13 +320,13 @@ class RolloutFiles:
 
     def _write(self) -> None:
         """Write the manifest, the list of runs and the index."""
-        from bakeoff.records import whole
+        from bakeoff.records.layout import atomic_write
 
         rows = [self._rows[position] for position in sorted(self._rows)]
         paths, plan = self._session.paths, self._session.plan
         head = {"config": str(self._config), "name": plan.experiment.name, "created_at": self._stamp}
         _write_json(self.directory / "manifest.json", {**head, "edition": str(paths.directory), "results": rows})
-        whole.write_text(self.directory / "runs.txt", "".join(f"{row['run_dir']}\n" for row in rows))
+        atomic_write(self.directory / "runs.txt", "".join(f"{row['run_dir']}\n" for row in rows))
         index = self._data / "rollouts" / "temp" / f"rollout_{paths.experiment}__{self._stamp}.json"
         index.parent.mkdir(exist_ok=True)
         facts = {
@@ -333,6 +340,6 @@ class RolloutFiles:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    from bakeoff.records import whole
+    from bakeoff.records.layout import atomic_write
 
-    whole.write_text(path, json.dumps(value, indent=2) + "\n")
+    atomic_write(path, json.dumps(value, indent=2) + "\n")

@@ -13,8 +13,7 @@ import click
 
 from bakeoff.cli import display
 from bakeoff.cli.options import edition_options, json_option, root_option
-from bakeoff.records import whole
-from bakeoff.records.find import find_edition
+from bakeoff.records.layout import atomic_write, find_edition
 
 if TYPE_CHECKING:
     from bakeoff.records.layout import EditionPaths
@@ -97,4 +96,4 @@ def _write_manifest(rescored: list[Rescored], paths: EditionPaths) -> None:
         for run in rescored
     ]
     stamp = time.strftime("%Y%m%d__%H-%M-%S", time.gmtime())
-    whole.write_text(folder / "eval_manifest.json", json.dumps({"evaluated_at": stamp, "results": rows}, indent=2))
+    atomic_write(folder / "eval_manifest.json", json.dumps({"evaluated_at": stamp, "results": rows}, indent=2))

@@ -16,8 +16,8 @@ from typing import Any
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import RunRecord
-from bakeoff.records.trajectory import FILE as TRAJECTORY
-from bakeoff.records.trajectory import read_trajectory
+from bakeoff.records.rundir import TRAJECTORY
+from bakeoff.records.series import read_trajectory
 from bakeoff.spec.identity import slug
 from bakeoff.text import duration, number, printable
 from bakeoff.web.folder import Page
@@ -34,6 +34,7 @@ def pages(edition: Edition) -> list[Page]:
     """The pages of an edition: the list of tasks, each task, and each rollout as far as there is room."""
     runs = list(edition.runs())
     arms = list(dict.fromkeys(run.arm for run in runs))
+    # Runs come in plan order, so tasks and arms appear as the experiment file lists them.
     by_task: dict[str, list[RunRecord]] = {}
     for run in runs:
         by_task.setdefault(run.task, []).append(run)
@@ -69,6 +70,7 @@ def render(part: str, **context: Any) -> str:
 
 @cache
 def _template() -> Any:
+    """The template's macros as functions, compiled once. jinja2 is imported when a report is written, not before."""
     from jinja2 import Environment, FileSystemLoader, Undefined
     from markupsafe import Markup
 
@@ -107,7 +109,7 @@ def _rollout_pages(edition: Edition, runs: Sequence[RunRecord], names: Mapping[s
             cut=cut,
             log=_log(directory / "logs" / "agent.txt"),
         )
-        room -= len(html)
+        room -= len(html)  # a report is opened from disk or mailed, so it must stay small
         if room < 0:
             break
         title = f"{run.arm} on {run.task}, rollout {run.rollout}"

@@ -16,7 +16,8 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from bakeoff.records.trajectory import FILE, read_trajectory
+from bakeoff.records.rundir import TRAJECTORY as FILE
+from bakeoff.records.series import read_trajectory
 from bakeoff.workloads.market.cli.serve import read_tokens, serve
 from market_games import Client
 

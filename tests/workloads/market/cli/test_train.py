@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from bakeoff.records.find import experiments
+from bakeoff.records.layout import experiments
 
 Bakeoff = Callable[..., Result]
 SMALL = ("--windows-per-iteration", "96", "--min-agents", "5", "--iterations", "4", "--held-out", "40")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.records.trajectory import FILE, TrajectoryWriter
+from bakeoff.records.rundir import TRAJECTORY as FILE
+from bakeoff.records.series import TrajectoryWriter
 from bakeoff.workloads.market.journal import Attendance, steps
 from bakeoff.workloads.market.rpc import refusal
 from bakeoff.workloads.market.session import ACTION_BUDGET, Session

@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.records import whole
+from bakeoff.records.layout import atomic_write
 from bakeoff.spec.identity import canonical_json
 from bakeoff.stats.effects import group_relative, varies
 from bakeoff.workloads.market.scenario import Scenario
@@ -213,7 +213,7 @@ class Training:
             log.write(json.dumps({"step": self.done, **metrics}) + "\n")
         saved = io.BytesIO()
         np.savez(saved, **arrays)
-        whole.write_bytes(self.directory / CHECKPOINT, saved.getvalue())
+        atomic_write(self.directory / CHECKPOINT, saved.getvalue())
 
     def _resume(self) -> None:
         """Read the checkpoint, and drop log lines of an iteration whose checkpoint was never written."""

@@ -1,0 +1,332 @@
+"""A node that runs workloads in warm worker processes, each doing one in-process run at a time.
+
+Orders go to a worker through a packet socket (AF_UNIX, SOCK_SEQPACKET), one attempt in each packet. Short runs are sent
+a few at a time, so that a worker never waits for the scheduler. The node keeps the worker's end of the socket open too:
+by reading from it, it takes back orders that the worker has not begun. There is no race, because the kernel gives each
+packet to exactly one reader, whole (unix(7): SOCK_SEQPACKET preserves message boundaries). When a worker dies, exactly
+the run that it was doing is lost.
+
+Results come back through a stream of length-prefixed frames, since a series can be larger than a packet.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgspec
+
+from bakeoff.engine import cgroup, processes
+from bakeoff.engine.node.limits import Watch, death, ending, shell_code
+from bakeoff.engine.node.node import Node
+from bakeoff.engine.node.worker import Frames, WorkerSetup
+from bakeoff.errors import BakeoffError
+from bakeoff.records.run import Attempt
+from bakeoff.records.rundir import STDERR, STDOUT
+
+_SHORT = 0.005
+"""Runs shorter than this many seconds are sent several at a time."""
+_MOST_AHEAD = 16
+_STUCK = 0.05
+"""When a worker's run takes longer than this, the orders waiting behind it are given to others."""
+_FAILED_STARTS = 3
+_BUFFER = 1 << 20
+_TIME_TO_LEAVE = 5.0
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Attempt).decode
+
+
+@dataclass(slots=True)
+class _Worker:
+    name: str
+    process: subprocess.Popen[bytes]
+    orders: socket.socket
+    """Our end: packets go in here."""
+    taken_back: socket.socket
+    """The worker's end: reading from it takes back what the worker has not begun."""
+    results: socket.socket
+    watch: Watch
+    oom_before: int
+    assigned: deque[Attempt] = field(default_factory=deque)
+    """Oldest first; the first one is the one being done."""
+    since: float = 0.0
+    """`time.monotonic()` when the first one began."""
+    frames: Frames = field(default_factory=Frames)
+    ready: bool = False
+    leaving_since: float | None = None
+    """When it was told to go."""
+    garbled: bool = False
+    """Something else than results came through its socket."""
+    disturbed: bool = False
+    """It got SIGTERM for the sake of a run that had ended by then: what it does now has to be done again."""
+
+    @property
+    def going(self) -> bool:
+        return self.leaving_since is not None or self.watch.reason is not None
+
+    def begin(self) -> None:
+        """The first assigned attempt starts now, as far as we can tell."""
+        self.since = time.monotonic()
+        self.watch.restart()
+        if self.assigned:
+            self.assigned[0].started_at = time.time()
+
+
+class WorkerNode(Node):
+    """Up to `jobs` workers, started when they are needed."""
+
+    def _open(self) -> None:
+        self._scratch = self._setup.paths.scratch
+        self._workers: list[_Worker] = []
+        self._selector = selectors.EpollSelector()
+        self._typical: float | None = None
+        """Moving average of how long a run takes, in seconds."""
+        self._failed_starts = 0
+        self._serial = 0
+        self._scratch.mkdir(parents=True, exist_ok=True)
+
+    # -- handing over
+
+    def _ahead(self) -> int:
+        """How many attempts a worker may hold: one, or more when runs are too short to wait for the next one."""
+        if self._setup.fresh or self._typical is None or self._typical > _SHORT:
+            return 1
+        return max(2, min(_MOST_AHEAD, int(0.004 / max(self._typical, 1e-5))))
+
+    def capacity(self) -> int:
+        ahead = self._ahead()
+        free = sum(max(0, ahead - len(worker.assigned)) for worker in self._workers if not worker.going)
+        return free + (self._setup.jobs - len(self._workers)) * ahead
+
+    def start(self, attempt: Attempt) -> None:
+        ahead = self._ahead()
+        able = [worker for worker in self._workers if not worker.going and len(worker.assigned) < ahead]
+        worker = min(able, key=lambda worker: len(worker.assigned), default=None)
+        if (worker is None or worker.assigned) and len(self._workers) < self._setup.jobs:
+            worker = self._start_worker()
+        assert worker is not None, "start was called without capacity"
+        worker.assigned.append(attempt)
+        if len(worker.assigned) == 1:
+            worker.begin()
+        try:
+            worker.orders.send(_encode(attempt))
+        except OSError:
+            pass  # the worker is dying; `wait` will see that, and give the attempt back or count it
+
+    def _start_worker(self) -> _Worker:
+        self._serial += 1
+        name = f"worker-{self._serial}"
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        results, reporting = socket.socketpair()
+        for end in (ours, theirs, results, reporting):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * _BUFFER)
+        mark = f"{self._mark}:{name}:"
+        env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **os.environ}
+        env[processes.MARK] = mark
+        command = ["-P", "-m", "bakeoff.engine.node.worker", str(theirs.fileno()), str(reporting.fileno())]
+        with open(self._scratch / f"{name}.log", "wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(), reporting.fileno()),
+                start_new_session=True,
+                env=env,
+            )
+        setup = self._setup
+        worker_setup = WorkerSetup(
+            workload=setup.workload,
+            base=str(setup.base),
+            runs=str(setup.paths.runs),
+            scratch=str(self._scratch),
+            name=name,
+            parent=os.getpid(),
+            env=dict(setup.env),
+            time_limit=self._limits.time,
+            settle_after=setup.settle_after,
+        )
+        assert process.stdin is not None
+        try:
+            process.stdin.write(msgspec.json.encode(worker_setup))
+            process.stdin.close()
+        except OSError:
+            pass  # it died at once; `_died` counts it as a failed start
+        reporting.close()
+        results.setblocking(False)
+        worker = _Worker(
+            name, process, ours, theirs, results, Watch(process.pid, mark, self._limits), cgroup.oom_kills()
+        )
+        self._selector.register(results, selectors.EVENT_READ, worker)
+        self._workers.append(worker)
+        return worker
+
+    # -- what comes back
+
+    def wait(self, timeout: float) -> list[Attempt]:
+        ended: list[Attempt] = []
+        for key, _ in self._selector.select(0 if self._unbegun else timeout):
+            ended += self._read(key.data)
+        now = time.monotonic()
+        for worker in self._workers:
+            if worker.assigned and worker.ready:
+                if len(worker.assigned) > 1 and now - worker.since > _STUCK:
+                    self._take_back(worker)
+                worker.watch.check(now)
+            elif worker.leaving_since is not None and now - worker.leaving_since > _TIME_TO_LEAVE:
+                worker.process.kill()  # an exit handler hangs
+        self._check_supervisor(now)
+        unbegun, self._unbegun = self._unbegun, []
+        for attempt in unbegun:
+            attempt.started_at = None
+        return [*ended, *sorted(unbegun, key=lambda attempt: attempt.position)]
+
+    def _read(self, worker: _Worker) -> list[Attempt]:
+        ended: list[Attempt] = []
+        while True:
+            try:
+                data = worker.results.recv(_BUFFER)
+            except BlockingIOError:
+                return ended
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                return [*ended, *self._died(worker)]
+            for payload in worker.frames.feed(data):
+                if not payload:
+                    worker.ready = True
+                    worker.begin()
+                    continue
+                try:
+                    report = _decode(payload)
+                    if report.position != worker.assigned[0].position:
+                        raise ValueError("a worker reports in the order in which it was sent attempts")
+                except (ValueError, IndexError):  # the run wrote into our socket: its worker cannot be trusted any more
+                    worker.garbled = True
+                    worker.process.kill()
+                    return ended
+                ended += self._reported(worker, report)
+
+    def _reported(self, worker: _Worker, report: Attempt) -> list[Attempt]:
+        self._failed_starts = 0
+        attempt = worker.assigned.popleft()
+        if worker.disturbed:
+            self._unbegun.append(attempt)
+            return []
+        attempt.take_result(report)
+        started_at, ended_at = attempt.started_at or 0.0, attempt.ended_at or 0.0
+        self._typical = (
+            ended_at - started_at if self._typical is None else 0.8 * self._typical + 0.2 * (ended_at - started_at)
+        )
+        end = ending(worker.watch.why_ended(started_at, ended_at), self._limits)
+        if end is not None:
+            attempt.status, attempt.error = end.status, end.error
+        if attempt.left_behind or self._setup.fresh or worker.watch.reason is not None:
+            self._dismiss(worker)
+            worker.disturbed = bool(worker.assigned)
+        elif worker.assigned:
+            worker.begin()
+        return [self._finish(attempt, self._context(attempt)) if attempt.has_files else attempt]
+
+    def _dismiss(self, worker: _Worker) -> None:
+        if worker.leaving_since is None:
+            worker.leaving_since = time.monotonic()
+            self._take_back(worker)
+            worker.orders.close()
+
+    def _take_back(self, worker: _Worker) -> None:
+        """Take back the packets that the worker has not read. It may read one between two of ours, so each is decoded
+        to see whose it is."""
+        taken: set[int] = set()
+        while True:
+            try:
+                packet = worker.taken_back.recv(_BUFFER, socket.MSG_DONTWAIT)
+            except OSError:
+                break
+            if not packet:
+                break
+            taken.add(_decode(packet).position)
+        if taken:
+            self._unbegun += [attempt for attempt in worker.assigned if attempt.position in taken]
+            worker.assigned = deque(attempt for attempt in worker.assigned if attempt.position not in taken)
+
+    def _died(self, worker: _Worker) -> list[Attempt]:
+        """The attempt that the worker was doing is lost; those it had not begun are given back."""
+        self._workers.remove(worker)
+        code = worker.process.wait()
+        self._take_back(worker)
+        self._end_orphans(worker)
+        if not worker.ready or (code != 0 and not worker.assigned and worker.leaving_since is None):
+            # It died without a run to blame. That may happen once; when it goes on happening, no run can be done.
+            self._failed_starts += 1
+            if self._failed_starts >= _FAILED_STARTS:
+                log = self._scratch / f"{worker.name}.log"
+                tail = log.read_text(errors="replace").strip().splitlines()[-12:] if log.exists() else []
+                self._forget(worker)
+                raise BakeoffError(f"worker processes keep dying (exit code {code}):\n" + "\n".join(tail))
+        lost = list(worker.assigned)
+        if worker.disturbed:
+            self._unbegun += lost
+            lost = []
+        for attempt in lost:
+            context = self._context(attempt)
+            for suffix, name in ((".out", STDOUT), (".err", STDERR)):
+                path = self._scratch / f"{worker.name}{suffix}"
+                try:
+                    if path.stat().st_size:
+                        path.rename(context.directory / name)
+                except OSError:
+                    continue  # it lies in the run's directory already, or there is no room for one
+            attempt.status, attempt.error = ending(worker.watch.reason, self._limits) or death(code, worker.oom_before)
+            if worker.garbled:
+                attempt.status, attempt.error = "failed", "wrote into the socket through which workers report"
+            attempt.ended_at, attempt.exit_code = time.time(), shell_code(code)
+            self._finish(attempt, context)
+        self._forget(worker)
+        return lost
+
+    def _end_orphans(self, worker: _Worker) -> None:
+        living = [other.process.pid for other in self._workers]
+        self._orphans.end(f"{self._mark}:{worker.name}:", worker.process.pid, living)
+
+    def _forget(self, worker: _Worker) -> None:
+        self._selector.unregister(worker.results)
+        for end in (worker.results, worker.orders, worker.taken_back):
+            end.close()
+        for suffix in (".out", ".err", ".log"):
+            (self._scratch / f"{worker.name}{suffix}").unlink(missing_ok=True)
+
+    # -- stopping
+
+    def stop(self, *, running: bool) -> None:
+        for worker in self._workers:
+            self._take_back(worker)
+            if running and worker.assigned:
+                worker.watch.end("cancelled")
+
+    def close(self) -> None:
+        try:
+            for worker in self._workers:
+                self._dismiss(worker)
+                if worker.assigned:  # only when the scheduler leaves because of an error
+                    processes.send(processes.descendants([worker.process.pid]), signal.SIGKILL)
+            while self._workers:
+                worker = self._workers.pop()
+                try:
+                    worker.process.wait(timeout=_TIME_TO_LEAVE)
+                except subprocess.TimeoutExpired:
+                    worker.process.kill()
+                    worker.process.wait()
+                self._end_orphans(worker)
+                self._forget(worker)
+            self._selector.close()
+        finally:
+            super().close()
