@@ -30,6 +30,13 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for a PostgreSQL server needs the Debian package."""
+    for item in items:
+        if "postgres_url" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.apt)
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[Callable[[], str]]:
     """`postgres_url()` creates an empty database on a real server and returns its URL.
