@@ -40,7 +40,6 @@ VERBS: dict[str, tuple[str, str]] = {
     "litmus": ("bakeoff.cli.litmus", "Check rules with thresholds and evidence: confirmed, failed or inconclusive."),
     "rank": ("bakeoff.cli.rank", "Rank many arms on many tasks: IQM, profiles, ranks, pass@k."),
     "sandbox": ("bakeoff.cli.sandbox", "Check the sandboxes of this machine, clean up, and take in images."),
-    "market": ("bakeoff.workloads.market.cli", "Generate, play, serve and train on worlds of markets."),
     "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
     "rm": ("bakeoff.cli.rm", "Delete an edition or a whole experiment."),
 }

@@ -14,7 +14,7 @@ from typing import Literal
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
 from bakeoff.sandbox.cache import scratch
-from bakeoff.workloads.tasks.agents.face import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
+from bakeoff.workloads.tasks.agents.base import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
 from bakeoff.workloads.tasks.diff import changes_of, compare_directories
 from bakeoff.workloads.tasks.environment import box_path, box_spec, built_for, chown, command_path, filled_in
 from bakeoff.workloads.tasks.harbor_run import hide, run_steps, show

@@ -25,7 +25,7 @@ from bakeoff.spec.workload import Outcome
 from bakeoff.workloads.tasks.attempt import TaskAttempt
 from bakeoff.workloads.tasks.diff import lines_changed, readable, touched
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proxy.totals import Totals
+from bakeoff.workloads.tasks.proxy.records import Totals
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.scoring.custom import Measured, measure
 from bakeoff.workloads.tasks.scoring.judge import Judgement, JudgeSettings, judge, weighted

@@ -32,8 +32,7 @@ from bakeoff.workloads.tasks.environment import chown
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation, evaluate, settle
 from bakeoff.workloads.tasks.harbor_run import run_steps
 from bakeoff.workloads.tasks.model import Step, Task
-from bakeoff.workloads.tasks.proxy.calls import read_calls
-from bakeoff.workloads.tasks.proxy.totals import Totals, add_up
+from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
 from bakeoff.workloads.tasks.verify import verify_diff

@@ -18,8 +18,8 @@ from bakeoff.sandbox import cleanup
 from bakeoff.sandbox.base import VARIABLE, Sandbox, choose
 from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import Outcome, RunContext
-from bakeoff.workloads.tasks.agents.command import AgentEntry
-from bakeoff.workloads.tasks.agents.face import TaskAgent
+from bakeoff.workloads.tasks.agents.base import TaskAgent
+from bakeoff.workloads.tasks.agents.registry import AgentEntry
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
 from bakeoff.workloads.tasks.attempt import PORT, Worker, attempt
 from bakeoff.workloads.tasks.check import missing_reference
@@ -30,8 +30,8 @@ from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.budget import Budget
 from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
+from bakeoff.workloads.tasks.proxy.records import Totals
 from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
-from bakeoff.workloads.tasks.proxy.totals import Totals
 from bakeoff.workloads.tasks.scoring.judge import JudgeSettings, judge_key
 from bakeoff.workloads.tasks.verify import installed
 
