@@ -37,7 +37,7 @@ def write_runs(directory: Path, count: int) -> Path:
     from bakeoff.records.rundir import write_meta
     from bakeoff.spec import registry
     from bakeoff.spec.load import load_plan
-    from bakeoff.workloads.command import read_metrics
+    from bakeoff.workloads.metrics import read_metrics
 
     file = directory / "finished.toml"
     file.write_text(EXPERIMENT.format(seeds=count // 10))

@@ -217,7 +217,7 @@ def test_open_quotes_are_known(text: str, quotes: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "message"),
     [
         ({}, "Field required"),
         ({"command": []}, "at least 1 item"),
@@ -228,16 +228,16 @@ def test_open_quotes_are_known(text: str, quotes: str) -> None:
         ({"command": ["p", "{lr}"]}, "{lr} is not a parameter; known: arm, dir, flags"),
         ({"command": "p {lr}"}, "write {{lr}} for braces"),
         ({"command": ["p", "--x={flags}"]}, "{flags} is several arguments"),
-        ({"command": ["p"], "out": 1}, "out is no parameter"),
-        ({"command": ["p"], "flags": 1}, "flags is no parameter"),
-        ({"command": ["p"], "a.b": 1, "a_b": 2}, "one environment variable, BAKEOFF_PARAM_A_B"),
+        ({"command": ["p"], "out": 1}, "out cannot be a parameter"),
+        ({"command": ["p"], "flags": 1}, "flags cannot be a parameter"),
+        ({"command": ["p"], "a.b": 1, "a_b": 2}, "the environment variable BAKEOFF_PARAM_A_B"),
         ({"command": ["p"], "metrics": [{"file": "x.csv"}]}, "name"),
     ],
 )
-def test_commands_that_cannot_work_are_refused_before_anything_starts(params: dict[str, Any], told: str) -> None:
+def test_commands_that_cannot_work_are_refused_before_anything_starts(params: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         CommandParams.model_validate(params)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def outcome_of(facts: Facts, code: int, **params: Any) -> Outcome:

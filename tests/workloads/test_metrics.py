@@ -92,7 +92,7 @@ def test_a_huge_output_is_only_read_at_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("gone.json", None, "gone.json: the command wrote no such file"),
         ("sub/gone.csv", None, "sub/gone.csv: the command wrote no such file"),
@@ -107,12 +107,12 @@ def test_a_huge_output_is_only_read_at_its_end(tmp_path: Path) -> None:
     ],
 )
 def test_a_source_that_was_asked_for_must_be_there_and_readable(
-    tmp_path: Path, name: str, content: str | None, told: str
+    tmp_path: Path, name: str, content: str | None, message: str
 ) -> None:
     if content is not None:
         write(tmp_path, name, content)
     metrics, problem = read_metrics([name], tmp_path, None)
-    assert metrics == {} and problem is not None and problem.startswith(told)
+    assert metrics == {} and problem is not None and problem.startswith(message)
 
 
 def test_what_was_read_before_a_problem_is_kept(tmp_path: Path) -> None:

@@ -1,7 +1,31 @@
-"""The workload's face: what a kind of run looks like to the rest of the house.
+"""The interface of a workload: a kind of run, such as `python`, `command` or `market`.
 
-A workload either runs inside a warm worker process (`run`), or names a command that the engine spawns
-without Python between (`command`), and afterwards says what came of it (`outcome`).
+A workload either runs inside a warm worker process (`Workload.run`), or names a command that the engine spawns without
+Python in between and reads what the command left (`CommandWorkload.command` and `.outcome`). A complete one:
+
+    from pydantic import BaseModel
+    from bakeoff.spec.workload import Outcome, RunContext
+
+    class CoinParams(BaseModel):
+        bias: float = 0.5
+        flips: int = 100
+
+    class CoinWorkload:
+        kind, revision, Params = "coin", "1", CoinParams
+
+        def run(self, params: CoinParams, ctx: RunContext) -> Outcome:
+            heads = ctx.rng("flips").random(params.flips) < params.bias
+            ctx.log(0, heads=heads[0])
+            return Outcome({"heads": float(heads.mean())})
+
+A package registers it in its pyproject.toml, and experiment files then say `workload = "coin"`:
+
+    [project.entry-points."bakeoff.workloads"]
+    coin = "coins:CoinWorkload"
+
+docs/write-a-workload.md goes on from here: commands, checks before a run, verbs, report pages.
+
+This module imports nothing heavy: whoever reads results imports it for `Status` and `Scalar`.
 """
 
 from __future__ import annotations
@@ -11,22 +35,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from bakeoff.spec.trajectory import Step as Step
+import msgspec
 
-if TYPE_CHECKING:  # whoever reads results imports this module, and needs neither
+if TYPE_CHECKING:
     import numpy as np
     from pydantic import BaseModel
 
 Status = Literal["planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error"]
 FINISHED: frozenset[str] = frozenset({"succeeded", "failed", "timeout"})
-"""The arm had its try. `cancelled` and `infra_error` are missing results and are tried again by the next `run`."""
+"""Statuses of a run with an outcome. `cancelled` and `infra_error` are missing results; the next `run` tries again."""
 
 Scalar = float | int | bool | str | None
+"""The value of a metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one try: scalar metrics, and `failed` when the arm itself failed."""
+    """The result of one attempt.
+
+    A run that returns is `succeeded` unless it says otherwise. One that raises is `failed`, and its traceback goes to
+    its stderr. A workload raises `bakeoff.errors.InfraError` when the run could not be tried for reasons that are not the
+    arm's: it is retried and never scored.
+    """
 
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
     status: Status = "succeeded"
@@ -49,52 +79,75 @@ class Exit:
 
     code: int
     stdout: Path | None
-    """Where its output lies; None when it wrote nothing."""
+    """The file with its output; None when it wrote nothing."""
+
+
+class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the model really read and wrote, where the client reports it: ids and log-probabilities, one per token."""
+
+    prompt_ids: list[int] = []
+    completion_ids: list[int] = []
+    logprobs: list[float] = []
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step of a trajectory, the unit of training data: what the agent saw, what it did, what it got.
+
+    `reward` is what this step earned, not a running sum. `truth` is what the agent could not see.
+    """
+
+    observation: Any = None
+    action: Any = None
+    reward: float | None = None
+    done: bool = False
+    time_s: float | None = None
+    """Seconds since the run began, on the run's own clock (simulated where there is one)."""
+    messages: list[dict[str, Any]] = []
+    tool_calls: list[dict[str, Any]] = []
+    tokens: Tokens | None = None
+    agent: str | None = None
+    policy_version: str | None = None
+    info: dict[str, Any] = {}
+    truth: Any = None
 
 
 class RunFacts(Protocol):
-    """What every workload may know about the run at hand."""
+    """What every workload may know about its run."""
 
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def arm(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def rollout(self) -> int: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def flags(self) -> tuple[str, ...]: ...
-    @property
-    def base(self) -> Path:
-        """The experiment file's directory, where relative paths start."""
-
-    @property
-    def path(self) -> Path:
-        """Where the run's directory is or would be."""
+    run_id: str
+    arm: str
+    task: str
+    seed: int
+    rollout: int
+    attempt: int
+    """Counted from 1."""
+    flags: tuple[str, ...]
+    """Extra command-line flags of the arm and its ablation."""
+    base: Path
+    """The experiment file's directory, where relative paths start."""
+    path: Path
+    """Where the run's directory is or would be."""
 
     @property
     def directory(self) -> Path:
-        """The run's directory, which comes into being when it is first asked for."""
+        """The run's directory, which is created at the first access."""
 
 
 class RunContext(RunFacts, Protocol):
     """What an in-process run gets."""
 
-    @property
-    def deadline(self) -> float | None:
-        """`time.monotonic()` value at which the run is ended, or None."""
+    deadline: float | None
+    """`time.monotonic()` value at which the run is ended, or None."""
 
     @property
     def cancelled(self) -> bool:
-        """True once the run was politely asked to stop."""
+        """True once the run is asked to stop. A run that never looks is interrupted by an exception."""
 
     def rng(self, name: str = "", *, own: bool = False) -> np.random.Generator:
-        """Keyed by (task, seed, name), so that arms meet the same world; `own=True` adds arm and rollout."""
+        """A random generator keyed by (task, seed, name), so that arms meet the same world.
+
+        `own=True` adds arm and rollout to the key, for randomness that belongs to the arm.
+        """
 
     def log(self, step: int, **values: float) -> None:
         """Add to the run's per-step series."""
@@ -105,28 +158,40 @@ class RunContext(RunFacts, Protocol):
 
 @runtime_checkable
 class Workload(Protocol):
+    """A kind of run that is executed inside a worker process."""
+
     kind: ClassVar[str]
     revision: ClassVar[str]
     """Goes into run ids: change it when the same parameters would give other results."""
     Params: ClassVar[type[BaseModel]]
+    """One run's parameters, validated before anything starts. A class attribute `settings` names those that only say
+    how to run: they are not columns of the results table."""
 
-    def run(self, params: Any, ctx: RunContext) -> Outcome: ...
+    def run(self, params: Any, ctx: RunContext) -> Outcome:
+        """Do one run. An exception makes it `failed`; `bakeoff.InfraError` makes it `infra_error`."""
+        ...
 
 
 @runtime_checkable
 class CommandWorkload(Protocol):
+    """A kind of run that is a command."""
+
     kind: ClassVar[str]
     revision: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
 
-    def command(self, params: Any, ctx: RunFacts) -> Command: ...
+    def command(self, params: Any, ctx: RunFacts) -> Command:
+        """The command of a run. Called by the scheduler, so it should be quick."""
+        ...
 
-    def outcome(self, params: Any, ctx: RunFacts, exit: Exit) -> Outcome: ...
+    def outcome(self, params: Any, ctx: RunFacts, exit: Exit) -> Outcome:
+        """What came of it, from its exit code and the files that it left."""
+        ...
 
 
 @runtime_checkable
 class Equivalent(Protocol):
-    """An in-process workload that knows the command line for the same run. Records and people are told of it."""
+    """An in-process workload that knows the command line for the same run: `meta.json` and `--dry-run` show it."""
 
     def equivalent(self, params: Any, ctx: RunFacts) -> Command: ...
 
@@ -136,12 +201,15 @@ class Checked(Protocol):
     """A workload that can tell, before anything starts, that a run could not be tried here."""
 
     def check(self, params: Any, base: Path) -> Iterable[str] | None:
-        """UsageError that names the fix: a program that is not installed, a key that is not set. Else notes, if any."""
+        """Notes for the user, if any.
+
+        Raises UsageError that names the fix: a program that is not installed, a key that is not set.
+        """
 
 
 @runtime_checkable
 class Configurable(Protocol):
-    """A workload with options of its own for `bakeoff run`, declared in the entry-point group `bakeoff.run_options`."""
+    """A workload with its own options for `bakeoff run`, declared in the entry-point group `bakeoff.run_options`."""
 
     def configure(self, options: Mapping[str, str], accept: Callable[[str], None]) -> None:
         """Called once before the runs start, in the scheduler's process. `options` are those that the user gave.

@@ -1,4 +1,4 @@
-"""The `command` workload: an argv template or a shell string, spawned as it is, and metrics read from what it leaves."""
+"""The `command` workload: spawn an argv template or a shell string, and read metrics from what it leaves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bakeoff.spec.experiment import flatten
 from bakeoff.spec.workload import Command, Exit, Outcome, RunFacts
-from bakeoff.workloads.metrics import AUTO, TAIL, Source, as_number, read_metrics
-from bakeoff.workloads.template import Argument, as_flags, as_text, fill, fill_argv, fill_shell, placeholders
-
-__all__ = ["AUTO", "TAIL", "CommandParams", "CommandWorkload", "Source", "as_flags", "as_number", "as_text", "fill",
-           "placeholders", "read_metrics"]  # fmt: skip
+from bakeoff.workloads.metrics import Source, read_metrics
+from bakeoff.workloads.template import Argument, as_flags, as_text, fill_argv, fill_shell, placeholders
 
 CONTEXT = {
     "seed": "BAKEOFF_SEED",
@@ -25,7 +22,7 @@ CONTEXT = {
     "dir": "BAKEOFF_RUN_DIR",
     "out": "BAKEOFF_OUT_DIR",
 }
-"""What every template may name besides parameters, and the environment variable that every run finds it in."""
+"""What a template can name besides parameters, and the environment variable with the same value in every run."""
 
 
 class CommandParams(BaseModel):
@@ -44,7 +41,7 @@ class CommandParams(BaseModel):
     cwd: str = "."
     """Where it runs, from the experiment file's directory."""
     infra_exit_codes: tuple[int, ...] = (75,)
-    """Exit codes that mean that the machine failed and not the arm; 75 is `EX_TEMPFAIL`."""
+    """Exit codes that mean that the machine failed and not the arm; 75 is `EX_TEMPFAIL` (sysexits.h)."""
 
     @model_validator(mode="after")
     def _names_are_known(self) -> CommandParams:
@@ -54,15 +51,19 @@ class CommandParams(BaseModel):
         return self
 
     def values(self) -> dict[str, Any]:
+        """The user's parameters; nested tables become dotted names."""
         return flatten(self.__pydantic_extra__ or {})
 
 
 @lru_cache(maxsize=512)
 def _problem(command: tuple[Argument, ...] | str, names: tuple[str, ...]) -> str | None:
-    """What is wrong with a template and the parameters that it can name. Cells mostly differ in values only."""
+    """What is wrong with a template and the names of its parameters; None when nothing is.
+
+    Cached, because a plan validates every cell, and cells mostly differ in values only.
+    """
     for name in names:
         if name in CONTEXT or name == "flags":
-            return f"{name} is no parameter: {{{name}}} has a meaning of its own in commands"
+            return f"{name} cannot be a parameter: {{{name}}} already has a meaning in commands"
     known = {*names, *CONTEXT, "flags"}
     for name in sorted(placeholders(command) - known):
         braces = f"write {{{{{name}}}}} for braces"
@@ -70,11 +71,11 @@ def _problem(command: tuple[Argument, ...] | str, names: tuple[str, ...]) -> str
     if not isinstance(command, str):
         for part in command:
             if part != "{flags}" and "flags" in placeholders(str(part)):
-                return f"command: {{flags}} is several arguments, so it stands alone and not in {part!r}"
+                return f"command: {{flags}} is several arguments, so it must be an argument alone, not part of {part!r}"
     variables = [variable(name) for name in names]
     for name, other in zip(names, variables, strict=True):
         if variables.count(other) > 1:
-            return f"two parameters would be one environment variable, {other}; rename {name}"
+            return f"two parameters would become the environment variable {other}; rename {name}"
     return None
 
 
@@ -89,6 +90,7 @@ class CommandWorkload:
     Params: ClassVar[type[BaseModel]] = CommandParams
 
     def command(self, params: CommandParams, ctx: RunFacts) -> Command:
+        """The template filled in. Flags of the arm go to `{flags}`, or to the end where the template has no place."""
         used = placeholders(params.command)
         values = params.values()
         known = {
@@ -104,10 +106,8 @@ class CommandWorkload:
         if "out" in used:
             known["out"] = ctx.directory / "out"
             known["out"].mkdir(parents=True, exist_ok=True)
-        others = (
-            as_flags({name: value for name, value in values.items() if name not in used}) if "flags" in used else []
-        )
-        flags = [*others, *ctx.flags]
+        unused = {name: value for name, value in values.items() if name not in used}
+        flags = [*(as_flags(unused) if "flags" in used else ()), *ctx.flags]
         env = {variable(name): as_text(value) for name, value in values.items() if value is not None}
         if not isinstance(params.command, str):
             template = params.command if "flags" in used or not flags else [*params.command, "{flags}"]
@@ -118,8 +118,9 @@ class CommandWorkload:
         return Command(("/bin/sh", "-c", text), ctx.base / params.cwd, {**env, **needed})
 
     def outcome(self, params: CommandParams, ctx: RunFacts, exit: Exit) -> Outcome:
+        """Metrics are kept whatever the exit code; a missing metric file fails a run that exited with 0."""
         if exit.code in params.infra_exit_codes:
-            return Outcome(status="infra_error", error=f"exit code {exit.code} (a temporary failure, not the arm's)")
+            return Outcome(status="infra_error", error=f"exit code {exit.code}: a temporary failure of the machine")
         metrics, problem = read_metrics(params.metrics, ctx.path, exit.stdout)
         if exit.code != 0:
             return Outcome(metrics, "failed", f"exit code {exit.code}")

@@ -30,7 +30,7 @@ class PythonParams(BaseModel):
         return value
 
 
-@cache  # cells mostly differ in other values
+@cache  # a plan validates every cell, and cells mostly differ in other parameters
 def _is_function_name(value: str) -> bool:
     module, colon, name = value.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
@@ -42,26 +42,31 @@ class PythonWorkload:
     Params: ClassVar[type[BaseModel]] = PythonParams
 
     def run(self, params: PythonParams, ctx: RunContext) -> Outcome:
-        function, wanted = _function(params.function)
+        """Call the function with the parameters, and with `ctx`, `context` or `seed` where it takes them."""
+        function, accepted = _function(params.function)
         arguments = dict(params.model_extra or {})
-        offered = {"ctx": ctx, "context": ctx, "seed": ctx.seed}
-        arguments |= {name: offered[name] for name in wanted if name not in arguments}
+        provided = {"ctx": ctx, "context": ctx, "seed": ctx.seed}
+        arguments |= {name: provided[name] for name in accepted if name not in arguments}
         return as_outcome(function(**arguments))
 
 
 @cache
 def _function(name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
     """The function, and which of `ctx`, `context` and `seed` it takes."""
-    found: Any = pkgutil.resolve_name(name)
+    function: Any = pkgutil.resolve_name(name)
     try:
-        parameters = inspect.signature(found).parameters
-    except ValueError:  # some functions written in C do not say
-        return found, ()
-    return found, tuple(name for name in ("ctx", "context", "seed") if name in parameters)
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # some functions written in C have no signature
+        return function, ()
+    return function, tuple(name for name in ("ctx", "context", "seed") if name in parameters)
 
 
 def as_outcome(value: Any) -> Outcome:
-    """A table of metrics (tables in it become dotted names), one number (the metric `value`), an Outcome, or nothing."""
+    """What a function returned, as an `Outcome`.
+
+    A table of metrics (nested tables become dotted names), one number (the metric `value`), an Outcome, or None.
+    Raises TypeError for a metric that is not a scalar.
+    """
     match value:
         case Outcome():
             return replace(value, metrics={name: _scalar(name, item) for name, item in value.metrics.items()})
@@ -74,12 +79,13 @@ def as_outcome(value: Any) -> Outcome:
 
 
 def _scalar(name: str, value: Any) -> Scalar:
+    """The value as a plain Python scalar, which a database can hold."""
     if hasattr(value, "item"):  # numpy and torch scalars
         try:
             value = value.item()
         except (ValueError, RuntimeError):
-            pass  # an array of several numbers is told below
-    for kind in (bool, int, float, str):
+            pass  # an array of several numbers; the error below names it
+    for kind in (bool, int, float, str):  # bool first: it is an int too
         if isinstance(value, kind):
             return kind(value)
     if value is None:

@@ -1,6 +1,8 @@
 """Command templates: `{name}` in an argv or a shell string becomes the run's value, and never becomes code.
 
 `{{` and `}}` are braces, `${NAME}` is left to the shell, and a brace that opens no placeholder stays as it is.
+
+    fill_argv(["train", "--lr={lr}", "{flags}"], {"lr": 0.1}, ["--deep"])  # ["train", "--lr=0.1", "--deep"]
 """
 
 from __future__ import annotations
@@ -10,56 +12,66 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 _TOKEN = re.compile(r"\{\{|\}\}|(?<!\$)\{([A-Za-z_][\w.]*)\}")
 _PLAIN = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+"""Text that a shell reads as one word, whatever stands around it."""
 Argument = str | int | float
 Quotes = Literal["", "'", '"']
 
 
-def placeholders(command: Sequence[Argument] | str) -> frozenset[str]:
-    """Names in braces."""
-    return _placeholders(command if isinstance(command, str) else tuple(command))
+class _Token(NamedTuple):
+    """A placeholder or a doubled brace in a template."""
+
+    start: int
+    end: int
+    name: str | None
+    """The name of a placeholder; None for a brace."""
+    text: str
+    """The placeholder as it is written, or what the brace stands for."""
 
 
-@lru_cache(maxsize=512)
-def _placeholders(command: tuple[Argument, ...] | str) -> frozenset[str]:
-    parts = (command,) if isinstance(command, str) else command
-    return frozenset(name for part in parts for name, _, _ in _tokens(str(part)) if name)
-
-
-def _tokens(template: str) -> Iterator[tuple[str | None, str, int]]:
-    """(name, text, position): a placeholder has a name; a doubled brace has the text it stands for."""
+def _tokens(template: str) -> Iterator[_Token]:
     depth = 0
     for match in _TOKEN.finditer(template):
         text = match[0]
-        if match[1] is not None:
-            yield match[1], text, match.start()
-        elif text == "{{":
+        if text == "{{":
             depth += 1
-            yield None, "{", match.start()
-        else:  # `}}` that closes no `{{` is the end of something like {"a": {"b": 1}}
-            yield None, "}" if depth else "}}", match.start()
-            depth = max(0, depth - 1)
+            text = "{"
+        elif text == "}}" and depth:
+            depth -= 1
+            text = "}"
+        # Any other `}}` closes no `{{`: it is the end of something like {"a": {"b": 1}}, and stays.
+        yield _Token(match.start(), match.end(), match[1], text)
+
+
+def placeholders(command: Sequence[Argument] | str) -> frozenset[str]:
+    """The names in braces."""
+    return _placeholders(command if isinstance(command, str) else tuple(command))
+
+
+@lru_cache(maxsize=512)  # asked for every run of a cell
+def _placeholders(command: tuple[Argument, ...] | str) -> frozenset[str]:
+    parts = (command,) if isinstance(command, str) else command
+    return frozenset(token.name for part in parts for token in _tokens(str(part)) if token.name)
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """`{name}` replaced where it is a known name; any other stays as it is."""
-    return _filled(template, lambda name, text, position: values.get(name, text))
+    """The template with every known name replaced; unknown ones stay as they are."""
+    return _fill(template, lambda token: values.get(token.name or "", token.text))
 
 
-def _filled(template: str, value: Callable[[str, str, int], str]) -> str:
+def _fill(template: str, value: Callable[[_Token], str]) -> str:
     parts, end = [], 0
-    for name, text, position in _tokens(template):
-        parts.append(template[end:position])
-        parts.append(text if name is None else value(name, text, position))
-        end = position + (len(text) if name is not None or text == "}}" else 2)
+    for token in _tokens(template):
+        parts += [template[end : token.start], token.text if token.name is None else value(token)]
+        end = token.end
     return "".join((*parts, template[end:]))
 
 
 def fill_argv(command: Sequence[Argument], values: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
-    """Each part filled in; `{flags}` alone becomes as many arguments as there are flags."""
+    """Each argument filled in; `{flags}` alone becomes as many arguments as there are flags."""
     texts = {key: as_text(value) for key, value in values.items()}
     return [word for part in command for word in (flags if part == "{flags}" else [fill(as_text(part), texts)])]
 
@@ -67,11 +79,11 @@ def fill_argv(command: Sequence[Argument], values: Mapping[str, Any], flags: Seq
 def fill_shell(
     command: str, values: Mapping[str, Any], flags: Sequence[str], variables: Mapping[str, str]
 ) -> tuple[str, dict[str, str]]:
-    """The text for `/bin/sh -c`, and environment variables that it needs.
+    """The text for `/bin/sh -c`, and the environment variables that it needs.
 
-    A value of plain characters stands as it is. Any other is quoted, where the text before it leaves no doubt that
-    quotes mean what they say; else the shell takes it from an environment variable (named by `variables`), and what
-    comes out of a variable is never read as code.
+    A value of plain characters is inserted as it is. Any other is quoted, if nothing before it could change what
+    quotes mean. Otherwise the shell takes it from an environment variable (`variables` has their names), because the
+    shell never reads the content of a variable as code (POSIX shell, 2.6.2 Parameter Expansion).
     """
     needed: dict[str, str] = {}
 
@@ -83,19 +95,20 @@ def fill_shell(
             return shlex.quote(value)
         needed[variable] = value
         match quotes_at(before):
-            case "'":
+            case "'":  # close the single quotes, expand inside double ones, and open them again
                 return f"'\"${{{variable}}}\"'"
             case '"':
                 return f"${{{variable}}}"
             case _:
                 return f'"${{{variable}}}"'
 
-    def value(name: str, text: str, position: int) -> str:
+    def value(token: _Token) -> str:
+        name = token.name or ""
         if name == "flags":
-            return " ".join(word(flag, f"BAKEOFF_FLAG_{number}", position) for number, flag in enumerate(flags))
-        return word(as_text(values[name]), variables[name], position) if name in values else text
+            return " ".join(word(flag, f"BAKEOFF_FLAG_{number}", token.start) for number, flag in enumerate(flags))
+        return word(as_text(values[name]), variables[name], token.start) if name in values else token.text
 
-    return _filled(command, value), needed
+    return _fill(command, value), needed
 
 
 def quotes_at(text: str) -> Quotes:
@@ -128,6 +141,7 @@ def quotes_at(text: str) -> Quotes:
 
 
 def as_text(value: Any) -> str:
+    """A parameter as people write it on a command line."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -138,7 +152,7 @@ def as_text(value: Any) -> str:
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """`--name value` for each parameter; true is the bare flag, false and none are left out."""
+    """`--name value` for each parameter; true is the bare flag, false and None are left out."""
     flags: list[str] = []
     for name, value in values.items():
         if value is True:

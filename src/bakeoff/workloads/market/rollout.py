@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from bakeoff.spec.trajectory import Step
+from bakeoff.spec.workload import Step
 from bakeoff.workloads.market import journal, metrics
 from bakeoff.workloads.market.agents.base import Agent
 from bakeoff.workloads.market.agents.bayes import KellyBayes

@@ -15,9 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bakeoff.errors import Problem, SpecError
 from bakeoff.spec import formats
-from bakeoff.spec.locate import find_line
-from bakeoff.spec.problems import problems
-from bakeoff.spec.units import parse_size
+from bakeoff.spec.experiment import parse_size
+from bakeoff.spec.problems import find_line, problems
 
 T = TypeVar("T", bound=BaseModel)
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 from bakeoff.workloads.tasks.proxy.budget import Usage
 from bakeoff.workloads.tasks.proxy.records import ToolSet, read_calls
 from lab import eventually

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from bakeoff.spec.trajectory import Step, Tokens
+from bakeoff.spec.workload import Step, Tokens
 from bakeoff.workloads.tasks.proxy.budget import Usage
 from bakeoff.workloads.tasks.proxy.wire.base import Json, objects
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from bakeoff.errors import BakeoffError, StorageError, UsageError
-from bakeoff.spec.trajectory import Step
+from bakeoff.spec.workload import Step
 from bakeoff.workloads.tasks.proxy.budget import Budget, Limit, Spending
 from bakeoff.workloads.tasks.proxy.conversations import Conversations
 from bakeoff.workloads.tasks.proxy.providers import Providers, Route, check_installed

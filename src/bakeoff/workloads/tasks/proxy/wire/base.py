@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 from bakeoff.workloads.tasks.proxy.budget import Usage
 
 Json = dict[str, Any]

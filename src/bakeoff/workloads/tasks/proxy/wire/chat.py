@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 from bakeoff.workloads.tasks.proxy.wire.base import (
     Assembler,
     Json,

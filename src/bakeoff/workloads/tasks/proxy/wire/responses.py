@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 from bakeoff.workloads.tasks.proxy.wire.base import (
     Assembler,
     BadRequest,

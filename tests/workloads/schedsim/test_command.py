@@ -65,7 +65,7 @@ def test_defaults_are_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--workflows", "0"], "greater than 0"),
         (["--pdfs", "-1"], "greater than 0"),
@@ -89,10 +89,12 @@ def test_defaults_are_the_known_ones() -> None:
         (["--tiers", "none.toml"], "cannot be read"),
     ],
 )
-def test_a_mistake_is_told_with_the_usage_on_standard_error_and_exit_code_2(arguments: list[str], told: str) -> None:
+def test_a_mistake_is_reported_with_the_usage_on_standard_error_and_exit_code_2(
+    arguments: list[str], message: str
+) -> None:
     result = schedsim(*arguments)
     assert result.exit_code == 2 and result.stdout == ""
-    assert "Error: " in result.stderr and "Usage: bakeoff schedsim" in result.stderr and told in result.stderr
+    assert "Error: " in result.stderr and "Usage: bakeoff schedsim" in result.stderr and message in result.stderr
     assert not Path("out").exists()
 
 
@@ -107,7 +109,7 @@ def test_when_no_workflow_succeeds_the_exit_code_is_1() -> None:
     assert result.exit_code == 1 and "over_budget" in Path("out/workflows.csv").read_text()
 
 
-def test_a_policy_of_ones_own_is_a_small_class() -> None:
+def test_a_custom_policy_is_a_small_class() -> None:
     Path("mine.py").write_text(
         "from bakeoff.workloads.schedsim.policies import Policy\n"
         "class Newest(Policy):\n"

@@ -1,0 +1,95 @@
+"""Workloads and dialects by name, and the defaults of a dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakeoff import plugins
+from bakeoff.errors import UsageError
+from bakeoff.spec import registry
+from bakeoff.spec.dialect import NATIVE, Dialect
+from bakeoff.spec.experiment import Analysis
+
+
+class Shouting(Dialect):
+    """Files with a key in capital letters."""
+
+    name = "shouting"
+
+    def recognises(self, tree: Any) -> bool:
+        return any(key.isupper() for key in tree)
+
+
+SHOUTING = Shouting()
+MODULE = __name__
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, dict[str, str]]]:
+    """Entry points by group, which a test fills in; nothing else is installed."""
+    groups: dict[str, dict[str, str]] = {}
+    monkeypatch.setattr(plugins, "entry_points", lambda group: groups.get(group, {}))
+    caches = (registry.workload, registry.dialect, registry.dialects)
+    for cached in caches:
+        cached.cache_clear()
+    yield groups
+    for cached in caches:
+        cached.cache_clear()
+
+
+def test_the_installed_dialects_are_found_and_recognise_their_files() -> None:
+    assert {dialect.name for dialect in registry.dialects()} >= {"sweep", "tasks"}
+    assert registry.dialect_of({"sim_binary": "x"}).name == "sweep"
+    assert registry.dialect_of({"workload": "python"}) is NATIVE is registry.dialect("native")
+
+
+def test_a_dialect_of_another_package_is_found_by_its_entry_point(installed: dict[str, dict[str, str]]) -> None:
+    installed["bakeoff.dialects"] = {"shouting": f"{MODULE}:SHOUTING"}
+    assert registry.dialect_of({"NAME": 1}) is SHOUTING is registry.dialect("shouting")
+    assert registry.dialect_of({"name": 1}) is NATIVE
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (f"{MODULE}:Shouting", "is not an instance of bakeoff.spec.dialect.Dialect"),
+        ("no_such_module:DIALECT", "dialect 'odd' .* cannot be imported: No module named"),
+        (f"{MODULE}:NO_SUCH_NAME", "cannot be imported"),
+    ],
+)
+def test_an_entry_point_that_is_no_dialect_is_reported(
+    installed: dict[str, dict[str, str]], value: str, message: str
+) -> None:
+    installed["bakeoff.dialects"] = {"odd": value}
+    with pytest.raises(UsageError, match=message):
+        registry.dialects()
+
+
+def test_an_unknown_dialect_or_workload_is_reported_with_what_there_is(installed: dict[str, dict[str, str]]) -> None:
+    installed["bakeoff.dialects"] = {"shouting": f"{MODULE}:SHOUTING"}
+    installed["bakeoff.workloads"] = {"coin": f"{MODULE}:Shouting"}
+    with pytest.raises(UsageError, match="no dialect called 'shoutin'; did you mean 'shouting'"):
+        registry.dialect("shoutin")
+    with pytest.raises(UsageError, match="no workload called 'x'; known workloads: coin"):
+        registry.workload("x")
+    with pytest.raises(
+        UsageError, match="is not a workload: it needs `kind`, `revision`, `Params` and `run` or `command`"
+    ):
+        registry.workload("coin")
+
+
+def test_a_dialect_without_hooks_changes_nothing(tmp_path: Path) -> None:
+    params = {"a": 1}
+    assert SHOUTING.meta(params, None) is params  # type: ignore[arg-type]
+    assert list(SHOUTING.observers(None)) == [] and SHOUTING.table(None) is None
+    assert SHOUTING.read_run(tmp_path, {}) is None and SHOUTING.table_of_directory(tmp_path) is None
+    assert SHOUTING.read_table(tmp_path / "runs.csv", tmp_path) is None
+    assert (SHOUTING.live_files, SHOUTING.variables, SHOUTING.analysis) == (False, True, Analysis())
+    SHOUTING.after_begin(None)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(NotImplementedError, match="'shouting' does not read files"):
+        SHOUTING.plan({}, tmp_path)
