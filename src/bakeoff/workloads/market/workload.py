@@ -69,9 +69,12 @@ class MarketWorkload:
 
     def check(self, params: MarketParams, base: Path) -> None:
         """Raise UsageError for names and files that do not exist. An agent's own code is not loaded here."""
+
         from bakeoff.errors import UsageError
         from bakeoff.workloads.market.agents.load import BASELINES, agent_class
 
+        if find_spec("numba") is None:
+            raise UsageError("the market world needs the package numba: pip install 'bakeoff[market]'")
         if ":" not in params.agent and params.agent not in BASELINES:
             agent_class(params.agent, base)
         policy = params.agent.removeprefix("policy:") if params.agent.startswith("policy:") else None

@@ -19,6 +19,7 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.records.layout import atomic_write
+from bakeoff.spec.identity import canonical_json
 from bakeoff.stats.effects import group_relative, varies
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.training.features import FEATURES
@@ -34,6 +35,10 @@ FIRST_WORLD = 2**40
 WORLDS_A_TRAINING = 2**20
 CHECKPOINT = "checkpoint.npz"
 LOG = "metrics.jsonl"
+METRIC = "total_pnl"
+START, TRAINED, MOMENTUM = "start", "trained", "momentum"
+RIVALS = (START, MOMENTUM)
+"""The arms that the trained policy has to beat."""
 RESTART = "name another --output, or give --fresh to start again"
 CURVES = {"greedy_reward": "likeliest choices", "reward": "drawn choices, as in training"}
 
@@ -169,6 +174,34 @@ class Training:
         self.policy.save(self.directory / "policy.json")
         self.start.save(self.directory / "start.json")
         write(learning_curve(self.log(), self.settings.windows), self.directory / "learning.png")
+
+    def write_experiment(self, worlds: int) -> Path:
+        """Write the experiment that decides: trained policy, starting point and `momentum` in worlds training never saw.
+
+        Returns the experiment file. The experiment's name and the policies' files contain the policy's version, so another
+        policy is another experiment.
+        """
+        agents = {MOMENTUM: MOMENTUM}
+        for arm, policy in ((START, self.start), (TRAINED, self.policy)):
+            file = f"policy-{policy.version}.json"
+            policy.save(self.directory / file)
+            agents[arm] = f"policy:{file}"
+        lines = [
+            f'name = "market-train-{self.policy.version}"',
+            'description = "A trained policy against its starting point and momentum, in worlds that training never saw."',
+            'workload = "market"',
+            f'seeds = "1..{worlds}"',
+            "",
+            "[params]",
+        ]
+        scenario = self.settings.scenario.model_dump(mode="json")
+        lines += [f"{key} = {canonical_json(value)}" for key, value in scenario.items()] + [""]
+        for arm in (START, TRAINED, MOMENTUM):
+            lines += ["[[arms]]", f'name = "{arm}"', f'params = {{ agent = "{agents[arm]}" }}', ""]
+        lines += ["[analysis]", f'metric = "{METRIC}"', f'control = "{START}"']
+        path = self.directory / "benchmark.toml"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
 
     def _save(self, metrics: Mapping[str, float]) -> None:
         """Log first, checkpoint second: `_resume` drops log lines that have no checkpoint."""
