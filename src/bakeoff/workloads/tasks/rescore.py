@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.records import provenance
@@ -89,7 +91,7 @@ def rescore(
                 for run, (result, row) in zip(runs, results, strict=True):
                     if row.status != "infra_error":
                         series, trajectory = edition.series(run.position), edition.trajectory(run.position)
-                        edition.finish([replace(result, series=series, trajectory=trajectory)], session)
+                        edition.finish([structs.replace(result, series=series, trajectory=trajectory)], session)
                     rescored.append(row)
                     report(row)
         finally:
