@@ -13,7 +13,6 @@ from typing import Any
 import simpy
 
 from bakeoff.workloads.schedsim.draws import stream, threshold
-from bakeoff.workloads.schedsim.world import stops
 from bakeoff.workloads.schedsim.engine import Model
 from bakeoff.workloads.schedsim.world import (
     AGGREGATE,
@@ -25,6 +24,7 @@ from bakeoff.workloads.schedsim.world import (
     LOAD,
     PLAN,
     SEARCH,
+    stops,
 )  # fmt: skip
 
 Process = Generator[Any, Any, Any]

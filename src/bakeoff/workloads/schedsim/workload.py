@@ -80,34 +80,6 @@ class SchedsimParams(BaseModel):
     outputs: bool = False
     """In an experiment: also write the files of `bakeoff schedsim` into the run's out/."""
 
-    def model(self, seed: int, base: Path) -> Model:
-        """What is simulated. `base` is where a relative `tiers` starts."""
-        return Model(
-            shape=shape(self.pdfs, self.subqueries),
-            tables=load_tables(base / self.tiers if self.tiers else None),
-            workflows=self.workflows,
-            iterations=self.iters,
-            seed=seed,
-            heavy_tail_prob=self.heavy_tail_prob,
-            heavy_tail_mult=self.heavy_tail_mult,
-            legacy_timeout=self.legacy_timeout,
-            budget=round(self.budget * MILLION),
-            max_in_flight=self.max_in_flight,
-            mixed_evidence=self.mixed_evidence,
-        )
-
-    def options(self) -> Options:
-        return Options(
-            routing=self.enable_model_routing,
-            hedging=not self.disable_hedging,
-            escalation=not self.disable_escalation,
-            dag_priority=not self.disable_dag_priority,
-            spill=self.spill,
-            hedge_stretch=self.hedge_stretch,
-            hedges_per_node=self.hedges_per_node,
-            escalation_threshold=self.escalation_threshold,
-        )
-
     def with_flags(self, flags: Sequence[str]) -> SchedsimParams:
         """The parameters as command-line flags change them: `--name`, `--name value` or `--name=value`.
 
@@ -157,8 +129,34 @@ class SchedsimParams(BaseModel):
 
 
 def simulate(params: SchedsimParams, seed: int, base: Path, *, trace: bool = False) -> Engine:
-    """Run one simulation to its end. `base` is where a relative `tiers` starts."""
-    sim = Engine(params.model(seed, base), policy_class(params.policy)(params.options()), trace=trace)
+    """Run one simulation to its end. `base` is where a relative `tiers` starts.
+
+    Raises UsageError for a policy that cannot be imported and for tables that cannot be read.
+    """
+    model = Model(
+        shape=shape(params.pdfs, params.subqueries),
+        tables=load_tables(base / params.tiers if params.tiers else None),
+        workflows=params.workflows,
+        iterations=params.iters,
+        seed=seed,
+        heavy_tail_prob=params.heavy_tail_prob,
+        heavy_tail_mult=params.heavy_tail_mult,
+        legacy_timeout=params.legacy_timeout,
+        budget=round(params.budget * MILLION),
+        max_in_flight=params.max_in_flight,
+        mixed_evidence=params.mixed_evidence,
+    )
+    options = Options(
+        routing=params.enable_model_routing,
+        hedging=not params.disable_hedging,
+        escalation=not params.disable_escalation,
+        dag_priority=not params.disable_dag_priority,
+        spill=params.spill,
+        hedge_stretch=params.hedge_stretch,
+        hedges_per_node=params.hedges_per_node,
+        escalation_threshold=params.escalation_threshold,
+    )
+    sim = Engine(model, policy_class(params.policy)(options), trace=trace)
     sim.run()
     return sim
 
