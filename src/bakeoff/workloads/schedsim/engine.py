@@ -41,7 +41,7 @@ from bakeoff.workloads.schedsim.world import (
 OK, FAILED, TIMEOUT = range(3)
 RUNNING, UNWANTED, ENDED = range(3)
 LOOKAHEAD = 64
-"""How many ready calls are asked whether they may go to a dearer tier before its slot stays free."""
+"""How many ready calls are asked whether they may go to a more expensive tier before its slot stays free."""
 _LOW = 0xFFFFFFFF
 _NODE = (1 << NODE_BITS) - 1
 _PRIORITY = 2 * NODE_BITS

@@ -200,7 +200,7 @@ class DagCheapest(Policy):
 class DagEscalation(DagCheapest):
     """`dag_escalation`: as `dag_cheapest`, and a call that its workflow waits for may buy its way past the queue.
 
-    A ready call goes to a dearer tier that has room when the time its workflow gains, divided by the extra price,
+    A ready call goes to a more expensive tier that has room when the time its workflow gains, divided by the extra price,
     reaches the threshold (milliseconds for each unit of price). The wait for the cheap tier is the time until the
     calls ahead and this one are started, at the pace at which that tier completes calls or gets tokens now. The
     call's slack is no gain: how much longer the longest path is that its workflow still has to go.
@@ -273,7 +273,7 @@ class RestartStragglers(DagEscalation):
 
     A second attempt beside the first (`full`) holds two slots until one of them is done. With a heavy tail, an attempt
     that has taken several times the median will most likely take much longer still, so its slot is worth more than
-    its result. How soon depends on what a new call costs: early on the cheapest tier, late on a dearer one, which also
+    its result. How soon depends on what a new call costs: early on the cheapest tier, late on a more expensive one, which also
     moves work to the cheap tier. Local work cannot be given up; it costs nothing either, so it gets a second attempt
     beside the first.
     """

@@ -34,11 +34,11 @@ class SchedsimParams(BaseModel):
     settings: ClassVar[frozenset[str]] = frozenset({"outputs", "trace_format"})
 
     workflows: Count = 100
-    """Workflows, all of which arrive at time 0."""
+    """Workflows. All of them arrive at time 0."""
     pdfs: Count = 10
     """PDFs in each iteration of a workflow."""
     iters: Count = 3
-    """Most iterations of a workflow."""
+    """Iterations of a workflow, at most."""
     subqueries: Annotated[int, Field(ge=0)] = 4
     """Subqueries for each PDF."""
     policy: Annotated[str, AfterValidator(check_name)] = "full"
@@ -48,21 +48,21 @@ class SchedsimParams(BaseModel):
     heavy_tail_prob: Finite = 0.02
     """Chance that an attempt takes heavy_tail_mult times as long."""
     heavy_tail_mult: Finite = 50.0
-    """How much longer it takes then."""
+    """How many times as long such an attempt takes."""
     enable_model_routing: bool = False
     """Let the policy choose tiers. Without it any tier with room is taken, and there is no escalation or hedging."""
     disable_hedging: bool = False
     """No duplicates and no restarts of stragglers."""
     disable_escalation: bool = False
-    """No escalation to dearer tiers."""
+    """No escalation to more expensive tiers."""
     disable_dag_priority: bool = False
-    """The oldest workflow first, whatever the policy's own order."""
+    """The oldest workflow first, whatever the order of the policy."""
     spill: bool = False
-    """Policies of the cheapest tier also use dearer ones that have room."""
+    """Policies of the cheapest tier also use more expensive ones that have room."""
     hedge_stretch: NotNegative = 1.5
     """full: a straggler takes longer than this many times the 95th percentile."""
     hedges_per_node: Annotated[int, Field(ge=0)] = 1
-    """Most duplicates of one node."""
+    """Duplicates of one node, at most."""
     escalation_threshold: NotNegative = 0.5
     """Escalate from this many milliseconds gained for each unit of price."""
     budget: NotNegative = 10.0
