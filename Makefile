@@ -5,16 +5,21 @@ PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist workstea
 FIGURES := overhead collect startup plan compare schedsim market market_http rollouts
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
-.PHONY: help demo test for-tests coverage lint docs bench figures calibration clean
+# Tests that need only Python; the markers are explained in pyproject.toml.
+ANYWHERE := not (root or apt or npm or trainers or browser or daemon)
+.PHONY: help demo check test for-tests coverage lint docs site structure bench figures calibration release clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 demo: ## install into .venv, run the example experiment, show its verdicts and write its report
-	@scripts/install.sh
+	@scripts/install.sh market
 	$(BIN)/bakeoff run examples/market.toml
 	$(BIN)/bakeoff compare market || [ $$? -eq 3 ] # 3: not every arm is decided, which is an answer too
 	$(BIN)/bakeoff report market
+
+check: lint ## lint, types, and the tests that need only Python: no root, apt, npm, browser or daemon
+	$(PYTEST) -m "$(ANYWHERE)"
 
 test: ## install what the tests need, run every check and every test
 	@scripts/install.sh test
@@ -35,9 +40,17 @@ lint: ## style, types and the import rule
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-docs: ## write docs/cli.md anew from --help
-	@scripts/install.sh
+docs: ## regenerate docs/cli.md from --help
+	@scripts/install.sh all
 	$(BIN)/python scripts/cli_reference.py docs/cli.md
+
+site: ## build the documentation site in site/, with the API reference
+	@scripts/install.sh site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+structure: ## print files, lines and functions of every package, and the path of one verdict
+	@scripts/install.sh
+	$(BIN)/python scripts/structure.py
 
 bench: ## measure the hot paths; one JSON object for each benchmark
 	@scripts/install.sh bench
@@ -55,7 +68,12 @@ calibration: ## simulate error rates, coverage and power; write them into docs/c
 	@scripts/install.sh
 	$(BIN)/python benchmarks/calibration.py
 
+release: ## check version and changelog, build sdist and wheel, try the wheel in a fresh venv; publishes nothing
+	@scripts/install.sh
+	@scripts/pip-install.sh $(BIN)/python build
+	$(BIN)/python scripts/release.py
+
 clean: ## remove .venv, agents, trainers, caches and build output; results in bakeoff-runs/ stay
-	rm -rf .venv .agents .trainers build dist .coverage .coverage.* htmlcov
+	rm -rf .venv .agents .trainers build dist site .coverage .coverage.* htmlcov
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

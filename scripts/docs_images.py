@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import bakeoff
-from bakeoff.web.figure import Figure
-from bakeoff.web.kinds import KINDS, draw
-from bakeoff.web.drawing import write
 from bakeoff.results.sources import open_results
 from bakeoff.results.table import Results
 from bakeoff.verdicts.question import Plot
+from bakeoff.web.drawing import write
+from bakeoff.web.figure import Figure
+from bakeoff.web.kinds import KINDS, draw
 
 HOME = Path(__file__).parent.parent
 OF_SEEDS = Plot(only_tasks=("maze",))

@@ -22,7 +22,7 @@ fi
 "$python" -m compileall -q src
 
 # The market world's kernels become machine code at their first use, which takes twenty seconds: better here than there.
-if [ -n "$fresh" ]; then
+if [ -n "$fresh" ] && "$python" -c 'import sys, importlib.util as u; sys.exit(u.find_spec("numba") is None)'; then
     first=$(mktemp -d)
     .venv/bin/bakeoff market run --agent kelly-bayes --duration 10 --output "$first/played" >/dev/null
     rm -rf "$first"

@@ -30,6 +30,14 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test with a PostgreSQL database needs the server's programs."""
+    for item in items:
+        if "postgres_url" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.apt)
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[Callable[[], str]]:
     """`postgres_url()` creates an empty database on a real server and returns its URL.

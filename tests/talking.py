@@ -39,7 +39,7 @@ params = { word = "sub" }
 
 TALKER = '''
 from bakeoff import Step
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 
 TOOLS = [{"type": "function", "function": {"name": "calc", "description": "Calculate.",
           "parameters": {"type": "object", "properties": {"x": {"type": "number"}}}}}]

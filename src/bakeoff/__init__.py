@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from bakeoff.errors import SpecError as SpecError
     from bakeoff.records.script import finish as finish
     from bakeoff.records.script import log as log
-    from bakeoff.spec.trajectory import Step as Step
     from bakeoff.spec.workload import Outcome as Outcome
     from bakeoff.spec.workload import RunContext as RunContext
+    from bakeoff.spec.workload import Step as Step
     from bakeoff.verdicts.compare import Verdict as Verdict
 
 _HOMES = {
@@ -38,7 +38,7 @@ _HOMES = {
     "Outcome": "bakeoff.spec.workload",
     "RunContext": "bakeoff.spec.workload",
     "SpecError": "bakeoff.errors",
-    "Step": "bakeoff.spec.trajectory",
+    "Step": "bakeoff.spec.workload",
     "Verdict": "bakeoff.verdicts.compare",
     "compare": "bakeoff.api",
     "finish": "bakeoff.records.script",

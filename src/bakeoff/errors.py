@@ -14,6 +14,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "agents": ("a2a", "httptools", "httpx", "mcp", "mcp_types", "starlette", "uvicorn"),
+    "docker": ("docker",),
+    "environments": ("gymnasium", "pettingzoo"),
+    "market": ("llvmlite", "numba"),
+    "modal": ("modal",),
+    "pandas": ("pandas", "pyarrow"),
+    "postgres": ("psycopg",),
+    "tasks": ("httpx", "httpx_sse", "pytest", "starlette", "uvicorn"),
+    "wandb": ("wandb",),
+}
+"""The extras of pyproject.toml, and the packages of each that our code imports, by import name."""
+
 
 class BakeoffError(Exception):
     """The thing asked for could not be done."""
@@ -71,3 +84,21 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
 
     close = get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]!r}?" if close else otherwise
+
+
+def missing_extra(error: ImportError) -> str | None:
+    """The extra that brings the package an import did not find; None if no extra brings it.
+
+    Several extras may bring a package. Then an extra with the name of the workload that imported it wins:
+    httpx is `tasks` for `bakeoff.workloads.tasks`, and `agents` for everybody else.
+    """
+    package = (error.name or "").partition(".")[0]
+    extras = [extra for extra, packages in EXTRAS.items() if package in packages]
+    frame = error.__traceback__
+    while frame is not None:
+        module = str(frame.tb_frame.f_globals.get("__name__", ""))
+        for extra in extras:
+            if module.startswith(f"bakeoff.workloads.{extra}."):
+                return extra
+        frame = frame.tb_next
+    return extras[0] if extras else None

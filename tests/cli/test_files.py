@@ -24,7 +24,7 @@ def test_init_never_replaces_a_file(bakeoff: Bakeoff, tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text("mine")
     result = bakeoff("init")
     assert result.exit_code == 2
-    assert "is there already" in result.stderr
+    assert "exists already" in result.stderr
     assert (tmp_path / "experiment.toml").read_text() == "mine"
 
 

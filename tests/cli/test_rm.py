@@ -43,7 +43,7 @@ def test_rm_asks_on_a_terminal(make_edition: MakeEdition, answer: bytes, code: i
     os.close(control)
     os.close(terminal)
     assert process.returncode == code
-    assert b"Delete for good?" in said
+    assert b"Delete permanently?" in said
     assert edition.paths.database.exists() == (code == 1)
 
 

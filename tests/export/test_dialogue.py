@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bakeoff.export.dialogue import NotAConversation, read_dialogue
-from bakeoff.spec.trajectory import Step, Tokens
+from bakeoff.spec.workload import Step, Tokens
 
 SYSTEM = {"role": "system", "content": "play"}
 

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow.parquet
 import pytest
 
-pytestmark = pytest.mark.slow  # starts the Python of .trainers, which scripts/install-trainers.sh installs
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]  # starts the Python of .trainers
 LLM_ROLLOUTS = 36
 """Of 48: two arms of 12 with whole conversations (one of them broke), one that starts anew in each step."""
 

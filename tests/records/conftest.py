@@ -14,7 +14,7 @@ from bakeoff.spec.plan import Plan
 from toy import SETTINGS, Begin, make_plan
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.apt)])
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which database the test is about; the variable that says so is set."""
     monkeypatch.delenv(URL_VARIABLE, raising=False)

@@ -23,12 +23,13 @@ from toy import SETTINGS, Begin, make_plan
 
 
 def as_nobody(function: Callable[[], object]) -> str:
-    """Run in a child that is not root, which no permission can stop; what it raised or returned, as text."""
+    """Run in a child that is not root, whom no permission stops; what it raised or returned, as text."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.setresuid(65534, 65534, 65534)
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
             text = f"returned {function()}"
         except BaseException as error:
             text = f"{type(error).__name__}: {error}"
@@ -198,7 +199,7 @@ def test_results_that_are_not_yet_in_the_file_itself_are_not_overlooked(sqlite_e
     paths.directory.chmod(0o555)
     open_up(paths.directory / "x")
     told = as_nobody(lambda: len(Edition.open(paths).sessions()))
-    assert told == "returned 1" or "Copy its directory to where it can be written" in told
+    assert told == "returned 1"
     edition = Edition.open(paths)  # as root, who can
     assert len(edition.sessions()) == 1
     edition.close()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bakeoff.records import series as series_module
 from bakeoff.records.run import TrajectoryIndex
 from bakeoff.records.series import Series, TrajectoryWriter, read_block, read_jsonl, read_trajectory
-from bakeoff.spec.trajectory import Step, Tokens
+from bakeoff.spec.workload import Step, Tokens
 
 points = st.lists(
     st.tuples(

@@ -256,7 +256,7 @@ def test_every_section_refuses_unknown_keys(tmp_path: Path, section: str, text: 
 
 def test_a_key_like_no_other_lists_those_that_are_known(tmp_path: Path) -> None:
     said = problem_of(write(tmp_path, "x.toml", "zzz = 3\n"))
-    assert "known keys: name, description" in said and said.endswith("what a run is given belongs into params")
+    assert "known keys: name, description" in said and said.endswith("parameters of a run belong into params")
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_interrupted_it_ends_with_130_and_goes_on_later(lab: Lab) -> None:
     process.send_signal(signal.SIGINT)
     stdout, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "goes on from here" in stdout
+    assert "continues from here" in stdout
 
 
 # -- what cannot be

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bakeoff.web.figure import Dots, Figure, Line, Panel, Rule
 from bakeoff.web.drawing import image
+from bakeoff.web.figure import Dots, Figure, Line, Panel, Rule
 from calibrate.cells import Bar, Cell
 from calibrate.looking import PAIRS
 from calibrate.table import Counts

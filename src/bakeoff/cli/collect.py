@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from bakeoff.cli.display import print_json
-from bakeoff.cli.options import json_option, root_option
+from bakeoff.cli.options import FILE, experiment_options, find_experiment, json_option, root_option
 from bakeoff.errors import UsageError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @click.command()
-@click.argument("name", metavar="[EXPERIMENT]", required=False)
-@click.option("--exp_dir", "--exp-dir", "directory", type=click.Path(path_type=Path), metavar="DIR", help="An experiment's directory instead of its name; a sweep that another tool ran will do.")  # fmt: skip
-@click.option("--out_csv", "--out-csv", "csv", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH", help="Where to write; aggregate/runs.csv in the edition's directory when left out.")  # fmt: skip
+@experiment_options
+@click.option("--out_csv", "--out-csv", "csv", type=FILE, metavar="PATH", help="Where to write (default: aggregate/runs.csv in the edition's directory).")  # fmt: skip
 @root_option
 @json_option
 @click.pass_context
@@ -27,15 +23,26 @@ def command(
 ) -> None:
     """Write the table of runs as CSV, and as Parquet beside it.
 
-    One row for each planned run, whatever became of it. Experiments of the sweep runner keep its columns and their order.
-    EXPERIMENT is a name, name/edition, a path, or `latest` (the default).
+    One row for each planned run, whatever its status. Experiments of the sweep runner keep its columns and their order.
+    EXPERIMENT is a name, name/edition, a path, or `latest` (the default). Exits with 1 when a run cannot be read.
     """
-    from bakeoff.results.frame import default_csv, write
+    from bakeoff.records.edition import Edition
+    from bakeoff.results.frame import collected, default_csv, write
+    from bakeoff.spec import registry
 
-    if name is not None and directory is not None:
-        raise UsageError(f"name the experiment ({name}) or its directory (--exp_dir {directory}), not both")
-    table, place, problems = _read(str(directory) if directory else name or "latest", directory, root)
-    path = csv or default_csv(place)
+    source = find_experiment(name, directory, root)
+    problems: list[str] = []
+    if isinstance(source, Path):
+        tables = (dialect.table_of_directory(source) for dialect in registry.dialects())
+        foreign = next((each for each in tables if each is not None), None)
+        if foreign is None:
+            raise UsageError(f"{source}: holds no experiment: neither a database nor a directory runs/")
+        table, problems = foreign
+        path = csv or default_csv(source)
+    else:
+        with closing(Edition.open(source)) as edition:
+            table = collected(edition)
+        path = csv or default_csv(source.directory)
     write(table, path)
     for problem in problems:
         click.echo(f"cannot be read: {problem}", err=True)
@@ -45,24 +52,3 @@ def command(
     else:
         click.echo(f"wrote: {path} rows={table.height}")
     ctx.exit(1 if problems else 0)
-
-
-def _read(name: str, directory: Path | None, root: Path) -> tuple[pl.DataFrame, Path, list[str]]:
-    """The table, the directory it belongs to, and what could not be read."""
-    from bakeoff.records.edition import Edition
-    from bakeoff.records.layout import editions, find_edition, is_edition
-    from bakeoff.results.frame import collected
-
-    if directory is not None and not is_edition(directory) and not editions(directory):
-        from bakeoff.spec import registry
-
-        for dialect in registry.dialects():
-            foreign = dialect.table_of_directory(directory)
-            if foreign is not None:
-                return foreign[0], directory, foreign[1]
-        raise UsageError(f"{directory}: holds no experiment: neither a database nor a directory runs/")
-    edition = Edition.open(find_edition(name, root))
-    try:
-        return collected(edition), edition.paths.directory, []
-    finally:
-        edition.close()

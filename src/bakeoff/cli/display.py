@@ -1,4 +1,7 @@
-"""What verbs print: tables for people and JSON for programs."""
+"""What verbs print: tables and facts for people, JSON for programs.
+
+Verbs import the formatting functions of `bakeoff.text` from here too.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,33 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bakeoff.text import NOTHING, drawn_table, duration, number, one_line, plain_table, printable, standard
 
+if TYPE_CHECKING:
+    from bakeoff.records.edition import Edition
+
 __all__ = [
-    "NOTHING", "ago", "duration", "moment", "number", "one_line", "print_facts", "print_json", "print_table", "printable",
-    "standard",
+    "NOTHING", "ago", "duration", "edition_facts", "listed", "number", "one_line", "print_facts", "print_json",
+    "print_table", "printable", "standard",
 ]  # fmt: skip
+
+TALLY = ("planned", "succeeded", "failed", "missing")
+"""How runs are counted wherever an edition is described. Missing runs have no outcome: open, cancelled, infra_error."""
 
 
 def print_json(value: Any) -> None:
-    """Standard JSON: NaN and infinities are null."""
+    """Print `value` as standard JSON: NaN and infinities become null, paths become text."""
     click.echo(json.dumps(standard(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), title: str = ""
 ) -> None:
-    """Drawn on a terminal; aligned columns in a pipe or file. `right` names the right-aligned columns."""
+    """Print a table: drawn on a terminal, aligned columns in a pipe or file. `right` names right-aligned columns."""
     if sys.stdout.isatty():
         click.echo(drawn_table(headers, rows, right, title, shutil.get_terminal_size().columns))
         return
@@ -37,20 +46,37 @@ def print_table(
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """`name  value` lines with the values below each other."""
+    """Print `name  value` lines with aligned values."""
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         click.echo(f"{name.ljust(width)}  {printable(value)}")
 
 
-def moment(stamp: float | None) -> str:
-    """A time on this machine's clock."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stamp)) if stamp is not None else NOTHING
+def listed(names: Sequence[Any], most: int) -> str:
+    """`3: few, some, many`: how many there are, and the first `most` of them."""
+    return f"{len(names)}: {', '.join(str(name) for name in names[:most])}" + (", ..." if len(names) > most else "")
 
 
 def ago(stamp: float) -> str:
+    """`3 h ago` for a time in seconds since the epoch."""
     seconds = time.time() - stamp
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit} ago"
     return "just now"
+
+
+def edition_facts(edition: Edition) -> dict[str, Any]:
+    """What `ls`, `status` and `import` say about an edition: names, state, age, run counts and place, as JSON has it."""
+    from bakeoff.records.lease import is_held
+    from bakeoff.records.overview import Tally
+
+    facts, paths, tally = edition.facts(), edition.paths, Tally.of(edition.counts())
+    return {
+        "experiment": paths.experiment,
+        "edition": paths.name,
+        "state": "running" if is_held(paths.lease) else "complete" if facts["complete"] else "unfinished",
+        "created_at": facts["created_at"],
+        **{name: getattr(tally, name) for name in TALLY},
+        "directory": paths.directory,
+    }

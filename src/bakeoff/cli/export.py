@@ -5,40 +5,36 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from bakeoff.cli import display
+from bakeoff.cli.display import print_json, printable
 from bakeoff.cli.options import Several, SeveralValues, edition_argument, json_option, root_option
-
-if TYPE_CHECKING:
-    from bakeoff.export.exporting import Summary
 
 FORMATS = ("verifiers", "trl-sft", "trl-kto", "trl-grpo", "art", "atif", "sharegpt", "jsonl", "parquet")
 
 
 def _quantiles(_ctx: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, float] | None:
-    """`0.8` (from there up) or `0.2:0.8`."""
+    """`0.8` (to 1) or `0.2:0.8` as two numbers."""
     if value is None:
         return None
     low, _, high = value.partition(":")
     try:
-        found = float(low or 0), float(high or 1)
+        lower, upper = float(low or 0), float(high or 1)
     except ValueError:
         raise click.BadParameter(f"{value!r} is not LO or LO:HI, such as 0.8 or 0.2:0.8") from None
-    if not 0 <= found[0] <= found[1] <= 1:
+    if not 0 <= lower <= upper <= 1:
         raise click.BadParameter(f"{value!r}: quantiles go from 0 to 1, the lower one first")
-    return found
+    return lower, upper
 
 
 @click.command(cls=SeveralValues)
 @edition_argument
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What to write.")
-@click.option("--arms", cls=Several, metavar="ARM...", help="Only these arms; several may follow.")
-@click.option("--tasks", cls=Several, metavar="TASK...", help="Only these tasks; several may follow.")
+@click.option("--arms", cls=Several, metavar="ARM...", help="Only these arms; several values may follow.")
+@click.option("--tasks", cls=Several, metavar="TASK...", help="Only these tasks; several values may follow.")
 @click.option("--success", is_flag=True, help="Only runs that succeeded: their metric `success`, or a reward above 0.")
-@click.option("--reward-quantile", "quantile", callback=_quantiles, metavar="LO[:HI]", help="Only rewards between these quantiles of their task's: 0.8 is the best fifth.")  # fmt: skip
+@click.option("--reward-quantile", "quantile", callback=_quantiles, metavar="LO[:HI]", help="Only rewards between these quantiles of their task: 0.8 keeps the best fifth.")  # fmt: skip
 @click.option("--min-group", type=click.IntRange(min=1), help="Only groups of at least this many rollouts (default: 2 for art and trl-grpo, else 1).")  # fmt: skip
 @click.option("--render", is_flag=True, help="Also write trajectories without a language model as conversations: observations and actions as JSON.")  # fmt: skip
 @click.option("--with-truth", is_flag=True, help="Also write what the agent could not see (jsonl and parquet only).")
@@ -63,9 +59,9 @@ def command(
 ) -> None:
     """Write recorded trajectories as training data.
 
-    A group is made of the rollouts of one policy from one prompt in one world (task and seed). For art and trl-grpo
-    --success and --reward-quantile keep or drop whole groups, by their best and by their mean reward; elsewhere they keep
-    or drop single rollouts. Exits with 1 when nothing is left.
+    A group holds the rollouts of one policy from one prompt in one world (task and seed). For art and trl-grpo,
+    --success and --reward-quantile keep or drop whole groups, by their best and by their mean reward; for other formats
+    they keep or drop single rollouts. Exits with 1 when nothing is left.
     """
     from bakeoff.export.exporting import NothingLeft, export
     from bakeoff.export.rollouts import Filters
@@ -81,21 +77,15 @@ def command(
         except NothingLeft as nothing:
             summary = nothing.summary
     if as_json:
-        display.print_json(asdict(summary))
+        print_json(asdict(summary))
     else:
-        _show(summary)
+        if summary.rows:
+            counts = f"rows={summary.rows} rollouts={summary.rollouts} groups={summary.groups}"
+            click.echo(f"wrote: {printable(str(summary.output))} {counts}")
+        if summary.equal_groups:
+            click.echo(f"groups whose rewards are all equal: {summary.equal_groups}")
+        for reason, count in summary.dropped.items():
+            click.echo(f"left out: {count} runs, {reason}")
     if not summary.rows:
         click.echo("error: nothing is left to export; nothing was written", err=True)
         ctx.exit(1)
-
-
-def _show(summary: Summary) -> None:
-    if summary.rows:
-        click.echo(
-            f"wrote: {display.printable(str(summary.output))} rows={summary.rows} rollouts={summary.rollouts} "
-            f"groups={summary.groups}"
-        )
-    if summary.equal_groups:
-        click.echo(f"groups whose rewards are all equal: {summary.equal_groups}")
-    for reason, count in summary.dropped.items():
-        click.echo(f"left out: {count} runs, {reason}")

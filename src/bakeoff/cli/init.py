@@ -1,4 +1,4 @@
-"""`bakeoff init`: a starter experiment that really runs."""
+"""`bakeoff init`: write a starter experiment that runs."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ control = "few"
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), default="experiment.toml")
 def command(file: Path) -> None:
-    """Write a small, commented experiment to FILE (experiment.toml when left out). An existing file is never replaced."""
+    """Write a small, commented experiment to FILE (default: experiment.toml). An existing file is never replaced."""
     if file.suffix != ".toml":
-        raise UsageError(f"{file}: the starter is TOML, so give it a name that ends in .toml")
+        raise UsageError(f"{file}: the starter is TOML; choose a name that ends in .toml")
     try:
         with file.open("x", encoding="utf-8") as target:
             target.write(STARTER.format(file=file, name=file.stem))
     except FileExistsError:
-        raise UsageError(f"{file} is there already; name another file") from None
+        raise UsageError(f"{file} exists already; name another file") from None
     click.echo(f"wrote {file}; run it with: bakeoff run {file}")

@@ -1,4 +1,11 @@
-"""Options that several verbs share."""
+"""Options and arguments that several verbs share, and what they mean.
+
+@click.command()
+@edition_argument
+@root_option
+@json_option
+def command(name: str, root: Path, as_json: bool) -> None: ...
+"""
 
 from __future__ import annotations
 
@@ -6,39 +13,45 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
-_STAMP = re.compile(r"^(\d{8})__(\d\d)-(\d\d)-(\d\d)")
+from bakeoff.errors import UsageError
+
+if TYPE_CHECKING:
+    from bakeoff.records.layout import EditionPaths
+    from bakeoff.spec.plan import Plan
+
 F = TypeVar("F", bound=Callable[..., Any])
+FILE = click.Path(path_type=Path, dir_okay=False)
+_STAMP = re.compile(r"^(\d{8})__(\d\d)-(\d\d)-(\d\d)")
 
-
-def root_option(function: F) -> F:
-    return click.option(
-        "--root",
-        type=click.Path(path_type=Path, file_okay=False),
-        envvar="BAKEOFF_ROOT",
-        show_envvar=True,
-        default="bakeoff-runs",
-        show_default=True,
-        metavar="DIR",
-        help="Where results are kept.",
-    )(function)
-
-
-def json_option(function: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")(
-        function
-    )
-
-
-def edition_argument(function: F) -> F:
-    return click.argument("name", metavar="[EXPERIMENT]", default="latest")(function)
+root_option = click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="BAKEOFF_ROOT",
+    show_envvar=True,
+    default="bakeoff-runs",
+    show_default=True,
+    metavar="DIR",
+    help="Where results are kept.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the file, such as seeds=5. Can be repeated.",
+)
+edition_argument = click.argument("name", metavar="[EXPERIMENT]", default="latest")
+run_argument = click.argument("run", metavar="RUN")
 
 
 def edition_options(function: F) -> F:
-    """[EXPERIMENT], --latest and --rollout STAMP, which the function gets as one edition's name.
+    """[EXPERIMENT], --latest and --rollout STAMP, which the function gets as the name of one edition.
 
     A stamp is the name of an edition, or that name as the task benchmark writes it: 20250824__12-34-56 for
     20250824-123456.
@@ -53,18 +66,49 @@ def edition_options(function: F) -> F:
             name = f"{name}/{stamp}"
         return function(*args, name=name, **options)
 
-    argument = click.argument("name", metavar="[EXPERIMENT]", default="latest")
     latest = click.option("--latest", is_flag=True, help="The newest edition (the default).")
     rollout = click.option("--rollout", metavar="STAMP", help="Another edition, such as 20250824__12-34-56.")
-    return cast(F, argument(latest(rollout(with_name))))
+    return cast(F, edition_argument(latest(rollout(with_name))))
 
 
-def run_argument(function: F) -> F:
-    return click.argument("run", metavar="RUN")(function)
+def experiment_options(function: F) -> F:
+    """[EXPERIMENT] or --exp_dir DIR, which the function gets as `name` and `directory`; see `find_experiment`."""
+    argument = click.argument("name", metavar="[EXPERIMENT]", required=False)
+    directory = click.option(
+        "--exp_dir",
+        "--exp-dir",
+        "directory",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="An experiment's directory instead of its name. It may be a sweep that another tool ran.",
+    )
+    return argument(directory(function))
+
+
+def find_experiment(name: str | None, directory: Path | None, root: Path) -> EditionPaths | Path:
+    """The edition that [EXPERIMENT] or --exp_dir names (default: the newest).
+
+    Returns `directory` itself when it holds no edition: then another tool may have written it.
+    """
+    from bakeoff.records.layout import editions, find_edition, is_edition
+
+    if directory is None:
+        return find_edition(name or "latest", root)
+    if name is not None:
+        raise UsageError(f"name the experiment ({name}) or its directory (--exp_dir {directory}), not both")
+    if is_edition(directory) or editions(directory):
+        return find_edition(str(directory), root)
+    return directory
+
+
+def results_root(ctx: click.Context, root: Path, plan: Plan) -> Path:
+    """Where the plan's results go: --root or BAKEOFF_ROOT, else what its file names, else the default root."""
+    chosen = ctx.get_parameter_source("root") is not ParameterSource.DEFAULT
+    return root if chosen or plan.root is None else plan.root
 
 
 class Several(click.Option):
-    """An option that takes every value up to the next one: `--baseline run_s*` as a shell expands it.
+    """An option that takes every value up to the next option: `--baseline run_s*` as a shell expands it.
 
     It can be repeated too. Only works on a command of class `SeveralValues`.
     """
@@ -83,20 +127,16 @@ class SeveralValues(click.Command):
 
 
 def repeated(args: Sequence[str], names: set[str]) -> Iterator[str]:
-    """`--flag a b c` as `--flag a --flag b --flag c`, for flags in `names`; everything else as it is."""
+    """`--flag a b c` becomes `--flag a --flag b --flag c` for flags in `names`; other arguments stay as they are."""
     flag, first = "", True
     for position, arg in enumerate(args):
         if arg == "--":
             yield from args[position:]
             return
-        if _is_flag(arg):
+        # `-j` and `--jobs` are flags; `-1` is a number and `-` alone is standard input.
+        if len(arg) > 1 and arg[0] == "-" and (arg[1] == "-" or arg[1].isalpha()):
             flag, first = arg if arg in names else "", True
             yield arg
         else:
             yield from (arg,) if first or not flag else (flag, arg)
             first = False
-
-
-def _is_flag(arg: str) -> bool:
-    """`-j` and `--jobs`, but not `-1` and not a dash alone."""
-    return len(arg) > 1 and arg[0] == "-" and (arg[1] == "-" or arg[1].isalpha())

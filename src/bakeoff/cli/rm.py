@@ -10,7 +10,7 @@ import click
 from bakeoff.cli.options import root_option
 from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.records.edition import remove
-from bakeoff.records.layout import LATEST, EditionPaths, editions, find_edition
+from bakeoff.records.layout import LATEST, editions, find_edition
 
 
 @click.command()
@@ -23,26 +23,20 @@ def command(name: str, everything: bool, yes: bool, root: Path) -> None:
 
     EXPERIMENT is name/edition, a path, `latest`, or the name of an experiment that has only one edition.
     """
-    found = _meant(name, everything, root)
-    for paths in found:
+    edition = find_edition(name, root)
+    siblings = editions(edition.directory.parent)
+    names_one = name == LATEST or "/" in name.rstrip("/") or Path(name).is_dir()
+    if len(siblings) > 1 and not everything and not names_one:
+        listed = ", ".join(sibling.name for sibling in siblings[-5:])
+        raise UsageError(f"{edition.experiment} has {len(siblings)} editions ({listed}); name one, or give --all")
+    doomed = siblings if everything else [edition]
+    for paths in doomed:
         click.echo(f"{paths.experiment}/{paths.name}  {paths.directory}", err=True)
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("deleting needs --yes when there is no terminal to ask on")
-        if not click.confirm("Delete for good?", err=True):
+        if not click.confirm("Delete permanently?", err=True):
             raise BakeoffError("nothing was deleted")
-    for paths in found:
+    for paths in doomed:
         remove(paths)
-    click.echo(f"deleted {len(found)} edition{'s' if len(found) > 1 else ''}", err=True)
-
-
-def _meant(name: str, everything: bool, root: Path) -> list[EditionPaths]:
-    paths = find_edition(name, root)
-    siblings = editions(paths.directory.parent)
-    if everything:
-        return siblings
-    says_which = name == LATEST or "/" in name.rstrip("/") or Path(name).is_dir()
-    if len(siblings) > 1 and not says_which:
-        listed = ", ".join(sibling.name for sibling in siblings[-5:])
-        raise UsageError(f"{paths.experiment} has {len(siblings)} editions ({listed}); name one, or give --all")
-    return [paths]
+    click.echo(f"deleted {len(doomed)} edition{'s' if len(doomed) > 1 else ''}", err=True)

@@ -35,12 +35,12 @@ More = Callable[[], Iterable[Run]]
 """A source of further runs, called when all that are planned have ended; nothing means that it is done."""
 
 
+@dataclass(slots=True)
 class Switch:
     """How to ask a scheduler to stop: once, nothing more is started; twice, what is running is ended."""
 
-    def __init__(self) -> None:
-        self.state: Literal["", "drain", "now"] = ""
-        self.why = ""
+    state: Literal["", "drain", "now"] = ""
+    why: str = ""
 
     def press(self, why: str = "interrupted", *, now: bool = False) -> None:
         """`now` ends what is running at the first press."""
@@ -85,12 +85,9 @@ class Account:
         self._cost = edition.spent(budget.cost_metric) if budget.cost is not None else 0.0
         self._seconds = sum(session["seen_at"] - session["started_at"] for session in edition.sessions())
         self._began = time.monotonic()
+        self.metered = budget.cost is not None
         self.unmetered: str | None = None
         """The error when a run does not report its cost: such a budget would never be used up."""
-
-    @property
-    def metered(self) -> bool:
-        return self._budget.cost is not None
 
     def exhausted(self) -> str | None:
         """Why nothing more may start, or None."""

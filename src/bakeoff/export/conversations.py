@@ -18,7 +18,7 @@ import numpy as np
 
 from bakeoff.export.dialogue import Context, Dialogue, Line, Message, arguments_of, compact
 from bakeoff.export.rollouts import Rollout
-from bakeoff.spec.trajectory import Tokens
+from bakeoff.spec.workload import Tokens
 from bakeoff.stats.effects import group_relative
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from bakeoff.spec.trajectory import Step, Tokens
+from bakeoff.spec.workload import Step, Tokens
 from bakeoff.text import standard
 
 Message = dict[str, Any]

@@ -25,7 +25,7 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.run import FAILED, CellRecord, TrajectoryIndex
 from bakeoff.records.series import read_trajectory
 from bakeoff.spec.identity import canonical_json
-from bakeoff.spec.trajectory import Step
+from bakeoff.spec.workload import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
-"""An experiment file becomes a validated plan.
+"""An experiment file becomes a validated plan; the interfaces of workloads and dialects.
 
 | module | what it does |
 |---|---|
-| `load`, `formats`, `variables`, `units` | files: TOML, YAML or JSON, `${VAR}`, durations and sizes |
-| `experiment` | the file as one model |
-| `problems`, `locate` | what is wrong with it, and in which line |
-| `dialect` | the interface for experiment files of other tools |
-| `expand`, `plan`, `identity` | matrix, arms and tasks multiplied out; cells and runs; run ids |
-| `select` | which runs are meant |
-| `workload`, `registry`, `trajectory` | the interface of a workload, how plug-ins are found, and a step that a run records |
-| `garbage` | many objects at once without looking for garbage |
+| `load` | an experiment file becomes a plan: `load_plan` |
+| `formats`, `variables` | TOML, YAML and JSON; `${VAR}` and `.env` files |
+| `experiment` | the file as one model, with durations and sizes |
+| `problems` | what is wrong with a file, and in which line |
+| `expand` | matrix, arms, ablations and tasks multiplied out |
+| `plan`, `identity` | cells and runs; run ids |
+| `select` | expressions that choose runs |
+| `workload`, `dialect`, `registry` | the interfaces of a kind of run and of another tool's files; how they are found |
 """

@@ -1,4 +1,7 @@
-"""The experiment file as one model. Unknown keys are refused; every default is the one a new user would want."""
+"""The experiment file as one model, with durations and sizes as people write them: `90`, `"1h30m"`, `"2GB"`.
+
+Unknown keys are refused. Attribute docstrings are the documentation of the keys (docs/experiment-file.md repeats them).
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,53 @@ from pydantic import (
     model_validator,
 )
 
-from bakeoff.spec.units import Duration, Pause, Size
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_BYTES |= {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+def parse_duration(value: Any) -> float:
+    """A duration in seconds: a number, or text such as `90s`, `5m` or `1h30m`. Raises ValueError."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number or (isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value.strip())):
+        seconds = float(value)
+    else:
+        parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhd])", str(value))
+        if not parts or re.sub(r"[\s]", "", "".join(n + u for n, u in parts)) != re.sub(r"\s", "", str(value)):
+            raise ValueError(f"{value!r} is not a duration; write seconds (90) or text such as '90s', '5m' or '1h30m'")
+        seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"a duration must be above zero, not {value!r}")
+    return seconds
+
+
+def parse_pause(value: Any) -> float:
+    """As `parse_duration`, and 0 is allowed."""
+    return 0.0 if value in (0, "0") and not isinstance(value, bool) else parse_duration(value)
+
+
+def parse_size(value: Any) -> int:
+    """A size in bytes: a number, or text such as `512MB` (decimal) or `2GiB` (binary). Raises ValueError."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    else:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(value))
+        if match is None or match[2].lower() not in _BYTES:
+            raise ValueError(f"{value!r} is not a size; write bytes or text such as '512MB' or '2GiB'")
+        size = int(float(match[1]) * _BYTES[match[2].lower()])
+    if size <= 0:
+        raise ValueError(f"a size must be above zero, not {value!r}")
+    return size
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+Pause = Annotated[float, BeforeValidator(parse_pause)]
+Size = Annotated[int, BeforeValidator(parse_size)]
 
 
 class Section(BaseModel):
+    """A table of an experiment file."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
@@ -35,7 +81,7 @@ def parse_seeds(value: Any) -> list[int]:
     if any(isinstance(seed, bool) or not isinstance(seed, int) for seed in seeds):
         raise ValueError("every seed must be a whole number")
     if len(set(seeds)) != len(seeds):
-        raise ValueError("a seed stands in the list twice; the second run would only be a copy of the first")
+        raise ValueError("a seed stands twice in the list; the second run would only be a copy of the first")
     if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
         raise ValueError("a seed must fit into 64 bits")
     return seeds
@@ -44,8 +90,8 @@ def parse_seeds(value: Any) -> list[int]:
 def _seed_range(value: Any) -> list[int]:
     first, step = 0, 1
     match value:
-        case str() if (found := re.fullmatch(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*", value)) is not None:
-            first, count = int(found[1]), int(found[2]) - int(found[1]) + 1
+        case str() if (match := re.fullmatch(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*", value)) is not None:
+            first, count = int(match[1]), int(match[2]) - int(match[1]) + 1
         case int() | str() if not isinstance(value, bool) and re.fullmatch(r"-?\d+", str(value)):
             count = int(value)
         case {"count": count, **rest} if set(rest) <= {"base"} and _whole(value):
@@ -58,7 +104,7 @@ def _seed_range(value: Any) -> list[int]:
         case _:
             raise ValueError(_SEEDS)
     if count > MOST_SEEDS:
-        raise ValueError(f"{count} seeds are more than anyone can run")
+        raise ValueError(f"{count} seeds are too many; the limit is {MOST_SEEDS}")
     return [first + step * number for number in range(count)]
 
 
@@ -102,7 +148,7 @@ class AblationEntry(Section):
     params: dict[str, Any] = {}
     flags: list[str] = []
     arms: list[str] | None = None
-    """Only on these arms; all when left out."""
+    """Only on these arms (default: all)."""
 
 
 class TaskEntry(Section):
@@ -157,7 +203,7 @@ class Concurrency(Section):
     by: str
     """A parameter, `arm` or `task`."""
     values: list[Any] | None = None
-    """Only runs with one of these values; each value when left out."""
+    """Only runs with one of these values (default: each value)."""
     limit: Annotated[int, Field(ge=1)]
 
 
@@ -194,7 +240,9 @@ class Summary(Section):
             if self.type == kind and value is None:
                 raise ValueError(f"{kind} needs {kind.removeprefix('time_to_')}")
         if self.window is not None and not _WINDOW.fullmatch(self.window.strip()):
-            raise ValueError(f"{self.window!r} is no window; write 'first 20%', 'last 50%' or steps such as '100..500'")
+            raise ValueError(
+                f"{self.window!r} is not a valid window; write 'first 20%', 'last 50%' or steps such as '100..500'"
+            )
         return self
 
 
@@ -207,7 +255,7 @@ class Analysis(Section):
     summary: Summary | None = None
     direction: Literal["maximize", "minimize"] = "maximize"
     control: str | None = None
-    """The arm that the others are compared with; default: the first arm."""
+    """The arm that the others are compared with (default: the first arm)."""
     seeds: Literal["nested", "crossed"] = "nested"
     """`crossed`: one seed is one world (or one trained policy) on every task."""
     tasks: Literal["sample", "fixed"] | None = None
@@ -244,9 +292,9 @@ class Sequential(Section):
     """Add seeds in blocks until an anytime-valid test has decided. The section alone asks for it; {} takes defaults."""
 
     max_seeds: Annotated[int, Field(ge=1)] | None = None
-    """Most seeds, 7 or more; the number of `seeds` when left out. Beyond the list of `seeds` it counts on."""
+    """Most seeds, 7 or more (default: the number of `seeds`). Beyond the list of `seeds` it counts on."""
     block: Annotated[int, Field(ge=1)] | None = None
-    """Seeds between two looks; when left out 4, or as many as keep every job busy."""
+    """Seeds between two looks (default: 4, or as many as keep every job busy)."""
     test: Literal["symmetric", "betting"] = "symmetric"
     """`symmetric`: differences between arms are as likely up as down when there is no effect. `betting` needs only
     `analysis.bounds`, and more seeds."""
@@ -271,7 +319,7 @@ class Experiment(Section):
     ablations: list[AblationEntry] = []
     tasks: list[TaskEntry] = []
     cells: list[CellEntry] = []
-    """Which arm meets which task; all with all when left out."""
+    """Which arm meets which task (default: all with all)."""
     seeds: Seeds = [0]
     rollouts: Annotated[int, Field(ge=1)] = 1
     """Exchangeable repeats inside (arm, task, seed); averaged before pairing."""
@@ -284,9 +332,9 @@ class Experiment(Section):
     editions: Literal["resume", "repeat"] = "resume"
     """What `run` does with a complete experiment: `resume` reports it, `repeat` starts a new edition."""
     jobs: Annotated[int, Field(ge=1)] | None = None
-    """Runs at a time; the number of cores when left out."""
+    """Runs at a time (default: the number of cores)."""
     isolation: Literal["warm", "fresh"] = "warm"
-    """`fresh` gives each in-process run a process of its own."""
+    """`fresh` gives each in-process run its own process."""
     limits: Limits = Limits()
     retries: Retries = Retries()
     concurrency: list[Concurrency] = []

@@ -1,6 +1,7 @@
 """TOML, YAML and JSON as nested tables. The three agree: keys are text, a key stands once, `1e-3` is a number.
 
-YAML is read by the core schema of YAML 1.2: `no`, `on`, `1:30` and dates are text, as anyone new to it expects.
+YAML is read by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema): `no`, `on`, `1:30` and dates
+are text, as anyone new to it expects.
 """
 
 from __future__ import annotations
@@ -8,12 +9,25 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import yaml
 
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
+_CORE_SCHEMA = (
+    ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("merge", "<<", "<"),
+)
+"""(tag, pattern of the text, first characters) of values that are not text."""
 
 
 class NotReadable(ValueError):
@@ -25,34 +39,32 @@ class NotReadable(ValueError):
 
 
 def read(text: str, suffix: str) -> Any:
-    """The content of a file whose name ends in `suffix`, one of SUFFIXES."""
-    match suffix:
-        case ".toml":
-            return _read_toml(text)
-        case ".json":
-            return _read_json(text)
-        case _:
-            return _read_yaml(text)
+    """The content of a file whose name ends in `suffix`, one of SUFFIXES. Raises NotReadable."""
+    if suffix == ".toml":
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            message, _, place = str(error).partition(" (at ")
+            match = re.match(r"line (\d+)", place)
+            at_end = text.count("\n") + 1 if place.startswith("end") else None
+            raise NotReadable(f"not valid TOML: {message}", int(match[1]) if match else at_end) from error
+    if suffix == ".json":
+        try:
+            return json.loads(text, object_pairs_hook=_unique)
+        except json.JSONDecodeError as error:
+            raise NotReadable(f"not valid JSON: {error.msg}", error.lineno) from error
+    import yaml
 
-
-def _read_toml(text: str) -> Any:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        message, _, place = str(error).partition(" (at ")
-        line = re.match(r"line (\d+)", place)
-        at_end = text.count("\n") + 1 if place.startswith("end") else None
-        raise NotReadable(f"not valid TOML: {message}", int(line[1]) if line else at_end) from error
-
-
-def _read_json(text: str) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        raise NotReadable(f"not valid JSON: {error.msg}", error.lineno) from error
+        return yaml.load(text, Loader=_yaml_loader())  # a subclass of SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or error
+        raise NotReadable(f"not valid YAML: {reason}", mark.line + 1 if mark else None) from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON table; a key that stands twice is an error, where `json` would keep the last one silently."""
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
@@ -61,18 +73,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _read_yaml(text: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.load(text, Loader=_yaml_loader())  # a safe one
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or error
-        raise NotReadable(f"not valid YAML: {reason}", mark.line + 1 if mark else None) from error
-
-
+@cache
 def _yaml_loader() -> type[yaml.SafeLoader]:
+    """PyYAML's safe loader with the core schema instead of YAML 1.1, text as keys, and no key twice."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -91,24 +94,11 @@ def _yaml_loader() -> type[yaml.SafeLoader]:
                     key.tag = "tag:yaml.org,2002:str"
             return super().construct_mapping(node, deep)
 
-    def whole(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    def construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
         text = node.value
         return int(text, 0) if text.lstrip("+-")[:2] in ("0x", "0o") else int(text)
 
     for kind, pattern, first in _CORE_SCHEMA:
         Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})$"), list(first))
-    Loader.add_constructor("tag:yaml.org,2002:int", whole)
+    Loader.add_constructor("tag:yaml.org,2002:int", construct_int)
     return Loader
-
-
-_CORE_SCHEMA = (
-    ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    (
-        "float",
-        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
-        "-+.0123456789",
-    ),
-    ("merge", "<<", "<"),
-)

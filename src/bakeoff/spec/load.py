@@ -1,4 +1,7 @@
-"""An experiment file (TOML, YAML or JSON, ours or another tool's) becomes a validated `Experiment` and its `Plan`."""
+"""An experiment file (TOML, YAML or JSON, ours or another tool's) becomes a validated `Plan`.
+
+plan = load_plan(Path("experiment.toml"), overrides=["seeds=3", "params.size=10"])
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,18 @@ from bakeoff.spec import variables as env
 from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import Experiment
-from bakeoff.spec.locate import find_line
 from bakeoff.spec.plan import Plan
-from bakeoff.spec.problems import problems
+from bakeoff.spec.problems import find_line, problems
 
 _BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
 """Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
-    """Read, override, fill in variables, validate and expand. Every problem is a SpecError with file, line and key."""
+    """Read, override, fill in variables, validate and expand.
+
+    `overrides` are `key.path=value`, as `--set` takes them. Every problem is a SpecError with file, line and key.
+    """
     text = read_text(path)
     tree = parse(text, path)
     for override in overrides:
@@ -37,14 +42,20 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
         dialect = registry.dialect_of(tree)
         if dialect.variables:
             tree = _fill_in(tree)
-        plan = expand(validate(tree, text, path), base=base) if dialect is NATIVE else dialect.plan(tree, path)
+        plan = expand(validate(tree, path), base=base) if dialect is NATIVE else dialect.plan(tree, path)
         return replace(plan, overrides=tuple(overrides))
     except SpecError as error:
-        located = [_with_line(problem, text, path) for problem in error.problems]
+        located = []
+        for problem in error.problems:
+            line = problem.line
+            if line is None and problem.key:
+                line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
+            located.append(replace(problem, line=line))
         raise SpecError(located, path) from error
 
 
 def read_text(path: Path) -> str:
+    """The file's text. Raises UsageError with the name that was probably meant."""
     try:
         if path.suffix.lower() not in formats.SUFFIXES and path.is_file():
             raise UsageError(f"{path}: an experiment file ends in {', '.join(formats.SUFFIXES)}")
@@ -61,7 +72,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, path: Path) -> dict[str, Any]:
-    """The file as nested tables; syntax errors name the line."""
+    """The file as nested tables. Raises SpecError; syntax errors name the line."""
     try:
         tree = formats.read(text, path.suffix.lower())
     except formats.NotReadable as error:
@@ -72,7 +83,10 @@ def parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def apply_override(tree: dict[str, Any], override: str) -> None:
-    """`key.path=value`: the value is read as TOML, or else as text. Entries of lists go by name or number."""
+    """Set one value in `tree`. `override` is `key.path=value`; entries of lists go by name or number.
+
+    The value is read as TOML, or else as text. Raises UsageError when there is no such place.
+    """
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise UsageError(f"--set {override!r}: write key.path=value")
@@ -90,14 +104,14 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
 
 
 def _entry(entries: list[Any], part: str, override: str) -> int:
-    """Which entry of a list `part` means."""
+    """Which entry of a list `part` means: the one with this name, or this number."""
     names = [str(entry.get("name", "")) if isinstance(entry, dict) else "" for entry in entries]
     if part in names:
         return names.index(part)
     if part.isdigit() and int(part) < len(entries):
         return int(part)
-    there = ", ".join(name for name in names if name) or f"{len(entries)} without names, counted from 0"
-    raise UsageError(f"--set {override!r}: no entry called {part!r}; there are {there}")
+    listed = ", ".join(name for name in names if name) or f"{len(entries)} without names, counted from 0"
+    raise UsageError(f"--set {override!r}: no entry called {part!r}; there are {listed}")
 
 
 def _fill_in(tree: dict[str, Any]) -> dict[str, Any]:
@@ -111,6 +125,7 @@ def _fill_in(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filled(value: Any, key: str, known: Mapping[str, str], missing: list[Problem]) -> Any:
+    """The value at the dotted `key`, with variables filled in; those that are not set are added to `missing`."""
     if isinstance(value, dict):
         return {
             name: item if _BY_NAME.search(f"{key}.{name}") else _filled(item, f"{key}.{name}", known, missing)
@@ -127,17 +142,11 @@ def _filled(value: Any, key: str, known: Mapping[str, str], missing: list[Proble
         return value
 
 
-def validate(tree: dict[str, Any], text: str, path: Path | None) -> Experiment:
+def validate(tree: dict[str, Any], path: Path | None) -> Experiment:
+    """The tree as an `Experiment`, named after the file by default. Raises SpecError with every problem."""
     if path is not None:
         tree = {"name": path.stem, **tree}
     try:
         return Experiment.model_validate(tree)
     except ValidationError as error:
         raise SpecError(problems(error, Experiment, given=tree), path) from error
-
-
-def _with_line(problem: Problem, text: str, path: Path) -> Problem:
-    if problem.line is not None or not problem.key:
-        return problem
-    line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
-    return Problem(problem.key, problem.message, problem.fix, line)

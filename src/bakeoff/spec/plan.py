@@ -6,7 +6,9 @@ finish the same seed together and a half-done experiment is balanced.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +19,8 @@ from bakeoff.spec.select import Test
 
 @dataclass(frozen=True, slots=True)
 class Arm:
+    """One named setting that is compared with others."""
+
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
@@ -27,6 +31,8 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Task:
+    """What every arm is tried on."""
+
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
@@ -34,18 +40,18 @@ class Task:
 
 
 class Lazy(Mapping[str, Any]):
-    """A cell's table that is put together when it is first looked at: a hundred thousand cells are made quickly."""
+    """A cell's table that is made at the first access, so that a hundred thousand cells are made quickly."""
 
-    __slots__ = ("_arm", "_found", "_make", "_task")
+    __slots__ = ("_arm", "_make", "_table", "_task")
 
     def __init__(self, make: Callable[[Arm, Task], dict[str, Any]], arm: Arm, task: Task) -> None:
         self._make, self._arm, self._task = make, arm, task
-        self._found: dict[str, Any] | None = None
+        self._table: dict[str, Any] | None = None
 
     def _all(self) -> dict[str, Any]:
-        if self._found is None:
-            self._found = self._make(self._arm, self._task)
-        return self._found
+        if self._table is None:
+            self._table = self._make(self._arm, self._task)
+        return self._table
 
     def __getitem__(self, key: str) -> Any:
         return self._all()[key]
@@ -72,7 +78,10 @@ class Cell:
 
 
 class Run(NamedTuple):
-    """The unit that is executed, recorded and resumed."""
+    """One (arm, task, seed, rollout) of a plan: the unit that is executed, recorded and resumed.
+
+    A named tuple, because a plan makes a hundred thousand of them on the fly.
+    """
 
     position: int
     run_id: str
@@ -83,6 +92,8 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """A validated experiment, expanded. Iterate over it for its runs; `len` counts them."""
+
     experiment: Experiment
     cells: Sequence[Cell]
     keep: Test | None = None
@@ -95,7 +106,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     """What the user should know before running."""
     overrides: tuple[str, ...] = ()
-    """`key.path=value`, as `--set` takes them: what was changed in the file."""
+    """What `--set` changed in the file, as `key.path=value`."""
 
     def __iter__(self) -> Iterator[Run]:
         for position, (cell, seed, rollout) in enumerate(self._kept()):
@@ -107,9 +118,10 @@ class Plan:
         return sum(1 for _ in self._kept())
 
     def _kept(self) -> Iterator[tuple[Cell, int, int]]:
+        """(cell, seed, rollout) of every run that the rules keep, in the order of execution."""
         most = max((cell.rollouts for cell in self.cells), default=0)
         keep = self.keep
-        # What a rule can ask is the same for all runs of a cell, but for seed and rollout.
+        # What a rule can ask is the same for all runs of a cell, except for seed and rollout.
         known = [facts(cell, 0, 0) for cell in self.cells] if keep is not None else [{}] * len(self.cells)
         for seed in self.experiment.seeds:
             for rollout in range(most):
@@ -128,11 +140,11 @@ class Plan:
     @property
     def names(self) -> set[str]:
         """Every name that rules and `--only` can ask for."""
-        found: set[str] = {"arm", "task", "ablation", "seed", "rollout"}
+        names: set[str] = {"arm", "task", "ablation", "seed", "rollout"}
         for cell in self.cells:
-            if not found.issuperset(cell.params) or any(isinstance(value, dict) for value in cell.params.values()):
-                found.update(facts(cell, 0, 0))
-        return found
+            if not names.issuperset(cell.params) or any(isinstance(value, dict) for value in cell.params.values()):
+                names.update(facts(cell, 0, 0))
+        return names
 
 
 def facts(cell: Cell, seed: int, rollout: int) -> dict[str, Any]:
@@ -146,3 +158,19 @@ def facts(cell: Cell, seed: int, rollout: int) -> dict[str, Any]:
         "seed": seed,
         "rollout": rollout,
     }
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection inside.
+
+    For work that makes very many objects and hardly any cycles, such as expanding a large plan: the collector would go
+    through all of them again and again.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

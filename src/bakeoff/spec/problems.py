@@ -1,16 +1,20 @@
-"""Pydantic's validation errors in our words: the key, what is wrong with it, and what was probably meant."""
+"""What is wrong with a file, in plain words: the key, the line, the problem, and what was probably meant.
+
+`problems` translates pydantic's validation errors; `find_line` finds the line of a key in TOML, YAML or JSON text.
+"""
 
 from __future__ import annotations
 
+import re
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from bakeoff.errors import Problem, did_you_mean
-from bakeoff.spec.locate import KeyPath
 
+KeyPath = tuple[str | int, ...]
 _FIXES = {
     "list_type": "write it as a list: [...]",
     "dict_type": "write it as a table",
@@ -21,24 +25,25 @@ _FIXES = {
 def problems(error: ValidationError, model: type[BaseModel], prefix: KeyPath = (), given: Any = None) -> list[Problem]:
     """Pydantic's errors in our words, with a did-you-mean for unknown keys.
 
-    `given` is what was validated: parts of a location that are not in it only name a branch of a union.
+    `model` is what was validated against, and `prefix` where its table stands in the file. `given` is the content that
+    was validated: parts of a location that are not in it only name a branch of a union.
     """
-    found: dict[str, Problem] = {}
+    by_key: dict[str, Problem] = {}
     for item in error.errors(include_url=False):
         location = (*prefix, *_place(item["loc"], given))
         problem = _problem(item, ".".join(str(part) for part in location), model)
-        earlier = found.get(problem.key)
-        if earlier is not None and earlier.message != problem.message:  # branches of a union, all of them refused
+        earlier = by_key.get(problem.key)
+        if earlier is not None and earlier.message != problem.message:  # branches of a union, none of which fits
             problem = Problem(problem.key, f"{earlier.message}, or {problem.message}", earlier.fix or problem.fix)
-        found[problem.key] = problem
-    return list(found.values())
+        by_key[problem.key] = problem
+    return list(by_key.values())
 
 
 def _problem(item: Any, key: str, model: type[BaseModel]) -> Problem:
     if item["type"] == "extra_forbidden":
         owner = _model_at(model, item["loc"][:-1])
         names = list(owner.model_fields) if owner else []
-        params = "; what a run is given belongs into params" if "params" in names else ""
+        params = "; parameters of a run belong into params" if "params" in names else ""
         fix = did_you_mean(str(item["loc"][-1]), names, f"known keys: {', '.join(names)}{params}")
         return Problem(key, "unknown key", fix)
     if item["type"] == "missing":
@@ -65,7 +70,7 @@ def _place(location: Sequence[str | int], given: Any) -> KeyPath:
 def _model_at(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | None:
     """The model that the table at `location` is an instance of."""
     here: Any = model
-    named = False  # inside a table whose keys are names, one part of the place is such a name
+    named = False  # inside a table whose keys are names, one part of the location is such a name
     for part in location:
         if isinstance(part, int) or named:
             named = False
@@ -81,6 +86,135 @@ def _model_at(model: type[BaseModel], location: Sequence[str | int]) -> type[Bas
 
 
 def _inner_model(annotation: Any) -> Any:
+    """The first model inside `list[...]`, `dict[...]`, `... | None` and the like."""
     if get_origin(annotation) in (list, tuple, dict, Annotated, Union, types.UnionType):
-        return next((found for arg in get_args(annotation) if (found := _inner_model(arg)) is not None), None)
+        return next((inner for arg in get_args(annotation) if (inner := _inner_model(arg)) is not None), None)
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+# -- lines
+
+
+def find_line(text: str, suffix: str, path: KeyPath) -> int | None:
+    """The line (from 1) of the deepest part of `path` that can be found; None when none can."""
+    lines = dict(_Toml(text).keys() if suffix == ".toml" else _yaml_lines(text))
+    parts = [str(part) for part in path]
+    for end in range(len(parts), 0, -1):
+        line = lines.get(".".join(parts[:end]))
+        if line is not None:
+            return line
+    return None
+
+
+def _yaml_lines(text: str) -> Iterator[tuple[str, int]]:
+    """(dotted key, line) of everything in a YAML file. JSON is close enough to YAML for its marks to be right."""
+    import yaml
+
+    try:
+        # Tabs may indent JSON and never YAML; outside of strings they are only space.
+        tree: Any = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return
+    waiting: list[tuple[str, Any]] = [("", tree)]
+    while waiting:
+        prefix, node = waiting.pop()
+        if isinstance(node, yaml.MappingNode):
+            inside = [(f"{prefix}{key.value}", key.start_mark.line + 1, value) for key, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            inside = [(f"{prefix}{number}", item.start_mark.line + 1, item) for number, item in enumerate(node.value)]
+        else:
+            continue
+        for name, line, value in inside:
+            yield name, line
+            waiting.append((f"{name}.", value))
+
+
+class _Toml:
+    """Walks over TOML text that is known to be valid; `_at` is where it has come to.
+
+    `tomllib` does not report positions, so this reads just enough of the grammar (https://toml.io/en/v1.0.0) to find
+    keys: headers, keys, and where values end.
+    """
+
+    _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+    _PART = re.compile(r"""[ \t]*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_\-]+))[ \t]*(\.)?""")
+    _ATOM = re.compile(
+        r'"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[^,\]}\n#]+', re.DOTALL
+    )
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._counts: dict[KeyPath, int] = {}
+
+    def keys(self) -> Iterator[tuple[str, int]]:
+        """(dotted key, line) of every key, table and list entry."""
+        table: KeyPath = ()
+        while self._peek():
+            if self._peek() == "[":
+                line, table = self._line(), self._header()
+                yield _dotted(table), line
+            else:
+                yield from self._pair(table)
+
+    def _peek(self) -> str:
+        """The next character that is neither space nor comment."""
+        space = self._SPACE.match(self._text, self._at)
+        self._at = space.end() if space else self._at
+        return self._text[self._at : self._at + 1]
+
+    def _line(self) -> int:
+        return self._text.count("\n", 0, self._at) + 1
+
+    def _header(self) -> KeyPath:
+        array = self._text.startswith("[[", self._at)
+        self._at += 2 if array else 1
+        path: KeyPath = ()
+        parts = self._key()
+        for number, part in enumerate(parts, 1):
+            path = (*path, part)
+            if array and number == len(parts):
+                self._counts[path] = self._counts.get(path, -1) + 1
+            if path in self._counts:  # [arms.params] belongs to the last [[arms]]
+                path = (*path, self._counts[path])
+        self._at = self._text.index("]", self._at) + (2 if array else 1)
+        return path
+
+    def _key(self) -> list[str]:
+        parts = []
+        while match := self._PART.match(self._text, self._at):
+            self._at = match.end()
+            parts.append(next(part for part in match.groups()[:3] if part is not None))
+            if not match[4]:
+                break
+        return parts
+
+    def _pair(self, table: KeyPath) -> Iterator[tuple[str, int]]:
+        line = self._line()
+        path = (*table, *self._key())
+        yield _dotted(path), line
+        self._at = self._text.index("=", self._at) + 1
+        yield from self._value(path)
+
+    def _value(self, path: KeyPath) -> Iterator[tuple[str, int]]:
+        opening = self._peek()
+        if opening not in ("[", "{"):
+            atom = self._ATOM.match(self._text, self._at)
+            self._at = atom.end() if atom else len(self._text)
+            return
+        self._at += 1
+        number = 0
+        while self._peek() not in ("]", "}", ""):
+            if opening == "{":
+                yield from self._pair(path)
+            else:
+                yield _dotted((*path, number)), self._line()
+                yield from self._value((*path, number))
+                number += 1
+            if self._peek() == ",":
+                self._at += 1
+        self._at += 1
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(str(part) for part in path)

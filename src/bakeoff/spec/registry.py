@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from bakeoff import plugins
-from bakeoff.errors import UsageError, did_you_mean
+from bakeoff.errors import UsageError, did_you_mean, missing_extra
 from bakeoff.spec.dialect import NATIVE, Dialect
 from bakeoff.spec.workload import CommandWorkload, Workload
 
@@ -28,7 +28,9 @@ def load(group: str, name: str, noun: str) -> Any:
     try:
         return plugins.load(entries[name])
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"{noun} {name!r} ({entries[name]}) cannot be imported: {error}") from error
+        extra = missing_extra(error) if isinstance(error, ImportError) else None
+        fix = f"; pip install 'bakeoff[{extra}]'" if extra else ""
+        raise UsageError(f"{noun} {name!r} ({entries[name]}) cannot be imported: {error}{fix}") from error
 
 
 def executors() -> list[str]:

@@ -1,7 +1,10 @@
-"""Which runs are meant: `{policy = "full", seed = [1, 2]}`, `arm=full*`, or `policy == 'full' and seed < 3`.
+"""Rules that choose runs: `{policy = "full", seed = [1, 2]}`, `arm=full*`, or `policy == 'full' and seed < 3`.
+
+    test = expression("arm=full* and seed<3", known=plan.names)
+    [run for run in plan if test(facts(run.cell, run.seed, run.rollout))]
 
 Expressions are parsed with `ast` and evaluated by the few lines below; nothing is ever passed to `eval`.
-`name=value` is rewritten to `'name' @ 'value'` first, which no other part of the language uses.
+`name=value` is rewritten to `'name' @ 'value'` first, an operator that no other part of the language uses.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ import fnmatch
 import operator
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.spec.experiment import flatten
 
 Facts = Mapping[str, Any]
+"""What a rule can ask about a run, by name."""
 Test = Callable[[Facts], bool]
 
 HELP = "write arm=full, seed<5, policy in ['a', 'b'], joined by and / or / not"
@@ -55,7 +59,7 @@ def rule(text_or_table: str | Mapping[str, Any], known: Collection[str] | None =
     if isinstance(text_or_table, str):
         return expression(text_or_table, known)
     wanted = flatten(dict(text_or_table))
-    return _telling(
+    return _with_names_checked(
         lambda facts: all(_matches(facts.get(key), value) for key, value in wanted.items()), list(wanted), known
     )
 
@@ -67,7 +71,7 @@ def expression(text: str, known: Collection[str] | None = None) -> Test:
     them has `None` there. Without `known` every run must have every name.
     """
     tree = _parse(text)
-    return _telling(lambda facts: bool(_evaluate(tree, facts)), sorted(_names(tree)), known)
+    return _with_names_checked(lambda facts: bool(_evaluate(tree, facts)), sorted(_names(tree)), known)
 
 
 def names(text_or_table: str | Mapping[str, Any]) -> set[str]:
@@ -75,32 +79,34 @@ def names(text_or_table: str | Mapping[str, Any]) -> set[str]:
     return _names(_parse(text_or_table)) if isinstance(text_or_table, str) else set(flatten(dict(text_or_table)))
 
 
-def _telling(test: Test, asked: list[str], known: Collection[str] | None) -> Test:
+def _with_names_checked(test: Test, asked: list[str], known: Collection[str] | None) -> Test:
+    """The test, with its names checked now against `known`, or else against each run."""
+
+    def check(names: Collection[str]) -> None:
+        for name in asked:
+            if name not in names:
+                hint = did_you_mean(name, names, f"known: {', '.join(sorted(names))}")
+                raise UsageError(f"no run has {name!r}; {hint}")
+
     if known is not None:
-        _check_known(asked, known)
+        check(known)
         return test
 
     def checked(facts: Facts) -> bool:
-        _check_known(asked, facts)
+        check(facts)
         return test(facts)
 
     return checked
 
 
-def _check_known(asked: Iterable[str], known: Collection[str]) -> None:
-    for name in asked:
-        if name not in known:
-            hint = did_you_mean(name, known, f"known: {', '.join(sorted(known))}")
-            raise UsageError(f"no run has {name!r}; {hint}")
-
-
 def _parse(text: str) -> ast.expr:
+    """The expression as a tree that has only nodes that `_evaluate` knows. Raises UsageError."""
     alone = _ALONE.fullmatch(text)
     if alone and not re.search(r"\s(and|or)\s", alone[2]):
         return ast.BinOp(ast.Constant(alone[1]), ast.MatMult(), ast.Constant(alone[2]))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a strange escape in a string is the user's business
+            warnings.simplefilter("ignore")  # an invalid escape in a string would print a SyntaxWarning
             tree = ast.parse(_SHORTHAND.sub(_longhand, text).strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = getattr(error, "msg", None) or str(error) or "too deeply nested"
@@ -112,6 +118,7 @@ def _parse(text: str) -> ast.expr:
 
 
 def _longhand(match: re.Match[str]) -> str:
+    """`name=value` becomes `'name' @ 'value'`; text in quotes stays as it is."""
     if match["key"] is None:
         return match[0]
     key, value = match["key"], match["value"]
@@ -120,6 +127,7 @@ def _longhand(match: re.Match[str]) -> str:
 
 
 def _harmless(node: ast.AST) -> bool:
+    """Whether a node is part of the language: no calls, no arithmetic, no dunder names."""
     if not isinstance(node, _ALLOWED) or isinstance(node, ast.Is | ast.IsNot):
         return False
     match node:
@@ -135,6 +143,7 @@ def _harmless(node: ast.AST) -> bool:
 
 
 def _names(node: ast.expr) -> set[str]:
+    """The names that an expression asks for."""
     match node:
         case ast.Attribute():
             return {ast.unparse(node)}
@@ -171,6 +180,7 @@ def _evaluate(node: ast.expr, facts: Facts) -> Any:
 
 
 def _compare(node: ast.Compare, facts: Facts) -> bool:
+    """A comparison, perhaps chained as in `1 < seed < 5`."""
     value = _evaluate(node.left, facts)
     for op, other in zip(node.ops, node.comparators, strict=True):
         following = _evaluate(other, facts)
@@ -187,7 +197,7 @@ def _compare(node: ast.Compare, facts: Facts) -> bool:
 def _matches(actual: Any, wanted: Any) -> bool:
     """A value in a table: text may be a glob, a list means any of its values."""
     if isinstance(wanted, list):
-        return actual == wanted or any(_matches(actual, one) for one in wanted)
+        return actual == wanted or any(_matches(actual, item) for item in wanted)
     if isinstance(wanted, str) and isinstance(actual, str):
         return actual == wanted or fnmatch.fnmatchcase(actual, wanted)
     return bool(actual == wanted)

@@ -1,4 +1,8 @@
-"""`${VAR}` in files, from the environment and from a `.env` file in the working directory or above it."""
+"""`${VAR}` in files, from the environment and from a `.env` file in the working directory or above it.
+
+expand("${HOME}/data", variables())          # '/home/me/data'
+expand("${NOT_SET:-default}", variables())   # 'default'
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ class MissingVariable(KeyError):
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Fill in `${VAR}` and `${VAR:-default}`; `$$` is a dollar sign."""
+    """Fill in `${VAR}` and `${VAR:-default}`; `$$` is a dollar sign. Raises MissingVariable."""
 
     def fill(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
@@ -29,7 +33,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
             return "$"
         if variables.get(name) or (name in variables and default is None):
             return variables[name]
-        if default is not None:  # as in a shell, an empty variable counts as not set here
+        if default is not None:  # as `:-` in a shell: an empty variable counts as not set
             return default
         raise MissingVariable(name)
 
@@ -58,11 +62,11 @@ def variables(start: Path | None = None) -> dict[str, str]:
 
 
 def read_env_file(text: str) -> dict[str, str]:
-    """`NAME=value` lines; `export`, quotes and comments as shells have them."""
-    found: dict[str, str] = {}
+    """`NAME=value` lines; `export`, quotes and comments mean what they mean in a shell."""
+    values: dict[str, str] = {}
     for line in text.splitlines():
         match = _LINE.match(line)
         if match is not None:
             quoted = match["single"] if match["single"] is not None else match["double"]
-            found[match["name"]] = quoted if quoted is not None else re.sub(r"(^|\s+)#.*", "", match["bare"]).rstrip()
-    return found
+            values[match["name"]] = quoted if quoted is not None else re.sub(r"(^|\s+)#.*", "", match["bare"]).rstrip()
+    return values

@@ -24,6 +24,8 @@ A package registers it in its pyproject.toml, and experiment files then say `wor
     coin = "coins:CoinWorkload"
 
 docs/write-a-workload.md goes on from here: commands, checks before a run, verbs, report pages.
+
+This module imports nothing heavy: whoever reads results imports it for `Status` and `Scalar`.
 """
 
 from __future__ import annotations
@@ -33,18 +35,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from bakeoff.spec.trajectory import Step as Step
+import msgspec
 
-if TYPE_CHECKING:  # whoever reads results imports this module, and needs neither
+if TYPE_CHECKING:
     import numpy as np
     from pydantic import BaseModel
 
 Status = Literal["planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error"]
 FINISHED: frozenset[str] = frozenset({"succeeded", "failed", "timeout"})
-"""The run was tried and counts. `cancelled` and `infra_error` are missing results; the next `run` tries them again."""
+"""Statuses of a run with an outcome. `cancelled` and `infra_error` are missing results; the next `run` tries again."""
 
 Scalar = float | int | bool | str | None
-"""A metric, or any other single value that a run reports."""
+"""The value of a metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,11 @@ class Outcome:
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
     status: Status = "succeeded"
     error: str | None = None
-    """One line for people, when the run did not succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An argv to spawn in `cwd`. `env` is added to the scheduler's environment; `directories` are created first."""
+    """An argv to spawn. `env` is added to the scheduler's environment; `directories` are made before it starts."""
 
     argv: tuple[str, ...]
     cwd: Path
@@ -74,68 +75,82 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a spawned command ended."""
+    """How a spawned command ended. `code` is 128 + signal for a signal, as shells count."""
 
     code: int
-    """The exit code; 128 + the number of the signal that ended it, as in a shell."""
     stdout: Path | None
     """The file with its output; None when it wrote nothing."""
 
 
+class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the model really read and wrote, where the client reports it: ids and log-probabilities, one per token."""
+
+    prompt_ids: list[int] = []
+    completion_ids: list[int] = []
+    logprobs: list[float] = []
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step of a trajectory, the unit of training data: what the agent saw, what it did, what it got.
+
+    `reward` is what this step earned, not a running sum. `truth` is what the agent could not see.
+    """
+
+    observation: Any = None
+    action: Any = None
+    reward: float | None = None
+    done: bool = False
+    time_s: float | None = None
+    """Seconds since the run began, on the run's own clock (simulated where there is one)."""
+    messages: list[dict[str, Any]] = []
+    tool_calls: list[dict[str, Any]] = []
+    tokens: Tokens | None = None
+    agent: str | None = None
+    policy_version: str | None = None
+    info: dict[str, Any] = {}
+    truth: Any = None
+
+
 class RunFacts(Protocol):
-    """What a workload may know about the run at hand. The engine provides it."""
+    """What every workload may know about its run."""
 
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def arm(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def rollout(self) -> int: ...
-    @property
-    def attempt(self) -> int:
-        """How often this run has been started, counted from 1."""
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Command-line flags of the arm, as ablations have them."""
-
-    @property
-    def base(self) -> Path:
-        """The directory of the experiment file, where relative paths start."""
-
-    @property
-    def path(self) -> Path:
-        """The path of the run's directory, which need not exist."""
+    run_id: str
+    arm: str
+    task: str
+    seed: int
+    rollout: int
+    attempt: int
+    """Counted from 1."""
+    flags: tuple[str, ...]
+    """Extra command-line flags of the arm and its ablation."""
+    base: Path
+    """The experiment file's directory, where relative paths start."""
+    path: Path
+    """Where the run's directory is or would be."""
 
     @property
     def directory(self) -> Path:
-        """The run's directory. It is created when it is first asked for, so runs without files leave none."""
+        """The run's directory, which is created at the first access."""
 
 
 class RunContext(RunFacts, Protocol):
-    """What an in-process run gets besides the facts: random numbers, a log, and whether to stop."""
+    """What an in-process run gets."""
 
-    @property
-    def deadline(self) -> float | None:
-        """The value of `time.monotonic()` at which the run is killed, or None."""
+    deadline: float | None
+    """`time.monotonic()` value at which the run is ended, or None."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run should stop. A run that looks here is given time to return; others are killed."""
+        """True once the run is asked to stop. A run that never looks is interrupted by an exception."""
 
     def rng(self, name: str = "", *, own: bool = False) -> np.random.Generator:
-        """A generator keyed by (task, seed, name), so all arms meet the same world.
+        """A random generator keyed by (task, seed, name), so that arms meet the same world.
 
-        `own=True` adds arm and rollout to the key, for what an arm draws for itself. The same key gives the same stream
-        on every call.
+        `own=True` adds arm and rollout to the key, for randomness that belongs to the arm.
         """
 
     def log(self, step: int, **values: float) -> None:
-        """Add values to the run's per-step series, such as `ctx.log(step, loss=0.3)`."""
+        """Add to the run's per-step series."""
 
     def trajectory(self, step: Step) -> None:
         """Add a step to the run's trajectory."""
@@ -143,54 +158,58 @@ class RunContext(RunFacts, Protocol):
 
 @runtime_checkable
 class Workload(Protocol):
-    """A workload that runs inside a warm worker process. One instance serves many runs, so it should hold no state."""
+    """A kind of run that is executed inside a worker process."""
 
     kind: ClassVar[str]
-    """The name in experiment files."""
     revision: ClassVar[str]
-    """Part of every run id: change it when the same parameters give other results than before."""
+    """Goes into run ids: change it when the same parameters would give other results."""
     Params: ClassVar[type[BaseModel]]
-    """The parameters of one run, validated before anything starts. An optional class attribute `settings` names
-    parameters that say how to run rather than what; they are not columns of the results table."""
+    """One run's parameters, validated before anything starts. A class attribute `settings` names those that only say
+    how to run: they are not columns of the results table."""
 
     def run(self, params: Any, ctx: RunContext) -> Outcome:
-        """Do one run. `params` is an instance of `Params`."""
+        """Do one run. An exception makes it `failed`; `bakeoff.InfraError` makes it `infra_error`."""
+        ...
 
 
 @runtime_checkable
 class CommandWorkload(Protocol):
-    """A workload whose runs are commands. The attributes are those of `Workload`."""
+    """A kind of run that is a command."""
 
     kind: ClassVar[str]
     revision: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
 
     def command(self, params: Any, ctx: RunFacts) -> Command:
-        """The command of one run. Called in the scheduler, so it must be quick."""
+        """The command of a run. Called by the scheduler, so it should be quick."""
+        ...
 
     def outcome(self, params: Any, ctx: RunFacts, exit: Exit) -> Outcome:
-        """The result, read from what the command left in `ctx.path` and in its output."""
+        """What came of it, from its exit code and the files that it left."""
+        ...
 
 
 @runtime_checkable
 class Equivalent(Protocol):
-    """A `Workload` that knows a command line for the same run. `meta.json` and `bakeoff reproduce` show it."""
+    """An in-process workload that knows the command line for the same run: `meta.json` and `--dry-run` show it."""
 
-    def equivalent(self, params: Any, ctx: RunFacts) -> Command:
-        """The command that does this run outside bakeoff."""
+    def equivalent(self, params: Any, ctx: RunFacts) -> Command: ...
 
 
 @runtime_checkable
 class Checked(Protocol):
-    """A workload that checks, before anything starts, whether its runs can be tried on this machine."""
+    """A workload that can tell, before anything starts, that a run could not be tried here."""
 
     def check(self, params: Any, base: Path) -> Iterable[str] | None:
-        """Raise UsageError that names the fix (a program to install, a key to set), or return notes for the user."""
+        """Notes for the user, if any.
+
+        Raises UsageError that names the fix: a program that is not installed, a key that is not set.
+        """
 
 
 @runtime_checkable
 class Configurable(Protocol):
-    """A workload that adds options to `bakeoff run`, which it declares in the entry-point group `bakeoff.run_options`."""
+    """A workload with its own options for `bakeoff run`, declared in the entry-point group `bakeoff.run_options`."""
 
     def configure(self, options: Mapping[str, str], accept: Callable[[str], None]) -> None:
         """Called once before the runs start, in the scheduler's process. `options` are those that the user gave.

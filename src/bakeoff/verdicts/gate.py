@@ -20,8 +20,7 @@ from bakeoff.errors import SpecError
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Section, Summary
 from bakeoff.spec.load import parse, read_text
-from bakeoff.spec.locate import find_line
-from bakeoff.spec.problems import problems
+from bakeoff.spec.problems import find_line, problems
 from bakeoff.stats.decision import Decision, holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, printable

@@ -19,8 +19,7 @@ from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.results.table import Results, Row
 from bakeoff.spec.experiment import Analysis, Section, Summary
 from bakeoff.spec.load import parse, read_text
-from bakeoff.spec.locate import find_line
-from bakeoff.spec.problems import problems
+from bakeoff.spec.problems import find_line, problems
 from bakeoff.text import number
 from bakeoff.verdicts import compare
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Notes, Table, Text

@@ -1,4 +1,4 @@
-"""Agents on this machine without a box: their mounts become links in a temporary directory."""
+"""Agents on this machine without a sandbox: their mounts become links in a temporary directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakeoff.workloads.tasks.agents.face import Assignment, Invocation, TaskAgent
+from bakeoff.workloads.tasks.agents.base import Assignment, Invocation, TaskAgent
 
 REPOSITORY = Path(__file__).parents[3]
 AGENTS = Path(os.environ.get("BAKEOFF_AGENTS", REPOSITORY / ".agents"))

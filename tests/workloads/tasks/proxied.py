@@ -12,10 +12,9 @@ from typing import Any
 import httpx
 
 from bakeoff.workloads.tasks.proxy.budget import Budget
-from bakeoff.workloads.tasks.proxy.calls import Call, read_calls
-from bakeoff.workloads.tasks.proxy.http import ServerLimits
 from bakeoff.workloads.tasks.proxy.providers import Providers
-from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
+from bakeoff.workloads.tasks.proxy.records import Call, read_calls
+from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun, ServerLimits
 from workloads.tasks.scripted import Failure, ScriptedModel, Turn
 
 KEY = "sk-the-real-key-0123456789"
@@ -23,6 +22,7 @@ MODEL = "test-model"
 PRICES = {MODEL: {"input": 1.0, "cached": 0.1, "output": 2.0}}
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 WIRES = list(PATHS)
+Json = dict[str, Any]
 SHELL = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 
 
@@ -87,3 +87,26 @@ def events(text: str) -> list[dict[str, Any]]:
     """The JSON data of a stream's events."""
     found = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
     return [json.loads(data) for data in found]
+
+
+def error_of(answer: httpx.Response) -> dict[str, str]:
+    """The error in an answer of any API."""
+    error: dict[str, str] = answer.json()["error"]
+    return error
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def system(text: str) -> Json:
+    return {"role": "system", "content": text}
+
+
+def said(text: str, *ids: str) -> Json:
+    calls = [{"id": id, "type": "function", "function": {"name": "bash", "arguments": '{"a": 1}'}} for id in ids]
+    return {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
+
+
+def result(id: str, text: str = "ok") -> Json:
+    return {"role": "tool", "tool_call_id": id, "content": text}

@@ -13,9 +13,9 @@ from bakeoff.records.run import Attempt
 from bakeoff.sandbox.base import Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.workloads.tasks import verify
-from bakeoff.workloads.tasks.agents.command import AgentEntry
-from bakeoff.workloads.tasks.agents.face import Assignment, Invocation
-from bakeoff.workloads.tasks.agents.nop import Nop
+from bakeoff.workloads.tasks.agents.base import Assignment, Invocation
+from bakeoff.workloads.tasks.agents.builtin import Nop
+from bakeoff.workloads.tasks.agents.registry import AgentEntry
 from bakeoff.workloads.tasks.environment import box_spec
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import REPOSITORY

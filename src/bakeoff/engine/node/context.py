@@ -13,7 +13,7 @@ from bakeoff.records.rundir import SERIES
 from bakeoff.records.rundir import TRAJECTORY as FILE
 from bakeoff.records.series import Series, TrajectoryWriter
 from bakeoff.spec.identity import canonical_json
-from bakeoff.spec.trajectory import Step
+from bakeoff.spec.workload import Step
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,15 +3,15 @@
 | module | what it does |
 |---|---|
 | `workload`, `verbs`, `cli` | the interface to the rest of bakeoff, and the verbs of `bakeoff market` |
-| `scenario`, `snapshot` | what is drawn: size, regime, tier and key; the same as two files |
+| `scenario`, `snapshot` | what is drawn: size, regime, tier and key, and the rules in words; the same as two files |
 | `world` | the world itself: compiled kernels over arrays |
 | `batch` | many worlds at once |
 | `session`, `methods`, `requests` | one seat as JSON calls: the table of methods, and what each of them takes |
-| `rpc`, `render`, `rules` | JSON-RPC, views as JSON, and how the world works in words |
+| `rpc`, `render` | JSON-RPC, and views as JSON |
 | `agents` | agents that ship, and those of users |
-| `play`, `rollout` | an episode; one agent from first to last tick |
+| `play`, `rollout` | an episode; one agent from first to last tick, compared with the Bayes player |
 | `journal`, `ledger` | what a seat saw, did and earned, and how it behaved; its trades and holdings |
-| `metrics`, `scores`, `reference` | what an episode says about a seat, and what the best player would have earned |
+| `metrics`, `scores` | what an episode says about a seat |
 | `outputs`, `campaign` | the files of a run, and of several |
 | `pages` | its pages in the report |
 | `serve` | the world for agents that connect from outside |

@@ -26,6 +26,7 @@ class MarketBatch:
     """
 
     def __init__(self, scenario: Scenario, seeds: Sequence[int] | NDArray[np.int64], secret: str | None = None) -> None:
+        """One world for each seed; raises ValueError without any. `secret` defaults to that of `read_secret()`."""
         self.scenario = scenario
         self.seeds = [int(seed) for seed in seeds]
         self.keys = [world_key(scenario, seed, secret) for seed in self.seeds]
@@ -54,7 +55,7 @@ class MarketBatch:
     def reset(self) -> Observations:
         """Bring all worlds to tick 0. Returns what their seats see, [n, D]."""
         self.state = newborn(self.scenario, self.keys, 1)
-        self._memory[:] = -1
+        self._memory[:] = -1  # no market has this number: nothing is cached
         return self.observe()
 
     def observe(self) -> Observations:
@@ -87,7 +88,7 @@ class MarketBatch:
                     else f"an action in dollars is finite and at most {MICRO}"
                 )
             orders = np.ascontiguousarray(actions, np.float64)
-        before = self._equity.copy()
+        before = self._equity.copy()  # `advance` overwrites it
         seen = np.empty((len(self), len(self.names)), np.float32) if out is None else out
         advance(self.state.ints, self.state.floats, self.r, orders, mode, seen, self._equity, self._memory)
         rewards = (self._equity - before) / MICRO

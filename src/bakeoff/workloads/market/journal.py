@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from bakeoff.spec.trajectory import Step, Tokens
+from bakeoff.spec.workload import Step, Tokens
 from bakeoff.workloads.market.agents.base import LlmCall
 from bakeoff.workloads.market.methods import END_TURN, METHODS, OBSERVE
 from bakeoff.workloads.market.session import Call, Session

@@ -81,6 +81,7 @@ def money(
 ) -> dict[str, Number]:
     """Profit, and where it came from: total = prediction + perp = gross - fees - impact - funding, exactly."""
     total = micro(account.equity) - micro(account.initial)
+    # Equity is cash, shares and perpetuals; what is left when the other two are taken off is the worth of the shares.
     shares = micro(account.equity) - micro(account.cash) - sum(micro(view.value) for view in positions.perps)
     prediction = market_flows(ledger, outcomes) + shares
     perp = total - prediction

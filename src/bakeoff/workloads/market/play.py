@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from bakeoff.workloads.market.agents.base import Agent, Brief, Seat
 from bakeoff.workloads.market.agents.load import shipped
 from bakeoff.workloads.market.journal import PATIENCE, Attendance, Conduct
-from bakeoff.workloads.market.rules import rules
+from bakeoff.workloads.market.scenario import rules_text
 from bakeoff.workloads.market.session import ACTION_BUDGET, Session
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Episode:
             action_budget=session.action_budget,
             response_timeout=self.response_timeout,
             rng=np.random.default_rng([self._seed, session.seat]),
-            rules=rules(world.public_model(), session.action_budget, self.response_timeout, world.ticks),
+            rules=rules_text(world.public_model(), session.action_budget, self.response_timeout),
             model=world.model() if needs in ("model", "truth") else None,
             truth=world.truth() if needs == "truth" else None,
         )

@@ -47,6 +47,7 @@ def chat(view: ChatView) -> dict[str, Any]:
 
 
 def positions(view: PositionsView) -> dict[str, Any]:
+    """Everything a seat holds, as the protocol names it."""
     return {"marketPositions": plains(view.markets), "perpPositions": plains(view.perps)}
 
 
@@ -57,10 +58,12 @@ def revived(view: type[V], content: Mapping[str, Any]) -> V:
 
 
 def revived_chat(content: Mapping[str, Any]) -> ChatView:
+    """The chat that `chat` turned into this object."""
     messages = tuple(revived(MessageView, message) for message in content["messages"])
     return revived(ChatView, {**content, "memberIds": tuple(content["memberIds"]), "messages": messages})
 
 
 def revived_positions(content: Mapping[str, Any]) -> PositionsView:
+    """The positions that `positions` turned into this object."""
     markets = tuple(revived(PositionView, held) for held in content["marketPositions"])
     return PositionsView(markets, tuple(revived(PerpPositionView, held) for held in content["perpPositions"]))

@@ -41,13 +41,16 @@ Side = Annotated[Literal["LONG", "SHORT"], BeforeValidator(_upper)]
 
 
 class Params(BaseModel):
-    """Base of all parameters. Names are camelCase in JSON."""
+    """Base of all parameters. Names are camelCase in JSON.
+
+    Docstrings of subclasses and descriptions of fields are in the JSON Schemas, so they are written for agents.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
 
 
 class NoParams(Params):
-    """For methods without parameters."""
+    """No parameters."""
 
 
 class Mutation(Params):
@@ -73,15 +76,14 @@ class EndTurn(Mutation):
 
 
 class Page(Params):
-    """For methods whose results come in pages."""
+    """Which of the results to return."""
 
     limit: Limit = Field(20, description="Maximum number of results, newest first.")
     offset: Offset = Field(0, description="Number of results to skip.")
 
 
 class AboutUser(Params):
-    """For methods that other implementations of the protocol offer for any user; here only for yourself."""
-
+    # Other implementations of the protocol answer for any user; here accounts are private.
     user_id: Name | None = Field(None, description="Your own id; may be left out.")
 
 
@@ -90,8 +92,6 @@ class GetPredictions(AboutUser):
 
 
 class OfMarket(Params):
-    """For methods about one prediction market."""
-
     market_id: Name = Field(description='For example "market-3".')
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from bakeoff.spec.trajectory import Step
+from bakeoff.spec.workload import Step
 from bakeoff.workloads.market import journal, metrics
 from bakeoff.workloads.market.agents.base import Agent
 from bakeoff.workloads.market.agents.bayes import KellyBayes
@@ -144,6 +144,7 @@ def bayes_gain(scenario: Scenario) -> float | None:
     A few ticks leave it nothing to earn, and dividing by noise would make any score.
     """
     count = max(FEWEST_WORLDS, min(WORLDS, TICKS // scenario.ticks))
+    # Equal seeds are the same worlds, so each doubling only plays the new ones: `bayes_pnl` remembers the others.
     for worlds in (count << doubling for doubling in range(DOUBLINGS + 1)):
         earned = [bayes_pnl(scenario, world_key(scenario, seed, CALIBRATION_SECRET)) for seed in range(worlds)]
         mean, error = fmean(earned), stdev(earned) / math.sqrt(worlds)

@@ -1,4 +1,4 @@
-"""What a market scenario is: its size, regime and tier, and the key that draws a world from it.
+"""What a market scenario is: its size, regime and tier, the key that draws a world from it, and its rules in words.
 
 A scenario is public. A secret and a seed decide which of its worlds is played; `world_key` turns all three into the key of the
 random draws (see `world.philox`).
@@ -118,3 +118,38 @@ def world_key(scenario: Scenario, seed: int, secret: str | None = None) -> bytes
         raise UsageError(f"seed {seed} is not in the range 0 to {LARGEST_SEED}")
     parts = ("bakeoff-market-1", secret if secret is not None else read_secret(), scenario.law, str(seed))
     return hashlib.sha256(canonical_json(parts).encode()).digest()[:16]
+
+
+# -- the rules, for agents that read
+
+_RULES = """\
+You trade in a simulated world. Time moves in {ticks} ticks. In each tick you may look around and act up to \
+{budget} times; then you end your turn and time moves on.{deadline} Your score is the growth of your equity: cash and \
+what everything you hold would bring if it were sold now.
+
+Prediction markets: each asks a question about an asset and resolves YES or NO at a known tick. A share of the \
+right side then pays 1 dollar, the other nothing. Your own orders move the price, and every order pays a fee.
+
+Perpetual futures: go long or short in an asset. `size` is the notional value in dollars; size / leverage is taken as \
+margin. You cannot lose more than the margin, and the position is liquidated when too little of it is left. Funding is \
+paid from time to time: longs pay shorts when the price is above the index. Announcements come at known ticks \
+and may move the price at once.
+
+News: sources post claims about what the next announcement will say. Some sources are right more often than chance, \
+some less; you are not told which, but announcements show who was right. Group chats invite traders with a good \
+reputation and bring further claims, some of them meant to deceive. Other traders may push prices or spread rumours.
+
+Reputation: when you post a probability for a market, it is scored when the market resolves."""
+
+
+def rules_text(model: Mapping[str, Any], action_budget: int, response_timeout: float | None) -> str:
+    """How the world works, in words, with the scenario's public numbers.
+
+    `model` is `World.public_model()`. `play` puts the text into the brief of every agent, `serve.mcp` offers it as a resource.
+    """
+    deadline = ""
+    if response_timeout is not None:
+        deadline = f" You have {response_timeout:g} seconds; calls after that are ignored."
+    text = _RULES.format(ticks=model["ticks"], budget=action_budget, deadline=deadline)
+    facts = "\n".join(f"- {name}: {value}" for name, value in model.items() if isinstance(value, str | int | float))
+    return f"{text}\n\nThis scenario:\n{facts}"

@@ -114,6 +114,7 @@ def sortino(returns: Sequence[float]) -> float | None:
 
 
 def _ratio(returns: Sequence[float], squares: float) -> float:
+    """Mean over the root of a mean square; 0 where there is no spread."""
     return (mean(returns) or 0.0) / math.sqrt(squares / len(returns)) if squares > 0 else 0.0
 
 

@@ -148,6 +148,7 @@ def game_state(world: World) -> dict[str, Any]:
 
 
 def _content_id(content: dict[str, Any]) -> str:
+    """The id of a public file: a digest of everything else in it."""
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
 
 
@@ -182,6 +183,7 @@ def _ground_truth(scenario: Scenario, key: bytes, stack: ExitStack) -> Iterator[
             questions.add(canonical_json(asdict(question)))
         for story in chapter.stories:
             stories.add(canonical_json(asdict(story)))
+    # By hand, but as `canonical_json` would write it: keys in alphabetical order, no spaces.
     yield b'{"marketOutcomes":{'
     yield from outcomes.pieces()
     yield b'},"priceHistory":{'
@@ -205,10 +207,12 @@ class _Spool:
         self._empty = True
 
     def add(self, text: str) -> None:
+        """Append one element, already in JSON."""
         self._file.write(text.encode() if self._empty else b"," + text.encode())
         self._empty = False
 
     def pieces(self) -> Iterator[bytes]:
+        """Everything that was added, in pieces of up to a megabyte."""
         self._file.seek(0)
         while piece := self._file.read(1 << 20):
             yield piece
@@ -262,6 +266,7 @@ def _read_private(path: Path) -> tuple[bytes, int]:
     """Key and seed. They are at the end of the file, so a long truth need not be parsed."""
     with path.open("rb") as file:
         opening = file.read(len(_OPENING))
+        # The tail is far shorter than _TAIL, even with the longest seed.
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         match = re.search(rb',"key":"([0-9a-f]{32})","seed":([0-9]+),"version":"([^"]*)"\}\n?\Z', file.read())
     if match is None or opening != _OPENING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -68,15 +69,21 @@ class MarketWorkload:
 
     def check(self, params: MarketParams, base: Path) -> None:
         """Raise UsageError for names and files that do not exist. An agent's own code is not loaded here."""
+
         from bakeoff.errors import UsageError
         from bakeoff.workloads.market.agents.load import BASELINES, agent_class
 
+        if find_spec("numba") is None:
+            raise UsageError("the market world needs the package numba: pip install 'bakeoff[market]'")
         if ":" not in params.agent and params.agent not in BASELINES:
             agent_class(params.agent, base)
         policy = params.agent.removeprefix("policy:") if params.agent.startswith("policy:") else None
         for name, file in (("benchmark", params.benchmark), ("agent = policy:FILE", policy)):
             if file is not None and not (base / file).is_file():
                 raise UsageError(f"{name}: there is no file {base / file}")
+        # Found without importing it, which takes most of a second. Else every run would fail, as if its arm had.
+        if find_spec("numba") is None:
+            raise UsageError("the market world needs the package numba: pip install 'bakeoff[market]'")
 
     def run(self, params: MarketParams, ctx: RunContext) -> Outcome:
         """Play one agent in one world. A run in which the agent never acted has failed."""

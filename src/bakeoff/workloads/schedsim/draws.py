@@ -216,7 +216,8 @@ class Service:
             times = np.maximum(times, SHORTEST)
             heavy = luck >> 32 < self._heavy_below
             times[heavy] = np.maximum(1, MANY.whole(times[heavy] * self._heavy))
-            yield from zip(times.astype(np.int64).tolist(), (luck & _LOW).tolist(), strict=True)
+            whole_times: Any = times.astype(np.int64).tolist()  # numpy types a 2-D list as int
+            yield from zip(whole_times, (luck & _LOW).tolist(), strict=True)
 
     def again(self, state: int, node: int, kind: int, attempt: int) -> tuple[int, int]:
         """Time and luck of any attempt of one node."""

@@ -19,7 +19,7 @@ from heapq import heappop, heappush, heapreplace
 from typing import Any, NamedTuple
 
 from bakeoff.errors import UsageError
-from bakeoff.spec.garbage import uncollected
+from bakeoff.spec.plan import uncollected
 from bakeoff.workloads.schedsim.draws import Service, stream
 from bakeoff.workloads.schedsim.policies import Hedge, Policy, Restart, Wait
 from bakeoff.workloads.schedsim.resources import Queue, Slots, Urgent, build

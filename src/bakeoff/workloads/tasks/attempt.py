@@ -14,7 +14,7 @@ from typing import Literal
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
 from bakeoff.sandbox.cache import scratch
-from bakeoff.workloads.tasks.agents.face import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
+from bakeoff.workloads.tasks.agents.base import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
 from bakeoff.workloads.tasks.diff import changes_of, compare_directories
 from bakeoff.workloads.tasks.environment import box_path, box_spec, built_for, chown, command_path, filled_in
 from bakeoff.workloads.tasks.harbor_run import hide, run_steps, show
@@ -93,9 +93,11 @@ class Worker:
             effort=self.effort,
             max_turns=self.max_turns,
         )
+        # The token is good for this run only; the provider's key stays in the proxy, outside the sandbox.
         call = self.agent.invocation(assignment)
         for target, data in call.files.items():
             box.write(box_path(box, target), data, 0o600)
+        # Files were written as root with mode 0600, so an agent with another user could not read its own settings.
         if step.agent.user is not None:
             chown(box, step.agent.user, (assignment.home, *call.files))
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -110,7 +112,10 @@ class Worker:
             stderr=output,
             user=step.agent.user,
         )
+        # Whatever the agent left running must not change files while they are collected and verified.
         box.end_processes()
+        # Only a program that never reached its model was certainly not started. One that called it and then exited
+        # with 127 has failed, and is scored by what it left.
         silent = self.proxied is not None and not self.proxied.totals().calls
         if ended.code in NOT_STARTED and not ended.timed_out and silent:
             raise InfraError(f"agent {self.agent.name} could not be started in the sandbox: {tail(output, 400)}")
@@ -143,6 +148,7 @@ def _on_repository(task: Task, worker: Worker, sandbox: Sandbox) -> TaskAttempt:
             if worker.agent.needs_solution and task.solution is not None:
                 box.write(f"{SOLUTION}/diff.patch", task.solution.diff or b"")
             worker.work(box, task.steps[0])
+            # All links are kept: nothing follows them, and the diff records where they point.
             try:
                 box.get(REPOSITORY, tree, all_links=True)
             except UsageError:
@@ -174,12 +180,15 @@ def _on_image(task: Task, worker: Worker, sandbox: Sandbox) -> TaskAttempt:
             diffs.append(compare_directories(before, after) if comparable and _copied(box, after) else None)
 
     verification = run_steps(task, sandbox, act, logs=worker.logs / "tests", extend=worker.extend)
+    # One step without a diff makes the whole unknown: applying the others alone would be another piece of work.
     diff = None if None in diffs else b"".join(diff for diff in diffs if diff is not None)
     return TaskAttempt(verification, tuple(worker.results), diff)
 
 
 def _copied(box: Box, target: Path) -> bool:
     """Copy the workdir to `target`, unless it is the whole root directory or very large; returns whether it did."""
+    # `du` runs inside the sandbox, so a directory of any size costs no copy. An agent may have replaced it: what it
+    # prints is only used as a number, and the copy itself is limited by the sandbox.
     workdir = box.spec.workdir
     if workdir == "/":
         return False

@@ -80,6 +80,7 @@ def new_task(
     if directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory}: exists and is not empty\n  fix: give a directory that does not exist")
     commits = _range(repo, start, end)
+    # Tests are hidden, everything else is the reference: a diff that contained its tests would show them to agents.
     hidden = [path for path in commits.names() if _is_test(path, tests)]
     source = [path for path in commits.names() if path not in hidden]
     for pattern in tests:
@@ -91,6 +92,7 @@ def new_task(
         raise UsageError(f"{start}..{end} changes nothing\n  fix: give another --from or --to")
     if not source:
         raise UsageError(f"{start}..{end} changes nothing but tests\n  fix: give a range that changes what is tested")
+    # Written aside first, so that an error leaves nothing behind.
     with scratch("new") as here:
         scripts, notes = _write(here / "task", commits, source, hidden, repo, title, tags)
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -129,6 +131,7 @@ def _range(repo: str, start: str, end: str) -> _Range:
         assert commits is not None
         resolved.append(commits)
     first, last = resolved
+    # `merge-base --is-ancestor` answers by its exit code (git-merge-base(1)).
     if git_query("merge-base", "--is-ancestor", first.commit, last.commit, at=last.directory) is None:
         raise UsageError(f"--from: {start} does not come before {end}\n  fix: give the older commit first")
     return _Range(last.directory, first.commit, last.commit)
@@ -146,6 +149,7 @@ def _is_test(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _is_script(path: str) -> bool:
+    """Whether pytest would collect the file by its name."""
     name = PurePosixPath(path).name
     return name.endswith(".py") and (name.startswith("test_") or name.endswith("_test.py"))
 
@@ -160,6 +164,7 @@ def _write(
     tested = any("rubric_id" in script for script in scripts)
     if not tested:
         notes.append("no test is in the range: write hidden tests and rubrics into tb_meta.json, evaluation")
+    # `literal` keeps names with * or [ from being read as patterns (gitglossary(7), pathspec).
     paths = [f":(top,literal){path}" for path in source]
     how = ("--binary", "--no-renames", "--no-ext-diff")
     diff = git("diff", *how, commits.start, commits.end, "--", *paths, at=commits.place)
@@ -176,6 +181,7 @@ def _write(
             git("bundle", "create", "-q", str(directory.absolute() / BUNDLE), "HEAD", BRANCH, at=here / "repo")
     else:
         url = public_url(repo)
+    # The id names directories and sandboxes, so it is plain ASCII.
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     meta = {
         "task_id": re.sub(r"[^a-z0-9]+", "-", plain)[:50].strip("-") or "task",
@@ -202,7 +208,7 @@ def _hide(directory: Path, commits: _Range, paths: list[str]) -> tuple[list[dict
     notes = []
     for path in paths:
         data = git("cat-file", "blob", f"{commits.end}:{path}", at=commits.place)
-        try:
+        try:  # tb_meta.json holds text, so a binary file cannot be a hidden file
             data.decode()
         except UnicodeDecodeError:
             notes.append(f"{path} is not text and was left out: let a test make it, or put it into overlay_repo_files/")
@@ -247,6 +253,7 @@ def prepared_name(created: Path) -> str:
 
 
 def _missing(created: Path, meta: prepared.MetaTable) -> list[Problem]:
+    """A problem for everything that a prepared task needs and that a created directory may lack."""
     problems = []
     if not meta.evaluation.rubrics:
         fix = 'write what counts and how much: [{"id": ..., "criterion": ..., "weight": ...}]'

@@ -57,8 +57,10 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
         return
     if task.format == "prepared":
         yield from _start(task)
+    # The two proofs: without the first a task cannot be solved, without the second it measures nothing.
     solved = reference(task, sandbox, logs / "reference")
     yield Finding("reference passes", solved.passed, _in_one_line(solved))
+    # pytest prints the error that ended an import with `E` before it.
     output = "\n".join(script.output for script in solved.scripts)
     absent = sorted(set(re.findall(r"^E +ModuleNotFoundError: No module named '([^']+)'", output, re.MULTILINE)))
     if not solved.passed and absent:
@@ -69,6 +71,7 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
         yield Finding(
             "note", None, f"the reference changes files that tests are read from, which does not count: {listed}"
         )
+    # A verifier that breaks on the start state proves nothing, so `error` does not count as failing.
     idle = nothing(task, sandbox, logs / "nothing")
     failed = idle.status in ("scored", "patch_failed") and not idle.passed
     yield Finding("doing nothing fails", failed, _in_one_line(idle))
@@ -97,6 +100,7 @@ def _start(task: Task) -> Iterator[Finding]:
         yield Finding("note", None, f"submodules are not fetched, so these are empty: {', '.join(modules)}")
     if pointers := lfs_pointers(start):
         yield Finding("note", None, f"LFS files are not fetched, so these are pointers: {', '.join(pointers)}")
+    # A hidden test that is also in the repository is not hidden.
     visible = []
     for script in task.scripts:
         file = start.tree / script.path
@@ -107,6 +111,7 @@ def _start(task: Task) -> Iterator[Finding]:
 
 
 def _in_one_line(verification: Verification) -> str:
+    """The message of a finding: score, tests that passed, time, and what went wrong."""
     if verification.status != "scored":
         return verification.error or f"nothing was scored ({verification.status})"
     if verification.score is None:
@@ -161,6 +166,7 @@ def nothing(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
 
 
 def _verified(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
+    """Run the steps. A sandbox or image that is missing becomes a verification with status `error`, not an exception."""
     try:
         return run_steps(task, sandbox, act, logs=logs)
     except InfraError as error:
@@ -183,7 +189,7 @@ def _solve(task: Task, step: Step, box: Box, logs: Path) -> Iterator[str]:
         stderr=output,
         user=step.agent.user,
     )
-    harbor_run.hide(box, harbor_run.SOLUTION)
+    harbor_run.hide(box, harbor_run.SOLUTION)  # tests must not pass because they find the solution there
     if ended.timed_out:
         raise InfraError(f"the reference of {step.name} took longer than {seconds:g} s")
     if ended.code in NOT_STARTED:

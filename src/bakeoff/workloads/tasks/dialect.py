@@ -114,6 +114,7 @@ class TasksDialect(Dialect):
             benchmark = Benchmark.model_validate(given)
         except ValidationError as error:
             raise SpecError(problems(error, Benchmark, given=given), path) from error
+        # Paths start at the working directory, as in the benchmark's own runner, and not at the file's directory.
         base = Path.cwd()
         for entry in benchmark.tasks:
             entry.agent = entry.agent or benchmark.agent
@@ -121,6 +122,7 @@ class TasksDialect(Dialect):
             include={"agents", "providers", "judge", "metrics", "network"}, exclude_defaults=True
         )
         arms, tasks = _arm_names(benchmark.tasks), _task_names(benchmark.tasks)
+        # Entries with the same arm and task become one cell; their rollouts are added up.
         pairs: dict[tuple[str, str], Entry] = {}
         rollouts: dict[tuple[str, str], int] = {}
         for entry, arm in zip(benchmark.tasks, arms, strict=True):
@@ -146,6 +148,7 @@ class TasksDialect(Dialect):
         return Plan(experiment, cells, base=base, dialect=self.name, notes=notes)
 
     def observers(self, session: Session) -> Sequence[RolloutFiles]:
+        """The writer of the benchmark's files; its manifest names the experiment file."""
         return [RolloutFiles(session, session.options.source or Path(session.paths.experiment))]
 
 
@@ -172,6 +175,7 @@ def _task_names(entries: Sequence[Entry]) -> dict[str, str]:
     names: dict[str, str] = {}
     for place in places:
         parts = Path(place).parts
+        # The shortest suffix of the path that no other directory has.
         for length in range(1, len(parts) + 1):
             name = "/".join(parts[-length:])
             if sum(Path(other).parts[-length:] == parts[-length:] for other in places) == 1:
@@ -218,6 +222,7 @@ def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: P
     identity: dict[str, Any] = {"model": entry.model, **entry.limits}
     if entry.agent != AGENT:
         identity["agent"] = entry.agent
+    # Defaults are left out of the identity, so that files which do not name them keep their run ids.
     if entry.agent in shared.get("agents", {}):
         identity["agents"] = {entry.agent: shared["agents"][entry.agent]}
     identity |= {name: value for name, value in shared.items() if name in ("judge", "metrics", "network")}
@@ -258,38 +263,41 @@ class RolloutFiles:
         self._cells = {cell.index: cell for cell in session.plan.cells}
         for run in session.edition.runs():
             if run.status in FINISHED:  # by an earlier call of `run` that this one resumes
-                self._add(run.position, run.run_id, self._cells[run.cell].params, run)
+                self._add(run)
         self._write()
 
     def finished(self, attempt: Attempt) -> None:
+        """Take up a run that ended. One that will be tried again is not listed yet."""
         if not attempt.final:
             return
-        self._add(attempt.position, attempt.run_id, self._cells[attempt.cell].params, attempt)
+        self._add(attempt)
         self._stale = True
-        self.tick(())
+        self.tick(())  # writes if the last update is long enough ago
 
     def tick(self, running: Sequence[Attempt]) -> None:
+        """Called by the scheduler several times a second; writes if something changed and the last write is old."""
         if self._stale and time.monotonic() - self._written > WRITE_EVERY:
             self._write()
 
     def close(self) -> None:
         self._write()
 
-    def _add(self, position: int, run_id: str, params: Mapping[str, Any], outcome: Attempt | RunRecord) -> None:
+    def _add(self, run: Attempt | RunRecord) -> None:
         """Take up a finished run and write its file in task_results."""
-        run_dir = self._link(position, run_id)
+        run_dir = self._link(run.position, run.run_id)
+        params = self._cells[run.cell].params
         row = {
             "task_dir": params["prepared_dir"],
             "run_dir": os.path.relpath(run_dir, self._session.plan.base),
             "run_id": run_dir.name,
             "model": params.get("model"),
-            "status": outcome.status,
-            "launch_rc": 0 if outcome.status == "succeeded" else outcome.exit_code or 1,
-            "error": outcome.error,
-            "bakeoff_run_id": run_id,
+            "status": run.status,
+            "launch_rc": 0 if run.status == "succeeded" else run.exit_code or 1,
+            "error": run.error,
+            "bakeoff_run_id": run.run_id,
         }
-        self._rows[position] = row
-        facts = {**row, "metrics": dict(outcome.metrics)}
+        self._rows[run.position] = row
+        facts = {**row, "metrics": dict(run.metrics)}
         _write_json(self.directory / "task_results" / f"{run_dir.name}.json", facts)
 
     def _link(self, position: int, run_id: str) -> Path:
@@ -299,6 +307,7 @@ class RolloutFiles:
         runs = self._data / "runs"
         runs.mkdir(parents=True, exist_ok=True)
         wanted = os.path.relpath(target, runs)
+        # Two benchmarks can have the same stamp, so the second name carries the experiment's.
         for name in (f"{self._stamp}-{position}", f"{self._stamp}-{self._session.paths.experiment}-{position}"):
             link = runs / name
             try:

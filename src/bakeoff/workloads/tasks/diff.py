@@ -39,6 +39,8 @@ class PatchFailed(BakeoffError):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
+    """What an agent changed, as a diff that applies to the start state."""
+
     diff: bytes
     left_out: tuple[str, ...] = ()
     """Files, largest first, that do not fit into a diff. In it they are as in the start state."""
@@ -104,6 +106,7 @@ def _leave_out_large(start: Path, tree: Path, most: int, env: dict[str, str]) ->
 
     if sum(size(Path(folder, name)) for folder, _, files in os.walk(tree) for name in files) <= most:
         return
+    # With the index of the start state, `--others --exclude-standard` lists what `git add -A` would add.
     listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", at=tree, env=env).split(b"\0")
     names = {os.fsdecode(name) for name in listed if name}
     changed = [
@@ -120,6 +123,7 @@ def _leave_out_large(start: Path, tree: Path, most: int, env: dict[str, str]) ->
         total -= sizes[name]
         (tree / name).unlink()
         before = start / name
+        # A file of the start state comes back as it was; a new one stays away.
         if _is_real(before) and (before.is_symlink() or before.is_file()):
             shutil.copy2(before, tree / name, follow_symlinks=False)
         yield os.fsencode(name).decode(errors="replace")
@@ -167,7 +171,7 @@ def touched(diff: bytes | None) -> list[str]:
     """The files that a diff names. We write no renames, so a header has the same name twice."""
     files = []
     for header in re.findall(rb"^diff --git (.*)$", diff or b"", re.MULTILINE):
-        name = header[len(header) // 2 + 1 :]
+        name = header[len(header) // 2 + 1 :]  # the second half of `a/NAME b/NAME`
         if name.startswith(b'"'):  # git quotes names with unusual characters: `"b/n\303\244me"`
             name = name.strip(b'"').decode("unicode_escape").encode("latin-1")
         files.append(name[2:].decode(errors="replace"))
@@ -188,6 +192,7 @@ def lines_changed(diff: bytes) -> int:
 
 def marked(diff: str) -> Iterator[tuple[LineKind, str]]:
     """Each line with its kind. `---` and `+++` lines are file names before a file's first hunk, and content after."""
+    # Split on newlines only: `splitlines` would also split at form feeds and U+2028, which are content.
     inside = False
     for line in diff.removesuffix("\n").split("\n"):
         if line.startswith("diff --git "):

@@ -70,6 +70,7 @@ def composed(environment: Environment, file: Path, main: str) -> tuple[Environme
         result = replace(result, context=folder, dockerfile=dockerfile, build_args=dict(_variables(table.get("args"))))
     elif image and environment.dockerfile is None and not _OF_THE_RUNNER.search(str(image)):
         result = replace(result, docker_image=environment.docker_image or str(image))
+    # Variables of the service win over those of task.toml.
     env = {**environment.env, **dict(_variables(service.get("environment")))}
     notes = [f"{file.name}: {main}: {note}" for note in _not_applied(service)]
     if others:
@@ -136,6 +137,7 @@ def replaces_image(environment: Environment, sandbox: Sandbox) -> str:
 
 
 def _in_store(image: str) -> bool:
+    """Whether `bakeoff sandbox image add` or an earlier build has put the image into our store."""
     from bakeoff.sandbox import images
 
     try:
@@ -147,6 +149,8 @@ def _in_store(image: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Built:
+    """An environment's image, ready to be opened."""
+
     image: Image
     workdir: str
     """The task's, or else the image's own."""
@@ -161,7 +165,14 @@ def built_for(environment: Environment, sandbox: Sandbox) -> Built:
         raise InfraError(reason)
     try:
         image = _image(environment, sandbox)
-        return Built(image, environment.workdir or _workdir(sandbox, image))
+        if environment.workdir or image.kind == "host":
+            return Built(image, environment.workdir or "/")
+        # The image's own directory is read from a sandbox, so that it is the same for every backend; once is enough.
+        key = (sandbox.name, image)
+        if key not in _WORKDIRS:
+            with sandbox.open(BoxSpec(image=image)) as box:
+                _WORKDIRS[key] = box.run(["pwd"]).stdout.decode(errors="replace").strip() or "/"
+        return Built(image, _WORKDIRS[key])
     except InfraError:
         raise
     except BakeoffError as error:
@@ -169,6 +180,11 @@ def built_for(environment: Environment, sandbox: Sandbox) -> Built:
 
 
 def _image(environment: Environment, sandbox: Sandbox) -> Image:
+    """The image by name, or built from the Dockerfile with the task's own changes to context and base applied.
+
+    Tests and solution are left out of the context, and a base that is not in the store is replaced by `host`, if the
+    environment says so. Both happen in a copy: nothing is written to the task.
+    """
     if environment.docker_image is not None and not replaces_image(environment, sandbox):
         return Image.named(environment.docker_image)
     if environment.dockerfile is None:
@@ -198,19 +214,9 @@ def _image(environment: Environment, sandbox: Sandbox) -> Image:
             raise InfraError(f"the task's image is not available: {message}") from error
 
 
-def _workdir(sandbox: Sandbox, image: Image) -> str:
-    """The image's working directory, read once from a sandbox, so that it is the same for every backend."""
-    if image.kind == "host":
-        return "/"
-    key = (sandbox.name, image)
-    if key not in _WORKDIRS:
-        with sandbox.open(BoxSpec(image=image)) as box:
-            _WORKDIRS[key] = box.run(["pwd"]).stdout.decode(errors="replace").strip() or "/"
-    return _WORKDIRS[key]
-
-
 def limits(environment: Environment) -> Limits:
     """The task's limits, with defaults: every sandbox has some."""
+    # Three quarters of this machine at most: a sandbox that takes all of it takes the scheduler with it.
     memory_here_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
     return Limits(
         memory_mb=environment.memory_mb or min(MEMORY_MB, memory_here_mb * 3 // 4),
@@ -253,6 +259,7 @@ def _networked(task: Task, environment: Environment) -> bool:
     """
     networks = [environment.network]
     for step in task.steps:
+        # Identity, not equality: a separate verifier may have an environment that looks like the task's.
         verified_here = environment is (step.verifier.environment or task.environment)
         phases = (
             step.agent.network if environment is task.environment else None,
@@ -276,6 +283,7 @@ def filled_in(task: Task, table: str, env: Mapping[str, str]) -> dict[str, str]:
 
     Raises UsageError that names the table and the variable if one is not set.
     """
+    # From the environment and .env, read when a sandbox is opened: no record holds a value.
     variables = host_variables()
     try:
         return {name: expand(value, variables) for name, value in env.items()}
@@ -309,4 +317,5 @@ def box_path(box: Box, path: str) -> str:
 
 def chown(box: Box, user: str, paths: Sequence[str]) -> None:
     """Make `user` the owner of `paths` in the sandbox. The first is a directory, created if it is missing."""
+    # -h changes links themselves and does not follow them (chown(1)).
     box.run(["sh", "-c", 'mkdir -p "$1" && chown -hR "$0" "$@"', user, *paths], user="root")

@@ -25,7 +25,7 @@ from bakeoff.spec.workload import Outcome
 from bakeoff.workloads.tasks.attempt import TaskAttempt
 from bakeoff.workloads.tasks.diff import lines_changed, readable, touched
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proxy.totals import Totals
+from bakeoff.workloads.tasks.proxy.records import Totals
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.scoring.custom import Measured, measure
 from bakeoff.workloads.tasks.scoring.judge import Judgement, JudgeSettings, judge, weighted
@@ -75,6 +75,7 @@ class Evaluation:
         """Metrics that every run has; None if this run has no value."""
         verification, used = self.verification, self.totals
         cases = verification.cases
+        # Without a model call, tokens and cost are unknown (an agent without a proxy), not 0.
         agreements = [judgement.agreement for judgement in self.judged if judgement.agreement is not None]
         metrics: Metrics = {
             "total_score": self.total_score,
@@ -190,7 +191,7 @@ def evaluate(
     tests is not judged or measured.
     """
     verification = attempt.verification
-    if verification.status != "scored":
+    if verification.status != "scored":  # a judge must not score what the verifier could not
         return Evaluation(task, run, attempt, totals)
     diff = attempt.diff or b""
     judged: tuple[Judgement, ...] = ()
@@ -201,6 +202,7 @@ def evaluate(
         )
     evaluation = Evaluation(task, run, attempt, totals, judged)
     rewards = dict(verification.rewards)
+    # What custom metrics get: everything measured so far, so that they can build on it.
     facts = {**run, **evaluation.metrics(), "diff": diff.decode(errors="replace"), "rewards": rewards}
     measured = measure(task, metrics or [], facts, diff, sandbox, evaluation.standard())
     return Evaluation(task, run, attempt, totals, judged, measured)
@@ -211,8 +213,9 @@ def settle(evaluation: Evaluation, directory: Path) -> Outcome:
 
     Raises InfraError for what broke on our side (the model, the verifier, the judge): that is never a score.
     """
-    write(evaluation, directory)
+    write(evaluation, directory)  # first, so that the files explain the error that may follow
     verification = evaluation.verification
+    # An agent whose model went away and whose work passes all the same keeps its score.
     if evaluation.totals.broken is not None and not verification.passed:
         raise InfraError(f"the model could not be reached: {evaluation.totals.broken}")
     if verification.status == "error":
@@ -224,6 +227,7 @@ def settle(evaluation: Evaluation, directory: Path) -> Outcome:
         raise InfraError(f"the judge gave no score: {next(errors, '')}")
     if evaluation.total_score is None:
         raise UsageError(f"{evaluation.task.directory}: {NOTHING_SCORES}")
+    # Into the run's output: a missing metric is not an error of the run.
     for name, problem in evaluation.measured.problems.items():
         print(f"metric {name} is missing: {problem}", flush=True)
     return Outcome(evaluation.metrics())

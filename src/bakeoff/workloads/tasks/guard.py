@@ -33,6 +33,8 @@ OWN_NAME = ".hidden-tests"
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
+    """What `guard` did to a tree."""
+
     discounted: tuple[str, ...]
     """The agent's files that were reset, from the repository's top."""
     configurations: dict[str, str]
@@ -45,6 +47,7 @@ def guard(start: Path, tree: Path, scripts: Sequence[Script]) -> Guarded:
     `start` is the start state, `tree` a copy of it with the agent's diff applied.
     """
     discounted: list[str] = []
+    # In both trees: what the agent added or changed, and what it removed.
     for top in (tree, start):
         for place in _walk(top):
             if place.name in STEERING or place.name.endswith(STEERING_SUFFIXES):
@@ -53,7 +56,9 @@ def guard(start: Path, tree: Path, scripts: Sequence[Script]) -> Guarded:
         discounted += _reset(start, tree, location)
     for script in scripts:
         discounted += _reset_shadows(start, tree, script.path)
+        # Written last, over whatever is there now.
         place_file(tree, script.path, script.content.encode(), executable=script.rubric_id is not None)
+    # Hidden files replace the agent's by design, and bytecode is made by running tests: neither is worth reporting.
     hidden = {script.path for script in scripts}
     reported = {path for path in discounted if path not in hidden and not path.endswith(".pyc")}
     return Guarded(
@@ -71,6 +76,7 @@ def test_locations(start: Path, scripts: Sequence[Script]) -> set[str]:
         unknown = next((folder for folder in above if not (start / folder).exists()), None)
         if named or unknown:
             locations.add(named or unknown or "")
+    # A directory inside another one is covered by it.
     return {folder for folder in locations if not any(folder.startswith(f"{other}/") for other in locations)}
 
 
@@ -123,6 +129,7 @@ def _reset_shadows(start: Path, tree: Path, path: str) -> Iterator[str]:
     """Reset packages and extension modules that Python would import instead of the script beside them."""
     script = PurePosixPath(path)
     folder = tree / script.parent
+    # A package, and then an extension module, comes before a .py file of the same name (importlib's FileFinder).
     if script.suffix != ".py" or folder.is_symlink() or not folder.is_dir():
         return
     for place in sorted(folder.iterdir()):

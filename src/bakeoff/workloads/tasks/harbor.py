@@ -60,6 +60,7 @@ def read(directory: Path) -> Task:
     missing = list(_missing(directory, table))
     if missing:
         raise SpecError(missing, directory)
+    # `environment/` need not be there for a task with a named image; its Dockerfile is then simply missing.
     environment, image_notes = _with_compose(table, Environment.of(table.environment, directory / "environment"))
     steps = tuple(_steps(directory, table))
     name = table.task.name if table.task else directory.name
@@ -108,6 +109,11 @@ def _step_tables(table: TaskTable) -> list[StepTable]:
 
 
 def _steps(directory: Path, table: TaskTable) -> Iterator[Step]:
+    """The steps of a task with what they inherit from it.
+
+    Keys that a step does not set are the task's, and so is a solution that it does not have. Its tests are added to
+    the task's.
+    """
     agent = AgentSettings.of(table.agent)
     verifier = Verifier.of(table.verifier, _tests_in(directory))
     for step in _step_tables(table):
@@ -145,6 +151,7 @@ def _separate(directory: Path, table: TaskTable, step: StepTable) -> tuple[Envir
     """
     own_tests = directory / "steps" / step.name / "tests"
     known = [(step.verifier.environment, own_tests), (table.verifier.environment, directory / "tests")]
+    # Size and limits come from the nearest table that sets any.
     size = next((own for own, _ in known if own is not None), table.environment)
     for own, folder in known:
         if own is not None and own.docker_image is not None:
@@ -158,6 +165,7 @@ def _missing(directory: Path, table: TaskTable) -> Iterator[Problem]:
     """A problem for each file that the task lacks."""
     if not (directory / "environment").is_dir() and table.environment.docker_image is None:
         yield Problem("environment/", "is needed", f"add environment/Dockerfile, or docker_image in {FILE}")
+    # The mode has to be known before the tests are looked for: a separate verifier may have them in its image.
     mode = Verifier.of(table.verifier).mode
     for step in _step_tables(table):
         prefix = f"steps/{step.name}/" if table.steps else ""
@@ -210,7 +218,7 @@ def _network_notes(environment: Environment, steps: tuple[Step, ...]) -> Iterato
 
     A sandbox has one network for its whole life, or none, and cannot limit hosts.
     """
-    shared = [environment.network]
+    shared = [environment.network]  # what the agent's sandbox is asked for, by all phases that run in it
     boxes = [shared]
     for step in steps:
         own = step.verifier.environment
@@ -277,6 +285,7 @@ def read_terminal_bench(directory: Path, file: Path) -> Task:
         raise SpecError([Problem(TERMINAL_BENCH_SCRIPT, "is needed", "add the script that runs tests/")], directory)
     environment = Environment(
         context=directory,
+        # The Dockerfile often copies its whole directory, in which tests and solution are.
         withheld=(*TERMINAL_BENCH_FILES, TERMINAL_BENCH_SCRIPT, "tests", "solution.sh", "solution.yaml"),
         dockerfile=first_file(directory, "Dockerfile"),
     )

@@ -86,12 +86,13 @@ def run_steps(
                 steps.append(StepResult(step.name, "scored", {"reward": 0.0}, gate_passed=False, error=problem))
                 break
             act(box, step)
-            box.end_processes()
+            box.end_processes()  # a process that waits for the tests could write their reward
             hook_problems = run_hooks(box, step)
             folder = logs / step.name / "artifacts"
             artifacts = collect(box, task, step, folder)
             verify = partial(verify_step, task, step, artifacts=artifacts, sandbox=sandbox)
             result = verify(box, logs=logs / step.name)
+            # A separate verifier's sandbox was never the agent's, so nothing there can be its fault.
             if result.status == "error" and step.verifier.mode == "shared":
                 result = _blame(task, step, result, box, fresh, verify, logs)
             problems = (*hook_problems, result.error, limit_artifacts(folder))
@@ -149,6 +150,7 @@ def _blame(
 
 def begin(task: Task, box: Box) -> None:
     """Prepare the sandbox before the first step: directories for logs, the task's files, and its health check."""
+    # Writable for everyone, as in Harbor: agent and tests may run as different users.
     _must(box, ["mkdir", "-p", *LOGS], "the directories for logs")
     _must(box, ["chmod", "0777", *LOGS], "the directories for logs")
     _upload(task.environment, box)
@@ -159,6 +161,7 @@ def begin(task: Task, box: Box) -> None:
 
 
 def _upload(environment: Environment, box: Box) -> None:
+    """Copy the files beside a named image into the workdir, as Harbor does if there is nothing to build."""
     if environment.uploads and environment.context is not None and environment.context.is_dir():
         box.put(environment.context, box.spec.workdir)
 
@@ -189,6 +192,7 @@ def wait_until_healthy(check: Healthcheck, box: Box, user: str | None = None) ->
 
 
 def _must(box: Box, argv: Sequence[str], what: str, user: str | None = "root") -> None:
+    """Run a command that has to succeed. InfraError with `what` and the end of its error output otherwise."""
     ended = box.run(argv, user=user)
     if not ended.ok:
         message = ended.stderr.decode(errors="replace")[-400:]
@@ -255,6 +259,7 @@ def collect(box: Box, task: Task, step: Step, folder: Path) -> list[Kept]:
     remove(folder)  # from an earlier attempt
     kept = []
     for artifact in (ALWAYS_KEPT, *task.artifacts, *step.artifacts):
+        # Relative paths start at the workdir; normpath keeps `..` from leaving the root directory.
         source = posixpath.normpath(posixpath.join("/", box.spec.workdir, artifact.source))
         place = folder / (artifact.destination or source.lstrip("/"))
         remove(place)  # if one artifact is inside another, each is copied as it says
@@ -303,6 +308,11 @@ def verify_step(
 
 
 def _run_tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
+    """Run a step's tests in a sandbox in which an agent may have worked, and read the reward that they leave.
+
+    The status is `scored`, `timeout`, or `error` if there is no reward that can be read. A sandbox whose `/tests` and
+    `/logs/verifier` cannot be emptied scores 0: only the agent can have caused that.
+    """
     verifier = step.verifier
     logs.mkdir(parents=True, exist_ok=True)
     output = logs / "test-stdout.txt"
@@ -316,6 +326,7 @@ def _run_tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
     if not in_image and verifier.tests:
         show(box, TESTS, verifier.tests, verifier.script)
     argv = ["bash", script] if verifier.parser else script_argv(verifier.tests, verifier.script, TESTS)
+    # The exit code is only used in messages: in Harbor the reward file alone decides.
     ended = box.run(
         argv,
         env=filled_in(task, "verifier", verifier.env),
@@ -325,7 +336,7 @@ def _run_tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
         user=verifier.user,
     )
     box.end_processes()
-    if step is not task.steps[-1]:
+    if step is not task.steps[-1]:  # the next agent must not see them
         hide(box, TESTS)
     result = StepResult(step.name, "timeout", code=ended.code, seconds=ended.seconds, output=tail(output))
     if ended.timed_out:
@@ -400,6 +411,7 @@ def combined(task: Task, steps: Sequence[StepResult], seconds: float) -> Verific
     broken = next((step for step in steps if step.status != "scored"), None)
     if broken is not None:
         return Verification(broken.status, steps=tuple(steps), seconds=seconds, error=f"{broken.name}: {broken.error}")
+    # `final` counts the last step that was reached; as score it counts only if that is the task's last one.
     counted = steps if task.multi_step_reward == "mean" else steps[-1:]
     names = dict.fromkeys(name for step in counted for name in step.rewards)
     rewards = {name: sum(step.rewards.get(name, 0.0) for step in counted) / len(counted) for name in names}

@@ -110,11 +110,13 @@ def find_tasks(place: Path) -> list[Path]:
 
 
 def read_overrides(file: Path) -> Overrides:
+    """The content of an overrides file. SpecError that names the key and the fix if it is not valid."""
     try:
         tree = read_tree(file)
     except FileNotFoundError as error:
         raise SpecError([Problem("", "there is no such overrides file", "correct its path")], file) from error
     overrides, _ = validated(Overrides, tree, file)
+    # The same key of the two families. Both are fine if they agree.
     if overrides.prompt is not None and overrides.lm_instructions not in (None, overrides.prompt):
         raise SpecError([Problem("prompt", "lm_instructions says something else", "keep one of them")], file)
     return overrides
@@ -131,7 +133,9 @@ def apply(task: Task, overrides: Overrides, file: Path) -> Task:
     content = overrides.model_dump(mode="json", exclude_unset=True, exclude={"openai": {"api_key"}})
     digest = hashlib.sha256(f"{task.digest}\n{canonical_json(content)}".encode()).hexdigest()
     prompt = overrides.prompt if overrides.prompt is not None else overrides.lm_instructions
+    # A prompt replaces the first instruction; later steps of a Harbor task keep theirs.
     steps = task.steps if prompt is None else (replace(task.steps[0], instruction=prompt), *task.steps[1:])
+    # One file for each target: later ones replace earlier ones and the task's own.
     texts = {posixpath.join(APP, path): text for path, text in overrides.overlay_files.items()}
     texts |= {posixpath.join(REPOSITORY, path): text for path, text in overrides.overlay_repo_files.items()}
     texts |= {posixpath.join(REPOSITORY, entry.path): entry.content for entry in overrides.inject_files}

@@ -48,6 +48,7 @@ class File:
     executable: bool = False
 
     def read(self) -> bytes:
+        """Its content."""
         if self.content is not None:
             return self.content
         assert self.source is not None
@@ -139,6 +140,8 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
+    """How the agent of a step is run."""
+
     timeout: float | None = None
     """Seconds; None if the task sets no limit."""
     user: str | None = None
@@ -222,6 +225,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
+    """One thing that a prepared task is scored by: by the scripts that name it, and by the judge."""
+
     id: str
     criterion: str
     weight: float

@@ -34,6 +34,7 @@ def pages(edition: Edition) -> list[Page]:
     """The pages of an edition: the list of tasks, each task, and each rollout as far as there is room."""
     runs = list(edition.runs())
     arms = list(dict.fromkeys(run.arm for run in runs))
+    # Runs come in plan order, so tasks and arms appear as the experiment file lists them.
     by_task: dict[str, list[RunRecord]] = {}
     for run in runs:
         by_task.setdefault(run.task, []).append(run)
@@ -69,6 +70,7 @@ def render(part: str, **context: Any) -> str:
 
 @cache
 def _template() -> Any:
+    """The template's macros as functions, compiled once. jinja2 is imported when a report is written, not before."""
     from jinja2 import Environment, FileSystemLoader, Undefined
     from markupsafe import Markup
 
@@ -107,7 +109,7 @@ def _rollout_pages(edition: Edition, runs: Sequence[RunRecord], names: Mapping[s
             cut=cut,
             log=_log(directory / "logs" / "agent.txt"),
         )
-        room -= len(html)
+        room -= len(html)  # a report is opened from disk or mailed, so it must stay small
         if room < 0:
             break
         title = f"{run.arm} on {run.task}, rollout {run.rollout}"

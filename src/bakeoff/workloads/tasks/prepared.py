@@ -75,6 +75,8 @@ Relative = Annotated[str, AfterValidator(relative)]
 
 
 class RepoTable(Table):
+    """`repo`: where the repository is and at which commit agents start. `repository` reads it."""
+
     git_url: str | None = None
     branch: str = "main"
     start_commit_sha: str = ""
@@ -94,11 +96,14 @@ class RepoTable(Table):
             "start_commit": "start_commit_sha",
             "end_commit": "end_commit_sha",
         }
+        # A key under its current name wins over the same under an older one.
         renamed = {older.get(name, name): value for name, value in tree.items() if value is not None}
         return {**renamed, **{name: value for name, value in tree.items() if name in cls.model_fields}}
 
 
 class RubricTable(Table):
+    """An entry of `evaluation.rubrics`. Weights need not sum to 1."""
+
     id: Annotated[str, Field(min_length=1)]
     criterion: str = ""
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -106,6 +111,8 @@ class RubricTable(Table):
 
 
 class ScriptTable(Table):
+    """An entry of `evaluation.test_scripts`: a hidden file, written out or kept in the task's directory."""
+
     path: Relative
     content: str | None = None
     content_file: Relative | None = None
@@ -119,6 +126,8 @@ class ScriptTable(Table):
 
 
 class EvaluationTable(Table):
+    """`evaluation`: rubrics, and the scripts that score them. The other keys are older and only noted."""
+
     rubrics: tuple[RubricTable, ...] = ()
     test_scripts: tuple[ScriptTable, ...] = ()
     script: str | None = None
@@ -128,6 +137,7 @@ class EvaluationTable(Table):
 
     @model_validator(mode="after")
     def names_agree(self) -> EvaluationTable:
+        """Every rubric once, every script for one that exists, and at least one weight above 0."""
         names = [rubric.id for rubric in self.rubrics]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -214,6 +224,7 @@ def read(directory: Path) -> Task:
         raise SpecError([Problem("lm.instructions", "is needed", f"write it there or into {INSTRUCTIONS}")], file)
     diffs = (place for place in (directory / DIFF, directory / "overlay_files" / DIFF) if place.is_file())
     diff = next(diffs, None)
+    # Runners before this one put the reference among the overlays, where agents could read it.
     overlays, kept_back = _overlays(directory)
     rubrics, scripts = meta.evaluation.rubrics_and_scripts(directory, file)
     step = Step(
@@ -298,7 +309,9 @@ def _overlays(directory: Path) -> tuple[tuple[File, ...], list[str]]:
 
 
 def _notes(meta: MetaTable, directory: Path) -> Iterator[str]:
+    """Notes on a commit that may move, and on older keys that do not score."""
     url = meta.repo.git_url
+    # A repository inside the task has a digest with it; elsewhere HEAD or a branch may be another commit tomorrow.
     inside = not url or (not is_remote(url) and (directory / url).resolve().is_relative_to(directory.resolve()))
     if not inside and not re.fullmatch(r"[0-9a-fA-F]{7,64}", meta.repo.start_commit_sha):
         commit = meta.repo.start_commit_sha or "HEAD"

@@ -86,6 +86,7 @@ def git_query(*args: str, at: Path | None = None) -> str | None:
 def _run(
     args: tuple[str, ...], at: Path | None, stdin: bytes | None, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[bytes]:
+    """Run git to its end, without a terminal to ask at. UsageError if it is not installed."""
     try:
         return subprocess.run(_argv(args), cwd=at, env=env, capture_output=True, input=stdin or b"")
     except FileNotFoundError as error:
@@ -93,6 +94,7 @@ def _run(
 
 
 def _argv(args: tuple[str, ...]) -> list[str]:
+    """git with our settings, which win over those of the repository that it works on."""
     return ["git", *(part for setting in _SETTINGS for part in ("-c", setting)), *args]
 
 
@@ -112,6 +114,7 @@ def copy_objects(source: Path, target: Path, commit: str) -> None:
         subprocess.Popen(_argv(pack), cwd=source, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as packing,
     ):  # fmt: skip
         assert packing.stdin is not None and packing.stdout is not None
+        # Small enough for the pipe's buffer, so this cannot wait for a reader.
         packing.stdin.write(f"{commit}\n".encode())
         packing.stdin.close()
         index = ("index-pack", "--stdin", "--fix-thin")
@@ -166,7 +169,7 @@ def is_repository(place: Path) -> bool:
 def public_url(url: str) -> str:
     """`url` without a user name and password."""
     parts = urlsplit(url)
-    if "@" not in parts.netloc or parts.scheme == "ssh":
+    if "@" not in parts.netloc or parts.scheme == "ssh":  # ssh needs the user and has no password in the URL
         return url
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -181,6 +184,7 @@ def _mirror(url: str, cache: Path, *, remote: bool) -> Iterator[Path]:
             key = hashlib.file_digest(file, "sha256").hexdigest()
     mirror = cache / "git" / f"{key[:24]}.git"
     mirror.parent.mkdir(parents=True, exist_ok=True)
+    # Held until the commit is resolved: two runs of a benchmark may want the same repository at once.
     with open(mirror.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (mirror / "HEAD").is_file():
@@ -197,6 +201,7 @@ def _wanted_ref(repository: Repository) -> str:
 
 def _fetch(mirror: Path, repository: Repository, *, remote: bool) -> str:
     """Fetch the commit into the mirror: alone if the server allows that, else with everything. Returns its id."""
+    # Servers may refuse a commit that is not the tip of a ref (uploadpack.allowReachableSHA1InWant, git-config(1)).
     everything = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "+HEAD:refs/tip"]
     single = [f"+{repository.commit}:refs/commits/{repository.commit}"] if _FULL.fullmatch(repository.commit) else []
     failure: GitFailed | None = None

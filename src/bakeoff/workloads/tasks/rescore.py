@@ -32,8 +32,7 @@ from bakeoff.workloads.tasks.environment import chown
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation, evaluate, settle
 from bakeoff.workloads.tasks.harbor_run import run_steps
 from bakeoff.workloads.tasks.model import Step, Task
-from bakeoff.workloads.tasks.proxy.calls import read_calls
-from bakeoff.workloads.tasks.proxy.totals import Totals, add_up
+from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
 from bakeoff.workloads.tasks.verify import verify_diff
@@ -69,19 +68,24 @@ def rescore(
     with Lease(paths.lease), closing(Edition.open(paths, readonly=False)) as edition:
         if edition.facts()["workload"] != TasksWorkload.kind:
             raise UsageError(f"{paths.experiment}/{paths.name} has no task rollouts; only those can be scored again")
-        edition.lock()
+        edition.lock()  # with PostgreSQL the lease also has to hold on other machines
+        # Paths of the experiment start where it was begun, wherever this command is called.
         base = Path(edition.sessions()[0]["provenance"]["base"])
         session = edition.begin_session(provenance.collect(base, sys.argv), edition.planned())
-        runs = [
-            run
-            for run in edition.runs()
-            if run.status in FINISHED or _only_scoring_broke(run.status, paths.run(run.run_id))
-        ]
+        runs = []
+        for run in edition.runs():
+            # A run without a score may have stored work: its judge was out of reach, say, but its agent's model was not.
+            directory = paths.run(run.run_id)
+            stored = (directory / RESULTS).is_file() and (directory / DIFF).is_file()
+            only_scoring_broke = run.status == "infra_error" and stored and _totals(directory).broken is None
+            if run.status in FINISHED or only_scoring_broke:
+                runs.append(run)
         params = {cell.number: TasksParams.model_validate(cell.params) for cell in edition.cells()}
         rescored = []
         try:
             with ThreadPoolExecutor(jobs) as pool:
                 results = pool.map(lambda run: _rescore(run, params[run.cell], paths, base, sandbox, judge), runs)
+                # Only this thread writes to the database; the others verify.
                 for run, (result, row) in zip(runs, results, strict=True):
                     if row.status != "infra_error":
                         series, trajectory = edition.series(run.position), edition.trajectory(run.position)
@@ -91,12 +95,6 @@ def rescore(
         finally:
             edition.end_session(session, "scored again")
         return rescored
-
-
-def _only_scoring_broke(status: str, directory: Path) -> bool:
-    """Whether a run without a score has stored work: its judge was out of reach, say, but its agent was not."""
-    stored = (directory / RESULTS).is_file() and (directory / DIFF).is_file()
-    return status == "infra_error" and stored and _totals(directory).broken is None
 
 
 def _rescore(
@@ -147,6 +145,7 @@ def _evaluation(params: TasksParams, directory: Path, base: Path, sandbox: Sandb
     diff = (directory / DIFF).read_bytes()
     verification = verify_again(task, diff, sandbox, directory / "logs" / "tests")
     agent = earlier["agent_metrics"]
+    # Only the total time was kept, so steps share it equally.
     share = agent["time_taken_seconds"] / max(1, len(agent["status"]))
     steps = zip(agent["status"], agent["exit_code"], strict=True)
     attempt = TaskAttempt(
@@ -182,6 +181,7 @@ def verify_again(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verif
             tree = here / "tree"
             box.get(workdir, tree, all_links=True)
             apply_diff(tree, diff)
+            # Emptied first: `put` merges, and files that the agent deleted would come back.
             box.run(["find", workdir, "-mindepth", "1", "-delete"], user="root")
             box.put(tree, workdir)
         if step.agent.user is not None:

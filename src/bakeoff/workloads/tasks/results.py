@@ -121,6 +121,7 @@ class Verification:
 
 def weighted(rubrics: Sequence[RubricScore]) -> float | None:
     """The weighted mean over rubrics that have a score; None if there are none or their weights are 0."""
+    # Untested rubrics take no part: their weight is shared by the others.
     tested = [rubric for rubric in rubrics if rubric.score is not None]
     total = sum(rubric.weight for rubric in tested)
     return sum((rubric.score or 0.0) * rubric.weight for rubric in tested) / total if total > 0 else None
@@ -165,7 +166,9 @@ def read_rewards(folder: Path) -> dict[str, float]:
 
 
 def _finite(value: object, where: str) -> float:
+    """A reward as a float. NoReward that names `where` it is if it is not a finite number."""
     try:
+        # A string is not a number, even if it reads like one: json.loads also accepts NaN and Infinity.
         number = float(value) if isinstance(value, bool | int | float) else math.nan
     except OverflowError:  # JSON integers have no limit
         number = math.inf

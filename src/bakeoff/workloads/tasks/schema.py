@@ -15,9 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bakeoff.errors import Problem, SpecError
 from bakeoff.spec import formats
-from bakeoff.spec.locate import find_line
-from bakeoff.spec.problems import problems
-from bakeoff.spec.units import parse_size
+from bakeoff.spec.experiment import parse_size
+from bakeoff.spec.problems import find_line, problems
 
 T = TypeVar("T", bound=BaseModel)
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
@@ -84,6 +83,8 @@ Artifacts = list[
 
 
 class NetworkTable(Table):
+    """The keys about a network, which environment, agent and verifier share."""
+
     network_mode: NetworkMode | None = None
     allowed_hosts: list[str] = []
 
@@ -95,6 +96,8 @@ class NetworkTable(Table):
 
 
 class ServerTable(Table):
+    """An MCP server of `environment.mcp_servers`. Validated and noted; agents do not get it."""
+
     name: str
     transport: Annotated[
         Literal["sse", "streamable-http", "stdio"],
@@ -114,6 +117,8 @@ class ServerTable(Table):
 
 
 class EnvironmentTable(NetworkTable):
+    """`environment`, of the task or of a separate verifier: an image and the size of its sandbox."""
+
     build_timeout_sec: Seconds = 600.0
     docker_image: str | None = None
     os: Annotated[
@@ -143,6 +148,8 @@ class AgentTable(NetworkTable):
 
 
 class VerifierTable(NetworkTable):
+    """`verifier`, of the task or of a step. One with an `environment` is a separate verifier."""
+
     timeout_sec: Seconds | None = None
     env: dict[str, str] = {}
     user: User | None = None
@@ -162,6 +169,8 @@ class SolutionTable(Table):
 
 
 class StepTable(Table):
+    """An entry of `steps`. Its files are in `steps/<name>/`."""
+
     # The name is a directory below steps/, so it must not be a path, `.` or `..`.
     name: Annotated[str, Field(min_length=1, pattern=r"^[^/\\]*[^/\\.][^/\\]*$")]
     agent: AgentTable = AgentTable()
@@ -203,6 +212,7 @@ class TaskTable(Table):
     @model_validator(mode="after")
     def only_whole_values_are_filled_in(self) -> TaskTable:
         """Escape dollar signs in values that are not entirely `${VAR}`: Harbor expands only whole values."""
+        # `$$` is how our own expansion writes a dollar sign (bakeoff.spec.variables).
         verifiers = [self.verifier, *(step.verifier for step in self.steps)]
         tables = [self.environment, self.solution, *verifiers, *(table.environment for table in verifiers)]
         for table in tables:
@@ -248,6 +258,7 @@ def validated(model: type[T], tree: dict[str, Any], file: Path) -> tuple[T, tupl
     try:
         table = model.model_validate(tree)
     except ValidationError as error:
+        # pydantic names the key, and the file is searched for the line that has it.
         text = file.read_text(encoding="utf-8")
         located = [
             Problem(

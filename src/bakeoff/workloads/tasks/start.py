@@ -32,12 +32,15 @@ HEAD = "HEAD"
 
 @dataclass(frozen=True, slots=True)
 class StartState:
+    """A start state in the cache."""
+
     tree: Path
     """The repository's top. It is shared: copy it before changing anything."""
     baseline: str
     """The commit that diffs are taken from: the start commit with removals and overlays."""
 
     def copy(self, target: Path) -> None:
+        """Copy it to `target`, which must not exist. Links stay links."""
         shutil.copytree(self.tree, target, symlinks=True)
 
 
@@ -53,6 +56,7 @@ def start_state(task: Task) -> StartState:
     home = cache.directory()
     commits = find_commits(repository, home)
     overlays = tuple(file for file in task.overlays if file.target.startswith(f"{REPOSITORY}/"))
+    # Everything that changes a byte of the start state is part of its name in the cache.
     facts = {
         "revision": REVISION,
         "commit": commits.commit if commits else directory_digest(Path(repository.url)),
@@ -146,19 +150,27 @@ def _build(
     if commits is None:
         shutil.copytree(repository.url, tree, symlinks=True, ignore=shutil.ignore_patterns(*NOT_CONTENT))
         init(tree, repository.branch)
-        git("add", "-A", "-f", at=tree)
+        git("add", "-A", "-f", at=tree)  # files that .gitignore names are part of a plain directory too
         git("commit", "-q", "--allow-empty", "-m", "Start", at=tree)
     else:
         init(tree, repository.branch)
         bring(commits.directory, tree, commits.commit)
         if repository.sparse:
             _sparse(tree, repository.sparse)
-        git("read-tree", "-m", "-u", HEAD, at=tree)
+        git("read-tree", "-m", "-u", HEAD, at=tree)  # a checkout that runs no hook and honours sparse-checkout
         if repository.sparse and not any(entry.name != ".git" for entry in tree.iterdir()):
             raise UsageError(
                 f"repo.sparse_checkout: nothing at the start commit matches {', '.join(repository.sparse)}"
             )
-    removed = {path for pattern in removals for path in _matching(tree, pattern)}
+    removed: set[Path] = set()
+    for pattern in removals:
+        try:
+            matches = list(tree.glob(pattern))
+        except ValueError as error:
+            fix = "write ** as a whole part"
+            raise UsageError(f"remove_repo_paths: {pattern!r} is not a valid pattern: {error}\n  fix: {fix}") from error
+        # Neither the tree itself nor `.git` can be removed.
+        removed |= {path for path in matches if path.relative_to(tree).parts[:1] not in ((), (".git",))}
     for path in removed:
         remove(path)
     written = [posixpath.relpath(file.target, REPOSITORY) for file in overlays]
@@ -169,22 +181,12 @@ def _build(
     if written:
         git("add", "-f", "--sparse", "--", *written, at=tree)
     if removed or written:
+        # A commit without parents has no history that would give removed files back.
         parents = ["-p", HEAD] if not removed else []
         written_tree = git("write-tree", at=tree).decode().strip()
         commit = git("commit-tree", written_tree, *parents, "-m", "Start", at=tree).decode().strip()
         git("update-ref", HEAD, commit, at=tree)
     _fresh_git(tree, repository.branch)
-
-
-def _matching(tree: Path, pattern: str) -> list[Path]:
-    """What a path or glob of `remove_repo_paths` matches below `tree`, `.git` and `tree` itself excepted."""
-    try:
-        matches = list(tree.glob(pattern))
-    except ValueError as error:
-        raise UsageError(
-            f"remove_repo_paths: {pattern!r} is not a valid pattern: {error}\n  fix: write ** as a whole part"
-        ) from error
-    return [path for path in matches if path.relative_to(tree).parts[:1] not in ((), (".git",))]
 
 
 def init(tree: Path, branch: str) -> None:
@@ -232,6 +234,7 @@ def _fresh_git(tree: Path, branch: str) -> None:
             shutil.copyfile(tree / ".git" / "info" / "sparse-checkout", fresh / ".git" / "info" / "sparse-checkout")
         for name, value in (("user.name", "agent"), ("user.email", "agent@localhost"), ("gc.auto", "0")):
             git("config", name, value, at=fresh)
+        # The index lists the files as checked out, with the skip-worktree bits of a sparse checkout.
         shutil.copyfile(tree / ".git" / "index", fresh / ".git" / "index")
         shutil.rmtree(tree / ".git")
         (fresh / ".git").rename(tree / ".git")

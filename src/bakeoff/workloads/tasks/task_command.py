@@ -93,7 +93,7 @@ def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Ca
         directories = [task for place in places for task in find_tasks(place)]
         if not directories:
             raise UsageError(f"{', '.join(map(str, places))}: there are no tasks in it\n  fix: give a task's directory")
-        sandbox = _sandbox(backend)
+        sandbox = _sandbox(backend)  # before anything runs, because it may ask
         with scratch("logs") if logs is None else nullcontext(logs.absolute()) as folder:
             function(ctx, Proof(directories, sandbox, folder, load), as_json)
 
@@ -204,6 +204,7 @@ def check(ctx: click.Context, proof: Proof, as_json: bool) -> None:
                 _show_finding(finding, as_json)
         except BakeoffError as error:
             name = "valid" if isinstance(error, SpecError) else "can be run"
+            # A task that cannot be read is a finding: the others are checked all the same.
             findings.append(checking.Finding(name, False, str(error)))
             _show_finding(findings[-1], as_json)
             worst = max(worst, error.exit_code)
@@ -216,6 +217,7 @@ def check(ctx: click.Context, proof: Proof, as_json: bool) -> None:
 
 
 def _show_finding(finding: Any, as_json: bool) -> None:
+    """Print a finding as soon as it is made: proving a task takes a while."""
     if not as_json:
         named = finding.ok is not None and finding.message
         text = f"{finding.name}: {finding.message}" if named else finding.message or finding.name
@@ -245,6 +247,7 @@ def oracle(ctx: click.Context, proof: Proof, as_json: bool) -> None:
 
 
 def _show_verification(place: Path, verification: Verification) -> None:
+    """Print the result of a reference, with the end of the output of every script or step that failed."""
     score = display.NOTHING if verification.score is None else f"{verification.score:g}"
     passes = "passes" if verification.passed else "does not pass"
     click.echo(f"{display.printable(str(place))}: {passes}, score {score}, {verification.seconds:.1f} s")
@@ -291,6 +294,7 @@ def show(place: Path, overrides_file: Path | None, no_overrides: bool, as_json: 
 
 
 def _text(value: Any) -> str:
+    """A value of `check.described` on one line."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
@@ -299,6 +303,7 @@ def _text(value: Any) -> str:
 
 
 def _load(place: Path, overrides_file: Path | None, no_overrides: bool) -> Task:
+    """The task with the overrides that the options select."""
     from bakeoff.workloads.tasks.loading import load_task
 
     if overrides_file is not None and no_overrides:

@@ -180,6 +180,7 @@ def _sealed(box: Box, secret: str) -> str | None:
         word, _, outcome = box.read(SEAL, 200).decode(errors="replace").partition(" ")
     except (OSError, UsageError):
         return None
+    # The agent's code can write this file, but does not know the secret.
     return outcome if secrets.compare_digest(word.encode(), secret.encode()) else None
 
 
@@ -230,7 +231,7 @@ def lay_out(task: Task, tree: Path, box: Box, user: str | None) -> None:
         if not file.target.startswith(f"{REPOSITORY}/"):
             box.write(file.target, file.read(), 0o755 if file.executable else 0o644)
     box.put(tree, REPOSITORY)
-    box.write("/logs/verifier/.keep", b"")
+    box.write("/logs/verifier/.keep", b"")  # makes the directory, where the runner writes report and seal
     if user is not None:
         chown(box, user, (REPOSITORY, "/logs"))  # git refuses a repository that another user owns
 
@@ -250,8 +251,9 @@ def library() -> Path:
     home = cache.directory("pytest")
     place = home / hashlib.sha256(versions.encode()).hexdigest()[:16]
     if not place.is_dir():
+        # Made aside and renamed, so that another process never mounts half of it.
         made = Path(tempfile.mkdtemp(prefix="new.", dir=home))
-        made.chmod(0o755)
+        made.chmod(0o755)  # mkdtemp makes 0700, and tests may run as another user
         for file in (file for package in distributions for file in package.files or ()):
             if file.parts[0] != ".." and "__pycache__" not in file.parts:
                 (made / file).parent.mkdir(parents=True, exist_ok=True)

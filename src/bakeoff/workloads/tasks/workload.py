@@ -18,8 +18,8 @@ from bakeoff.sandbox import cleanup
 from bakeoff.sandbox.base import VARIABLE, Sandbox, choose
 from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import Outcome, RunContext
-from bakeoff.workloads.tasks.agents.command import AgentEntry
-from bakeoff.workloads.tasks.agents.face import TaskAgent
+from bakeoff.workloads.tasks.agents.base import TaskAgent
+from bakeoff.workloads.tasks.agents.registry import AgentEntry
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
 from bakeoff.workloads.tasks.attempt import PORT, Worker, attempt
 from bakeoff.workloads.tasks.check import missing_reference
@@ -30,8 +30,8 @@ from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.budget import Budget
 from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
+from bakeoff.workloads.tasks.proxy.records import Totals
 from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
-from bakeoff.workloads.tasks.proxy.totals import Totals
 from bakeoff.workloads.tasks.scoring.judge import JudgeSettings, judge_key
 from bakeoff.workloads.tasks.verify import installed
 
@@ -93,11 +93,14 @@ class TasksParams(BaseModel):
         return self.timeout or (float(value) if value else None)
 
     def tokens(self) -> int | None:
+        """Most tokens of a rollout; None for no limit."""
         value = self.environment_variables.get(TOKENS_VARIABLE)
         return self.token_budget or (int(value) if value else None)
 
 
 class TasksWorkload:
+    """The plug-in that `bakeoff.workloads` names. One instance serves all rollouts of a worker process."""
+
     kind: ClassVar[str] = "tasks"
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = TasksParams
@@ -131,6 +134,7 @@ class TasksWorkload:
         if agent.needs_solution and (missing := missing_reference(task)):
             raise UsageError(f"{task.directory}: there is no reference for {agent.name} to apply\n  fix: add {missing}")
         assert agent.version  # raises UsageError if the agent is not installed
+        # Everything that would cost money to find out later: endpoint, wire format, key and price.
         if agent.wire is not None:
             providers = _providers(params, task)
             route = providers.route(_model(params, task, agent))
@@ -157,6 +161,7 @@ class TasksWorkload:
             raise InfraError(f"{type(error).__name__}: {error}") from error
 
     def _run(self, params: TasksParams, ctx: RunContext) -> Outcome:
+        """Let the agent work behind a model proxy of its own, verify and score, and record the conversation."""
         task = task_of(params, ctx.base)
         sandbox = available(chosen())
         cleanup.remove_abandoned()
@@ -170,6 +175,7 @@ class TasksWorkload:
                 max_turns=params.max_turns,
             )
             if agent.wire is not None:
+                # Unix sockets have paths of at most 107 bytes (unix(7)), so it is not in the run's directory.
                 worker.socket = stack.enter_context(scratch("proxy")) / "model.sock"
                 if sandbox.name == "none":  # all runs, and everything else, share this machine's ports
                     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -178,6 +184,7 @@ class TasksWorkload:
                     worker.port = PORT
                 worker.proxied = _proxied(params, task, agent, worker.socket, ctx, stack)
             result = attempt(task, worker, sandbox)
+            # Closed before it is read: a call that is still open would change the totals.
             totals = worker.proxied.close() if worker.proxied is not None else Totals()
             for step in worker.proxied.steps(agent.name) if worker.proxied is not None else ():
                 ctx.trajectory(msgspec.structs.replace(step, info={**step.info, "agent_version": agent.version}))
@@ -198,6 +205,7 @@ def task_of(params: TasksParams, base: Path) -> Task:
 
 
 def chosen() -> Sandbox:
+    """The sandbox that `configure` or the user's environment selected."""
     return choose(accepted=bool(os.environ.get(UNSANDBOXED)))
 
 

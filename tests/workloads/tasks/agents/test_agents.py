@@ -10,8 +10,8 @@ import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import Mount
-from bakeoff.workloads.tasks.agents.face import Assignment
-from bakeoff.workloads.tasks.agents.installed import MACHINE
+from bakeoff.workloads.tasks.agents.base import Assignment
+from bakeoff.workloads.tasks.agents.clients import MACHINE
 from bakeoff.workloads.tasks.agents.registry import SHIPPED, agent
 from workloads.tasks.clients import Bench
 
@@ -23,21 +23,21 @@ def table(**entry: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_agent_that_ships_has_the_face(name: str) -> None:
+def test_every_agent_that_ships_has_the_interface(name: str) -> None:
     made = agent(name)
     assert made.name == name
     assert made.wire in ("chat", "responses", "messages", None)
     assert made.needs_solution == (name == "oracle")
 
 
-def test_an_unknown_agent_is_told_with_a_fix() -> None:
+def test_an_unknown_agent_is_an_error_with_a_fix() -> None:
     with pytest.raises(UsageError, match="did you mean 'codex'"):
         agent("codx")
     with pytest.raises(UsageError, match=r"\[agents.zzz\] command"):
         agent("zzz")
 
 
-def test_a_class_of_ones_own_is_an_agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_custom_class_is_an_agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "my_agents.py").write_text(
         "class Own:\n"
         "    name, wire, needs_solution, version = 'own', None, False, '1'\n"
@@ -51,7 +51,7 @@ def test_a_class_of_ones_own_is_an_agent(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(UsageError, match="lacks wire, version, install, invocation"):
         agent("my_agents:Half")
     for wrong in ("my_agents:Absent", "no_such_module:X"):
-        with pytest.raises(UsageError, match="cannot be made"):
+        with pytest.raises(UsageError, match="cannot be created"):
             agent(wrong)
 
 
@@ -81,7 +81,7 @@ def test_the_files_of_a_command_are_mounted_below_its_programs(tmp_path: Path) -
     (tmp_path / "tool").write_text("")
     made = agent("mine", table(mounts={"bin/tool": "tool"}), base=tmp_path)
     assert made.install() == (Mount(tmp_path / "tool", "/opt/bakeoff/bin/tool"),)
-    with pytest.raises(UsageError, match="absent is not there"):
+    with pytest.raises(UsageError, match="absent does not exist"):
         agent("mine", table(mounts={"x": "absent"}), base=tmp_path).install()
 
 
@@ -96,7 +96,7 @@ def test_the_files_of_a_command_are_mounted_below_its_programs(tmp_path: Path) -
         ({"mounts": {"../x": "y"}}, "must be a name below"),
     ],
 )
-def test_a_wrong_table_is_told_by_its_key(entry: dict[str, Any], message: str) -> None:
+def test_the_error_for_a_wrong_table_names_its_key(entry: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         agent("mine", table(**entry))
 
@@ -131,6 +131,7 @@ def test_a_client_on_the_path_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert agent("codex").install() == (Mount(native, "/opt/bakeoff/codex"),)
 
 
+@pytest.mark.apt  # git
 def test_the_oracle_applies_a_patch_or_runs_a_script(tmp_path: Path) -> None:
     bench, solution = Bench(tmp_path), tmp_path / "solution"
     solution.mkdir()

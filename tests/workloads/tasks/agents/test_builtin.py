@@ -1,4 +1,4 @@
-"""Our own agent: four tools, and no mistake of a model stops it."""
+"""The built-in agent: four tools, and no mistake of a model stops it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+
+import pytest
 
 from bakeoff.workloads.tasks.agents.builtin import PROGRAM, Builtin
 from workloads.tasks.clients import Bench
@@ -41,7 +43,7 @@ def work(
     return ended, heard, bench.workdir
 
 
-def test_it_needs_nothing_but_the_standard_library() -> None:
+def test_the_program_needs_only_the_standard_library_of_python_3_7() -> None:
     tree = ast.parse(PROGRAM.read_text(), feature_version=(3, 7))  # an image may be old
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -85,6 +87,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_mistake_of_the_model_is_answered_and_it_goes_on(tmp_path: Path) -> None:
     """Every mistake is followed by something right: nothing but mistakes would end it."""
     right = use("bash", {"command": "true"})
@@ -105,7 +108,7 @@ def test_calls_that_a_model_writes_as_text_are_understood(tmp_path: Path) -> Non
     assert ended.returncode == 0
 
 
-def test_a_model_that_only_talks_is_told_once_how_to_act(tmp_path: Path) -> None:
+def test_a_model_that_only_talks_is_shown_once_how_to_call_a_tool(tmp_path: Path) -> None:
     written = json.dumps({"name": "write", "arguments": {"path": "x.txt", "content": "x"}})
     ended, heard, workdir = work(tmp_path, [say("I would write x."), say(f"<tool_call>{written}"), say("Done.")])
     assert (ended.returncode, len(heard)) == (0, 1)

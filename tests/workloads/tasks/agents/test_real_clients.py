@@ -1,6 +1,6 @@
-"""The real clients through the proxy: they do what the model says, and everything that was said is recorded.
+"""The real clients through the proxy: they do what the model says, and every call is recorded.
 
-`scripts/install-agents.sh` puts them on the machine; `make test` calls it.
+`scripts/install-agents.sh` installs them; `make test` calls it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from workloads.tasks.clients import AGENTS, Bench
 from workloads.tasks.proxied import KEY, lab
 from workloads.tasks.scripted import Turn, Use, say, shell
 
+pytestmark = [pytest.mark.npm, pytest.mark.slow]
+
 INSTRUCTION = "Fix the greeting in greeting.txt: it must say hello."
+pytestmark = pytest.mark.npm
 EDIT = "sed -i s/helo/hello/ greeting.txt"
 CLIENTS = ["builtin", "opencode"]
-"""Beside those that solve a task in boxes, in test_clients_in_boxes.py."""
+"""The others solve a task in sandboxes, in test_clients_in_boxes.py."""
 
 
 SCRIPT: list[Turn] = [

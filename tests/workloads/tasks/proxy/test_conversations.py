@@ -1,32 +1,9 @@
-"""Only what is new in a call is told, and conversations that run side by side are told apart."""
+"""A call is matched with the call that it continues, and conversations that run side by side are kept apart."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from bakeoff.workloads.tasks.proxy.conversations import Conversations, Place
-from workloads.tasks.proxied import Lab, lab
-from workloads.tasks.scripted import say, shell
-
-Json = dict[str, Any]
-
-
-def user(text: str) -> Json:
-    return {"role": "user", "content": text}
-
-
-def system(text: str) -> Json:
-    return {"role": "system", "content": text}
-
-
-def said(text: str, *ids: str) -> Json:
-    calls = [{"id": id, "type": "function", "function": {"name": "bash", "arguments": '{"a": 1}'}} for id in ids]
-    return {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
-
-
-def result(id: str, text: str = "ok") -> Json:
-    return {"role": "tool", "tool_call_id": id, "content": text}
+from workloads.tasks.proxied import Json, result, said, system, user
 
 
 class Talk:
@@ -53,7 +30,7 @@ def test_a_conversation_that_grows_is_one() -> None:
     assert [place.kept for place in places] == [0, 3, 5, 7]
 
 
-def test_clients_may_rewrite_what_they_were_told_before() -> None:
+def test_a_client_may_rewrite_its_history() -> None:
     talk = Talk()
     talk.call([system("now 12:00"), user("do it <reminder>")], said("I will.", "c1"))
     rewritten = said("", "c1")  # the text was dropped, the arguments written anew
@@ -62,7 +39,7 @@ def test_clients_may_rewrite_what_they_were_told_before() -> None:
     assert (place.conversation, place.parent, place.branch, place.kept) == (1, 1, False, 3)
 
 
-def test_sub_agents_and_side_questions_are_conversations_of_their_own() -> None:
+def test_sub_agents_and_side_questions_are_separate_conversations() -> None:
     talk = Talk()
     title = talk.call([system("Make a title"), user("do it")], said("A title"))
     main = talk.call([system("You code"), user("do it, please")], said("", "c1"))
@@ -117,54 +94,3 @@ def test_a_server_that_keeps_the_conversation_is_followed_by_its_ids() -> None:
     talk.call([system("s"), user("do it")], said("", "c1"), id="resp_1")
     place = talk.call([system("s"), result("c1")], said("Done"), previous="resp_1", id="resp_2")
     assert (place.conversation, place.parent, place.kept) == (1, 1, 1)
-
-
-def conversation(here: Lab, rounds: int) -> None:
-    messages = [user("do it")]
-    for _ in range(rounds):
-        reply = here.ask(messages=messages, tools=True).json()["choices"][0]["message"]
-        messages += [reply, *(result(call["id"], "fine") for call in reply.get("tool_calls", []))]
-
-
-def test_the_transcript_is_the_conversation_once(tmp_path: Path) -> None:
-    turns = [shell("one", text="First."), shell("two", "three"), say("Done.")]
-    with lab(tmp_path, turns, side=say("A title")) as here:
-        here.ask(text="make a title")
-        conversation(here, 3)
-        here.run.close()
-        steps = here.run.steps("codex")
-        lines = here.run.record.read_text().count("do it")
-    assert [step.agent for step in steps] == ["codex", "codex", "codex", "side-1"]
-    told = [message for step in steps[:3] for message in step.messages]
-    assert [message["role"] for message in told] == [
-        *["user", "assistant", "tool", "assistant", "tool", "tool", "assistant"]
-    ]
-    assert [[call["arguments"] for call in step.tool_calls] for step in steps] == [
-        [{"command": "one"}],
-        [{"command": "two"}, {"command": "three"}],
-        [],
-        [],
-    ]
-    assert [step.done for step in steps] == [False, False, False, True]
-    assert steps[0].info["tools"][0]["function"]["name"] == "bash" and "tools" not in steps[1].info
-    assert steps[0].info["usage"] == {"input": 100, "output": 10}
-    assert lines == 1
-
-
-def test_a_branch_carries_its_whole_history_and_says_what_of_it_is_copied(tmp_path: Path) -> None:
-    with lab(tmp_path, [say("Which?"), say("Gone.")]) as here:
-        for way in ("left", "right"):
-            if way == "left":
-                here.ask(messages=[user("go")])
-            here.ask(messages=[user("go"), said("Which?"), user(way)])
-        steps = here.run.steps()
-    assert [step.agent for step in steps] == ["main", "main", "side-1"]
-    assert steps[2].messages == [user("go"), said("Which?"), user("right"), said("Gone.")]
-    assert (steps[2].info["copied"], steps[2].info["branch"]) == (2, True)
-
-
-def test_a_run_without_a_call_has_an_empty_transcript(tmp_path: Path) -> None:
-    with lab(tmp_path, [say("hi")]) as here:
-        totals = here.run.close()
-        assert here.run.steps() == []
-    assert (totals.calls, totals.tokens, totals.cost) == (0, 0, 0.0)

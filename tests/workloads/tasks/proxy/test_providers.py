@@ -97,7 +97,7 @@ def test_an_endpoint_that_is_the_only_one_serves_every_model(environment: dict[s
         ({"base_url": "http://x", "prices": {"m": {"input": -1, "output": 1}}}, "providers.bad.prices.m.input"),
     ],
 )
-def test_a_wrong_table_is_told_by_its_key(table: dict[str, Any], message: str) -> None:
+def test_the_error_for_a_wrong_table_names_its_key(table: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         providers(bad=table)
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bakeoff.workloads.tasks.proxy.budget import Usage
 from bakeoff.workloads.tasks.proxy.conversations import Conversations
-from bakeoff.workloads.tasks.proxy.sse import EventReader
-from bakeoff.workloads.tasks.proxy.usage import Price, Usage, cost
+from bakeoff.workloads.tasks.proxy.upstream import EventReader
 from bakeoff.workloads.tasks.proxy.wire import WIRES, wire_at
-from bakeoff.workloads.tasks.proxy.wire.face import BadRequest, Reply, Wire
+from bakeoff.workloads.tasks.proxy.wire.base import BadRequest, Reply, Wire
 from workloads.tasks.proxied import request
 from workloads.tasks.scripted import APIS, ScriptedModel, Turn, Use
 
@@ -193,11 +193,3 @@ def test_paths_are_known_with_and_without_their_version() -> None:
         for path in ("/v1/chat/completions", "/responses", "/v1/messages/", "/v1/messages/count_tokens", "/")
     ]
     assert [wire.name if wire else None for wire in found] == ["chat", "responses", "messages", None, None]
-
-
-def test_cached_and_written_input_have_their_own_prices_and_an_unknown_price_is_no_price() -> None:
-    usage = Usage(input=1_000_000, cached=600_000, cache_write=100_000, output=200_000)
-    assert cost(usage, Price(input=1, output=10)) == pytest.approx(1 + 2)
-    assert cost(usage, Price(input=1, output=10, cached=0.1, cache_write=2)) == pytest.approx(0.3 + 0.06 + 0.2 + 2)
-    assert cost(usage, None) is None
-    assert cost(Usage(input=5, cost=0.25), None) == 0.25  # the provider said so

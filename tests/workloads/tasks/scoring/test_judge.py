@@ -1,4 +1,4 @@
-"""What a judge says becomes votes; what is no vote is missing, and never 0 or a guess."""
+"""A judge's answers become votes; an answer without a score is a missing vote, and never 0 or a guess."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_verdict_may_stand_among_prose_and_fences(monkeypatch: pytest.MonkeyPa
         '{"score": 1} and, to say it again, {"score": 1}',
         '<think>Is it {"score": 0}? No.</think>{"score": 0.5}',
     )
-    assert [one.score for one in judged(monkeypatch, *answers)] == [0.25, 1.0, 1.0, 1.0, 0.5]
+    assert [judgement.score for judgement in judged(monkeypatch, *answers)] == [0.25, 1.0, 1.0, 1.0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -46,30 +46,31 @@ def test_a_verdict_may_stand_among_prose_and_fences(monkeypatch: pytest.MonkeyPa
         '{"score": ' + "[" * 5000,
     ],
 )
-def test_what_is_no_verdict_is_missing(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    (found,) = judged(monkeypatch, answer)
-    assert (found.score, found.agreement, found.facts()["missing"], weighted([found])) == (None, None, 2, None)
-    assert all(vote.error for vote in found.votes)
+def test_an_answer_without_a_verdict_is_a_missing_vote(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    (judgement,) = judged(monkeypatch, answer)
+    assert (judgement.score, judgement.agreement, weighted([judgement])) == (None, None, None)
+    assert judgement.facts()["missing"] == 2
+    assert all(vote.error for vote in judgement.votes)
 
 
 def failing(failures: list[Failure], env_key: str = "") -> tuple[Judgement, list[str | None]]:
     """One vote from an endpoint that fails first, and the keys that it was given."""
     with ScriptedModel([say('{"score": 1}')], failures=failures, side=None) as model:
         settings = JudgeSettings(model="j", base_url=f"{model.url}/v1", env_key=env_key, votes=1)
-        (found,) = judge([Rubric("r", "It works.", 1.0)], instruction="Do.", diff="+x", tests={}, settings=settings)
-        return found, [asked.headers.get("authorization") for asked in model.requests]
+        (judgement,) = judge([Rubric("r", "It works.", 1.0)], instruction="Do.", diff="+x", tests={}, settings=settings)
+        return judgement, [asked.headers.get("authorization") for asked in model.requests]
 
 
 def test_a_busy_endpoint_is_waited_for_as_long_as_it_says() -> None:
-    found, asked = failing([Failure(429, headers={"retry-after": "0"})] * 3)
-    assert (found.score, asked) == (1.0, [None] * 4)
+    judgement, asked = failing([Failure(429, headers={"retry-after": "0"})] * 3)
+    assert (judgement.score, asked) == (1.0, [None] * 4)
 
 
-def test_a_refusal_is_told_and_not_asked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_refusal_is_reported_and_not_repeated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("JUDGE_KEY=the-key-in-a-file\n")
     monkeypatch.chdir(tmp_path)
-    refused = Failure(401, {"error": {"message": "the-key-in-a-file is no key"}})
-    found, asked = failing([refused] * 4, "JUDGE_KEY")
+    refused = Failure(401, {"error": {"message": "the-key-in-a-file is not a key"}})
+    judgement, asked = failing([refused] * 4, "JUDGE_KEY")
     assert asked == ["Bearer the-key-in-a-file"]
-    assert "401" in str(found.votes[0].error) and "is no key" in str(found.votes[0].error)
-    assert "the-key-in-a-file" not in str(found.votes[0].error)
+    assert "401" in str(judgement.votes[0].error) and "is not a key" in str(judgement.votes[0].error)
+    assert "the-key-in-a-file" not in str(judgement.votes[0].error)

@@ -37,7 +37,8 @@ class PolicyAgent:
         tickers = {perp.ticker for perp in perps}
         markets = [market for market in seat.markets() if market.ticker in tickers]
         held = seat.positions()
-        inputs = features(self._reader.see(seat, perps, markets, held))
+        sight = self._reader.see(seat, perps, markets, held)
+        inputs = features(sight)
         stakes = self.policy.stakes
         shares = {(view.market_id, view.side): view.shares for view in held.markets}
         for market, target in zip(markets, self._targets("market", inputs["market"][0]), strict=True):
@@ -47,14 +48,11 @@ class PolicyAgent:
                     attempt(seat.sell, market.id, side, count)
             if wanted and not shares.get((market.id, wanted)):
                 attempt(seat.buy, market.id, wanted, stakes.market)
-        signs = {view.ticker: 1 if view.side == "LONG" else -1 for view in held.perps}
-        for perp, target in zip(perps, self._targets("perp", inputs["perp"][0]), strict=True):
+        for perp, sign, target in zip(perps, sight.position[0], self._targets("perp", inputs["perp"][0]), strict=True):
             # A position on the wrong side is closed before the other side is opened.
-            sign = signs.get(perp.ticker, 0)
             if sign and target != sign:
                 attempt(seat.close, perp.ticker)
-                sign = 0
-            if target and not sign:
+            if target and target != sign:
                 attempt(seat.open, perp.ticker, "LONG" if target > 0 else "SHORT", stakes.perp, stakes.leverage)
 
     def _targets(self, kind: str, rows: np.ndarray) -> list[int]:

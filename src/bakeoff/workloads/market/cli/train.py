@@ -59,8 +59,7 @@ def train(
     Exit code: 0 better than both; 1 not better than one of them; 3 not decided; 2 the call is wrong.
     """
     from bakeoff import api
-    from bakeoff.workloads.market.training import benchmark
-    from bakeoff.workloads.market.training.loop import Settings, Training
+    from bakeoff.workloads.market.training.loop import RIVALS, TRAINED, Settings, Training
 
     settings = Settings(
         scenario=chosen_scenario(size),
@@ -85,15 +84,12 @@ def train(
         )
     say(f"playing {held_out} worlds that training never saw")
     training.write()
-    file = benchmark.write_experiment(output, settings.scenario, training.start, training.policy, held_out)
-    experiment = api.load(file, root=root)
+    experiment = api.load(training.write_experiment(held_out), root=root)
     experiment.run()
     # The two comparisons are one family, so each gets half of alpha (Bonferroni).
-    share = ALPHA / len(benchmark.RIVALS)
+    share = ALPHA / len(RIVALS)
     verdicts = [
-        verdict
-        for rival in benchmark.RIVALS
-        for verdict in api.compare(experiment, control=rival, arms=[benchmark.TRAINED], alpha=share)
+        verdict for rival in RIVALS for verdict in api.compare(experiment, control=rival, arms=[TRAINED], alpha=share)
     ]
     if as_json:
         print_json(_report(training, verdicts))

@@ -55,6 +55,7 @@ class Shape:
         return spaces.Box(-LIMIT, LIMIT, (len(self.names),), np.float32)
 
     def action_space(self) -> spaces.Space[Any]:
+        """One number for each market slot, then one for each perpetual."""
         if self.actions == "targets":
             return spaces.MultiDiscrete([CHOICES] * self.instruments)
         return spaces.Box(-1.0, 1.0, (self.instruments,), np.float32)
@@ -100,6 +101,7 @@ class Shape:
 
 
 def _read_scenario(scenario: ScenarioLike, default: Scenario) -> Scenario:
+    """Raises UsageError for an unknown preset or a key that is wrong."""
     if isinstance(scenario, Scenario):
         return scenario
     if isinstance(scenario, str):
@@ -166,6 +168,7 @@ class MarketEnv(gymnasium.Env[Observations, NDArray[Any]]):
         return np.clip(self.batch.observe()[0], -LIMIT, LIMIT), self._info()
 
     def step(self, action: NDArray[Any]) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
+        """One tick. Returns observation, reward, terminated, truncated (never) and info."""
         seen, rewards, done = self.batch.step(self.shape.read(action)[None])
         return np.clip(seen[0], -LIMIT, LIMIT), float(rewards[0]), bool(done[0]), False, self._info()
 
@@ -226,6 +229,7 @@ class MarketVectorEnv(VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
             seeds = [seed + number for number in range(self.num_envs)] if isinstance(seed, int) else [*seed]
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+        # Each world keeps a generator of its own, as a single environment would.
         if not self._draws:
             self._draws = [np_random()[0] for _ in seeds]
         for number, fixed in enumerate(seeds):
@@ -234,8 +238,10 @@ class MarketVectorEnv(VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
         return self._begin(self.shape.episode(options), seeds)
 
     def step(self, actions: NDArray[Any]) -> Step:
+        """One tick of all worlds; when they have ended, new worlds instead, and the actions are ignored."""
         batch = self.batch
         if batch.done:
+            # NEXT_STEP: the step after the end resets, with reward 0.
             seen, info = self._begin(self.scenario, [None] * self.num_envs)
             nothing = np.zeros(self.num_envs, np.bool_)
             return seen, np.zeros(self.num_envs), nothing, nothing.copy(), info

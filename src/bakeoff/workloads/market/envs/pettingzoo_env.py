@@ -98,6 +98,7 @@ class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: 
         self.world.advance()
         before, self._equity = self._equity, [self.world.equity(seat) for seat in range(self.world.seats)]
         gains = [now - then for now, then in zip(self._equity, before, strict=True)]
+        # By PettingZoo's convention agents leave when they are done, but get their last observation.
         agents = self.agents
         if self.world.done:
             self.agents = []

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bakeoff.workloads.market.rpc import RpcError, failure, refusal
+from bakeoff.workloads.market.rpc import RpcError, encode, failure, refusal
 from bakeoff.workloads.market.serve.game import Place, Table
 
 Call = Callable[[Place, str, dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -30,18 +30,26 @@ logger = logging.getLogger(__name__)
 
 
 class BadRequest(Exception):
-    """A request that is refused before it is read as JSON, with an HTTP status."""
+    """A request that is refused as a whole, with an HTTP status and a JSON-RPC error."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, reason: RpcError | str) -> None:
+        super().__init__(str(reason))
         self.status = status
-        self.error = refusal("invalid_request", message)
+        self.error = refusal("invalid_request", reason) if isinstance(reason, str) else reason
+
+    def response(self) -> Response:
+        # RFC 9110 (11.6.1) requires the header in every answer with status 401.
+        headers = {"www-authenticate": "Bearer"} if self.status == 401 else None
+        return Response(encode(failure(None, self.error)), self.status, headers, media_type="application/json")
 
 
 def authenticate(table: Table, headers: Headers) -> Place:
-    """Return the place whose token a request has. Raises RpcError `not_authenticated` or `authentication_failed`."""
+    """Return the place whose token a request has. Raises BadRequest 401."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    return table.place(token.strip() if scheme.lower() == "bearer" else None, headers.get("x-agent-id"))
+    try:
+        return table.place(token.strip() if scheme.lower() == "bearer" else None, headers.get("x-agent-id"))
+    except RpcError as error:
+        raise BadRequest(401, error) from error
 
 
 async def read_body(headers: Headers, receive: Receive) -> bytes:
@@ -85,12 +93,8 @@ class Authenticated:
         try:
             place = authenticate(self._table, headers)
             body = await read_body(headers, receive)
-        except RpcError as error:
-            response = JSONResponse(failure(None, error), status_code=401, headers={"WWW-Authenticate": "Bearer"})
-            await response(scope, receive, send)
-            return
         except BadRequest as error:
-            await JSONResponse(failure(None, error.error), error.status)(scope, receive, send)
+            await error.response()(scope, receive, send)
             return
         except ClientDisconnect:
             return

@@ -34,14 +34,8 @@ JOIN_TIMEOUT = 60.0
 """Seconds."""
 IDEMPOTENCY_KEY = "[!-~]{1,100}"
 """Pattern of the header: printable ASCII without spaces."""
-_STATUS = {
-    "parse_error": 400,
-    "invalid_request": 400,
-    "not_authenticated": 401,
-    "authentication_failed": 401,
-    "internal_error": 500,
-}
-"""HTTP status of errors that concern a request as a whole; all others are answered with 200."""
+_STATUS = {"parse_error": 400, "invalid_request": 400, "internal_error": 500}
+"""HTTP status of a single request with such an error; all other errors are answered with 200."""
 _END_TURN = (END_TURN, END_TURN.removeprefix(PREFIX))
 
 
@@ -156,12 +150,11 @@ class HttpTable:
                 answer = await self._answer(place, item, key and f"{key}:{number}")
                 if answer is not None:
                     answers.append(answer)
-            return _json(answers, 200) if answers else Response(status_code=204)
+            return _json(answers) if answers else Response(status_code=204)
         except BadRequest as error:
-            return _json(rpc.failure(None, error.error), error.status)
+            return error.response()
         except RpcError as error:
-            status = _STATUS.get(error.type, 400)
-            return _json(rpc.failure(None, error), status, {"www-authenticate": "Bearer"} if status == 401 else None)
+            return BadRequest(400, error).response()
         except ClientDisconnect:
             return Response(status_code=400)
 
@@ -208,16 +201,16 @@ class HttpTable:
             "tick": min(game.world.tick for game in games),
             "ticks": games[0].world.ticks,
         }
-        return _json(health, 200)
+        return _json(health)
 
     async def _openapi(self, request: Request) -> Response:
         """`GET /api/a2a/openapi.json`. Needs no token."""
-        return _json(openapi(), 200)
+        return _json(openapi())
 
 
-def _json(value: Any, status: int, headers: dict[str, str] | None = None) -> Response:
+def _json(value: Any, status: int = 200) -> Response:
     """A JSON response, by msgspec: starlette's JSONResponse uses the much slower `json`."""
-    return Response(rpc.encode(value), status, headers, media_type="application/json")
+    return Response(rpc.encode(value), status, media_type="application/json")
 
 
 # -- OpenAPI
@@ -243,19 +236,22 @@ class Error(BaseModel):
     data: ErrorData
 
 
-class Success(BaseModel):
-    """The answer to a call that was made."""
+class Envelope(BaseModel):
+    """What all answers have."""
 
     jsonrpc: Literal["2.0"]
     id: RequestId | None
+
+
+class Success(Envelope):
+    """The answer to a call that was made."""
+
     result: dict[str, Any]
 
 
-class Failure(BaseModel):
+class Failure(Envelope):
     """The answer to a call that was refused."""
 
-    jsonrpc: Literal["2.0"]
-    id: RequestId | None
     error: Error
 
 

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, encode
-from bakeoff.workloads.market.rules import rules
+from bakeoff.workloads.market.scenario import rules_text
 from bakeoff.workloads.market.serve.auth import Authenticated, Call, call_now, internal_error, place_in
 from bakeoff.workloads.market.serve.game import Game, Place, Table
 from bakeoff.workloads.market.session import Session
@@ -144,7 +144,7 @@ def _server(
         session, uri = session_of(context), str(params.uri)
         if uri == RULES:
             world = session.world
-            text = rules(world.public_model(), session.action_budget, session.response_timeout, world.ticks)
+            text = rules_text(world.public_model(), session.action_budget, session.response_timeout)
         elif uri == SCENARIO:
             text = encode(session.call("a2a.getSystemStats")).decode()
         else:

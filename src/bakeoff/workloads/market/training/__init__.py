@@ -5,6 +5,5 @@
 | `features` | what an instrument looks like as numbers |
 | `policy` | networks, features and stakes: a file that can be played as an agent |
 | `learner` | rollouts of a policy in many worlds at once, and one step of learning from them |
-| `loop` | the whole training, iteration by iteration, resumable; its learning curve |
-| `benchmark` | the experiment that decides whether the policy has become better |
+| `loop` | the whole training, resumable; its learning curve, and the experiment that decides whether the policy is better |
 """

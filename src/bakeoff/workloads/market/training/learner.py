@@ -81,9 +81,11 @@ def surrogate_gradient(network: Network, made: Decisions, clip: float, entropy: 
     chances = log_softmax(network.logits(made.features))
     rows = np.arange(len(made.choices))
     ratio = np.exp(chances[rows, made.choices] - made.log_chance)
+    # Where clipping does not bind: the ratio may still grow (or shrink, for a negative advantage).
     free = np.where(made.advantages >= 0, ratio < 1 + clip, ratio > 1 - clip)
     pull = np.where(free, ratio * made.advantages, 0.0)
     share = np.exp(chances)
+    # d log p(choice) / d logits = one_hot(choice) - share, times -ratio * advantage.
     downstream = share * pull[:, None]
     downstream[rows, made.choices] -= pull
     disorder = -(share * chances).sum(axis=-1, keepdims=True)
@@ -108,6 +110,7 @@ class Adam:
             second = self.second.setdefault(name, network.zeros())
             parts = zip(network.arrays, gradients[name].arrays, first.arrays, second.arrays, strict=True)
             for weights, gradient, mean, square in parts:
+                # Moments start at 0; the denominators below correct that bias.
                 mean += 0.1 * (gradient - mean)
                 square += 0.001 * (gradient * gradient - square)
                 scale = np.sqrt(square / (1 - 0.999**self.steps)) + 1e-8

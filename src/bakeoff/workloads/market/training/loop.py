@@ -19,6 +19,7 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.records.layout import atomic_write
+from bakeoff.spec.identity import canonical_json
 from bakeoff.stats.effects import group_relative, varies
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.training.features import FEATURES
@@ -34,6 +35,10 @@ FIRST_WORLD = 2**40
 WORLDS_A_TRAINING = 2**20
 CHECKPOINT = "checkpoint.npz"
 LOG = "metrics.jsonl"
+METRIC = "total_pnl"
+START, TRAINED, MOMENTUM = "start", "trained", "momentum"
+RIVALS = (START, MOMENTUM)
+"""The arms that the trained policy has to beat."""
 RESTART = "name another --output, or give --fresh to start again"
 CURVES = {"greedy_reward": "likeliest choices", "reward": "drawn choices, as in training"}
 
@@ -106,12 +111,14 @@ class Training:
             (directory / LOG).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[dict[str, float]]:
+        """Train until `settings.iterations` are done."""
         while self.done < self.settings.iterations:
             yield self._iterate()
 
     def _iterate(self) -> dict[str, float]:
         """Play fresh worlds, learn, play the same worlds greedily, save. Returns the metrics of the iteration."""
         settings = self.settings
+        # [seed, 0] has drawn the starting weights.
         rng = np.random.default_rng([settings.seed, 1, self.done])
         first = FIRST_WORLD + settings.seed * WORLDS_A_TRAINING + self.done * settings.windows
         worlds = np.arange(first, first + settings.windows, dtype=np.int64)
@@ -168,6 +175,34 @@ class Training:
         self.start.save(self.directory / "start.json")
         write(learning_curve(self.log(), self.settings.windows), self.directory / "learning.png")
 
+    def write_experiment(self, worlds: int) -> Path:
+        """Write the experiment that decides: trained policy, starting point and `momentum` in worlds training never saw.
+
+        Returns the experiment file. The experiment's name and the policies' files contain the policy's version, so another
+        policy is another experiment.
+        """
+        agents = {MOMENTUM: MOMENTUM}
+        for arm, policy in ((START, self.start), (TRAINED, self.policy)):
+            file = f"policy-{policy.version}.json"
+            policy.save(self.directory / file)
+            agents[arm] = f"policy:{file}"
+        lines = [
+            f'name = "market-train-{self.policy.version}"',
+            'description = "A trained policy against its starting point and momentum, in worlds that training never saw."',
+            'workload = "market"',
+            f'seeds = "1..{worlds}"',
+            "",
+            "[params]",
+        ]
+        scenario = self.settings.scenario.model_dump(mode="json")
+        lines += [f"{key} = {canonical_json(value)}" for key, value in scenario.items()] + [""]
+        for arm in (START, TRAINED, MOMENTUM):
+            lines += ["[[arms]]", f'name = "{arm}"', f'params = {{ agent = "{agents[arm]}" }}', ""]
+        lines += ["[analysis]", f'metric = "{METRIC}"', f'control = "{START}"']
+        path = self.directory / "benchmark.toml"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
     def _save(self, metrics: Mapping[str, float]) -> None:
         """Log first, checkpoint second: `_resume` drops log lines that have no checkpoint."""
         arrays: dict[str, Any] = {"done": self.done, "steps": self.adam.steps, "identity": self.settings.identity}
@@ -181,6 +216,7 @@ class Training:
         atomic_write(self.directory / CHECKPOINT, saved.getvalue())
 
     def _resume(self) -> None:
+        """Read the checkpoint, and drop log lines of an iteration whose checkpoint was never written."""
         path = self.directory / CHECKPOINT
         with path.open("rb") as file, np.load(file) as saved:
             if str(saved["identity"]) != self.settings.identity:

@@ -44,6 +44,7 @@ class Network:
 
     @property
     def arrays(self) -> list[Floats]:
+        """All weights, in the order of the fields."""
         return [getattr(self, field.name) for field in fields(self)]
 
     def zeros(self) -> Network:
@@ -61,6 +62,7 @@ class Network:
 
 
 def log_softmax(logits: Floats) -> Floats:
+    """Log-probabilities over the last axis. The maximum is subtracted first, so that exp does not overflow."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
@@ -98,6 +100,7 @@ class Policy:
     def sample(self, kind: str, features: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
         """For each row of features a choice, drawn by its probability, and the logarithm of that probability."""
         chances = log_softmax(self.networks[kind].logits(features))
+        # Inverse transform sampling; rounding may leave the last sum below 1, hence the minimum.
         drawn = rng.random(chances.shape[:-1])[..., None]
         choices = np.minimum((np.exp(chances).cumsum(axis=-1) < drawn).sum(axis=-1), TARGETS - 1)
         return choices, np.take_along_axis(chances, choices[..., None], axis=-1)[..., 0]
@@ -123,6 +126,7 @@ class Policy:
         return {"features": names, "stakes": asdict(self.stakes), "weights": weights}
 
     def save(self, path: Path) -> None:
+        """Write the policy as JSON; `load` reads it."""
         content = {"format": FORMAT, "policy_version": self.version, "facts": dict(self.facts), **self._plays()}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -87,7 +87,11 @@ def advance(
 
 @kernel
 def fetch(i: IntRow, f: FloatRow) -> None:
-    """Prefetch the lines of a world that every tick touches."""
+    """Prefetch the lines of a world that every tick touches: one for every 8 words.
+
+    In the integers these are the sections from the header to the positions of seat 0, in the floats everything before the
+    tips; `layout.allocate` has put them first.
+    """
     for line in range(0, at.position_of(i, 0, min(1, i[at.SEATS])), 8):
         prefetch(i, line)
     for line in range(0, i[at.AT_TIPS], 8):
@@ -97,8 +101,10 @@ def fetch(i: IntRow, f: FloatRow) -> None:
 @kernel
 def fetch_due(i: IntRow, playing: bool) -> None:
     """Prefetch what the next tick of a world writes to or looks through; with `playing` also what seat 0 may trade."""
+    # The places where the next post and the next trade are written.
     prefetch(i, i[at.AT_POSTS] + (i[at.POSTS_MADE] % at.POSTS_KEPT) * at.POST)
     prefetch(i, at.tape_end(i))
+    # Markets that resolve: their holdings, and two lines of the ring of past ones.
     if i[at.TICK] + 1 >= i[at.NEXT_DUE]:
         past = i[at.AT_PAST] + (i[at.PAST_MADE] % at.PAST_KEPT) * at.PAST
         prefetch(i, past)
@@ -107,6 +113,7 @@ def fetch_due(i: IntRow, playing: bool) -> None:
             if i[at.market_of(i, m) + at.DUE] == i[at.TICK] + 1:
                 for line in range(0, i[at.HOLDERS] * at.HOLDING, 8):
                     prefetch(i, at.holding_of(i, m, 0) + line)
+    # Funding looks through all positions.
     if i[at.TICK] + 1 == i[at.NEXT_FUNDING]:
         for line in range(i[at.AT_POSITIONS], i[at.AT_SHARES], 8):
             prefetch(i, line)
@@ -126,6 +133,7 @@ def begin_world(i: IntRow, f: FloatRow, r: FloatRow) -> None:
     for h in range(i[at.HOLDERS]):
         i[at.cash_of(i, h)] = at.STAKE
         i[at.book_of(i, h) + at.REPUTATION] = FIRST_REPUTATION
+    # Reliabilities are kept in thousandths, so that they are exact when they are shown.
     for source in range(at.SOURCES + at.CHATS):
         word, _, _, _ = draw(i, 0, philox.SOURCE, source)
         grid = rules.SOURCE_GRID if source < at.SOURCES else rules.CHAT_GRID
@@ -133,6 +141,7 @@ def begin_world(i: IntRow, f: FloatRow, r: FloatRow) -> None:
         f[i[at.AT_CLAIM_WEIGHTS] + source] = claim_weight(i[at.RELIABILITY + source] * 1e-3)
     for a in range(i[at.ASSETS]):
         word, _, _, _ = draw(i, 0, philox.BIRTH, a)
+        # Within about a quarter of the usual price; four digits hide the word that was drawn.
         price = four_digits(r[rules.FIRST_PRICES + a] * exp(0.5 * uniform(word) - 0.25))
         f[a * at.ASSET_FLOATS + at.PRICE] = price
         f[i[at.AT_HOURS] + a * at.HOURS * 2] = price
@@ -161,6 +170,7 @@ def step(
         liquidate(i, f, r, a)
     if i[at.TICK] == i[at.NEXT_FUNDING]:
         i[at.NEXT_FUNDING] += int(r[rules.FUNDING_EVERY])
+    # The 24 hours of prices and volumes are a ring too.
     if i[at.TICK] == i[at.NEXT_HOUR]:
         i[at.NEXT_HOUR] += int(r[rules.HOUR])
         i[at.HOUR_NOW] = (i[at.HOUR_NOW] + 1) % at.HOURS

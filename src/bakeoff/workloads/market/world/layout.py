@@ -120,6 +120,7 @@ CLOSED, POOR, TOO_SMALL, TOO_LARGE, TOO_FEW, NO_POSITION, BAD_LEVERAGE = -1, -2,
 
 @kernel
 def cash_of(i: IntRow, h: int) -> int:
+    """Index of a holder's cash, in micro-dollars."""
     return i[AT_CASH] + h
 
 
@@ -131,6 +132,7 @@ def house_of(i: IntRow, account: int) -> int:
 
 @kernel
 def book_of(i: IntRow, h: int) -> int:
+    """Index of a holder's book: REALIZED ... MEMBER."""
     return i[AT_BOOKS] + h * BOOK
 
 
@@ -142,33 +144,37 @@ def tape_end(i: IntRow) -> int:
 
 @kernel
 def market_of(i: IntRow, m: int) -> int:
+    """Index of a market slot: OPEN ... TRADED."""
     return i[AT_MARKETS] + m * MARKET_INTS
 
 
 @kernel
 def prices_of(i: IntRow, m: int) -> int:
-    """Index in the row of floats."""
+    """Index of a market slot in the row of floats: STRIKE ... BORN."""
     return i[AT_MARKET_FLOATS] + m * MARKET_FLOATS
 
 
 @kernel
 def asset_of(i: IntRow, a: int) -> int:
-    """Index in the row of integers; in the row of floats an asset begins at `a * ASSET_FLOATS`."""
+    """Index of an asset: THETA ... SHORT_UNITS. In the row of floats it begins at `a * ASSET_FLOATS`."""
     return i[AT_ASSETS] + a * ASSET_INTS
 
 
 @kernel
 def holding_of(i: IntRow, m: int, h: int) -> int:
+    """Index of what a holder has in a market: YES ... COST_NO. Those of one market lie together, for its resolution."""
     return i[AT_SHARES] + (m * i[HOLDERS] + h) * HOLDING
 
 
 @kernel
 def note_of(i: IntRow, m: int, seat: int) -> int:
+    """Index of a seat's note on a market: STATED, NET. Those of one seat lie together, for its observation."""
     return i[AT_NOTES] + (seat * i[MARKETS] + m) * NOTE
 
 
 @kernel
 def position_of(i: IntRow, a: int, h: int) -> int:
+    """Index of a holder's position in a perpetual: UNITS, MARGIN, ENTRY. Those of one holder lie together."""
     return i[AT_POSITIONS] + (h * i[ASSETS] + a) * POSITION
 
 
@@ -180,6 +186,7 @@ class State:
     """
 
     def __init__(self, ints: Ints, floats: Floats) -> None:
+        """Over rows [n, ...] with filled headers, all of the same shape; see `allocate`."""
         header = ints[0, :HEADER].tolist()
         markets, assets, seats, holders = header[MARKETS], header[ASSETS], header[SEATS], header[HOLDERS]
 
@@ -190,6 +197,7 @@ class State:
         def reals(begin: int, *shape: int) -> Floats:
             return floats[:, begin : begin + int(np.prod(shape))].reshape(len(floats), *shape)
 
+        # A slice of columns is strided over worlds and contiguous inside one, so `reshape` gives a view, never a copy.
         self.ints = ints
         self.floats = floats
         self.header = ints[:, :HEADER]

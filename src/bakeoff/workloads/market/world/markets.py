@@ -45,7 +45,7 @@ def reprice(i: IntRow, f: FloatRow, m: int) -> None:
     """Refresh the cached odds, cost and price after the outstanding shares have changed."""
     slot, quote = at.market_of(i, m), at.prices_of(i, m)
     odds = f[quote + at.OFFSET] + (i[slot + at.Q_YES] - i[slot + at.Q_NO]) * 1e-6 / f[quote + at.B]
-    e = exp(-abs(odds))
+    e = exp(-abs(odds))  # at most 1, so neither odds nor cost can overflow
     f[quote + at.LOG_ODDS] = odds
     f[quote + at.COST] = max(odds, 0.0) + log(1.0 + e)
     f[quote + at.PRICE_YES] = (1.0 if odds >= 0.0 else e) / (1.0 + e)
@@ -77,7 +77,7 @@ def buy_shares(i: IntRow, f: FloatRow, r: FloatRow, h: int, m: int, side: int, a
     i[at.house_of(i, at.MAKER)] += amount - fee
     i[at.house_of(i, at.FEES)] += fee
     i[held + side] += shares
-    i[held + at.COST_YES + side] += amount
+    i[held + at.COST_YES + side] += amount  # with the fee, so that profit is after fees
     note_net(i, m, h)
     i[slot + at.Q_YES + side] += shares
     i[slot + at.TRADED] += amount
@@ -104,6 +104,7 @@ def sell_shares(i: IntRow, f: FloatRow, r: FloatRow, h: int, m: int, side: int, 
     fee = math.ceil(gross * r[rules.FEE])
     if gross - fee <= 0:
         return at.TOO_SMALL
+    # The cost of the shares that are sold is their part of what all of them cost.
     spent = i[held + at.COST_YES + side]
     part = spent if count == had else math.floor(spent * (count / had))
     i[at.cash_of(i, h)] += gross - fee
@@ -205,6 +206,7 @@ def open_market(i: IntRow, f: FloatRow, r: FloatRow, m: int) -> None:
         f[quote + at.STRIKE] = four_digits(
             index * exp(deviations * math.sqrt(r[then + rules.VARIANCE] - r[now + rules.VARIANCE]))
         )
+    # The opening price is what exact inference from public news gives, kept away from 0 and 1.
     p = chance(i, f, r, m, public_belief(f, a))
     p = max(SMALLEST_CHANCE, min(1.0 - SMALLEST_CHANCE, p))
     f[quote + at.B] = r[rules.LIQUIDITY_B] * r[rules.regime_row(i[at.asset_of(i, a) + at.REGIME]) + rules.LIQUIDITY]
@@ -242,6 +244,7 @@ def resolve(i: IntRow, f: FloatRow, m: int) -> None:
     else:
         won = f[a * at.ASSET_FLOATS + at.PRICE] > f[at.prices_of(i, m) + at.STRIKE]
     i[slot + at.OPEN] = 0
+    # A micro-share pays one micro-dollar, so counts of shares are amounts of money.
     for h in range(i[at.HOLDERS]):
         held, book = at.holding_of(i, m, h), at.book_of(i, h)
         if i[held + at.YES] == 0 and i[held + at.NO] == 0:

@@ -131,6 +131,7 @@ def _trade_perp(world: World, order: Order) -> Traded:
         assert micro is not None
         units = _call(world, order, at.OPEN_PERP, a, way, micro)
         return Traded(order.side, micro, units, _printed(world))
+    # Notional is measured at the index: micro-dollars * 1e3 / price are nano-units.
     wanted = abs(held) if micro is None else math.floor(micro * 1e3 / price)
     units = _call(world, order, at.CLOSE_PERP, a, 0, min(wanted, max(1, abs(held))) if wanted else 0)
     dollars, value, side = math.floor(units * 1e-3 * price), _printed(world), "LONG" if held > 0 else "SHORT"

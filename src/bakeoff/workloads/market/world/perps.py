@@ -41,6 +41,7 @@ def push_to(f: FloatRow, r: FloatRow, a: int, push: float) -> None:
 
 @kernel
 def depth_of(i: IntRow, r: FloatRow, a: int) -> float:
+    """Dollars of notional that move the push by 1. In a drought there is less."""
     return r[rules.DEPTH] * r[rules.regime_row(i[at.asset_of(i, a) + at.REGIME]) + rules.LIQUIDITY]
 
 
@@ -62,7 +63,10 @@ def _area(push: float, r: FloatRow) -> float:
 
 @kernel
 def traded_value(notional: float, push: float, depth: float, r: FloatRow) -> float:
-    """Dollars paid (received when negative) for a signed notional at index prices."""
+    """Dollars paid (received when negative) for a signed notional at index prices.
+
+    The integral of the mark along the order: notional + depth * (integral of g from push to push + notional / depth).
+    """
     return notional + depth * (_area(push + notional / depth, r) - _area(push, r))
 
 
@@ -101,14 +105,17 @@ def open_perp(i: IntRow, f: FloatRow, r: FloatRow, h: int, a: int, sign: int, si
     units = math.floor(min(size * 1e3 / price, MOST_UNITS))
     if units <= 0:
         return at.TOO_SMALL
+    # Margin and fee come out of cash; the entry price is settled against the venue when the position is closed.
     margin, fee = math.ceil(size / leverage), math.ceil(size * r[rules.PERP_FEE])
     if margin + fee > i[at.cash_of(i, h)]:
         return at.POOR
+    # 1e-9 turns nano-units into units; 1e-3 below turns nano-units times dollars into micro-dollars.
     notional = sign * units * 1e-9 * price
     total = abs(i[position + at.UNITS]) * 1e-9 * price + abs(notional)
     if total > depth or units >= MOST_UNITS:
         return at.TOO_LARGE
     entry = math.ceil(traded_value(notional, push, depth, r) * 1e6 + at.SLACK)
+    # Profit of the whole position at the index; slippage makes it negative.
     gain = (i[position + at.UNITS] + sign * units) * 1e-3 * price - (i[position + at.ENTRY] + entry)
     if i[position + at.MARGIN] + margin + min(gain, 0.0) < requirement(i, r, a) * total * 1e6:
         return at.BAD_LEVERAGE
@@ -148,7 +155,10 @@ def close_perp(i: IntRow, f: FloatRow, r: FloatRow, h: int, a: int, units: int, 
 
 @kernel
 def _rest_stands(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int) -> bool:
-    """True when the rest of a position, after `units` of it are closed, can be closed from its own margin."""
+    """True when the rest of a position, after `units` of it are closed, can be closed from its own margin.
+
+    Otherwise a holder could close the part of a losing position that its margin covers and leave the rest to the house.
+    """
     position = at.position_of(i, a, h)
     held, margin, entry = i[position + at.UNITS], i[position + at.MARGIN], i[position + at.ENTRY]
     share, out = units / abs(held), units if held > 0 else -units
@@ -199,6 +209,7 @@ def settle(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, forc
         i[fund] -= covered
         missing = -payout - covered
     payout = max(payout, 0)
+    # The venue is the other side of every position: it pays gains and receives losses.
     i[at.house_of(i, at.VENUE)] -= gain + missing
     if forced:
         penalty = min(payout, math.ceil(notional * 1e6 * r[rules.PENALTY]))
@@ -219,6 +230,7 @@ def settle(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, forc
 
 @kernel
 def count_volume(i: IntRow, f: FloatRow, a: int, size: int) -> None:
+    """Add `size` micro-dollars to the volume of the running hour."""
     f[i[at.AT_HOURS] + (a * at.HOURS + i[at.HOUR_NOW]) * 2 + 1] += size * 1e-6
 
 
@@ -290,6 +302,7 @@ def pay_funding(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
         paid += from_cash + from_margin
         if from_margin != 0:
             guard(i, f, r, a, h)
+    # Rounding is against the receivers, and none of them gets more than is left.
     if owed > 0:
         share = min(1.0, paid / owed)
         for h in range(i[at.HOLDERS]):

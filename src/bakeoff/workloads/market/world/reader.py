@@ -33,7 +33,10 @@ class Said:
 
 
 def digits(value: float, count: int = 9) -> float:
-    """Rounded to that many significant digits."""
+    """Rounded to that many significant digits.
+
+    Public floats never show all of their bits: an exact index price would give away the draws that moved it.
+    """
     return float(f"{value:.{count}g}")
 
 
@@ -44,6 +47,7 @@ class WorldReader:
     """
 
     def __init__(self, scenario: Scenario, state: at.State, key: bytes) -> None:
+        """`state` is a batch of one world; `key` is what drew it, for `World.truth`."""
         self.scenario = scenario
         self.state = state
         self.rules = rules.rules_of(scenario)
@@ -54,16 +58,18 @@ class WorldReader:
         self.said: dict[tuple[int, int], Said] = {}
         """By seat and number of what it did."""
         self._tickers = [rules.ticker_of(a) for a in range(scenario.assets)]
-        self._ints, self._floats = state.ints, state.floats
+        self._ints, self._floats = state.ints, state.floats  # what entries take, without two attribute look-ups
 
     # -- time and laws
 
     @property
     def tick(self) -> int:
+        """0 before the first advance."""
         return self._ints.item(0, at.TICK)
 
     @property
     def done(self) -> bool:
+        """True after the last tick; nobody can act any more."""
         return self.tick >= self.ticks
 
     @property
@@ -72,6 +78,7 @@ class WorldReader:
         return self.time_at(self.tick)
 
     def time_at(self, tick: int) -> int:
+        """Simulated seconds since 1970 at a tick."""
         return EPOCH + tick * self.scenario.tick_interval
 
     def public_model(self) -> dict[str, Any]:
@@ -92,6 +99,7 @@ class WorldReader:
     # -- accounts
 
     def account(self, seat: int) -> views.Account:
+        """A seat's money, reputation and counts."""
         self._check_seat(seat)
         book = self.state.books[0, seat].tolist()
         margin = int(self.state.positions[0, :, seat, at.MARGIN].sum())
@@ -142,6 +150,7 @@ class WorldReader:
         return views.PositionsView(tuple(shares), tuple(perps))
 
     def _perp_position(self, seat: int, a: int, units: int, margin: int, entry: int) -> views.PerpPositionView:
+        """The view of one perpetual position, given its row in nano-units and micro-dollars."""
         floats, sign = self.state.indices[0, a].tolist(), 1 if units > 0 else -1
         mark = floats[at.PRICE] * (1.0 + floats[at.MARKUP])
         size = abs(units) * 1e-9 * mark
@@ -188,6 +197,7 @@ class WorldReader:
         ]
 
     def _open_market(self, slot: list[int], price: list[float]) -> views.MarketView:
+        """The view of a market slot, given its rows of integers and floats."""
         return self._market(
             slot,
             strike=price[at.STRIKE],
@@ -224,6 +234,7 @@ class WorldReader:
         )
 
     def perpetuals(self) -> list[views.PerpView]:
+        """The perpetuals, with the story that each one's asset is in."""
         return self.assets()[: self.scenario.perpetuals]
 
     def assets(self) -> list[views.PerpView]:
@@ -278,6 +289,7 @@ class WorldReader:
         return [self._post(self.state.posts[0, number % at.POSTS_KEPT].tolist()) for number in numbers]
 
     def _post(self, row: list[int]) -> views.PostView:
+        """A row of the ring in words. Text, stance and likes of a seat's post come from what the seat wrote."""
         (author, kind), style, claim = divmod(row[at.POST_BY], 4), row[at.POST_STYLE], row[at.POST_CLAIM]
         ticker = self.ticker(row[at.POST_ASSET]) if row[at.POST_ASSET] >= 0 else None
         common: dict[str, Any] = {
@@ -361,6 +373,7 @@ class WorldReader:
         return chats
 
     def _message(self, chat: int, row: list[int]) -> views.MessageView:
+        """A row of a chat's ring in words: written by a seat, or a tip from the chat's host."""
         author, kind = divmod(row[at.POST_BY], 4)
         ticker, claim = None, None
         if kind == at.BY_SEAT:
@@ -417,6 +430,7 @@ class WorldReader:
             yield self.state.trades[0, number % kept].tolist()
 
     def _trade(self, row: list[int]) -> views.TradeView:
+        """A row of the tape in dollars and shares or units."""
         kind, holder, target, side = row[at.TRADE_KIND], row[at.TRADE_HOLDER], row[at.TRADE_TARGET], row[at.TRADE_SIDE]
         of_market, dollars = kind in (at.BUY, at.SELL), row[at.TRADE_AMOUNT] / at.MICRO
         units = row[at.TRADE_SHARES] / at.MICRO if of_market else row[at.TRADE_SHARES] * 1e-9
@@ -434,30 +448,36 @@ class WorldReader:
     # -- finding by name
 
     def seat_id(self, seat: int) -> str:
+        """How the feed, the tape and the protocols name a seat."""
         self._check_seat(seat)
         return f"seat-{seat}"
 
     def ticker(self, a: int) -> str:
+        """Ticker of an asset, by its number."""
         return self._tickers[a]
 
     def asset(self, ticker: str) -> int:
-        """Number of an asset."""
+        """Number of an asset, by its ticker. Raises Rejected("unknown_ticker")."""
         if ticker not in self._tickers:
             raise Rejected("unknown_ticker", f"there is no {ticker!r}; there are {', '.join(self._tickers)}")
         return self._tickers.index(ticker)
 
     def perp(self, ticker: str) -> int:
-        """Number of an asset that has a perpetual."""
+        """Number of an asset that has a perpetual. Raises Rejected("unknown_ticker")."""
         a = self.asset(ticker)
         if a >= self.scenario.perpetuals:
             raise Rejected("unknown_ticker", f"{ticker} has no perpetual")
         return a
 
     def slot(self, market_id: str) -> int:
-        """Slot of an open market."""
+        """Slot of an open market. Raises Rejected("market_resolved") or Rejected("unknown_market").
+
+        Only the canonical spelling counts: "market-07" is not "market-7".
+        """
         number = market_id.removeprefix("market-") if isinstance(market_id, str) else ""
         if not (number.isascii() and number.isdigit() and market_id == f"market-{int(number)}"):
             raise Rejected("unknown_market", f"there is no market {market_id!r}")
+        # There are at most 64 slots, and they change often: a dictionary of ids would cost more than it saves.
         for m, row in enumerate(self.state.markets[0, :, : at.ID + 1].tolist()):
             if row[at.OPEN] and row[at.ID] == int(number):
                 return m

@@ -60,17 +60,19 @@ WAKE, BELIEF, MOMENTUM, FEELING, NOISE, PREMIUM, CAP, MANIPULATES, TRADER_ROW = 
 
 @kernel
 def regime_row(kind: int) -> int:
+    """Index in `r` of a regime: PRIOR ... PUMP."""
     return REGIME_TABLE + kind * REGIME_ROW
 
 
 @kernel
 def story_row(kind: int, length: int, tick: int) -> int:
-    """Where the row of a story's `tick` begins."""
+    """Index in `r` of tick `tick` of a story of that regime and length: EXPOSURE ... PRECISION."""
     return STORY_TABLE + ((kind * STORY_TICKS + length) * STORY_TICKS + tick) * STORY_ROW
 
 
 @kernel
 def trader_row(trader: int) -> int:
+    """Index in `r` of a background trader: WAKE ... MANIPULATES."""
     return TRADER_TABLE + trader * TRADER_ROW
 
 

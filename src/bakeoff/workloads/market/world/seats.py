@@ -192,6 +192,7 @@ def order(
 
 @entry
 def equity(ints: Ints, floats: Floats, r: Floats, h: int) -> int:
+    """A holder's equity in micro-dollars."""
     return equity_of(row(ints, 0), row(floats, 0), row(r, 0), h)
 
 
@@ -205,7 +206,7 @@ def look(ints: Ints, floats: Floats, r: Floats, seat: int, seen: Observations, e
 
 @entry
 def shares_worth(ints: Ints, floats: Floats, r: Floats, m: int, h: int, side: int) -> int:
-    """What selling all shares of one side now would bring."""
+    """What selling all shares of one side now would bring after the fee, in micro-dollars."""
     i = row(ints, 0)
     gross = proceeds(i, row(floats, 0), m, side, i[at.holding_of(i, m, h) + side])
     net: int = max(0, gross - math.ceil(gross * r[FEE]))
@@ -214,16 +215,19 @@ def shares_worth(ints: Ints, floats: Floats, r: Floats, m: int, h: int, side: in
 
 @entry
 def position_worth(ints: Ints, floats: Floats, r: Floats, a: int, h: int) -> int:
+    """What closing a perpetual position now would bring, in micro-dollars."""
     return perp_worth(row(ints, 0), row(floats, 0), row(r, 0), a, h)
 
 
 @entry
 def market_chance(ints: Ints, floats: Floats, r: Floats, m: int, down: float, flat: float, up: float) -> float:
+    """P(YES) of an open market, given P(theta = -1, 0, 1)."""
     return chance(row(ints, 0), row(floats, 0), row(r, 0), m, (down, flat, up))
 
 
 @entry
 def index_growth(ints: Ints, floats: Floats, r: Floats, a: int, due: int, down: float, flat: float, up: float) -> float:
+    """Expected growth of an index until tick `due` of the running story, given P(theta = -1, 0, 1)."""
     return growth_ahead(row(ints, 0), row(r, 0), a, due, (down, flat, up))
 
 
@@ -238,6 +242,6 @@ def say(ints: Ints, chat: int, kind: int, author: int, asset: int, claim: int, m
 
 @entry
 def word(ints: Ints, tick: int, domain: int, index: int) -> Any:
-    """The first of the world's four words for (domain, tick, index)."""
+    """The first of the world's four words for (domain, tick, index); `World` draws the order of seats from it."""
     first, _, _, _ = draw(row(ints, 0), tick, domain, index)
     return first

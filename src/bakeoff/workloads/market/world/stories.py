@@ -77,6 +77,7 @@ def step_asset(i: IntRow, f: FloatRow, r: FloatRow, a: int, shock: float, news: 
     f[floats + at.RETURN] = total
     f[floats + at.PRICE] *= exp_near_0(total)
     f[floats + at.SINCE] += total
+    # Trend and mood decay with half-lives of three and seven ticks.
     f[floats + at.TREND] = 0.8 * (f[floats + at.TREND] + total)
     f[floats + at.SENTIMENT] *= 0.9
     push_to(f, r, a, f[floats + at.PUSH] * r[rules.RELAX])

@@ -53,6 +53,7 @@ def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: i
         i[at.cash_of(i, h)] += at.STAKE
         i[at.house_of(i, at.MAKER)] -= at.STAKE
         i[at.book_of(i, h) + at.DEPOSITS] += at.STAKE
+    # What it would bet at most, and its mood.
     bet, lean = r[row + rules.CAP] * (0.4 + 0.6 * uniform(how_much)), r[row + rules.NOISE] * rough_normal(luck)
     markets = i[at.MARKETS]
     target = below(where, markets + i[at.PERPS])
@@ -61,6 +62,7 @@ def act(i: IntRow, f: FloatRow, r: FloatRow, turns: WordRow, width: int, turn: i
         scheme, way, _, _ = draw(i, i[at.TICK] // SCHEME_TICKS, philox.SCHEME, trader)
         target = below(scheme, markets + i[at.PERPS])
         lean = 1.0 if uniform(way) < 0.5 else -1.0
+    # The slot may be between two questions.
     if target < markets and i[at.market_of(i, target) + at.OPEN] == 0:
         return
     if r[row + rules.MANIPULATES] > 0.0:
@@ -142,6 +144,7 @@ def pump(i: IntRow, f: FloatRow, r: FloatRow, trader: int, target: int, way: flo
         market = i[at.market_of(i, target) + at.ID] if target < markets else -1
         append_post(i, at.BY_TRADER, trader, a, 1 if way > 0.0 else -1, market, style)
         f[a * at.ASSET_FLOATS + at.SENTIMENT] += 0.3 * way
+    # Manipulators bet more in a pump-and-dump, but never more than a twentieth of the depth.
     bet *= r[rules.regime_row(i[at.asset_of(i, a) + at.REGIME]) + rules.PUMP]
     return min(bet, 0.05 * depth_of(i, r, a) / rules.PERP_SCALE)
 

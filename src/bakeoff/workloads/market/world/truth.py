@@ -93,6 +93,7 @@ class Chapter:
 
 def chronicle(scenario: Scenario, key: bytes) -> Iterator[Chapter]:
     """All ticks of a world, from 0 to the last, without any seats."""
+    # Views of the rows: they show the new tick after every advance.
     state, r = newborn(scenario, [key], 0), packed_rules(scenario)
     header, indices, assets = state.header[0], state.indices[0, :, at.PRICE], state.assets[0]
     starts = assets[:, at.START]
@@ -122,6 +123,7 @@ def chronicle(scenario: Scenario, key: bytes) -> Iterator[Chapter]:
 
 
 def _story(a: int, row: at.Ints) -> Story:
+    """The running story of asset `a`, given its row."""
     return Story(
         ticker=ticker_of(a),
         number=int(row[at.STORY]),
@@ -133,6 +135,7 @@ def _story(a: int, row: at.Ints) -> Story:
 
 
 def _question(slot: list[int], strike: float, opened: float, born: int, outcome: bool | None) -> Question:
+    """A question, given the integers of its slot or of its row in the ring of past markets, which begin alike."""
     return Question(
         id=f"market-{slot[at.ID]}",
         ticker=ticker_of(slot[at.ASSET]),

@@ -53,6 +53,7 @@ class World(WorldReader):
         # Each seat numbers its own actions: a common counter would show how many sealed orders the others have.
         self._numbers = [0] * self.seats
         books = int(state.header[0, at.AT_BOOKS])
+        # Where each seat's number of trades lies, so that `note_trades` costs one look-up when nothing was traded.
         self._trade_counts = [books + seat * at.BOOK + at.TRADES for seat in range(self.seats)]
         self._noted = [0] * self.seats
         self._own_trades: list[list[TradeView]] = [[] for _ in range(self.seats)]
@@ -65,6 +66,7 @@ class World(WorldReader):
 
     @classmethod
     def from_key(cls, scenario: Scenario, key: bytes, seats: int = 1) -> World:
+        """The world of a key (see `scenario.world_key`) at tick 0."""
         if not 1 <= seats <= 256:
             raise ValueError(f"{seats} seats: a world has 1 to 256")
         return cls(scenario, newborn(scenario, [key], seats), key)
@@ -102,6 +104,7 @@ class World(WorldReader):
         self._fills = [[] for _ in range(self.seats)]
         if not any(self._sealed):
             return
+        # A word for each seat, sorted: every order of seats is equally likely, and seats cannot know it beforehand.
         drawn = sorted(range(self.seats), key=lambda seat: seats.word(self._ints, tick, SEAT_ORDER, seat))
         for turn in range(max(map(len, self._sealed))):
             for seat in drawn:
@@ -127,6 +130,7 @@ class World(WorldReader):
         return self._place("buy", seat, market_id, side, dollars)
 
     def sell(self, seat: int, market_id: str, side: str, shares: float) -> Fill:
+        """Sell shares of a side; the fee is taken off the proceeds."""
         self.slot(market_id)
         return self._place("sell", seat, market_id, side, shares)
 
@@ -216,6 +220,7 @@ class World(WorldReader):
     def _say(
         self, seat: int, what: str, content: str, side: str | None = None, probability: float | None = None
     ) -> Said:
+        """Check what a seat wants to write. It gets the number of the seat's next action."""
         if not isinstance(content, str) or not content.strip() or len(content) > LONGEST_POST:
             raise Rejected("bad_content", f"write between 1 and {LONGEST_POST} characters")
         if probability is not None and not 0.0 <= probability <= 1.0:
@@ -252,12 +257,14 @@ class World(WorldReader):
         seats.say(self._ints, -1, at.BY_SEAT, seat, asset, 0, market, number)
 
     def _chat_number(self, chat_id: str) -> int:
+        """Number of a chat, by its id. Raises Rejected("unknown_chat")."""
         numbers = {f"chat-{chat}": chat for chat in range(at.CHATS)}
         if not isinstance(chat_id, str) or chat_id not in numbers:
             raise Rejected("unknown_chat", f"there is no chat {chat_id!r}")
         return numbers[chat_id]
 
     def _check_acting(self, seat: int) -> None:
+        """Raises Rejected when the seat does not exist or the world has ended."""
         self._check_seat(seat)
         if self.done:
             raise Rejected("world_over", "the world has ended")

@@ -1,10 +1,9 @@
-"""Coding agents: one small class or one table of a file for each.
+"""Coding agents: a small class, or a table of an experiment file, for each.
 
 | module | agents |
 |---|---|
-| `face`, `registry`, `installed` | what an agent is; by name; where its program is |
-| `nop`, `oracle` | does nothing; plays the reference solution |
-| `builtin` | our own small one, whose program is `box/agent.py` |
-| `claude`, `codex`, `opencode`, `mini` | the usual clients |
-| `command` | any command line |
+| `base` | the interface of an agent: what it is assigned, and how it is started |
+| `registry` | agents by name, and any command line as an agent |
+| `builtin` | `nop`, `oracle` and the small agent of this package, whose program is `box/agent.py` |
+| `clients` | `claude`, `codex`, `opencode` and `mini`: programs that are installed on this machine |
 """

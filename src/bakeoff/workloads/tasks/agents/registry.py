@@ -1,24 +1,35 @@
-"""Agents by name: those that ship, those of an experiment file's `[agents]`, and classes as `module:Class`."""
+"""Agents by name: those that ship, those of an experiment file's `[agents]`, and classes as `module:Class`.
+
+Any command line is an agent, by template:
+
+```toml
+[agents.mine]
+command = "my-agent --model {model} --base-url {base_url} --prompt-file {instruction_file}"
+wire = "chat"                                   # the API that it speaks; "none" when it calls no model
+version = "1.2"
+env = { MY_KEY = "{api_key}" }
+files = { "{home}/.mine.json" = '{{"url": "{base_url}"}}' }
+mounts = { "my-agent" = "/usr/local/lib/my-agent" }            # appears at {programs}/my-agent
+```
+"""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bakeoff.errors import UsageError, did_you_mean
-from bakeoff.workloads.tasks.agents.builtin import Builtin
-from bakeoff.workloads.tasks.agents.claude import Claude
-from bakeoff.workloads.tasks.agents.codex import Codex
-from bakeoff.workloads.tasks.agents.command import AgentEntry, CommandAgent
-from bakeoff.workloads.tasks.agents.face import TaskAgent
-from bakeoff.workloads.tasks.agents.mini import Mini
-from bakeoff.workloads.tasks.agents.nop import Nop
-from bakeoff.workloads.tasks.agents.opencode import Opencode
-from bakeoff.workloads.tasks.agents.oracle import Oracle
+from bakeoff.sandbox.base import Mount
+from bakeoff.workloads.tasks.agents.base import PROGRAMS, Assignment, Invocation, TaskAgent
+from bakeoff.workloads.tasks.agents.builtin import Builtin, Nop, Oracle
+from bakeoff.workloads.tasks.agents.clients import Claude, Codex, Mini, Opencode
+from bakeoff.workloads.tasks.proxy.wire.base import WireName
+from bakeoff.workloads.template import Argument, fill, fill_argv, fill_shell, placeholders
 
 SHIPPED: dict[str, Callable[[], TaskAgent]] = {
     "oracle": Oracle,
@@ -32,37 +43,124 @@ SHIPPED: dict[str, Callable[[], TaskAgent]] = {
 
 
 def agent(name: str, tables: Mapping[str, Any] | None = None, base: Path | None = None) -> TaskAgent:
-    """The agent of this name. `tables` is a file's `[agents]`, `base` the directory that its paths start from."""
+    """The agent with this name. Raises UsageError, with the names that exist.
+
+    `tables` is a file's `[agents]`, which may replace an agent that ships. Relative paths in it start from `base`
+    (default: the working directory).
+    """
     tables = tables or {}
     if name in tables:
-        return CommandAgent(name, _entry(name, tables[name]), base)
+        try:
+            entry = AgentEntry.model_validate(tables[name])
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"])
+            raise UsageError(f"agents.{name}.{key}: {first['msg']}") from error
+        return CommandAgent(name, entry, base)
     if name in SHIPPED:
         return SHIPPED[name]()
-    if ":" in name:
-        return _class(name)
-    known = [*tables, *SHIPPED]
-    hint = did_you_mean(name, known, f"known agents: {', '.join(known)}")
-    raise UsageError(
-        f"no agent called {name!r}; {hint}\n  fix: add [agents.{name}] command = ..., or give module:Class"
-    )
-
-
-def _entry(name: str, table: Any) -> AgentEntry:
-    try:
-        return AgentEntry.model_validate(table)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"agents.{name}.{key}: {first['msg']}") from error
-
-
-def _class(name: str) -> TaskAgent:
+    if ":" not in name:
+        known = [*tables, *SHIPPED]
+        hint = did_you_mean(name, known, f"known agents: {', '.join(known)}")
+        raise UsageError(
+            f"no agent called {name!r}; {hint}\n  fix: add [agents.{name}] command = ..., or give module:Class"
+        )
     module, _, attribute = name.partition(":")
     try:
-        made: TaskAgent = getattr(import_module(module), attribute)()
+        custom: TaskAgent = getattr(import_module(module), attribute)()
     except (ImportError, AttributeError, TypeError) as error:
-        raise UsageError(f"agent {name!r} cannot be made: {error}") from error
-    missing = [part for part in ("name", "wire", "version", "install", "invocation") if not hasattr(made, part)]
+        raise UsageError(f"agent {name!r} cannot be created: {error}") from error
+    missing = [part for part in ("name", "wire", "version", "install", "invocation") if not hasattr(custom, part)]
     if missing:
-        raise UsageError(f"agent {name!r} lacks {', '.join(missing)}; its face is bakeoff.workloads.tasks.agents.face")
-    return made
+        raise UsageError(
+            f"agent {name!r} lacks {', '.join(missing)}\n"
+            "  fix: inherit from bakeoff.workloads.tasks.agents.base.TaskAgent"
+        )
+    return custom
+
+
+class AgentEntry(BaseModel):
+    """`[agents.NAME]` of an experiment file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    command: Annotated[str | tuple[Argument, ...], Field(min_length=1)]
+    """Text is a shell command; a list is an argv."""
+    wire: WireName | Literal["none"] = "chat"
+    version: str = "unknown"
+    env: dict[str, str] = {}
+    files: dict[str, str] = {}
+    """By absolute path in the sandbox."""
+    mounts: dict[str, Path] = {}
+    """Name below {programs} -> file or directory of this machine, read-only."""
+    stdin: str = ""
+
+    @field_validator("mounts")
+    @classmethod
+    def _check_names(cls, value: dict[str, Path]) -> dict[str, Path]:
+        for name in value:
+            if not name or name.startswith("/") or ".." in name.split("/"):
+                raise ValueError(f"{name!r} must be a name below {{programs}}")
+        return value
+
+
+class CommandAgent(TaskAgent):
+    """A command line as an agent. Raises UsageError for a placeholder that does not exist."""
+
+    def __init__(self, name: str, entry: AgentEntry, base: Path | None = None) -> None:
+        self.name = name
+        self.entry = entry
+        self.wire = None if entry.wire == "none" else entry.wire
+        self._base = base or Path.cwd()
+        command = [entry.command] if isinstance(entry.command, str) else [str(part) for part in entry.command]
+        texts = [*command, *entry.env.values(), *entry.files, *entry.files.values(), entry.stdin]
+        values = self._values(Assignment("", ""))
+        unknown = {placeholder for text in texts for placeholder in placeholders(text)} - set(values)
+        if unknown:
+            raise UsageError(
+                f"agents.{name}: unknown {{{'}, {'.join(sorted(unknown))}}}\n  fix: use {', '.join(values)}; "
+                "write a literal brace twice"
+            )
+
+    @property
+    def version(self) -> str:
+        return self.entry.version
+
+    def install(self, programs: str = PROGRAMS) -> tuple[Mount, ...]:
+        mounts = []
+        for name, source in self.entry.mounts.items():
+            place = (self._base / source).resolve()
+            if not place.exists():
+                raise UsageError(f"agents.{self.name}.mounts.{name}: {place} does not exist")
+            mounts.append(Mount(place, posixpath.join(programs, name)))
+        return tuple(mounts)
+
+    def invocation(self, assignment: Assignment) -> Invocation:
+        entry, values = self.entry, self._values(assignment)
+        files = {values["instruction_file"]: assignment.instruction}
+        files |= {fill(path, values): fill(content, values) for path, content in entry.files.items()}
+        env = {"HOME": assignment.home} | {name: fill(value, values) for name, value in entry.env.items()}
+        if isinstance(entry.command, str):
+            # Values are quoted, or come from variables, so that the shell never takes one for code.
+            names = {name: f"BAKEOFF_{name.upper()}" for name in values}
+            script, needed = fill_shell(entry.command, values, (), names)
+            argv: tuple[str, ...] = ("/bin/sh", "-c", script)
+            env |= needed
+        else:
+            argv = tuple(fill_argv(entry.command, values, ()))
+        written = {path: content.encode() for path, content in files.items()}
+        return Invocation(argv, env, written, fill(entry.stdin, values).encode())
+
+    def _values(self, assignment: Assignment) -> dict[str, str]:
+        """The placeholders of a command. docs/agents.md explains them."""
+        return {
+            "instruction": assignment.instruction,
+            "instruction_file": f"{assignment.home}/instruction.md",
+            "model": assignment.model,
+            "base_url": f"{assignment.url}/v1" if assignment.url else "",
+            "url": assignment.url,
+            "api_key": assignment.token,
+            "workdir": assignment.workdir,
+            "home": assignment.home,
+            "programs": assignment.programs,
+            "effort": assignment.effort or "",
+        }

@@ -1,11 +1,13 @@
-"""The recording model proxy: every client's calls go through it, with budgets, and without keys in the box.
+"""The recording model proxy: every client's calls go through it, within budgets, and no key enters a sandbox.
 
 | module | what it does |
 |---|---|
-| `server`, `http` | the loop that listens, and HTTP for clients that nobody should trust |
-| `runs`, `budget` | a run as the proxy knows it, and what it may spend |
-| `relay`, `upstream`, `providers` | one call from end to end; the way to a provider; who serves which model |
-| `wire`, `sse`, `decoding` | the APIs that clients speak; streams; JSON that somebody else wrote |
-| `calls`, `usage`, `totals` | the record of every call, what it used, and what that adds up to |
-| `conversations`, `transcript` | which call continues which; calls as steps of a trajectory |
+| `server` | `ModelProxy` and its runs: open one, hand its token to an agent, close it and read its totals |
+| `http` | the HTTP server: uvicorn with limits for clients that nobody should trust |
+| `relay`, `upstream` | one call from end to end; the request to a provider, its retries and its stream |
+| `providers`, `budget` | who serves which model with which key; tokens, prices and what a run may spend |
+| `wire` | the APIs that clients speak |
+| `records`, `conversations` | `calls.jsonl`, totals and the trajectory; which call continues which |
+
+Only `http`, `relay` and `upstream` need the extra `tasks`; they are imported when a proxy starts.
 """

@@ -3,66 +3,87 @@
 ```toml
 [providers.local]
 base_url = "http://127.0.0.1:8000/v1"
-env_key = "LOCAL_KEY"                      # the variable that holds the key; none for a server without
+env_key = "LOCAL_KEY"                      # the variable that holds the key; leave it out for a server without one
 wire_api = ["chat", "responses"]           # default: all
 headers = { "x-team" = "${TEAM}" }
-models = { small = "SmolLM2-135M" }        # names of yours -> names there
+models = { small = "SmolLM2-135M" }        # your names -> the provider's names
 request = { logprobs = true }              # added to every request
 prices."SmolLM2-135M" = { input = 0.1, output = 0.4 }        # dollars per million tokens
 ```
+
+`Providers.read(tables).route("local/small")` is a `Route`: one model at one provider, with its key and price.
 """
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from importlib.util import find_spec
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.variables import MissingVariable, expand, variables
-from bakeoff.workloads.tasks.proxy.usage import Price
-from bakeoff.workloads.tasks.proxy.wire import WIRES
-from bakeoff.workloads.tasks.proxy.wire.face import Wire, WireName
+from bakeoff.workloads.tasks.proxy.budget import Price
+from bakeoff.workloads.tasks.proxy.wire.base import Wire, WireName
 
 _VARIABLE = re.compile(r"\$\{(\w+)")
-ALL: tuple[WireName, ...] = tuple(WIRES)
+ALL: tuple[WireName, ...] = get_args(WireName)
 
+WELL_KNOWN = ("openai", "anthropic")
+"""Providers that need no table."""
+OVERRIDE = "override"
+OVERRIDE_KEY = "bakeoff.override.key"
 
-def _several(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+"""Statuses of a provider that is busy or broken for the moment. 520 to 524 are Cloudflare's, 529 is Anthropic's."""
+NOT_THE_AGENT = RETRYABLE | {401, 402, 403, 404}
+"""Statuses that say nothing about the agent: overload, a wrong key, an unknown model."""
+LONGEST_WAIT = 20.0
+"""Seconds between two tries, whatever the provider asks for."""
+_KEY_LIKE = re.compile(r"\b(sk|pk|key)-[\w*.-]{6,}")
+
+LIBRARIES = ("httpx", "httpx_sse", "starlette", "uvicorn")
+"""What the proxy needs beyond the core install: the extra `tasks`."""
 
 
 class Provider(BaseModel):
+    """`[providers.NAME]` of an experiment file."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
     base_url: str
     name: str = ""
-    """For people; the table's own name is what models are addressed by."""
+    """A title for people. Models are addressed by the name of the table."""
     env_key: str | None = None
-    wire_api: Annotated[tuple[WireName, ...], BeforeValidator(_several), Field(min_length=1)] = ALL
+    wire_api: Annotated[
+        tuple[WireName, ...],
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+        Field(min_length=1),
+    ] = ALL
     headers: dict[str, str] = {}
     models: dict[str, str] = {}
     request: dict[str, Any] = {}
     prices: dict[str, Price] = {}
     retries: Annotated[int, Field(ge=0, le=10)] = 2
     timeout_s: Annotated[float, Field(gt=0)] = 600.0
-    """Longest silence of the provider."""
+    """The longest silence of the provider."""
 
     @field_validator("base_url")
     @classmethod
-    def _a_url(cls, value: str) -> str:
+    def _check_url(cls, value: str) -> str:
         if not value.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https://")
         return value
 
     def url(self, wire: Wire) -> str:
-        """Where this API is; a query in the base URL (an API version) stays."""
+        """The address of this API. A query in the base URL (Azure's `api-version`) is kept."""
         base, mark, query = self.base_url.partition("?")
         base = base.rstrip("/")
         if wire.name == "messages" and not base.endswith("/v1"):
-            base += "/v1"  # clients of this API leave it out
+            base += "/v1"  # ANTHROPIC_BASE_URL has no /v1, unlike OPENAI_BASE_URL; Anthropic's clients add it
         return f"{base}/{wire.path}{mark}{query}"
 
 
@@ -73,7 +94,7 @@ class Route:
     provider_name: str
     provider: Provider
     model: str
-    """The provider's name for it."""
+    """The provider's name for the model."""
 
     @property
     def price(self) -> Price | None:
@@ -84,6 +105,7 @@ class Route:
         return f"{self.provider_name}/{self.model}"
 
     def key(self, environment: Mapping[str, str]) -> str | None:
+        """The provider's key; None for a provider without one. Raises UsageError when the variable is not set."""
         if self.provider.env_key is None:
             return None
         key = environment.get(self.provider.env_key)
@@ -95,67 +117,67 @@ class Route:
         return key
 
     def headers(self, wire: Wire, environment: Mapping[str, str]) -> dict[str, str]:
+        """The headers that are added to every request: the key, and those of the table. Raises UsageError."""
         key = self.key(environment)
-        given = {name.lower(): _filled(value, environment, name) for name, value in self.provider.headers.items()}
-        return {**(wire.authorization(key) if key else {}), **given}
+        headers = wire.authorization(key) if key else {}
+        for name, value in self.provider.headers.items():
+            try:
+                headers[name.lower()] = expand(value, environment)
+            except MissingVariable as error:
+                variable = error.args[0]
+                raise UsageError(f"header {name}: {variable} is not set\n  fix: export {variable}=...") from error
+        return headers
 
     def secrets(self, environment: Mapping[str, str]) -> list[str]:
-        """What must not be seen by a client or in a record."""
+        """Values that no client and no record may contain: the key, and variables in headers."""
         names = [name for value in self.provider.headers.values() for name in _VARIABLE.findall(value)]
         names += [self.provider.env_key] if self.provider.env_key else []
         return [environment[name] for name in names if environment.get(name)]
 
     def check(self, wire: WireName, who: str) -> None:
-        """That the provider speaks what the agent speaks."""
+        """Raise UsageError unless `who`, an agent that speaks this API, can use the route on this installation."""
         if wire not in self.provider.wire_api:
             raise UsageError(
-                f"{who} speaks the {wire} API, and providers.{self.provider_name}.wire_api has only "
-                f"{', '.join(self.provider.wire_api)}\n  fix: choose another agent for {self.model}, or another provider: provider/{self.model}"
+                f"{who} speaks the {wire} API, but providers.{self.provider_name}.wire_api has only "
+                f"{', '.join(self.provider.wire_api)}\n"
+                f"  fix: choose another agent for {self.model}, or another provider: provider/{self.model}"
             )
+        check_installed()
 
 
-def _filled(value: str, environment: Mapping[str, str], header: str) -> str:
-    try:
-        return expand(value, environment)
-    except MissingVariable as error:
-        raise UsageError(f"header {header}: {error.args[0]} is not set\n  fix: export {error.args[0]}=...") from error
+def check_installed() -> None:
+    """Raise UsageError when the libraries of the proxy are missing. Looks for them without importing them."""
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"an agent that calls a model needs the Python packages {', '.join(missing)}\n"
+            "  fix: pip install 'bakeoff[tasks]'"
+        )
 
 
 @dataclass(frozen=True)
 class Providers:
-    """All providers by name, and the way from a model's name to one of them."""
+    """All providers by name, and the environment that holds their keys."""
 
     table: Mapping[str, Provider]
     environment: Mapping[str, str]
 
     @classmethod
     def read(cls, tables: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Providers:
-        """`[providers.*]` of a file beside the two that everybody knows; a table of the same name replaces it."""
+        """The `[providers.*]` tables of a file on top of OpenAI and Anthropic. Raises UsageError with the wrong key.
+
+        `environment` is by default the process environment with the nearest `.env` file.
+        """
         environment = variables() if environment is None else environment
         table = _well_known(environment)
-        for name, given in tables.items():
+        for name, entry in tables.items():
             try:
-                table[name] = Provider.model_validate(given)
+                table[name] = Provider.model_validate(entry)
             except ValidationError as error:
                 first = error.errors()[0]
                 key = ".".join(str(part) for part in first["loc"])
                 raise UsageError(f"providers.{name}.{key}: {first['msg']}") from error
         return cls(table, environment)
-
-    def route(self, model: str) -> Route:
-        """`provider/model`, else the provider that lists the model, else the file's only one, else by the name."""
-        prefix, slash, rest = model.partition("/")
-        if slash and rest and prefix in self.table:
-            return self._at(prefix, rest)
-        listing = [
-            n for n, p in self.table.items() if model in p.models or model in p.models.values() or model in p.prices
-        ]
-        if len(listing) == 1:
-            return self._at(listing[0], model)
-        if len(listing) > 1:
-            choices = " or ".join(f"{name}/{model}" for name in listing)
-            raise UsageError(f"model {model!r} is served by {len(listing)} providers; write {choices}")
-        return self._at(self._guess(model), model)
 
     def with_endpoint(self, base_url: str, key: str | None) -> Providers:
         """One endpoint for every model, as a task's overrides name it by URL and key."""
@@ -163,51 +185,77 @@ class Providers:
         environment = {**self.environment, OVERRIDE_KEY: key} if key else self.environment
         return Providers({OVERRIDE: provider}, environment)
 
-    def _at(self, name: str, model: str) -> Route:
+    def route(self, model: str) -> Route:
+        """The provider of a model.
+
+        In this order: `provider/model`, the provider that lists the model, the file's only provider, the vendor whose
+        names look like this one. Raises UsageError, with the choices, when there is more than one.
+        """
+        prefix, slash, rest = model.partition("/")
+        if slash and rest and prefix in self.table:
+            name, model = prefix, rest
+        else:
+            name = self._provider_of(model)
         provider = self.table[name]
         return Route(name, provider, provider.models.get(model, model))
 
-    def _guess(self, model: str) -> str:
+    def _provider_of(self, model: str) -> str:
+        listing = [
+            name
+            for name, provider in self.table.items()
+            if model in provider.models or model in provider.models.values() or model in provider.prices
+        ]
+        if len(listing) > 1:
+            choices = " or ".join(f"{name}/{model}" for name in listing)
+            raise UsageError(f"model {model!r} is served by {len(listing)} providers; write {choices}")
         own = [name for name in self.table if name not in WELL_KNOWN]
-        if len(own) == 1:
-            return own[0]
-        if model.startswith("claude") and not self._one_endpoint():
+        if listing or len(own) == 1:
+            return (listing or own)[0]
+        # Where only OPENAI_BASE_URL is set, a gateway or a local server there serves every model.
+        anthropic = {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"} & set(self.environment)
+        if model.startswith("claude") and (anthropic or "OPENAI_BASE_URL" not in self.environment):
             return "anthropic"
         if own and not re.match(r"(gpt|o\d|codex|chatgpt)", model):
             names = ", ".join(f"{name}/{model}" for name in own)
             raise UsageError(f"no provider lists the model {model!r}; write one of {names}, or add it to its `models`")
         return "openai"
 
-    def _one_endpoint(self) -> bool:
-        """Only OPENAI_BASE_URL is set: what stands there, a gateway say, serves every model."""
-        return "OPENAI_BASE_URL" in self.environment and not {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"} & {
-            *self.environment
-        }
-
-
-WELL_KNOWN = ("openai", "anthropic")
-OVERRIDE = "override"
-OVERRIDE_KEY = "bakeoff.override.key"
-
 
 def _well_known(environment: Mapping[str, str]) -> dict[str, Provider]:
-    """OpenAI and Anthropic, or what stands at the base URL that their own clients would take."""
-    openai = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-    anthropic = environment.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
-    # A local server in their place usually wants no key, and then none is set.
+    """OpenAI and Anthropic, at the base URLs that their own clients would use."""
+    keys: dict[str, str | None] = {}
+    for vendor in ("OPENAI", "ANTHROPIC"):
+        # A local server in the vendor's place usually needs no key, and then none is set.
+        local = environment.get(f"{vendor}_BASE_URL") and not environment.get(f"{vendor}_API_KEY")
+        keys[vendor] = None if local else f"{vendor}_API_KEY"
     return {
         "openai": Provider(
-            base_url=openai,
-            env_key=_needed("OPENAI_API_KEY", "OPENAI_BASE_URL", environment),
+            base_url=environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
+            env_key=keys["OPENAI"],
             wire_api=ALL if "OPENAI_BASE_URL" in environment else ("chat", "responses"),
         ),
         "anthropic": Provider(
-            base_url=anthropic,
-            env_key=_needed("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", environment),
+            base_url=environment.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
+            env_key=keys["ANTHROPIC"],
             wire_api=("messages", "chat"),
         ),
     }
 
 
-def _needed(key: str, base_url: str, environment: Mapping[str, str]) -> str | None:
-    return None if environment.get(base_url) and not environment.get(key) else key
+def retry_delay(attempt: int, retry_after: str | None) -> float:
+    """Seconds to wait after a failed try: what `retry-after` says, else 0.5 s that double with each try, with jitter.
+
+    The header may also be a date (RFC 9110, 10.2.3), which is not worth parsing here: it counts as one second.
+    """
+    try:
+        seconds = float(retry_after) if retry_after else 0.5 * 2**attempt * random.uniform(0.75, 1.25)
+    except ValueError:
+        seconds = 1.0
+    return min(max(0.0, seconds), LONGEST_WAIT)
+
+
+def redact(text: str, secrets: list[str]) -> str:
+    """A provider's error message without keys: providers repeat the key that they did not accept, whole or in part."""
+    for secret in secrets:
+        text = text.replace(secret, "[key]")
+    return _KEY_LIKE.sub("[key]", text)

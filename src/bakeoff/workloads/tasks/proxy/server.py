@@ -1,80 +1,189 @@
 """The recording proxy between agents and models: one thread, one event loop, any number of runs.
 
-Agents reach it over a unix socket (from a box without network) or loopback, with a token that is good for one run;
-it adds the real key on the way out. Every call is recorded before the run is told to be over.
+Agents reach it over a unix socket (from a sandbox without network) or over loopback, with a token that is valid for one
+run. The proxy adds the real key on the way out. All calls of a run are recorded before `ProxiedRun.close` returns.
+
+    with ModelProxy(socket=path) as proxy:
+        with proxy.open(providers, "local/small", record=directory / "calls.jsonl", budget=Budget(calls=50)) as run:
+            ...  # start an agent with run.token
+            totals, trajectory = run.close(), run.steps()
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import secrets
 import threading
+import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import httpx
+import msgspec
 
 from bakeoff.errors import BakeoffError, StorageError, UsageError
-from bakeoff.spec.trajectory import Step
-from bakeoff.workloads.tasks.proxy.budget import Budget, Limit
-from bakeoff.workloads.tasks.proxy.calls import read_calls
-from bakeoff.workloads.tasks.proxy.http import Connection, Exchange, Refused, ServerLimits
-from bakeoff.workloads.tasks.proxy.providers import Providers
-from bakeoff.workloads.tasks.proxy.relay import Relay
-from bakeoff.workloads.tasks.proxy.runs import Run
-from bakeoff.workloads.tasks.proxy.totals import Totals, add_up
-from bakeoff.workloads.tasks.proxy.transcript import MAIN, steps
-from bakeoff.workloads.tasks.proxy.wire import WIRES, wire_at
+from bakeoff.spec.workload import Step
+from bakeoff.workloads.tasks.proxy.budget import Budget, Limit, Spending
+from bakeoff.workloads.tasks.proxy.conversations import Conversations
+from bakeoff.workloads.tasks.proxy.providers import Providers, Route, check_installed
+from bakeoff.workloads.tasks.proxy.records import MAIN, Call, CallLog, ToolSet, Totals, add_up, read_calls, steps
+from bakeoff.workloads.tasks.proxy.wire.base import ModelRequest
 
+if TYPE_CHECKING:
+    from bakeoff.workloads.tasks.proxy.http import Server
+
+TOKEN = "sk-bakeoff-"
+"""How tokens begin: some clients reject a key that does not look like one."""
 STARTING_S = 10.0
 LAST_CALLS_S = 2.0
-"""How long calls that are under way when a run is closed may take to end by themselves."""
+"""How long calls that are running when a run is closed may take to end on their own."""
 MAX_SOCKET_PATH = 107
+"""Bytes of a unix socket's path: `sun_path` has 108 with its final NUL, see unix(7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Limits for clients. The proxy closes the connection of a client that exceeds one."""
+
+    header_bytes: int = 64 << 10
+    body_bytes: int = 64 << 20
+    header_s: float = 15.0
+    """From the first byte of a request to the end of its headers."""
+    body_s: float = 60.0
+    """For a whole body."""
+    idle_s: float = 3600.0
+    """Between two requests on one connection; agents may work for long before they ask again."""
+    write_s: float = 60.0
+    """For a client that does not read its answer."""
+    connections: int = 1024
 
 
 class ProxiedRun:
-    """The caller's end of a run: the token for its agent, and what came of its calls."""
+    """One run: the token for its agent, what it may spend, and the record of its calls.
 
-    def __init__(self, proxy: ModelProxy, run: Run) -> None:
-        self._proxy, self._run = proxy, run
-        self.token = run.token
-        self.model = run.route("").model
-        """What to tell the agent's client; any other name that it asks for means the same."""
-        self.record = run.record_path
+    `open` of a `ModelProxy` makes it. The proxy's thread uses `route`, `write` and the mutable attributes; everything
+    else is for the caller.
+    """
 
-    @property
-    def limit(self) -> Limit | None:
-        """The budget that a call has met, as soon as it has: nothing good comes from the agent any more."""
-        return self._run.limit
+    def __init__(
+        self,
+        proxy: ModelProxy,
+        providers: Providers,
+        model: str,
+        record: Path,
+        budget: Budget,
+        others: Mapping[str, str],
+    ) -> None:
+        self.token = TOKEN + secrets.token_urlsafe(24)
+        self.record = record
+        self.providers = providers
+        self.began = time.monotonic()
+        self.spending = Spending(budget)
+        self.limit: Limit | None = None
+        """The budget that a call has met, as soon as it has: the agent cannot do anything more."""
+        self.refusals = 0
+        """Calls that were refused for a budget."""
+        self.active: set[asyncio.Task[None]] = set()
+        """Tasks of the proxy's event loop that serve calls of this run."""
+        self._proxy = proxy
+        self._own = providers.route(model)
+        self._others = {name: providers.route(target) for name, target in others.items()}
+        for route in (self._own, *self._others.values()):
+            route.key(providers.environment)  # a missing key is reported here, and not to the agent
+            budget.check(route)
+        self.model = self._own.model
+        """The name to give to the agent's client. Any other name that it uses means the same model, except `others`."""
+        self.models = [model, *others]
+        """What the client sees when it lists models."""
+        self._count = 0
+        self._unrecorded: OSError | None = None
+        """Why a call could not be written to the record."""
+        self._log: CallLog | None = None
+        self._conversations = Conversations()
+        self._tool_sets: set[str] = set()
 
     def close(self) -> Totals:
-        """No further calls; those under way are ended. What was recorded, added up."""
-        self._proxy._close_run(self._run)
+        """End the run: no further calls, and those that are running are ended. What was recorded, added up."""
+        self._proxy.close_run(self)
         return self.totals()
 
     def totals(self) -> Totals:
-        """StorageError when something could not be recorded: then nobody knows what the run did."""
-        if self._run.unrecorded is not None:
-            raise StorageError(f"{self.record}: model calls could not be recorded: {self._run.unrecorded}")
+        """What the calls so far add up to. Raises StorageError when a call could not be recorded: then nobody knows."""
+        if self._unrecorded is not None:
+            raise StorageError(f"{self.record}: model calls could not be recorded: {self._unrecorded}")
         records = list(read_calls(self.record))
         totals = add_up(records)
         return totals if records else replace(totals, broken=self._proxy.turned_away)
 
     def steps(self, agent: str = MAIN) -> list[Step]:
-        """The transcript so far as a trajectory; `agent` is whose the conversation with the work in it was."""
+        """The calls so far as a trajectory; `agent` is the name for the conversation in which the work was done."""
         return steps(read_calls(self.record), agent)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._proxy._close_run(self._run)
+        self._proxy.close_run(self)
+
+    def route(self, model: str) -> Route:
+        """Where a call for this model name goes: to the run's own model, unless the name is one of `others`."""
+        return self._others.get(model, self._own)
+
+    def write(self, call: Call, request: ModelRequest | None, route: Route | None, reply_id: str | None) -> None:
+        """Record a call together with what is new in its request. Raises OSError, which `totals` reports, too."""
+        self._count += 1
+        call.number = self._count
+        try:
+            if self._log is None:
+                self._log = CallLog(self.record)
+            if request is not None and route is not None:
+                reply = call.reply if call.end == "answered" else None
+                # A call without an answer has a place to continue from, but nothing can continue it.
+                place = self._conversations.add(call.number, request.messages, request.previous, reply, reply_id)
+                digest = None
+                if request.tools:
+                    digest = hashlib.blake2b(msgspec.json.encode(request.tools), digest_size=8).hexdigest()
+                    if digest not in self._tool_sets:
+                        self._log.add(ToolSet(digest, request.tools))
+                        self._tool_sets.add(digest)
+                call.provider, call.model = route.provider_name, route.model
+                call.asked_model = None if request.model in (self.models[0], route.model) else request.model
+                call.stream, call.tools, call.parameters = request.stream, digest, request.parameters
+                call.conversation, call.parent = place.conversation, place.parent
+                call.branch, call.kept = place.branch, place.kept
+                # A branch repeats its history, so that each conversation can be read alone.
+                call.messages = request.messages if place.branch else request.messages[place.kept :]
+            self._log.add(call)
+        except OSError as error:
+            self._unrecorded = error
+            raise
+
+    async def finish(self) -> None:
+        """Wait until every call is over and recorded, then close the record. Runs in the proxy's event loop.
+
+        A client that has just read the end of its stream may leave its call running for a moment, so calls get
+        LAST_CALLS_S before they are cancelled. A cancelled call is recorded, too.
+        """
+        if self.active:
+            await asyncio.wait(self.active, timeout=LAST_CALLS_S)
+        for task in list(self.active):
+            task.cancel()
+        await asyncio.gather(*self.active, return_exceptions=True)
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
 
 class ModelProxy:
-    """A context manager. `socket` is where to listen for boxes; `loopback` adds a port on 127.0.0.1 (see `url`)."""
+    """The proxy: a context manager that runs an HTTP server in a thread while it is open.
+
+    `socket` is the path of a unix socket, which can be mounted into a sandbox without network; `loopback` adds a
+    port on 127.0.0.1 (see `url`) for agents without a sandbox. Raises UsageError for a path that is too long, and
+    BakeoffError from `with` when it cannot listen.
+    """
 
     def __init__(
         self, *, socket: Path | None = None, loopback: bool = False, limits: ServerLimits | None = None
@@ -82,25 +191,28 @@ class ModelProxy:
         if socket is None and not loopback:
             raise UsageError("a model proxy needs a socket, a loopback port or both to listen on")
         if socket is not None and len(str(socket)) > MAX_SOCKET_PATH:
-            raise UsageError(f"{socket}: a socket's path may have {MAX_SOCKET_PATH} bytes; choose a shorter directory")
+            raise UsageError(
+                f"{socket}: a socket's path may have {MAX_SOCKET_PATH} bytes at most\n  fix: choose a shorter directory"
+            )
         self.socket = socket
         self.port: int | None = None
-        self._loopback = loopback
-        self._limits = limits or ServerLimits()
-        self._runs: dict[str, Run] = {}
+        self.limits = limits or ServerLimits()
+        self.runs: dict[str, ProxiedRun] = {}
+        """Open runs by token."""
         self.turned_away: str | None = None
-        """Why a client was not even listened to: a key or an API that is not ours, which no model can help."""
-        self._connections: set[asyncio.Task[None]] = set()
+        """Why a client was rejected before its run was known: a wrong key or another API, which says nothing about
+        a model."""
+        self._loopback = loopback
+        self._server: Server | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._client: httpx.AsyncClient | None = None
         self._thread = threading.Thread(target=self._main, name="model-proxy", daemon=True)
 
     @property
     def url(self) -> str:
-        """Where it listens on loopback; an agent's base URL is below it."""
+        """The address on loopback; an agent's base URL is `/v1` below it."""
         if self.port is None:
             raise UsageError("this model proxy has no loopback port; create it with loopback=True")
         return f"http://127.0.0.1:{self.port}"
@@ -114,14 +226,27 @@ class ModelProxy:
         budget: Budget | None = None,
         others: Mapping[str, str] | None = None,
     ) -> ProxiedRun:
-        """A run that may call `model` (and `others`: name the client uses -> model). UsageError if it could not work."""
-        run = Run(providers, model, record, budget or Budget(), others or {})
-        self._runs[run.token] = run
-        return ProxiedRun(self, run)
+        """Begin a run that may call `model`. Raises UsageError for a missing key or price.
 
-    # ── the thread ──────────────────────────────────────────────────────────────────────────────────────────────
+        `others` are further models: the name that the client uses -> the model. Calls are recorded in the file
+        `record`.
+        """
+        run = ProxiedRun(self, providers, model, record, budget or Budget(), others or {})
+        self.runs[run.token] = run
+        return run
+
+    def close_run(self, run: ProxiedRun) -> None:
+        """Make the run's token invalid, and wait until its calls are over and recorded."""
+        if self.runs.pop(run.token, None) is None or self._loop is None or not self._thread.is_alive():
+            return
+        asyncio.run_coroutine_threadsafe(run.finish(), self._loop).result()
 
     def __enter__(self) -> Self:
+        check_installed()
+        # Imported here, because only a run that calls a model needs these libraries.
+        from bakeoff.workloads.tasks.proxy.http import Server
+
+        self._server = Server(self)
         self._thread.start()
         if not self._ready.wait(STARTING_S) or self._failure is not None:
             raise BakeoffError(f"the model proxy did not start: {self._failure or 'no answer'}")
@@ -133,124 +258,23 @@ class ModelProxy:
         self._thread.join()
 
     def _main(self) -> None:
+        """The thread of the proxy. `__enter__` reports a failure to start."""
         try:
             asyncio.run(self._serve())
-        except BaseException as error:
+        except BaseException as error:  # nobody else would see what a thread raises
             self._failure = error
             self._ready.set()
 
     async def _serve(self) -> None:
+        assert self._server is not None
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        servers = []
         try:
-            if self.socket is not None:
-                servers.append(await asyncio.start_unix_server(self._connected, self.socket))
-                self.socket.chmod(0o666)  # a box may run as anybody; the token decides
-            if self._loopback:
-                servers.append(await asyncio.start_server(self._connected, "127.0.0.1", 0))
-                self.port = servers[-1].sockets[0].getsockname()[1]
+            self.port = await self._server.start(self.socket, self._loopback)
             self._ready.set()
             await self._stop.wait()
         finally:
-            for server in servers:
-                server.close()
-            for task in self._connections:
-                task.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
-            for run in self._runs.values():
-                run.close()
-            if self._client is not None:
-                await self._client.aclose()
+            await self._server.stop()
+            for run in self.runs.values():
+                await run.finish()
             if self.socket is not None:
                 self.socket.unlink(missing_ok=True)
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= self._limits.connections:
-            writer.close()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            await Connection(reader, writer, self._limits).serve(self._handle)
-        except asyncio.CancelledError:
-            pass  # the proxy is being stopped
-        finally:
-            self._connections.discard(task)
-
-    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _handle(self, exchange: Exchange) -> None:
-        if exchange.method == "HEAD":  # some clients look whether anybody is there
-            await exchange.answer(200, b"")
-            return
-        run = self._run_of(exchange)
-        wire = wire_at(exchange.path)
-        if run is None:
-            await exchange.body()
-            self.turned_away = "the agent's client did not send the key of its run, {api_key}"
-            error = (wire or WIRES["chat"]).error(401, "invalid_api_key", "this key is not the token of a running run")
-            await exchange.answer(401, error)
-        elif wire is not None and exchange.method == "POST":
-            await self._relay(exchange, run, Relay(exchange, run, wire, self._http()))
-        else:
-            await exchange.body()
-            await self._other(exchange, run)
-
-    async def _relay(self, exchange: Exchange, run: Run, relay: Relay) -> None:
-        """The call as a task of the run's, so that closing the run can end it without ending the connection's loop."""
-        task = asyncio.ensure_future(relay.serve())
-        run.active.add(task)
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            raise
-        except Refused:
-            raise
-        except Exception as error:  # a fault of ours: recorded by the relay, told as such, and the proxy goes on
-            if exchange.status is None:
-                await exchange.answer(500, relay.wire.error(500, "proxy_error", type(error).__name__))
-        finally:
-            run.active.discard(task)
-
-    async def _other(self, exchange: Exchange, run: Run) -> None:
-        if exchange.method == "GET" and exchange.path.rstrip("/").endswith("/models"):
-            listed = [{"id": name, "object": "model", "type": "model", "display_name": name} for name in run.models]
-            await exchange.answer(200, {"object": "list", "data": listed, "has_more": False})
-            return
-        known = ", ".join(f"/v1/{wire.path}" for wire in WIRES.values())
-        status = 405 if wire_at(exchange.path) else 404
-        message = f"POST to one of {known}; {exchange.path} is not served"
-        self.turned_away = f"the agent's client speaks another API: {message}"
-        error = WIRES["chat"].error(status, "not_found", message)
-        await exchange.answer(status, error)
-
-    def _run_of(self, exchange: Exchange) -> Run | None:
-        key = exchange.headers.get("x-api-key") or exchange.headers.get("authorization", "").removeprefix("Bearer ")
-        return self._runs.get(key.strip())
-
-    def _http(self) -> httpx.AsyncClient:
-        """Made at the first call: loading certificates takes longer than starting the proxy."""
-        if self._client is None:
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-            # A proxy of the user's network is heeded, but not on the way to this machine.
-            here = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
-            self._client = httpx.AsyncClient(limits=limits, mounts=here, follow_redirects=False)
-        return self._client
-
-    def _close_run(self, run: Run) -> None:
-        if self._runs.pop(run.token, None) is None or self._loop is None or not self._thread.is_alive():
-            return
-        asyncio.run_coroutine_threadsafe(_ended(run), self._loop).result()
-
-
-async def _ended(run: Run) -> None:
-    """Every call of the run is over and recorded."""
-    if run.active:
-        await asyncio.wait(run.active, timeout=LAST_CALLS_S)
-    for task in list(run.active):
-        task.cancel()
-    await asyncio.gather(*run.active, return_exceptions=True)
-    run.close()

@@ -1,37 +1,56 @@
-"""The way to a provider: real key, bounded retries, answers in pieces as they come."""
+"""The way to a provider: a request with bounded retries, and its stream of events as they come."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import re
-from collections.abc import AsyncIterator, Callable
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
 
 import httpx
 import msgspec
 
-from bakeoff.workloads.tasks.proxy.calls import Retry
-from bakeoff.workloads.tasks.proxy.wire.face import Json
+# httpx-sse has a public interface only for a whole response. This decoder takes single lines, so the bytes of each
+# event can go to the client unchanged while the proxy reads what they mean.
+from httpx_sse._decoders import SSEDecoder
 
-TRY_AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504, 520, 522, 524, 529})
-NOT_THE_AGENT = TRY_AGAIN | {401, 402, 403, 404}
-"""Answers that say nothing about the agent: overload, a wrong key, an unknown model."""
-LONGEST_WAIT = 20.0
-PASSED_ON = ("accept", "user-agent", "anthropic-version", "anthropic-beta", "openai-beta")
-"""Of the client's headers. Everything else stays here, so nothing that it says can change who we are."""
-PASSED_BACK = re.compile(
-    r"content-type|retry-after(-ms)?|(x-)?request-id|openai-processing-ms|x-ratelimit-.*|anthropic-ratelimit-.*"
-)
-_KEY_LIKE = re.compile(r"\b(sk|pk|key)-[\w*.-]{6,}")
+from bakeoff.workloads.tasks.proxy.providers import RETRYABLE, retry_delay
+from bakeoff.workloads.tasks.proxy.records import Retry
+from bakeoff.workloads.tasks.proxy.wire.base import Json, json_object
+
+LARGEST_EVENT = 64 << 20
+"""Bytes of one event of a stream."""
+# A carriage return at the very end of what has come may be the first half of "\r\n": it waits for the next byte.
+_LINE_END = re.compile(rb"\r\n|\n|\r(?=.)", re.DOTALL)
 
 
 class Unreachable(Exception):
-    """No answer from the provider."""
+    """The provider did not answer."""
+
+
+class EndlessEvent(Exception):
+    """An event of a stream that does not come to an end."""
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Loading certificates takes about 40 ms, so a process does it once and not for every proxy."""
+    return httpx.create_ssl_context()
+
+
+def open_client() -> httpx.AsyncClient:
+    """The client for all providers."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    # HTTP_PROXY and its kin apply, but not on the way to this machine.
+    here = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
+    return httpx.AsyncClient(verify=_certificates(), limits=limits, mounts=here, follow_redirects=False)
 
 
 @asynccontextmanager
-async def asked(
+async def post(
     client: httpx.AsyncClient,
     url: str,
     headers: dict[str, str],
@@ -39,27 +58,34 @@ async def asked(
     *,
     silence_s: float,
     retries: int,
-    note: Callable[[Retry], None],
+    on_retry: Callable[[Retry], None],
 ) -> AsyncIterator[httpx.Response]:
-    """The provider's answer with its headers read and its body still to come."""
+    """Send a request; gives the response with its headers read and its body still to come. Raises Unreachable.
+
+    `silence_s` is the longest time without a byte from the provider. A retryable status or a lost connection is
+    tried again up to `retries` times; `on_retry` gets each failed try.
+    """
     content = msgspec.json.encode(body)
     timeout = httpx.Timeout(silence_s, connect=min(15.0, silence_s))
     response: httpx.Response | None = None
     for attempt in range(retries + 1):
         request = client.build_request("POST", url, headers=headers, content=content, timeout=timeout)
+        response = None
         try:
             response = await client.send(request, stream=True)
         except httpx.HTTPError as error:
-            reason = f"{type(error).__name__}: {error}".rstrip(": ")
-            if attempt == retries or isinstance(error, httpx.ReadTimeout):  # it may be at work still: never ask twice
+            status, reason = None, f"{type(error).__name__}: {error}".rstrip(": ")
+            # After a read timeout the provider may still be at work on the request: never send it twice.
+            if attempt == retries or isinstance(error, httpx.ReadTimeout):
                 raise Unreachable(reason) from error
-            await _wait(attempt, None, Retry(None, reason, 0.0), note)
-            continue
-        if response.status_code not in TRY_AGAIN or attempt == retries:
-            break
-        await response.aclose()
-        said = Retry(response.status_code, response.reason_phrase, 0.0)
-        await _wait(attempt, response.headers.get("retry-after"), said, note)
+        else:
+            if response.status_code not in RETRYABLE or attempt == retries:
+                break
+            await response.aclose()
+            status, reason = response.status_code, response.reason_phrase
+        seconds = retry_delay(attempt, response.headers.get("retry-after") if response is not None else None)
+        await asyncio.sleep(seconds)
+        on_retry(Retry(status, reason, round(seconds, 3)))
     assert response is not None
     try:
         yield response
@@ -67,23 +93,69 @@ async def asked(
         await response.aclose()
 
 
-def pause(attempt: int, told: str | None) -> float:
-    """Seconds, as many as the provider says, within reason; else half a second, doubling, with jitter."""
-    try:
-        seconds = float(told) if told else 0.5 * 2**attempt * random.uniform(0.75, 1.25)
-    except ValueError:  # a date
-        seconds = 1.0
-    return min(max(0.0, seconds), LONGEST_WAIT)
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event."""
+
+    raw: bytes
+    """All its bytes, with the empty line that ends it."""
+    name: str
+    data: Json | None
+    """None when the data is not a JSON object, as in `[DONE]` or a comment."""
 
 
-async def _wait(attempt: int, told: str | None, retry: Retry, note: Callable[[Retry], None]) -> None:
-    seconds = pause(attempt, told)
-    await asyncio.sleep(seconds)
-    note(msgspec.structs.replace(retry, waited_s=round(seconds, 3)))
+class EventReader:
+    """Cuts a byte stream into server-sent events, wherever the network cut it into chunks.
+
+    The bytes of all events and of `rest` are exactly the bytes of the stream, but for `secrets`: a line that
+    contains one gets `[key]` in its place.
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = [secret.encode() for secret in secrets]
+        self._pending = bytearray()
+        """What has come since the last whole line."""
+        self._searched = 0
+        """Bytes of `_pending` without a line end, so that a long line is not searched again with every chunk."""
+        self._lines: list[bytes] = []
+        """Whole lines of the event that is coming, with their ends."""
+        self._size = 0
+        self._decoder = SSEDecoder()
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that this chunk completes. Raises EndlessEvent."""
+        self._pending += chunk
+        events, start = [], 0
+        for end in _LINE_END.finditer(self._pending, self._searched):
+            line = without(bytes(self._pending[start : end.end()]), self._secrets)
+            start = end.end()
+            self._lines.append(line)
+            self._size += len(line)
+            text = line.rstrip(b"\r\n").decode(errors="replace")
+            decoded = self._decoder.decode(text)
+            if not text:
+                # The decoder gives nothing for an event without fields, such as a comment; its bytes go on all the
+                # same.
+                data = json_object(decoded.data) if decoded is not None else ""
+                raw = b"".join(self._lines)
+                events.append(Event(raw, decoded.event if decoded else "", data if isinstance(data, dict) else None))
+                self._lines, self._size = [], 0
+        del self._pending[:start]
+        if self._size + len(self._pending) > LARGEST_EVENT:
+            raise EndlessEvent
+        # The last byte is searched again: it may be the carriage return that was put off.
+        self._searched = max(0, len(self._pending) - 1)
+        return events
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the last whole event."""
+        return without(b"".join(self._lines) + self._pending, self._secrets)
 
 
-def without_secrets(text: str, secrets: list[str]) -> str:
-    """Providers like to repeat the key that they did not accept."""
+def without(text: bytes, secrets: Iterable[bytes]) -> bytes:
+    """`text` with `[key]` in place of each secret."""
     for secret in secrets:
-        text = text.replace(secret, "[key]")
-    return _KEY_LIKE.sub("[key]", text)
+        text = text.replace(secret, b"[key]")
+    return text

@@ -1,1 +1,1 @@
-"""Scores beyond tests: metrics of one's own (`custom`) and a model that judges rubrics (`judge`)."""
+"""Scores beyond tests: custom metrics (`custom`) and a model that judges rubrics (`judge`)."""

@@ -1,9 +1,9 @@
-"""Metrics of one's own: scripts that a task brings along, and Python functions that an experiment names.
+"""Custom metrics: scripts of a task, and Python functions that an experiment names.
 
-A script lies in the task's `metrics/` (the agent never sees it) and runs in a fresh box where the repository is as the
-agent left it. It reads the run as JSON from standard input and prints a JSON object of numbers. A function
-`module:function` is called with the same facts and returns a mapping of numbers. One that fails leaves its metric
-missing, and says why; it never makes it 0.
+A script is a file in the task's `metrics/`, which the agent never sees. It runs in a fresh sandbox where the
+repository is as the agent left it, reads the run as JSON from standard input and prints a JSON object of numbers. A
+function `module:function` gets the same facts as a dict and returns a mapping of numbers. When one fails, its
+metric is missing and the run says why; a missing metric never becomes 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import Sandbox
 from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.diff import apply_diff
@@ -33,6 +32,8 @@ _RUNNERS = {".py": ("python3",), ".sh": ("sh",)}
 
 @dataclass
 class Measured:
+    """The custom metrics of one run."""
+
     taken: frozenset[str] = frozenset()
     """Names of metrics that every run has."""
     values: dict[str, float] = field(default_factory=dict)
@@ -40,32 +41,23 @@ class Measured:
     """Why a script or function has no value."""
 
     def take(self, name: str, answer: Any) -> None:
-        """Keep what is a number under a name that nobody has yet."""
+        """Keep the finite numbers of what `name` gave, under names that are free; the rest are problems."""
         if not isinstance(answer, Mapping):
             self.problems[name] = f"must give an object of numbers, gave {type(answer).__name__}"
             return
         for key, value in answer.items():
-            number = _number(value)
+            try:
+                number = float(value) if isinstance(value, Real) else math.nan
+            except OverflowError:  # an integer beyond the largest float
+                number = math.inf
             if not math.isfinite(number):
-                self.problems[f"{name}: {key}"] = f"{value!r} is no number"
+                self.problems[f"{name}: {key}"] = f"{value!r} is not a finite number"
             elif key in self.taken:
-                self.problems[f"{name}: {key}"] = "is a metric that every run has; give it another name"
+                self.problems[f"{name}: {key}"] = "is a metric that every run has; use another name"
             elif key in self.values:
                 self.problems[f"{name}: {key}"] = "is given twice"
             else:
                 self.values[str(key)] = number
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value) if isinstance(value, Real) else math.nan
-    except OverflowError:
-        return math.inf
-
-
-def scripts_of(task: Task) -> list[Path]:
-    folder = task.directory / FOLDER
-    return sorted(file for file in folder.iterdir() if file.suffix in _RUNNERS) if folder.is_dir() else []
 
 
 def measure(
@@ -76,33 +68,29 @@ def measure(
     sandbox: Sandbox,
     taken: Iterable[str] = (),
 ) -> Measured:
-    """`taken` are names of metrics that every run has."""
-    found = Measured(frozenset(taken))
-    scripts = scripts_of(task)
+    """Run all scripts of the task and all `functions` on one run.
+
+    `run` is what they get; `diff` is what the agent changed; `taken` are names of metrics that every run has.
+    """
+    measured = Measured(frozenset(taken))
+    folder = task.directory / FOLDER
+    scripts = sorted(file for file in folder.iterdir() if file.suffix in _RUNNERS) if folder.is_dir() else []
     if scripts:
-        _run_scripts(found, task, scripts, run, diff, sandbox)
+        _run_scripts(measured, task, scripts, run, diff, sandbox)
     for name in functions:
+        if not name.partition(":")[2]:
+            measured.problems[name] = f"must be 'module:function'; scripts go into the task's {FOLDER}/ directory"
+            continue
         try:
-            found.take(name, function(name)(dict(run)))
-        except Exception as error:  # somebody else's code
-            found.problems[name] = f"{type(error).__name__}: {error}"
-    return found
-
-
-def function(name: str) -> Any:
-    """`module:function`; modules beside the experiment file can be imported."""
-    if not name.partition(":")[2]:
-        raise UsageError(
-            f"metrics: {name!r} must be 'module:function'\n  fix: scripts go into the task's {FOLDER}/ directory"
-        )
-    try:
-        return pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"metrics: {name!r} cannot be found: {error}") from error
+            # Modules beside the experiment file can be imported.
+            measured.take(name, pkgutil.resolve_name(name)(dict(run)))
+        except Exception as error:  # the user's code may raise anything, on import too
+            measured.problems[name] = f"{type(error).__name__}: {error}"
+    return measured
 
 
 def _run_scripts(
-    found: Measured, task: Task, scripts: Sequence[Path], run: Mapping[str, Any], diff: bytes, sandbox: Sandbox
+    measured: Measured, task: Task, scripts: Sequence[Path], run: Mapping[str, Any], diff: bytes, sandbox: Sandbox
 ) -> None:
     image = built_for(task.environment, sandbox).image
     with scratch() as here, sandbox.open(box_spec(task, image)) as box:
@@ -117,12 +105,11 @@ def _run_scripts(
             argv = (*_RUNNERS[script.suffix], place)
             ended = box.run(argv, stdin=json.dumps(run).encode(), timeout=task.verifier.timeout)
             if not ended.ok:
-                said = "took too long" if ended.timed_out else ended.stderr.decode(errors="replace")[-400:]
-                found.problems[script.name] = f"ended with {ended.code}: {said}"
+                reason = "took too long" if ended.timed_out else ended.stderr.decode(errors="replace")[-400:]
+                measured.problems[script.name] = f"ended with {ended.code}: {reason}"
                 continue
             try:
-                found.take(script.name, json.loads(ended.stdout))
+                measured.take(script.name, json.loads(ended.stdout))
             except (ValueError, RecursionError) as error:
-                found.problems[script.name] = (
-                    f"printed no JSON: {error}: {ended.stdout[:200].decode(errors='replace')!r}"
-                )
+                printed = ended.stdout[:200].decode(errors="replace")
+                measured.problems[script.name] = f"did not print JSON: {error}: {printed!r}"

@@ -1,9 +1,11 @@
-"""A small coding agent: four tools over any chat completions endpoint. Standard library only; runs inside the box.
+"""A small coding agent: four tools over any chat completions endpoint. Standard library only; runs inside the sandbox.
 
     python3 agent.py INSTRUCTION_FILE --url http://127.0.0.1:4000/v1 --model NAME      (key in MODEL_PROXY_KEY)
 
 Whatever a model does wrong (no JSON, no such tool, no such file) becomes a message that it can answer. Exit codes:
-0 it said that it is done, 3 its turns are used up, 4 the endpoint refused or failed.
+0 the model says that it is done, 3 its turns are used up, 4 the endpoint refused or failed.
+
+The file must run on Python 3.7, which old images have.
 """
 
 from __future__ import annotations
@@ -18,15 +20,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:  # an image may have an old Python, which only reads annotations
+if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
     Json = dict[str, Any]
-    Call = tuple[str, str, Any]
-    """Id, name, arguments."""
 
 SYSTEM = """\
 You are a careful software engineer working alone in a sandbox. The current directory is {cwd}.
@@ -38,20 +38,21 @@ NUDGE = """\
 You have not called a tool. If your work is finished, say so. Otherwise call one; if you know no other way, write
 <tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>
 There are bash (command), read (path), write (path, content) and edit (path, old, new)."""
-"""Said once, to a model that answers with words alone: some servers do not show small models their tools."""
+"""Sent once to a model that answers with text alone: some servers do not show tools to small models."""
 OUTPUT = 16_000
-"""Characters of a tool's result that the model is shown."""
+"""Characters of a tool's result that the model sees."""
 REMEMBERED = 200
-"""Characters that are left of older results when a conversation has become too long for the model."""
+"""Characters of older results that are kept when the conversation is too long for the model."""
 TRIES = 3
 MALFORMED = 5
-"""Turns in a row with nothing but errors, after which there is no hope."""
-AGAIN = (408, 409, 429, 500, 502, 503, 504, 529)
+"""Turns in a row with nothing but errors, after which the agent gives up."""
+RETRYABLE = (408, 409, 429, 500, 502, 503, 504, 529)
 
 
-def tool(name: str, description: str, needed: Json, optional: Json) -> Json:
-    properties = {key: {"type": kind, "description": said} for key, (kind, said) in {**needed, **optional}.items()}
-    schema = {"type": "object", "properties": properties, "required": list(needed)}
+def tool(name: str, description: str, required: Json, optional: Json) -> Json:
+    """A tool definition; arguments are `name: (type, description)`."""
+    properties = {key: {"type": kind, "description": text} for key, (kind, text) in {**required, **optional}.items()}
+    schema = {"type": "object", "properties": properties, "required": list(required)}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
@@ -88,22 +89,31 @@ TOOLS = [
 ]
 
 
-class Wrong(Exception):
-    """What the model asked for cannot be done; the text says why."""
+class ToolError(Exception):
+    """A tool cannot do what the model asked for; the text says why."""
 
 
 class TooLong(Exception):
-    """The endpoint does not take the request as it is, most likely for its length."""
+    """The endpoint rejects the request, most likely because the conversation is too long."""
+
+
+class Call(NamedTuple):
+    """A tool call of the model. `arguments` should be JSON text or an object, but a model may send anything."""
+
+    id: str
+    name: str
+    arguments: Any
 
 
 def bash(arguments: Json) -> str:
+    """Run a command; its output with its exit code. The whole process group is killed after the timeout."""
     seconds = number(arguments, "timeout", 120)
     process = subprocess.Popen(
         ["bash", "-c", text(arguments, "command")],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,
+        start_new_session=True,  # so that its children can be killed with it
     )
     try:
         output, note = process.communicate(timeout=seconds)[0], ""
@@ -114,13 +124,14 @@ def bash(arguments: Json) -> str:
 
 
 def read(arguments: Json) -> str:
+    """Lines of a file with their numbers."""
     first, count = number(arguments, "first", 1), number(arguments, "lines", 400)
     with open(text(arguments, "path"), encoding="utf-8", errors="replace") as file:
         lines = file.read().splitlines()
     if not lines:
         return "[the file is empty]"
     if first > len(lines):
-        raise Wrong(f"the file has only {len(lines)} lines")
+        raise ToolError(f"the file has only {len(lines)} lines")
     chosen = lines[first - 1 : first - 1 + count]
     rest = len(lines) - (first - 1 + len(chosen))
     numbered = "\n".join(f"{index:6d}  {line}" for index, line in enumerate(chosen, first))
@@ -128,8 +139,9 @@ def read(arguments: Json) -> str:
 
 
 def write(arguments: Json) -> str:
+    """Write a whole file."""
     path, content = text(arguments, "path"), text(arguments, "content")
-    data = content.encode()  # before the file is emptied: half a surrogate pair is no text
+    data = content.encode()  # before the file is truncated: half a surrogate pair cannot be encoded
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with open(path, "wb") as file:
         file.write(data)
@@ -137,14 +149,15 @@ def write(arguments: Json) -> str:
 
 
 def edit(arguments: Json) -> str:
+    """Replace a text that occurs exactly once. Line ends stay as they are in the file."""
     path, old, new = text(arguments, "path"), text(arguments, "old"), text(arguments, "new")
     if not old:
-        raise Wrong("`old` is empty; use write for a new file")
+        raise ToolError("`old` is empty; use write for a new file")
     with open(path, encoding="utf-8", newline="") as file:
         content = file.read()
-    found = content.count(old)
-    if found != 1:
-        raise Wrong(f"`old` occurs {found} times in {path}; it must occur exactly once")
+    occurrences = content.count(old)
+    if occurrences != 1:
+        raise ToolError(f"`old` occurs {occurrences} times in {path}; it must occur exactly once")
     data = content.replace(old, new).encode()
     with open(path, "wb") as file:
         file.write(data)
@@ -155,13 +168,15 @@ RUN: dict[str, Callable[[Json], str]] = {"bash": bash, "read": read, "write": wr
 
 
 def text(arguments: Json, key: str) -> str:
+    """A required argument. Raises ToolError."""
     value = arguments.get(key)
     if not isinstance(value, str):
-        raise Wrong(f"the argument `{key}` must be given as text")
+        raise ToolError(f"the argument `{key}` must be given as text")
     return value
 
 
 def number(arguments: Json, key: str, default: int) -> int:
+    """An optional argument; models write numbers in many ways, and a wrong one means the default."""
     try:
         return max(1, min(100_000, int(arguments.get(key, default))))
     except (TypeError, ValueError, OverflowError):
@@ -169,16 +184,18 @@ def number(arguments: Json, key: str, default: int) -> int:
 
 
 def shorten(output: str) -> str:
+    """Long output without its middle."""
     if len(output) <= OUTPUT:
         return output
     half = OUTPUT // 2
     return f"{output[:half]}\n[... {len(output) - OUTPUT} characters left out ...]\n{output[-half:]}"
 
 
-def carry_out(name: str, arguments: Any) -> str:
-    """The result of a tool call as text, whatever the call looks like."""
-    if name not in RUN:
-        return f"Error: there is no tool {name!r}; there are {', '.join(RUN)}"
+def carry_out(call: Call) -> str:
+    """The result of a tool call as text; every mistake of the model becomes a text that begins with `Error:`."""
+    arguments = call.arguments
+    if call.name not in RUN:
+        return f"Error: there is no tool {call.name!r}; there are {', '.join(RUN)}"
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}", strict=False)
@@ -187,42 +204,46 @@ def carry_out(name: str, arguments: Any) -> str:
     if not isinstance(arguments, dict):
         return "Error: the arguments must be a JSON object"
     try:
-        return RUN[name](arguments)
-    except (Wrong, OSError, ValueError) as error:
+        return RUN[call.name](arguments)
+    except (ToolError, OSError, ValueError) as error:
         return f"Error: {error}"
 
 
 def calls_in(message: Json) -> list[Call]:
-    found = []
-    given = message.get("tool_calls")
-    for call in given if isinstance(given, list) else []:
-        function = call.get("function") if isinstance(call, dict) else None
+    """The tool calls of a message; entries that are not calls are skipped."""
+    calls = []
+    entries = message.get("tool_calls")
+    for entry in entries if isinstance(entries, list) else []:
+        function = entry.get("function") if isinstance(entry, dict) else None
         if isinstance(function, dict):
-            found.append((str(call.get("id") or ""), str(function.get("name") or ""), function.get("arguments") or ""))
-    return found
+            name, arguments = str(function.get("name") or ""), function.get("arguments") or ""
+            calls.append(Call(str(entry.get("id") or ""), name, arguments))
+    return calls
 
 
 def written_calls(content: str) -> list[Call]:
     """Calls that a model without a template for tools writes as text: `<tool_call>{...}</tool_call>` or fenced JSON."""
     blocks = re.findall(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", content, re.S)
     blocks += re.findall(r"```(?:json|tool_call)?\s*(\{.*?\})\s*```", content, re.S)
-    found = []
+    calls = []
     for block in blocks:
         try:
             call = json.loads(block, strict=False)
         except (ValueError, RecursionError):
             continue
         if isinstance(call, dict) and call.get("name") in RUN:
-            found.append(("", call["name"], call.get("arguments", call.get("parameters"))))
-    return found
+            calls.append(Call("", call["name"], call.get("arguments", call.get("parameters"))))
+    return calls
 
 
 class Endpoint:
+    """A chat completions endpoint."""
+
     def __init__(self, url: str, model: str, key: str, extra: Json) -> None:
         self.url, self.model, self.key, self.extra = url.rstrip("/") + "/chat/completions", model, key, extra
 
     def ask(self, messages: list[Json]) -> Json:
-        """The assistant's message; the end when there is none to be had."""
+        """The assistant's message. Raises TooLong; ends the agent when there is no answer."""
         body = {**self.extra, "model": self.model, "messages": messages, "tools": TOOLS}
         headers = {"content-type": "application/json", "authorization": f"Bearer {self.key}"}
         request = urllib.request.Request(self.url, json.dumps(body).encode(), headers)
@@ -232,34 +253,32 @@ class Endpoint:
                 time.sleep(2**attempt)
             try:
                 with urllib.request.urlopen(request, timeout=900) as response:
-                    return message_of(json.load(response))
+                    answer = json.load(response)
+                choices = answer.get("choices") if isinstance(answer, dict) else None
+                first = choices[0] if isinstance(choices, list) and choices else None
+                message = first.get("message") if isinstance(first, dict) else None
+                if isinstance(message, dict):
+                    return message
+                reason = f"no usable answer from {self.url}: the answer has no message"
             except urllib.error.HTTPError as error:
                 reason = f"the endpoint answered {error.code}: {error.read(2000).decode('utf-8', 'replace')}"
                 if error.code in (400, 413):
                     raise TooLong(reason) from error
-                if error.headers.get("x-should-retry") == "false" or error.code not in AGAIN:
+                if error.headers.get("x-should-retry") == "false" or error.code not in RETRYABLE:
                     stop(4, reason)
             except (OSError, ValueError) as error:
                 reason = f"no usable answer from {self.url}: {error}"
         stop(4, reason)
 
 
-def message_of(answer: Any) -> Json:
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, dict) else None
-    if not isinstance(message, dict):
-        raise ValueError("the answer has no message")
-    return message
-
-
 def stop(code: int, why: str) -> NoReturn:
+    """End the agent with this exit code."""
     print(f"agent: {why}", file=sys.stderr)
     raise SystemExit(code)
 
 
 def forget(messages: list[Json]) -> bool:
-    """Cut older results short, or else the last one; False when nothing is left to cut."""
+    """Cut older results short, or else the last one. False when there is nothing left to cut."""
     results = [message for message in messages[2:] if message["role"] != "assistant"]
     for group in (results[:-1], results[-1:]):
         long = [message for message in group if len(message["content"]) > 2 * REMEMBERED]
@@ -270,80 +289,76 @@ def forget(messages: list[Json]) -> bool:
     return False
 
 
-def answered(endpoint: Endpoint, messages: list[Json]) -> Json:
-    while True:
-        try:
-            return endpoint.ask(messages)
-        except TooLong as refusal:
-            if not forget(messages):
-                stop(4, str(refusal))
-
-
 def work(endpoint: Endpoint, instruction: str, turns: int) -> None:
+    """Ask and carry out until the model says that it is done; returns then, and ends the agent otherwise."""
     messages = [
         {"role": "system", "content": SYSTEM.format(cwd=os.getcwd())},
         {"role": "user", "content": instruction},
     ]
-    errors, nudged = 0, False
+    errors, nudged = 0, False  # turns in a row with nothing but errors; whether NUDGE was sent
     for _ in range(turns):
-        message = answered(endpoint, messages)
-        given = message.get("content")
-        content = given if isinstance(given, str) else ""
+        while True:
+            try:
+                message = endpoint.ask(messages)
+                break
+            except TooLong as refusal:
+                if not forget(messages):
+                    stop(4, str(refusal))
+        content = message.get("content")
+        content = content if isinstance(content, str) else ""
         if content:
             print(content, flush=True)
-        calls = calls_in(message)
-        results = [(id, name, carry_out(name, arguments)) for id, name, arguments in calls or written_calls(content)]
-        if not results and (nudged or len(messages) > 2):
+        formal = calls_in(message)
+        calls = formal or written_calls(content)
+        if not calls and (nudged or len(messages) > 2):  # a model that has worked before, or was asked twice, is done
             return
-        if not results:
+        messages.append(assistant(content, formal))
+        if not calls:
             nudged = True
-            messages += [said(content, []), {"role": "user", "content": NUDGE}]
+            messages.append({"role": "user", "content": NUDGE})
             continue
-        messages += [said(content, calls), *heard(results, formal=bool(calls))]
-        for _, name, result in results:
-            print(f"[{name}] {result[:400]}", flush=True)
-        errors = errors + 1 if all(result.startswith("Error:") for _, _, result in results) else 0
+        results = [(call, carry_out(call)) for call in calls]
+        if formal:
+            messages += [{"role": "tool", "tool_call_id": call.id, "content": result} for call, result in results]
+        else:  # a model that writes its calls as text does not know tool messages
+            content = "\n\n".join(f"Result of {call.name}:\n{result}" for call, result in results)
+            messages.append({"role": "user", "content": content})
+        for call, result in results:
+            print(f"[{call.name}] {result[:400]}", flush=True)
+        errors = errors + 1 if all(result.startswith("Error:") for _, result in results) else 0
         if errors == MALFORMED:
             stop(3, f"{errors} turns in a row with nothing but errors")
     stop(3, f"all {turns} turns are used up")
 
 
-def said(content: str, calls: list[Call]) -> Json:
+def assistant(content: str, calls: list[Call]) -> Json:
+    """What the model said, as it goes into the next request."""
     message: Json = {"role": "assistant", "content": content}
     if calls:
-        message["tool_calls"] = [
-            {"id": id, "type": "function", "function": {"name": name, "arguments": as_text(arguments)}}
-            for id, name, arguments in calls
-        ]
+        message["tool_calls"] = []
+    for call in calls:
+        arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+        function = {"name": call.name, "arguments": arguments}
+        message["tool_calls"].append({"id": call.id, "type": "function", "function": function})
     return message
 
 
-def heard(results: list[tuple[str, str, str]], *, formal: bool) -> list[Json]:
-    """Results as tool messages, or as a user's words to a model that does not know tool messages."""
-    if formal:
-        return [{"role": "tool", "tool_call_id": id, "content": result} for id, _, result in results]
-    return [{"role": "user", "content": "\n\n".join(f"Result of {name}:\n{result}" for _, name, result in results)}]
-
-
-def as_text(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments)
-
-
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description="A small coding agent.")
     parser.add_argument("instruction", help="file with the instruction")
     parser.add_argument("--url", required=True, help="base URL of a chat completions endpoint, with /v1")
     parser.add_argument("--model", required=True, help="name of the model")
-    parser.add_argument("--turns", type=int, default=50, help="model calls at most")
-    parser.add_argument("--extra", default="{}", help="more parameters of each request, as JSON")
-    given = parser.parse_args()
+    parser.add_argument("--turns", type=int, default=50, help="the most model calls (default: 50)")
+    parser.add_argument("--extra", default="{}", help="more parameters for each request, as JSON")
+    options = parser.parse_args()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a model may write what no encoding has
+        if isinstance(stream, io.TextIOWrapper):  # a model may write what the encoding does not have
             stream.reconfigure(errors="backslashreplace")
-    with open(given.instruction, encoding="utf-8") as file:
+    with open(options.instruction, encoding="utf-8") as file:
         instruction = file.read()
-    key = os.environ.pop("MODEL_PROXY_KEY", "none")  # its commands need not see it
-    work(Endpoint(given.url, given.model, key, json.loads(given.extra)), instruction, given.turns)
+    key = os.environ.pop("MODEL_PROXY_KEY", "none")  # the model's commands must not see it
+    work(Endpoint(options.url, options.model, key, json.loads(options.extra)), instruction, options.turns)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 
 | module | API |
 |---|---|
-| `face` | what the proxy needs to know of one |
-| `chat` | chat completions |
-| `responses` | responses |
-| `messages` | messages |
+| `base` | what the proxy needs to know about an API; the shape in which messages are recorded |
+| `chat` | OpenAI chat completions, which most servers offer |
+| `responses` | OpenAI responses |
+| `messages` | Anthropic messages |
 """
 
 from __future__ import annotations
 
+from bakeoff.workloads.tasks.proxy.wire.base import Wire, WireName
 from bakeoff.workloads.tasks.proxy.wire.chat import Chat
-from bakeoff.workloads.tasks.proxy.wire.face import Wire, WireName
 from bakeoff.workloads.tasks.proxy.wire.messages import Messages
 from bakeoff.workloads.tasks.proxy.wire.responses import Responses
 
@@ -19,6 +19,9 @@ WIRES: dict[WireName, Wire] = {"chat": Chat(), "responses": Responses(), "messag
 
 
 def wire_at(path: str) -> Wire | None:
-    """The API that lives at this path, with or without the `/v1` that clients add."""
+    """The API at this request path, with or without the `/v1` that some clients add to the base URL.
+
+    None for others.
+    """
     rest = path.strip("/").removeprefix("v1/")
     return next((wire for wire in WIRES.values() if rest == wire.path), None)

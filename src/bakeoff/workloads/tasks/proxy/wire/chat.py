@@ -1,137 +1,40 @@
-"""The chat completions API."""
+"""The chat completions API: https://platform.openai.com/docs/api-reference/chat/create.
+
+Many servers speak a dialect of it (vLLM, SGLang, llama.cpp, OpenRouter, DeepSeek), so several fields have two names
+here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from bakeoff.spec.trajectory import Tokens
-from bakeoff.workloads.tasks.proxy.usage import Usage
-from bakeoff.workloads.tasks.proxy.wire.face import (
-    Asked,
+from bakeoff.spec.workload import Tokens
+from bakeoff.workloads.tasks.proxy.wire.base import (
+    Assembler,
     Json,
     Reply,
+    Wire,
     WireName,
     arguments_text,
-    at_most,
     inner,
     integer,
     items_of,
-    model_of,
+    logprobs_of,
     objects,
-    rest_of,
+    openai_usage,
     string,
     tool_call,
 )
 
 
-class Chat:
-    name: WireName = "chat"
-    path = "chat/completions"
+class ChatAssembler(Assembler):
+    """Joins deltas of the text and of the tool calls, which are told apart by index.
 
-    def read(self, body: Json) -> Asked:
-        return Asked(
-            model=model_of(body),
-            stream=body.get("stream") is True,
-            messages=[_message(message) for message in items_of(body, "messages")],
-            tools=items_of(body, "tools"),
-            parameters=rest_of(body, "model", "stream", "messages", "tools", "stream_options"),
-        )
-
-    def outgoing(self, body: Json, model: str, extra: Mapping[str, Any]) -> Json:
-        sent = {**body, **extra, "model": model}
-        if body.get("stream") is True:  # without this a stream does not say what it used
-            options = body.get("stream_options")
-            sent["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
-        return sent
-
-    def capped(self, sent: Json, most: int) -> Json:
-        each = most // max(1, integer(sent.get("n")))
-        return at_most(sent, each, "max_completion_tokens", "max_tokens")
-
-    def hidden(self, body: Json, data: Json) -> bool:
-        asked = inner(body.get("stream_options"), "include_usage") is True
-        return not asked and data.get("choices") == [] and "usage" in data
-
-    def assembler(self) -> ChatAssembler:
-        return ChatAssembler()
-
-    def reply(self, body: Json) -> Reply:
-        choices = objects(body.get("choices"))
-        choice = choices[0] if choices else {}
-        given = choice.get("message")
-        return Reply(
-            message=_message(given) if isinstance(given, dict) else None,
-            usage=_usage(body.get("usage")),
-            tokens=_tokens(body, choice),
-            finish=string(choice.get("finish_reason")),
-            id=string(body.get("id")),
-        )
-
-    def authorization(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"}
-
-    def error(self, status: int, code: str, message: str) -> Json:
-        return {"error": {"message": message, "type": code, "param": None, "code": code}}
-
-
-def _usage(used: Any) -> Usage | None:
-    if not isinstance(used, dict) or "prompt_tokens" not in used:
-        return None
-    details, written = used.get("prompt_tokens_details"), used.get("completion_tokens_details")
-    reported = used.get("cost")
-    return Usage(
-        input=integer(used.get("prompt_tokens")),
-        cached=integer(inner(details, "cached_tokens")),
-        output=integer(used.get("completion_tokens")),
-        reasoning=integer(inner(written, "reasoning_tokens")),
-        cost=float(reported) if isinstance(reported, int | float) else None,
-    )
-
-
-def _message(given: Json) -> Json:
-    """As it is, without what only that provider or that client means by it."""
-    role, content = given.get("role"), given.get("content")
-    kept: Json = {
-        "role": "system" if role == "developer" else str(role or "assistant"),
-        "content": "" if content is None else content,
-    }
-    reasoning = given.get("reasoning_content") or given.get("reasoning")
-    if isinstance(reasoning, str) and reasoning:
-        kept["reasoning_content"] = reasoning
-    calls = [call for call in objects(given.get("tool_calls")) if isinstance(call.get("function"), dict)]
-    if calls:
-        kept["tool_calls"] = [
-            tool_call(call.get("id"), call["function"].get("name"), call["function"].get("arguments") or "")
-            for call in calls
-        ]
-    for key in ("tool_call_id", "name"):
-        if given.get(key):
-            kept[key] = given[key]
-    return kept
-
-
-def _tokens(body: Json, choice: Json) -> Tokens | None:
-    """Ids and log-probabilities, under the names that the common local servers give them."""
-    written = objects(inner(choice.get("logprobs"), "content"))
-    logprobs = [entry["logprob"] for entry in written if isinstance(entry.get("logprob"), int | float)]
-    ids = choice.get("token_ids") or [entry[key] for entry in written for key in ("token_id", "id") if key in entry]
-    prompt = body.get("prompt_token_ids") or choice.get("prompt_token_ids") or []
-    if not (logprobs or ids or prompt):
-        return None
-    return Tokens(prompt_ids=_integers(prompt), completion_ids=_integers(ids), logprobs=[float(p) for p in logprobs])
-
-
-def _integers(values: Any) -> list[int]:
-    return [value for value in values if isinstance(value, int)] if isinstance(values, list) else []
-
-
-class ChatAssembler:
-    """Pieces of a message and of its tool calls, by index."""
+    https://platform.openai.com/docs/api-reference/chat-streaming
+    """
 
     def __init__(self) -> None:
-        self.ended = False
-        self.error: str | None = None
         self._body: Json = {}
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -148,9 +51,9 @@ class ChatAssembler:
                 self._body[key] = data[key]
         for choice in objects(data.get("choices")):
             if integer(choice.get("index")) == 0:
-                self._choice(choice)
+                self._add_choice(choice)
 
-    def _choice(self, choice: Json) -> None:
+    def _add_choice(self, choice: Json) -> None:
         delta = choice.get("delta")
         delta = delta if isinstance(delta, dict) else {}
         if isinstance(delta.get("content"), str):
@@ -159,22 +62,20 @@ class ChatAssembler:
         if isinstance(reasoning, str):
             self._reasoning.append(reasoning)
         for piece in objects(delta.get("tool_calls")):
-            self._tool_call(piece)
+            # Only the first piece of a call has its id and name; the arguments come in any number of pieces.
+            call = self._calls.setdefault(
+                integer(piece.get("index")), {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+            )
+            call["id"] = piece.get("id") or call["id"]
+            function = piece.get("function")
+            call["function"]["name"] += str(inner(function, "name") or "")
+            call["function"]["arguments"] += arguments_text(inner(function, "arguments") or "")
         self._logprobs += objects(inner(choice.get("logprobs"), "content"))
         self._token_ids += _integers(choice.get("token_ids"))
         if choice.get("prompt_token_ids"):
             self._body["prompt_token_ids"] = choice["prompt_token_ids"]
         if choice.get("finish_reason"):
             self._finish, self.ended = str(choice["finish_reason"]), True
-
-    def _tool_call(self, piece: Json) -> None:
-        call = self._calls.setdefault(
-            integer(piece.get("index")), {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-        )
-        call["id"] = piece.get("id") or call["id"]
-        given = piece.get("function")
-        call["function"]["name"] += str(inner(given, "name") or "")
-        call["function"]["arguments"] += arguments_text(inner(given, "arguments") or "")
 
     def body(self) -> Json:
         message: Json = {"role": "assistant", "content": "".join(self._content)}
@@ -188,3 +89,92 @@ class ChatAssembler:
         if self._token_ids:
             choice["token_ids"] = self._token_ids
         return {**self._body, "choices": [choice]}
+
+
+class Chat(Wire):
+    name: WireName = "chat"
+    path = "chat/completions"
+    assembler = ChatAssembler
+    recorded = ("model", "stream", "messages", "tools", "stream_options")
+    # `max_tokens` is deprecated, but older clients and most other servers still use it.
+    answer_limits = ("max_completion_tokens", "max_tokens")
+
+    def messages(self, body: Json) -> list[Json]:
+        return [_message(message) for message in items_of(body, "messages")]
+
+    def outgoing(self, body: Json, model: str, extra: Mapping[str, Any]) -> Json:
+        sent = super().outgoing(body, model, extra)
+        if body.get("stream") is True:
+            # A stream reports its usage only if it is asked to:
+            # https://platform.openai.com/docs/api-reference/chat/create#chat_create-stream_options
+            options = body.get("stream_options")
+            sent["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+        return sent
+
+    def capped(self, sent: Json, most: int) -> Json:
+        # The limit counts for each of the `n` answers.
+        return super().capped(sent, most // max(1, integer(sent.get("n"))))
+
+    def hidden(self, body: Json, data: Json) -> bool:
+        # With `include_usage` an extra chunk with empty `choices` carries the usage. A client that did not ask for it
+        # may index `choices[0]` in every chunk and crash.
+        requested = inner(body.get("stream_options"), "include_usage") is True
+        return not requested and data.get("choices") == [] and "usage" in data
+
+    def reply(self, body: Json) -> Reply:
+        """Only the first answer is recorded where a client asked for several."""
+        choices = objects(body.get("choices"))
+        choice = choices[0] if choices else {}
+        message = choice.get("message")
+        return Reply(
+            message=_message(message) if isinstance(message, dict) else None,
+            usage=openai_usage(body.get("usage"), "prompt", "completion"),
+            tokens=_tokens(body, choice),
+            finish=string(choice.get("finish_reason")),
+            id=string(body.get("id")),
+        )
+
+
+def _message(message: Json) -> Json:
+    """The message with the fields that every server knows, and none that only one provider or client understands."""
+    role, content = message.get("role"), message.get("content")
+    kept: Json = {
+        # `developer` is the newer name of the system role.
+        "role": "system" if role == "developer" else str(role or "assistant"),
+        "content": "" if content is None else content,
+    }
+    # Not OpenAI's: vLLM and DeepSeek say `reasoning_content` (https://api-docs.deepseek.com/guides/reasoning_model),
+    # OpenRouter says `reasoning`.
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(reasoning, str) and reasoning:
+        kept["reasoning_content"] = reasoning
+    calls = [call for call in objects(message.get("tool_calls")) if isinstance(call.get("function"), dict)]
+    if calls:
+        kept["tool_calls"] = [
+            tool_call(call.get("id"), call["function"].get("name"), call["function"].get("arguments") or "")
+            for call in calls
+        ]
+    for key in ("tool_call_id", "name"):
+        if message.get(key):
+            kept[key] = message[key]
+    return kept
+
+
+def _tokens(body: Json, choice: Json) -> Tokens | None:
+    """Token ids and log-probabilities, where the server reports them.
+
+    OpenAI has log-probabilities only. vLLM adds `token_ids` to a choice and `prompt_token_ids` to the body or the
+    choice (`return_token_ids` in https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html); other
+    servers put an id beside each log-probability.
+    """
+    entries = objects(inner(choice.get("logprobs"), "content"))
+    ids = choice.get("token_ids") or [entry[key] for entry in entries for key in ("token_id", "id") if key in entry]
+    prompt = body.get("prompt_token_ids") or choice.get("prompt_token_ids") or []
+    logprobs = logprobs_of(entries)
+    if not (logprobs or ids or prompt):
+        return None
+    return Tokens(prompt_ids=_integers(prompt), completion_ids=_integers(ids), logprobs=logprobs)
+
+
+def _integers(values: Any) -> list[int]:
+    return [value for value in values if isinstance(value, int)] if isinstance(values, list) else []

@@ -1,33 +1,31 @@
-"""The messages API."""
+"""The messages API: https://docs.anthropic.com/en/api/messages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from bakeoff.workloads.tasks.proxy.usage import Usage
-from bakeoff.workloads.tasks.proxy.wire.face import (
-    Asked,
+from bakeoff.workloads.tasks.proxy.budget import Usage
+from bakeoff.workloads.tasks.proxy.wire.base import (
+    Assembler,
     BadRequest,
     Json,
     Reply,
+    Wire,
     WireName,
     assistant,
-    at_most,
     function,
     inner,
     integer,
     items_of,
-    model_of,
     objects,
-    rest_of,
     string,
     text_of,
     tool_call,
 )
 
+# https://docs.anthropic.com/en/api/errors
 ERRORS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -38,49 +36,109 @@ ERRORS = {
     529: "overloaded_error",
 }
 
-FEWEST_THOUGHTS = 1024
-"""Tokens for thinking that the API allows at least."""
+SMALLEST_THINKING = 1024
+"""The smallest thinking budget that the API accepts, in tokens:
+https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking"""
 
 
-class Messages:
+class MessagesAssembler(Assembler):
+    """Blocks that grow by deltas and are told apart by index.
+
+    https://docs.anthropic.com/en/docs/build-with-claude/streaming
+    """
+
+    def __init__(self) -> None:
+        self._message: Json = {}
+        self._usage: Json = {}
+        self._blocks: dict[int, Json] = {}
+        self._inputs: dict[int, list[str]] = {}
+        """Pieces of JSON text: the input of a tool call."""
+
+    def feed(self, event: str, data: Json) -> None:
+        kind, index, delta = data.get("type") or event, integer(data.get("index")), data.get("delta")
+        used: Any = None
+        if kind == "message_start" and isinstance(data.get("message"), dict):
+            self._message = dict(data["message"])
+            used = self._message.get("usage")
+        elif kind == "content_block_start" and isinstance(data.get("content_block"), dict):
+            self._blocks[index] = dict(data["content_block"])
+        elif kind == "content_block_delta" and isinstance(delta, dict):
+            block = self._blocks.setdefault(index, {"type": "text", "text": ""})
+            for key in ("text", "thinking"):
+                if isinstance(delta.get(key), str):
+                    block[key] = str(block.get(key) or "") + delta[key]
+            if isinstance(delta.get("partial_json"), str):
+                self._inputs.setdefault(index, []).append(delta["partial_json"])
+        elif kind == "message_delta":
+            if isinstance(delta, dict):
+                self._message.update(delta)
+            used = data.get("usage")
+        elif kind == "message_stop":
+            self.ended = True
+        elif kind == "error":
+            self.error = str(inner(data.get("error"), "message") or data.get("error"))
+        if isinstance(used, dict):
+            # Counts are cumulative: later ones replace earlier ones, and what a later event leaves out still holds.
+            self._usage.update({key: value for key, value in used.items() if value is not None})
+
+    def body(self) -> Json:
+        for index, pieces in self._inputs.items():
+            text = "".join(pieces)
+            try:
+                parsed = msgspec.json.decode(text) if text else {}
+            except msgspec.DecodeError:
+                parsed = text  # cut off in the middle: keep what came
+            self._blocks.setdefault(index, {"type": "tool_use"})["input"] = parsed
+        content = [block for _, block in sorted(self._blocks.items())]
+        return {**self._message, "content": content, "usage": self._usage or None}
+
+
+class Messages(Wire):
     name: WireName = "messages"
     path = "messages"
+    assembler = MessagesAssembler
+    recorded = ("model", "stream", "messages", "system", "tools")
+    answer_limits = ("max_tokens",)
 
-    def read(self, body: Json) -> Asked:
+    def messages(self, body: Json) -> list[Json]:
+        # The system prompt is not a message here but a field, as text or as blocks.
         system = body.get("system")
         if system is not None and not isinstance(system, str | list):
             raise BadRequest("`system` must be text or a list of blocks")
         first = [{"role": "system", "content": text_of(system, "\n")}] if system else []
-        return Asked(
-            model=model_of(body),
-            stream=body.get("stream") is True,
-            messages=[*first, *(turn for message in items_of(body, "messages") for turn in _turns(message))],
-            tools=[_tool(tool) for tool in items_of(body, "tools")],
-            parameters=rest_of(body, "model", "stream", "messages", "system", "tools"),
-        )
+        return [*first, *(turn for message in items_of(body, "messages") for turn in _turns(message))]
 
-    def outgoing(self, body: Json, model: str, extra: Mapping[str, Any]) -> Json:
-        return {**body, **extra, "model": model}
+    def tool(self, tool: Json) -> Json:
+        if "input_schema" not in tool:  # a tool of Anthropic's, known by its `type`
+            return _without_cache_mark(tool)
+        return function(tool.get("name"), tool.get("description"), tool["input_schema"])
 
     def capped(self, sent: Json, most: int) -> Json:
-        """Thoughts are part of the answer, and the API refuses more of them than of it."""
-        thoughts = integer(inner(sent.get("thinking"), "budget_tokens"))
-        if thoughts >= most:
+        # `budget_tokens` for thinking must be below `max_tokens`, and thinking counts as part of the answer.
+        thinking = integer(inner(sent.get("thinking"), "budget_tokens"))
+        if thinking >= most:
             fewer = {**sent["thinking"], "budget_tokens": most - 1}
-            sent = {**sent, "thinking": fewer if most > FEWEST_THOUGHTS else {"type": "disabled"}}
-        return at_most(sent, most, "max_tokens")
-
-    def hidden(self, body: Json, data: Json) -> bool:
-        return False
-
-    def assembler(self) -> MessagesAssembler:
-        return MessagesAssembler()
+            sent = {**sent, "thinking": fewer if most > SMALLEST_THINKING else {"type": "disabled"}}
+        return super().capped(sent, most)
 
     def reply(self, body: Json) -> Reply:
         turns = _turns({"role": "assistant", "content": body.get("content") or []})
+        used, usage = body.get("usage"), None
+        if isinstance(used, dict):
+            # `input_tokens` does not include tokens that were read from the cache or written to it; `Usage.input` does.
+            # https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching
+            cached = integer(used.get("cache_read_input_tokens"))
+            written = integer(used.get("cache_creation_input_tokens"))
+            usage = Usage(
+                input=integer(used.get("input_tokens")) + cached + written,
+                cached=cached,
+                cache_write=written,
+                output=integer(used.get("output_tokens")),
+                reasoning=integer(inner(used.get("output_tokens_details"), "thinking_tokens")),
+            )
         return Reply(
             message=turns[0] if turns else None,
-            usage=_usage(body.get("usage")),
+            usage=usage,
             finish=string(body.get("stop_reason")),
             id=string(body.get("id")),
         )
@@ -93,11 +151,22 @@ class Messages:
 
 
 def _turns(message: Json) -> list[Json]:
-    """One message with blocks as messages in the chat shape: tool results first, then the text beside them."""
+    """One message with content blocks, as messages in the chat shape.
+
+    A user message may hold results of tools beside text. The chat API has a message for each result, so the results
+    come first and the text follows.
+    """
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else objects(content)
     if message.get("role") == "assistant":
-        return [_assistant(blocks)]
+        text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+        thoughts = [str(block.get("thinking") or "") for block in blocks if block.get("type") == "thinking"]
+        calls = [
+            tool_call(block.get("id"), block.get("name"), block.get("input") or {})
+            for block in blocks
+            if block.get("type") in ("tool_use", "server_tool_use")
+        ]
+        return [assistant(text, "\n".join(filter(None, thoughts)), calls)]
     turns: list[Json] = [
         {
             "role": "tool",
@@ -109,97 +178,13 @@ def _turns(message: Json) -> list[Json]:
     ]
     others = [block for block in blocks if block.get("type") != "tool_result"]
     if others:
-        plain = all(block.get("type") == "text" for block in others)
         role = "system" if message.get("role") == "system" else "user"
-        turns.append({"role": role, "content": text_of(others, "\n") if plain else [_part(block) for block in others]})
+        plain = all(block.get("type") == "text" for block in others)
+        parts = text_of(others, "\n") if plain else [_without_cache_mark(block) for block in others]
+        turns.append({"role": role, "content": parts})
     return turns
 
 
-def _assistant(blocks: list[Json]) -> Json:
-    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
-    thoughts = [str(block.get("thinking") or "") for block in blocks if block.get("type") == "thinking"]
-    calls = [
-        tool_call(block.get("id"), block.get("name"), block.get("input") or {})
-        for block in blocks
-        if block.get("type") in ("tool_use", "server_tool_use")
-    ]
-    return assistant(text, "\n".join(filter(None, thoughts)), calls)
-
-
-def _part(block: Json) -> Json:
+def _without_cache_mark(block: Json) -> Json:
+    """Clients move `cache_control` from block to block; it says nothing about the content."""
     return {key: value for key, value in block.items() if key != "cache_control"}
-
-
-def _tool(tool: Json) -> Json:
-    if "input_schema" not in tool:
-        return _part(tool)
-    return function(tool.get("name"), tool.get("description"), tool["input_schema"])
-
-
-def _usage(used: Any) -> Usage | None:
-    """This API counts cached input beside the input, not in it."""
-    if not isinstance(used, dict):
-        return None
-    cached = integer(used.get("cache_read_input_tokens"))
-    written = integer(used.get("cache_creation_input_tokens"))
-    return Usage(
-        input=integer(used.get("input_tokens")) + cached + written,
-        cached=cached,
-        cache_write=written,
-        output=integer(used.get("output_tokens")),
-        reasoning=integer(inner(used.get("output_tokens_details"), "thinking_tokens")),
-    )
-
-
-class MessagesAssembler:
-    """Blocks that grow by deltas, by index."""
-
-    def __init__(self) -> None:
-        self.ended = False
-        self.error: str | None = None
-        self._message: Json = {}
-        self._usage: Json = {}
-        self._blocks: dict[int, Json] = {}
-        self._inputs: dict[int, list[str]] = {}
-
-    def feed(self, event: str, data: Json) -> None:
-        kind, index = data.get("type") or event, integer(data.get("index"))
-        if kind == "message_start" and isinstance(data.get("message"), dict):
-            self._message = dict(data["message"])
-            self._count(self._message.get("usage"))
-        elif kind == "content_block_start" and isinstance(data.get("content_block"), dict):
-            self._blocks[index] = dict(data["content_block"])
-        elif kind == "content_block_delta" and isinstance(data.get("delta"), dict):
-            self._grow(index, data["delta"])
-        elif kind == "message_delta":
-            if isinstance(data.get("delta"), dict):
-                self._message.update(data["delta"])
-            self._count(data.get("usage"))
-        elif kind == "message_stop":
-            self.ended = True
-        elif kind == "error":
-            self.error = str(inner(data.get("error"), "message") or data.get("error"))
-
-    def _count(self, used: Any) -> None:
-        """Later figures replace earlier ones; what a later event leaves out still holds."""
-        if isinstance(used, dict):
-            self._usage.update({key: value for key, value in used.items() if value is not None})
-
-    def _grow(self, index: int, delta: Json) -> None:
-        block = self._blocks.setdefault(index, {"type": "text", "text": ""})
-        for key in ("text", "thinking"):
-            if isinstance(delta.get(key), str):
-                block[key] = str(block.get(key) or "") + delta[key]
-        if isinstance(delta.get("partial_json"), str):
-            self._inputs.setdefault(index, []).append(delta["partial_json"])
-
-    def body(self) -> Json:
-        for index, pieces in self._inputs.items():
-            text = "".join(pieces)
-            try:
-                given = msgspec.json.decode(text) if text else {}
-            except msgspec.DecodeError:
-                given = text  # cut off in the middle: what there is of it
-            self._blocks.setdefault(index, {"type": "tool_use"})["input"] = given
-        content = [block for _, block in sorted(self._blocks.items())]
-        return {**self._message, "content": content, "usage": self._usage or None}

@@ -1,182 +1,45 @@
-"""The responses API."""
+"""The responses API: https://platform.openai.com/docs/api-reference/responses/create."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from bakeoff.spec.trajectory import Tokens
-from bakeoff.workloads.tasks.proxy.usage import Usage
-from bakeoff.workloads.tasks.proxy.wire.face import (
-    Asked,
+from bakeoff.spec.workload import Tokens
+from bakeoff.workloads.tasks.proxy.wire.base import (
+    Assembler,
     BadRequest,
     Json,
     Reply,
+    Wire,
     WireName,
     assistant,
-    at_most,
     function,
     inner,
-    integer,
     items_of,
-    model_of,
+    logprobs_of,
     objects,
-    rest_of,
+    openai_usage,
     string,
     text_of,
     tool_call,
 )
 
+# Item types, https://platform.openai.com/docs/api-reference/responses/object#responses/object-output. Each kind of tool
+# has its own pair. `custom_tool_call` and `local_shell_call` are what Codex uses beside functions.
 CALLS = {"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call", "mcp_call"}
 OUTPUTS = {"function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output"}
 
 
-class Responses:
-    name: WireName = "responses"
-    path = "responses"
+class ResponsesAssembler(Assembler):
+    """The last event carries the whole response. Finished items serve where it leaves them out or never comes.
 
-    def read(self, body: Json) -> Asked:
-        return Asked(
-            model=model_of(body),
-            stream=body.get("stream") is True,
-            messages=_messages(body),
-            tools=[_tool(tool) for tool in items_of(body, "tools")],
-            parameters=rest_of(body, "model", "stream", "input", "instructions", "tools"),
-            previous=string(body.get("previous_response_id")),
-        )
-
-    def outgoing(self, body: Json, model: str, extra: Mapping[str, Any]) -> Json:
-        return {**body, **extra, "model": model}
-
-    def capped(self, sent: Json, most: int) -> Json:
-        return at_most(sent, most, "max_output_tokens")
-
-    def hidden(self, body: Json, data: Json) -> bool:
-        return False
-
-    def assembler(self) -> ResponsesAssembler:
-        return ResponsesAssembler()
-
-    def reply(self, body: Json) -> Reply:
-        output = objects(body.get("output"))
-        turns = _turns(output)
-        silent = assistant("", "", []) if isinstance(body.get("output"), list) else None
-        return Reply(
-            message=turns[0] if turns else silent,
-            usage=_usage(body.get("usage")),
-            tokens=_tokens(output),
-            finish=_finish(body),
-            id=string(body.get("id")),
-        )
-
-    def authorization(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"}
-
-    def error(self, status: int, code: str, message: str) -> Json:
-        return {"error": {"message": message, "type": code, "param": None, "code": code}}
-
-
-def _messages(body: Json) -> list[Json]:
-    given = body.get("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else items_of(body, "input")
-    instructions = body.get("instructions")
-    if instructions is not None and not isinstance(instructions, str | list):
-        raise BadRequest("`instructions` must be text")
-    first = [{"role": "system", "content": text_of(instructions)}] if instructions else []
-    return first + _turns(items)
-
-
-def _turns(items: Iterable[Json]) -> list[Json]:
-    """Items as messages: what the model wrote in one go (reasoning, text, calls) is one assistant message."""
-    turns: list[Json] = []
-    text: list[str] = []
-    reasoning: list[str] = []
-    calls: list[Json] = []
-
-    def close() -> None:
-        if text or reasoning or calls:
-            turns.append(assistant("".join(text), "\n".join(reasoning), list(calls)))
-            for pieces in (text, reasoning, calls):
-                pieces.clear()
-
-    for item in items:
-        kind, role = string(item.get("type", "message")) or "", item.get("role")
-        if kind == "reasoning":
-            thought = text_of(item.get("summary")) or text_of(item.get("content"))
-            reasoning += [thought] if thought else []  # an encrypted one has no text
-        elif kind == "message" and role == "assistant":
-            text.append(text_of(item.get("content")))
-        elif kind in CALLS:
-            calls.append(_call(item))
-        else:
-            close()
-            turns.append(_other(item, kind, role))
-    close()
-    return turns
-
-
-def _other(item: Json, kind: str, role: Any) -> Json:
-    if kind in OUTPUTS or "output" in item:
-        return {"role": "tool", "tool_call_id": str(item.get("call_id") or ""), "content": text_of(item.get("output"))}
-    if kind != "message":
-        return {"role": "user", "content": msgspec.json.encode(item).decode()}
-    content = item.get("content")
-    parts = objects(content)
-    plain = isinstance(content, str) or all(part.get("type") in ("input_text", "output_text", "text") for part in parts)
-    return {"role": "user" if role == "user" else "system", "content": text_of(content) if plain else parts}
-
-
-def _call(item: Json) -> Json:
-    name = item.get("name") or str(item["type"]).removesuffix("_call")
-    arguments: Any = next((item[key] for key in ("arguments", "input", "action") if key in item), {})
-    return tool_call(item.get("call_id") or item.get("id"), name, arguments)
-
-
-def _tool(tool: Json) -> Json:
-    if tool.get("type") != "function":
-        return tool
-    return function(tool.get("name"), tool.get("description"), tool.get("parameters"))
-
-
-def _usage(used: Any) -> Usage | None:
-    if not isinstance(used, dict):
-        return None
-    return Usage(
-        input=integer(used.get("input_tokens")),
-        cached=integer(inner(used.get("input_tokens_details"), "cached_tokens")),
-        output=integer(used.get("output_tokens")),
-        reasoning=integer(inner(used.get("output_tokens_details"), "reasoning_tokens")),
-        cost=float(used["cost"]) if isinstance(used.get("cost"), int | float) else None,
-    )
-
-
-def _tokens(output: list[Json]) -> Tokens | None:
-    parts = [part for item in output for part in objects(item.get("content"))]
-    logprobs = [
-        float(entry["logprob"])
-        for part in parts
-        for entry in objects(part.get("logprobs"))
-        if isinstance(entry.get("logprob"), int | float)
-    ]
-    return Tokens(logprobs=logprobs) if logprobs else None
-
-
-def _finish(body: Json) -> str | None:
-    """`incomplete` says why; a response that is only in progress did not finish."""
-    status = string(body.get("status"))
-    if status == "incomplete":
-        return str(inner(body.get("incomplete_details"), "reason") or status)
-    return status if status in ("completed", "failed", "cancelled") else None
-
-
-class ResponsesAssembler:
-    """The last event carries the whole response; items that were done serve when it does not, or never comes."""
+    https://platform.openai.com/docs/api-reference/responses-streaming
+    """
 
     def __init__(self) -> None:
-        self.ended = False
-        self.error: str | None = None
         self._response: Json = {}
         self._items: dict[int, Json] = {}
 
@@ -197,3 +60,95 @@ class ResponsesAssembler:
     def body(self) -> Json:
         items = [item for _, item in sorted(self._items.items())]
         return {**self._response, "output": self._response.get("output") or items}
+
+
+class Responses(Wire):
+    name: WireName = "responses"
+    path = "responses"
+    assembler = ResponsesAssembler
+    recorded = ("model", "stream", "input", "instructions", "tools")
+    answer_limits = ("max_output_tokens",)
+
+    def messages(self, body: Json) -> list[Json]:
+        # `input` is one text or a list of items; the system prompt is a field beside it.
+        given = body.get("input")
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else items_of(body, "input")
+        instructions = body.get("instructions")
+        if instructions is not None and not isinstance(instructions, str | list):
+            raise BadRequest("`instructions` must be text")
+        first = [{"role": "system", "content": text_of(instructions)}] if instructions else []
+        return first + _turns(items)
+
+    def tool(self, tool: Json) -> Json:
+        # Unlike in the chat API, name and parameters are not nested below `function`.
+        if tool.get("type") != "function":
+            return tool
+        return function(tool.get("name"), tool.get("description"), tool.get("parameters"))
+
+    def reply(self, body: Json) -> Reply:
+        output = objects(body.get("output"))
+        turns = _turns(output)
+        # An output of nothing but encrypted reasoning is an answer without words; no output at all is no answer.
+        silent = assistant("", "", []) if isinstance(body.get("output"), list) else None
+        parts = [part for item in output for part in objects(item.get("content"))]
+        logprobs = [value for part in parts for value in logprobs_of(part.get("logprobs"))]
+        status = string(body.get("status"))
+        if status == "incomplete":  # it stopped early, and `incomplete_details` says why
+            finish: str | None = str(inner(body.get("incomplete_details"), "reason") or status)
+        else:  # `in_progress` and `queued` are not ends
+            finish = status if status in ("completed", "failed", "cancelled") else None
+        return Reply(
+            message=turns[0] if turns else silent,
+            usage=openai_usage(body.get("usage"), "input", "output"),
+            tokens=Tokens(logprobs=logprobs) if logprobs else None,
+            finish=finish,
+            id=string(body.get("id")),
+        )
+
+
+def _turns(items: Iterable[Json]) -> list[Json]:
+    """Items as messages in the chat shape.
+
+    Reasoning, text and tool calls that the model wrote in one go are separate items here, and one assistant message in
+    the chat shape. Any other item ends that message.
+    """
+    turns: list[Json] = []
+    text: list[str] = []
+    reasoning: list[str] = []
+    calls: list[Json] = []
+
+    def close() -> None:
+        if text or reasoning or calls:
+            turns.append(assistant("".join(text), "\n".join(reasoning), list(calls)))
+            for pieces in (text, reasoning, calls):
+                pieces.clear()
+
+    for item in items:
+        kind, role = string(item.get("type", "message")) or "", item.get("role")
+        if kind == "reasoning":
+            thought = text_of(item.get("summary")) or text_of(item.get("content"))
+            reasoning += [thought] if thought else []  # encrypted reasoning has no text
+        elif kind == "message" and role == "assistant":
+            text.append(text_of(item.get("content")))
+        elif kind in CALLS:
+            name = item.get("name") or kind.removesuffix("_call")
+            # Functions have `arguments`, custom tools `input`, the shell and the web search `action`.
+            arguments: Any = next((item[key] for key in ("arguments", "input", "action") if key in item), {})
+            calls.append(tool_call(item.get("call_id") or item.get("id"), name, arguments))
+        else:
+            close()
+            turns.append(_other(item, kind, role))
+    close()
+    return turns
+
+
+def _other(item: Json, kind: str, role: Any) -> Json:
+    """The result of a tool, or a message of the user or the system."""
+    if kind in OUTPUTS or "output" in item:
+        return {"role": "tool", "tool_call_id": str(item.get("call_id") or ""), "content": text_of(item.get("output"))}
+    if kind != "message":
+        return {"role": "user", "content": msgspec.json.encode(item).decode()}
+    content = item.get("content")
+    parts = objects(content)
+    plain = isinstance(content, str) or all(part.get("type") in ("input_text", "output_text", "text") for part in parts)
+    return {"role": "user" if role == "user" else "system", "content": text_of(content) if plain else parts}

@@ -1,4 +1,4 @@
-"""Clients that nobody should trust: the proxy answers or hangs up, and goes on serving the others."""
+"""Clients that nobody should trust: the proxy answers them or closes their connection, and goes on serving others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bakeoff.workloads.tasks.proxy.http import ServerLimits
+from bakeoff.workloads.tasks.proxy.server import ServerLimits
+from lab import eventually
 from workloads.tasks.proxied import PATHS, WIRES, Lab, headers, lab, request
 from workloads.tasks.scripted import say
 
-STRICT = ServerLimits(header_bytes=8 << 10, body_bytes=1 << 20, header_s=1.0, body_s=1.0, idle_s=1.0, connections=40)
+STRICT = ServerLimits(
+    header_bytes=8 << 10, body_bytes=1 << 20, header_s=1.0, body_s=1.0, idle_s=1.0, write_s=1.0, connections=40
+)
 
 
 @contextmanager
@@ -73,7 +76,9 @@ def head(here: Lab, *lines: str, path: str = PATHS["chat"]) -> bytes:
     ],
     ids=lambda body: repr(body[:24]),
 )
-def test_a_body_that_is_no_request_is_refused_in_the_apis_own_words(wire: str, body: bytes, tmp_path: Path) -> None:
+def test_a_body_that_is_not_a_request_is_refused_in_the_shape_of_its_api(
+    wire: str, body: bytes, tmp_path: Path
+) -> None:
     with strict_lab(tmp_path) as here:
         answer = here.client.post(PATHS[wire], content=body)
         asked = len(here.model.requests)
@@ -132,13 +137,13 @@ def test_what_is_not_http_is_refused(data: bytes, status: bytes, tmp_path: Path)
         assert spoken(here, data).startswith(b"HTTP/1.1 " + status)
 
 
-def test_a_packed_body_is_refused(tmp_path: Path) -> None:
+def test_a_compressed_body_is_refused(tmp_path: Path) -> None:
     with strict_lab(tmp_path) as here:
         assert here.client.post(PATHS["chat"], content=b"x", headers={"content-encoding": "gzip"}).status_code == 415
 
 
 @pytest.mark.parametrize("begin", ["header", "body"])
-def test_a_client_that_dawdles_is_hung_up_on(begin: str, tmp_path: Path) -> None:
+def test_a_slow_client_is_disconnected(begin: str, tmp_path: Path) -> None:
     with strict_lab(tmp_path) as here:
         data = b"POST / HTTP/1.1\r\nhost:" if begin == "header" else head(here, "content-length: 100")
 
@@ -177,3 +182,22 @@ def test_a_client_may_send_the_next_request_early_and_ask_before_it_sends(tmp_pa
         )
     assert both.count(b"HTTP/1.1 200") == 2
     assert asked.startswith(b"HTTP/1.1 100") and b"HTTP/1.1 200" in asked
+
+
+def test_a_client_that_does_not_read_its_answer_is_dropped(tmp_path: Path) -> None:
+    much = ("x" * 99_999 + " ") * 200  # far more than the buffers of two sockets
+    with lab(tmp_path, [say(much)], limits=STRICT) as here:
+        assert here.proxy.port is not None
+        body = json.dumps(request("chat", "hi", stream=True)).encode()
+        with socket.create_connection(("127.0.0.1", here.proxy.port)) as client:
+            client.sendall(head(here, f"content-length: {len(body)}") + body)
+            [call] = eventually(here.calls, "it is recorded while the client is still connected", 60)
+    assert (call.end, call.error) == ("client", "the client hung up")
+
+
+def test_a_body_that_breaks_the_protocol_is_refused(tmp_path: Path) -> None:
+    with strict_lab(tmp_path) as here:
+        answer = spoken(here, head(here, "transfer-encoding: chunked") + b"5\r\nhello\r\nzz\r\n")
+        recorded = here.calls()
+    assert answer.startswith(b"HTTP/1.1 400") and b"not a valid HTTP request" in answer
+    assert recorded == []

@@ -1,0 +1,232 @@
+"""The record of a run's model calls, what they add up to, and the trajectory that they make.
+
+`calls.jsonl` has one JSON line for each call. The line is on disk before the client sees the end of its answer, so a
+client that is done finds its call recorded. A line holds only what is new in its request (`kept` says how many messages
+were known), and each set of tools is written once, so the file of a long conversation grows with its length and not
+with the square of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from bakeoff.spec.workload import Step, Tokens
+from bakeoff.workloads.tasks.proxy.budget import Usage
+from bakeoff.workloads.tasks.proxy.wire.base import Json, objects
+
+End = Literal["answered", "refused", "budget", "upstream", "client"]
+"""answered: the model replied. refused: the provider says that the request is wrong. budget: a limit of the run.
+upstream: the provider failed, which says nothing about the agent. client: the agent hung up or sent nonsense."""
+
+MAIN = "main"
+
+
+class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A try that failed and was repeated."""
+
+    status: int | None
+    """None when there was no answer at all."""
+    reason: str
+    waited_s: float
+
+
+class Call(msgspec.Struct, omit_defaults=True, tag="call", tag_field="type"):
+    """One model call as it is recorded. The relay fills it in while the call runs. docs/agents.md lists the fields."""
+
+    # These four have no default, because `omit_defaults` would leave them out.
+    number: int
+    """Counts the calls of a run from 1, in the order in which they end."""
+    wire: str
+    end: End
+    time_s: float
+    """Seconds since the run began."""
+    status: int | None = None
+    """The HTTP status that the client got."""
+    provider: str | None = None
+    model: str | None = None
+    """The provider's name for the model."""
+    asked_model: str | None = None
+    """The name that the client used, where it was another one."""
+    stream: bool = False
+    conversation: int | None = None
+    parent: int | None = None
+    branch: bool = False
+    kept: int = 0
+    """Messages of the request that were known already. They are left out, except where a branch begins."""
+    messages: list[Json] = []
+    tools: str | None = None
+    """Digest of the `ToolSet`."""
+    parameters: dict[str, Any] = {}
+    reply: Json | None = None
+    finish: str | None = None
+    usage: Usage | None = None
+    tokens: Tokens | None = None
+    cost: float | None = None
+    first_token_s: float | None = None
+    total_s: float = 0.0
+    retries: list[Retry] = []
+    limit: str | None = None
+    """The budget that ended the call."""
+    error: str | None = None
+
+
+class ToolSet(msgspec.Struct, frozen=True, tag="tools", tag_field="type"):
+    """The tools that a client offered, written once for each different set."""
+
+    digest: str
+    tools: list[Json]
+
+
+class CallLog:
+    """Appends whole lines and syncs each one. A crash can tear only the last line."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def add(self, record: Call | ToolSet) -> None:
+        """Write one record. Raises OSError, for example on a full disk."""
+        line = memoryview(msgspec.json.encode(record) + b"\n")
+        while line:  # write(2) may write less than it was given
+            line = line[os.write(self._file, line) :]
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def read_calls(path: Path) -> Iterator[Call | ToolSet]:
+    """The records of a `calls.jsonl`, without a torn last line. A run without calls has no file and no records."""
+    if not path.exists():
+        return
+    decoder = msgspec.json.Decoder(Call | ToolSet)
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield decoder.decode(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the calls of a run add up to."""
+
+    calls: int = 0
+    """Calls that the model answered."""
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = 0.0
+    """Dollars; None when the cost of any call is unknown."""
+    tool_calls: int = 0
+    estimated: bool = False
+    """Some provider did not count its tokens, so some are estimated."""
+    limit: str | None = None
+    """The first budget that refused or ended a call."""
+    broken: str | None = None
+    """Why the model could not be reached: the provider failed and answered no later call. Such a run must not be
+    scored."""
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+def add_up(records: Iterable[Call | ToolSet]) -> Totals:
+    """Add up the calls of one run. Calls that broke off still count for what they used."""
+    calls = [record for record in records if isinstance(record, Call)]
+    answered = [call for call in calls if call.end == "answered"]
+    usages = [call.usage for call in calls if call.usage is not None]
+    costs = [call.cost for call in calls if call.usage is not None]
+    # The last call that says anything about the provider decides: one answer after a failure proves that it works.
+    last = next((call for call in reversed(calls) if call.end in ("answered", "upstream")), None)
+    broken = None
+    if last is not None and last.end == "upstream":
+        broken = last.error or f"the provider answered {last.status}"
+    return Totals(
+        calls=len(answered),
+        input_tokens=sum(usage.input for usage in usages),
+        cached_tokens=sum(usage.cached for usage in usages),
+        output_tokens=sum(usage.output for usage in usages),
+        reasoning_tokens=sum(usage.reasoning for usage in usages),
+        cost=None if None in costs else sum((cost for cost in costs if cost is not None), 0.0),
+        tool_calls=sum(len(call.reply.get("tool_calls", ())) for call in answered if call.reply),
+        estimated=any(usage.estimated for usage in usages),
+        limit=next((call.limit for call in calls if call.limit), None),
+        broken=broken,
+    )
+
+
+def steps(records: Iterable[Call | ToolSet], agent: str = MAIN) -> list[Step]:
+    """The trajectory: one step for each answer, conversation by conversation, in the order of the calls.
+
+    A step's `messages` are the new ones, with the answer last. The conversation in which the work was done comes first
+    and belongs to `agent`: the one with the most tool calls, then the one with the most answers. The others follow as
+    `side-1`, `side-2` and so on, in the order in which they began. A branch starts with its whole history;
+    `info["copied"]` messages of it are in an earlier step already.
+    """
+    records = list(records)
+    tools = {record.digest: record.tools for record in records if isinstance(record, ToolSet)}
+    answers = [record for record in records if isinstance(record, Call) and record.end == "answered"]
+    groups: dict[int | None, list[Call]] = {}
+    for call in sorted(answers, key=lambda call: call.time_s):
+        groups.setdefault(call.conversation, []).append(call)
+    conversations = list(groups.values())
+
+    def work(calls: list[Call]) -> tuple[int, int]:
+        return sum(bool(call.reply and call.reply.get("tool_calls")) for call in calls), len(calls)
+
+    main = max(conversations, key=work, default=None)
+    trajectory: list[Step] = []
+    for number, calls in enumerate(sorted(conversations, key=lambda calls: calls is not main)):
+        shown: set[str] = set()
+        for call in calls:
+            step = _step(call, f"side-{number}" if number else agent)
+            if call.tools and call.tools not in shown:
+                shown.add(call.tools)
+                step.info["tools"] = tools.get(call.tools, [])
+            trajectory.append(step)
+    return [*trajectory[:-1], msgspec.structs.replace(trajectory[-1], done=True)] if trajectory else []
+
+
+def _step(call: Call, agent: str) -> Step:
+    """One answer as a step. `info` has which call it was, what it used, and where it branched off."""
+    reply = call.reply or {}
+    tool_calls = []
+    for made in objects(reply.get("tool_calls")):
+        written = made["function"]["arguments"]
+        try:
+            arguments = msgspec.json.decode(written or "{}")
+        except (msgspec.DecodeError, RecursionError):
+            arguments = written  # a model may write anything; what it wrote stays text
+        tool_calls.append({"id": made["id"], "name": made["function"]["name"], "arguments": arguments})
+    info: dict[str, Any] = {
+        "call": call.number,
+        "wire": call.wire,
+        "model": call.model,
+        "total_s": call.total_s,
+        "first_token_s": call.first_token_s,
+        "finish": call.finish,
+        "cost": call.cost,
+    }
+    if call.usage is not None:
+        info["usage"] = msgspec.to_builtins(call.usage)
+    if call.parent is not None:
+        info["parent"] = call.parent
+    if call.branch:
+        info |= {"branch": True, "copied": call.kept}
+    return Step(
+        time_s=call.time_s,
+        messages=[*call.messages, reply],
+        tool_calls=tool_calls,
+        tokens=call.tokens,
+        agent=agent,
+        policy_version=call.model,
+        info=info,
+    )

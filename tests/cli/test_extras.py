@@ -1,0 +1,121 @@
+"""A core install runs experiments; whatever needs an extra says which one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bakeoff.errors import EXTRAS, missing_extra
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+DEVELOPMENT = {"all", "bench", "site", "test"}
+"""Extras that no code in `src` imports: bundles, and tools for working on the project."""
+
+# Python imports sitecustomize at every start, so the packages are also missing in worker processes.
+SITECUSTOMIZE = """
+import os
+from importlib.machinery import PathFinder
+
+missing = os.environ["MISSING_PACKAGES"].split()
+find_spec = PathFinder.find_spec
+
+def find_present(cls, name, path=None, target=None):
+    return None if name.partition(".")[0] in missing else find_spec(name, path, target)
+
+PathFinder.find_spec = classmethod(find_present)
+"""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run_without(tmp_path: Path) -> Run:
+    """`run_without(packages, *argv)` runs Python with `argv`; importing one of `packages` fails, also in its children."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SITECUSTOMIZE)
+
+    def run(packages: tuple[str, ...], *argv: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "MISSING_PACKAGES": " ".join(packages), **variables}
+        return subprocess.run([sys.executable, *map(str, argv)], cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    return run
+
+
+def test_every_extra_of_pyproject_is_known_to_the_command_line() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == set(extras) - DEVELOPMENT
+
+
+def test_a_core_install_runs_compares_plots_and_reports(run_without: Run) -> None:
+    packages = tuple({package for extra in EXTRAS.values() for package in extra})
+    for argv in (
+        ["run", EXAMPLES / "quickstart.toml"],
+        ["compare", "quickstart"],
+        ["report", "quickstart"],
+        ["plot", "curves", "quickstart", "-o", "curves.svg"],
+        ["collect", "quickstart"],
+        ["validate", EXAMPLES / "sweep/smoke.json"],
+        ["schedsim", "--help"],
+        ["sandbox", "check", "--help"],
+    ):
+        done = run_without(packages, "-m", "bakeoff", *argv)
+        assert done.returncode == 0, f"{argv}: {done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("extra", "argv"),
+    [
+        ("market", ["market", "run", "--agent", "null", "--duration", "2"]),
+        ("market", ["run", EXAMPLES / "market.toml"]),
+        ("agents", ["market", "serve", "--port", "0"]),
+        ("agents", ["market", "mcp"]),
+        ("wandb", ["variance", "wandb:team/project", "--metric", "score"]),
+        ("tasks", ["run", EXAMPLES / "rollouts.toml", "--dry-run"]),
+    ],
+    ids=["market run", "run market", "market serve", "market mcp", "variance of W&B", "run tasks"],
+)
+def test_a_verb_without_its_extra_names_it(run_without: Run, extra: str, argv: list[str | Path]) -> None:
+    done = run_without(EXTRAS[extra], "-m", "bakeoff", *argv)
+    assert f"pip install 'bakeoff[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+
+
+def test_a_database_url_without_its_extra_names_it(run_without: Run) -> None:
+    url = "postgresql://127.0.0.1:1/nowhere"
+    done = run_without(
+        EXTRAS["postgres"], "-m", "bakeoff", "run", EXAMPLES / "quickstart.toml", BAKEOFF_DATABASE_URL=url
+    )
+    assert (done.returncode, "pip install 'bakeoff[postgres]'" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("sandbox", ["docker", "modal"])
+def test_a_sandbox_without_its_extra_names_it(run_without: Run, sandbox: str) -> None:
+    done = run_without(EXTRAS[sandbox], "-m", "bakeoff", "sandbox", "check")
+    assert f"pip install 'bakeoff[{sandbox}]'" in done.stdout + done.stderr
+
+
+def test_environments_without_their_extra_name_it(run_without: Run) -> None:
+    done = run_without(EXTRAS["environments"], "-c", "import bakeoff.workloads.market.envs")
+    assert "pip install 'bakeoff[environments]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"), [("bakeoff.workloads.tasks.proxy", "tasks"), ("bakeoff.workloads.market.serve", "agents")]
+)
+def test_a_package_of_two_extras_is_explained_by_the_workload_that_imports_it(module: str, extra: str) -> None:
+    try:
+        exec("raise ModuleNotFoundError('No module named httpx', name='httpx')", {"__name__": module})
+    except ModuleNotFoundError as error:
+        assert missing_extra(error) == extra
+
+
+def test_a_package_that_no_extra_brings_is_not_explained() -> None:
+    assert missing_extra(ModuleNotFoundError("No module named 'typo'", name="typo")) is None

@@ -1,0 +1,147 @@
+"""A call that does not fit into the budget is refused before it is paid for, and an answer is cut to what is left."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bakeoff.errors import UsageError
+from bakeoff.workloads.tasks.proxy.budget import Budget, Price, Usage
+from bakeoff.workloads.tasks.proxy.records import Call, read_calls
+from workloads.tasks.proxied import (
+    MODEL,
+    PATHS,
+    WIRES,
+    error_of,
+    events,
+    headers,
+    lab,
+    request,
+)
+from workloads.tasks.scripted import Use, say
+
+LIMITS = {"chat": "max_completion_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(
+    ("budget", "limit"),
+    [
+        (Budget(calls=2), "calls"),
+        (Budget(tokens=250), "tokens"),
+        (Budget(cost=2.5 * 120e-6), "cost"),
+    ],
+)
+def test_the_call_that_would_exceed_a_budget_is_refused(wire: str, budget: Budget, limit: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=budget) as here:
+        answers = [here.ask(wire) for _ in range(6)]
+        met = here.run.limit
+        totals = here.run.close()
+        ends = [(call.end, call.limit) for call in here.calls()]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 403, 401, 401]
+    assert "budget is used up" in error_of(answers[2])["message"]
+    assert error_of(answers[2])["code"] == "budget_exceeded"
+    assert answers[2].headers["x-should-retry"] == "false"
+    assert ends == [("answered", None)] * 2 + [("budget", limit)] * 4
+    assert (met, totals.limit, totals.calls, totals.broken) == (limit, limit, 2, None)
+
+
+def test_a_call_that_would_not_fit_any_more_is_refused_before_it_is_paid(tmp_path: Path) -> None:
+    """250 tokens are left, but a question three times as long as the first would take 330."""
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=Budget(tokens=360)) as here:
+        statuses = [here.ask(text="word " * count).status_code for count in (100, 300, 100)]
+    assert statuses == [200, 429, 200]
+
+
+def test_calls_at_the_same_time_share_one_budget(tmp_path: Path) -> None:
+
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10), wait_s=0.2)], budget=Budget(tokens=500)) as here:
+        here.ask()  # from here on the proxy knows what such a question takes
+        with ThreadPoolExecutor(10) as pool:
+            statuses = sorted(answer.status_code for answer in pool.map(lambda _: here.ask(), range(10)))
+        totals = here.run.close()
+    assert statuses.count(200) == 3  # 110 are spent, and 110 more for each that is under way
+    assert totals.tokens == 440
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("budget", [Budget(tokens=1000), Budget(cost=2000e-6)])
+def test_an_answer_may_be_as_long_as_the_budget_has_room_for(wire: str, budget: Budget, tmp_path: Path) -> None:
+    """The price of a word is 1 where it is asked and 2 where it is answered."""
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=budget) as here:
+        for limit in (5000, 5000, 20):
+            here.ask(wire, **{LIMITS[wire]: limit})
+        sent = [request.body[LIMITS[wire]] for request in here.model.requests]
+    left = 1000 - 110 - 100 if budget.tokens else (2000 - 120 - 100) // 2
+    assert left <= sent[0] <= 1000 and sent[1:] == [left, 20]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_limit_that_the_client_did_not_set_is_added_only_when_little_is_left(wire: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=Budget(tokens=4250)) as here:
+        body = request(wire, "word " * 20)
+        body.pop("max_tokens", None)
+        for _ in range(2):
+            here.client.post(PATHS[wire], json=body)
+        sent = [asked.body.get(LIMITS[wire]) for asked in here.model.requests]
+    assert sent == [None, 4250 - 110 - 100]
+
+
+def test_thinking_is_kept_below_a_lowered_limit(tmp_path: Path) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 31_999}
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=500))], budget=Budget(tokens=2500)) as here:
+        for _ in range(3):
+            here.ask("messages", max_tokens=32_000, thinking=thinking)
+        sent = [asked.body for asked in here.model.requests]
+    assert sent[1]["max_tokens"] == 1800 and sent[1]["thinking"] == {"type": "enabled", "budget_tokens": 1799}
+    assert sent[2]["max_tokens"] == 1200 and sent[2]["thinking"]["budget_tokens"] == 1199
+
+
+def test_nothing_is_answered_after_the_deadline(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")], budget=Budget(deadline=time.monotonic() - 1)) as here:
+        answer = here.ask()
+        asked = len(here.model.requests)
+    assert (answer.status_code, asked) == (429, 0)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_answer_that_is_under_way_at_the_deadline_is_cut(wire: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("word " * 1000, pause_s=0.01)]) as here:
+        text, began = b"", time.monotonic()
+        budget = Budget(deadline=began + 2.0)
+        run = here.proxy.open(here.providers, MODEL, record=tmp_path / "cut.jsonl", budget=budget)
+        body = request(wire, "hi", stream=True)
+        asked = here.client.stream("POST", PATHS[wire], json=body, headers=headers(run))
+        with asked as answer, pytest.raises(httpx.RemoteProtocolError):
+            for piece in answer.iter_raw():
+                text += piece
+        took = time.monotonic() - began
+        run.close()
+        [call] = read_calls(run.record)
+    assert took < 9  # all of it would take ten seconds
+    assert "deadline budget" in events(text.decode())[-1]["error"]["message"]
+    assert isinstance(call, Call) and (call.end, call.limit) == ("budget", "deadline")
+
+
+def test_a_cost_budget_without_a_price_is_an_error_and_not_silently_off(tmp_path: Path) -> None:
+    priceless = lab(tmp_path, [say("hi")], provider={"prices": {}})
+    with priceless as here, pytest.raises(UsageError, match=r'prices."test-model"'):
+        here.proxy.open(here.providers, MODEL, record=tmp_path / "c.jsonl", budget=Budget(cost=1.0))
+
+
+def test_an_unknown_price_is_a_missing_cost(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")], provider={"prices": {}}) as here:
+        here.ask()
+        assert here.run.close().cost is None
+
+
+def test_cached_and_written_input_have_their_own_prices_and_an_unknown_price_gives_no_cost() -> None:
+    usage = Usage(input=1_000_000, cached=600_000, cache_write=100_000, output=200_000)
+    assert usage.dollars(Price(input=1, output=10)) == pytest.approx(1 + 2)
+    assert usage.dollars(Price(input=1, output=10, cached=0.1, cache_write=2)) == pytest.approx(0.3 + 0.06 + 0.2 + 2)
+    assert usage.dollars(None) is None
+    assert Usage(input=5, cost=0.25).dollars(None) == 0.25  # the provider said so

@@ -1,0 +1,269 @@
+"""One call from end to end: passed on unchanged, recorded whole, and blamed on whoever made it fail."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from bakeoff.errors import UsageError
+from bakeoff.spec.workload import Tokens
+from bakeoff.workloads.tasks.proxy.budget import Usage
+from bakeoff.workloads.tasks.proxy.records import ToolSet, read_calls
+from lab import eventually
+from workloads.tasks.proxied import (
+    KEY,
+    MODEL,
+    PATHS,
+    WIRES,
+    error_of,
+    events,
+    lab,
+    request,
+)
+from workloads.tasks.scripted import Failure, Use, say, shell
+
+USE = Use(input=1000, cached=400, output=50, reasoning=0)
+COST = (600 * 1.0 + 400 * 0.1 + 50 * 2.0) / 1e6
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_call_is_recorded_as_it_was_asked_and_answered(wire: str, stream: bool, tmp_path: Path) -> None:
+    with lab(tmp_path, [shell("ls -l", text="I look.", use=USE)]) as here:
+        answer = here.ask(wire, "What is here?", stream=stream, tools=True)
+        [call] = here.calls()
+        tool_sets = [record for record in read_calls(here.run.record) if isinstance(record, ToolSet)]
+    assert answer.status_code == 200
+    assert (call.wire, call.end, call.status, call.stream) == (wire, "answered", 200, stream)
+    assert call.messages == [{"role": "user", "content": "What is here?"}]
+    assert call.reply is not None
+    assert call.reply["content"] == "I look."
+    [made] = call.reply["tool_calls"]
+    assert made["function"] == {"name": "bash", "arguments": made["function"]["arguments"]}
+    assert msgspec.json.decode(made["function"]["arguments"]) == {"command": "ls -l"}
+    assert call.usage == Usage(input=1000, cached=400, output=50)
+    assert call.cost == pytest.approx(COST)
+    assert [tool["function"]["name"] for tool in tool_sets[0].tools] == ["bash"]
+    assert call.first_token_s is not None and 0 < call.first_token_s <= call.total_s
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_client_gets_what_the_provider_sent(wire: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("one two three", use=USE)]) as here:
+        through = here.ask(wire, stream=True).content
+        direct = httpx.post(
+            here.model.url + PATHS[wire], json=request(wire, "hi", stream=True), trust_env=False
+        ).content
+    counted = re.compile(rb"_[0-9]{4}")  # the model gives every answer new ids
+    assert counted.sub(b"", through) == counted.sub(b"", direct)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_pieces_of_a_stream_are_passed_on_as_they_come(wire: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("one two three four five six", pause_s=0.03)]) as here:
+        began, arrivals = time.monotonic(), []
+        with here.client.stream("POST", PATHS[wire], json=request(wire, "hi", stream=True)) as answer:
+            for _ in answer.iter_raw():
+                arrivals.append(time.monotonic() - began)
+        sent = len(events(httpx.post(here.model.url + PATHS[wire], json=request(wire, "hi", stream=True)).text))
+    assert len(arrivals) >= sent - 1  # none was held back to travel with another
+    assert arrivals[-1] - arrivals[0] > 0.03 * (len(arrivals) - 2)
+
+
+def test_usage_is_always_asked_for_and_shown_only_to_a_client_that_asked(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("done", use=USE)]) as here:
+        silent = events(here.ask(stream=True).text)
+        asking = events(here.ask(stream=True, stream_options={"include_usage": True}).text)
+        usages = [call.usage for call in here.calls()]
+    assert not any(event.get("usage") for event in silent)
+    assert [event["usage"]["prompt_tokens"] for event in asking if event.get("usage")] == [1000]
+    assert usages == [Usage(input=1000, cached=400, output=50)] * 2
+
+
+def test_a_provider_that_does_not_count_is_estimated_and_not_free(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("a few words of text", use=None)]) as here:
+        here.ask(text="word " * 100)
+        totals = here.run.close()
+    assert totals.estimated
+    assert 100 <= totals.input_tokens <= 160
+    assert totals.output_tokens > 5
+
+
+def test_log_probabilities_and_token_ids_are_kept(tmp_path: Path) -> None:
+    turn = say("hi", logprobs=(-0.5, -1.25), token_ids=(7, 9))
+    with lab(tmp_path, [turn], provider={"request": {"logprobs": True}}) as here:
+        here.ask()
+        here.ask(text="and streaming", stream=True)
+        tokens = [call.tokens for call in here.calls()]
+        sent = [asked.body["logprobs"] for asked in here.model.requests]
+    assert tokens == [Tokens(completion_ids=[7, 9], logprobs=[-0.5, -1.25])] * 2
+    assert sent == [True, True]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_real_key_goes_to_the_provider_and_nowhere_else(wire: str, tmp_path: Path) -> None:
+    echo = Failure(401, {"error": {"message": f"Incorrect API key provided: {KEY}"}}, {"x-request-id": "r1"})
+    with lab(tmp_path, [say("hi")], failures=[echo]) as here:
+        refused = here.ask(wire)
+        answer = here.ask(wire)
+        told = [dict(asked.headers) for asked in here.model.requests]
+        totals = here.run.close()
+        written = here.run.record.read_text()
+    name, value = ("x-api-key", KEY) if wire == "messages" else ("authorization", f"Bearer {KEY}")
+    assert [asked[name] for asked in told] == [value, value]
+    assert not any(here.run.token in str(asked) for asked in told)
+    assert refused.status_code == 401 and "Incorrect API key" in refused.text
+    assert KEY not in refused.text + str(refused.headers) + answer.text + str(answer.headers)
+    assert KEY not in written and here.run.token not in written
+    assert totals.calls == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_key_that_a_provider_repeats_in_an_answer_is_taken_out(stream: bool, tmp_path: Path) -> None:
+    with lab(tmp_path, [say(f"your-key-is-{KEY}")]) as here:
+        answer = here.ask(stream=stream)
+        here.run.close()
+    assert "your-key-is-[key]" in answer.text
+    assert KEY not in answer.text + here.run.record.read_text()
+
+
+def test_headers_of_the_client_cannot_change_who_asks(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")], provider={"headers": {"X-Team": "ours"}}) as here:
+        here.client.post(
+            PATHS["chat"], json=request("chat", "hi"), headers={"x-team": "theirs", "cookie": "a=b", "openai-beta": "x"}
+        )
+        [asked] = here.model.requests
+    assert asked.headers["x-team"] == "ours"
+    assert "cookie" not in asked.headers
+    assert asked.headers["openai-beta"] == "x"
+
+
+def test_half_a_surrogate_pair_is_accepted(tmp_path: Path) -> None:
+    body = json.dumps(request("chat", "cut \ud83d"), ensure_ascii=True).encode()
+    with lab(tmp_path, [say("hi")]) as here:
+        assert here.client.post(PATHS["chat"], content=body).status_code == 200
+        assert here.calls()[0].messages == [{"role": "user", "content": "cut ?"}]
+
+
+@pytest.mark.parametrize(
+    ("status", "end"), [(503, "upstream"), (429, "upstream"), (401, "upstream"), (404, "upstream"), (400, "refused")]
+)
+def test_a_refusal_is_passed_on_and_blamed_on_whom_it_concerns(status: int, end: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")], failures=[Failure(status)], provider={"retries": 0}) as here:
+        answer = here.ask()
+        broken = here.run.totals().broken
+        [call] = here.calls()
+        here.ask()
+        mended = here.run.close().broken
+    assert answer.status_code == status and error_of(answer)["message"] == "scripted failure"
+    assert (call.end, call.status, call.usage) == (end, status, None)
+    assert (broken is not None) == (end == "upstream")
+    assert mended is None  # the agent went on, so the run counts
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_provider_that_is_not_there_makes_the_run_broken(wire: str, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        nowhere = {"base_url": f"http://127.0.0.1:{taken.getsockname()[1]}/v1", "retries": 0}
+        with lab(tmp_path, [say("hi")], provider=nowhere) as here:
+            answer = here.ask(wire, stream=True)
+            totals = here.run.close()
+    assert answer.status_code == 502
+    assert "no answer from the provider" in error_of(answer)["message"]
+    assert totals.broken is not None and "ConnectError" in totals.broken
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_stream_that_breaks_off_is_not_an_answer(wire: str, tmp_path: Path) -> None:
+    with lab(tmp_path, [say("one two three four", cut=True)]) as here:
+        with pytest.raises(httpx.RemoteProtocolError):
+            here.ask(wire, stream=True)
+        totals = here.run.close()
+        [call] = here.calls()
+    assert call.end == "upstream" and totals.calls == 0
+    assert totals.broken is not None and "broke off" in totals.broken
+
+
+def test_usage_of_a_call_that_broke_off_is_still_paid(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("one two three four", use=Use(input=100, output=10), cut=True)]) as here:
+        with pytest.raises(httpx.RemoteProtocolError):
+            here.ask("messages", stream=True)
+        totals = here.run.close()
+        [call] = here.calls()
+    assert call.usage == Usage(input=100, output=1)  # what its first event said
+    assert totals.tokens == 101
+
+
+def test_a_call_is_on_disk_before_its_answer_ends(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")]) as here:
+        for number in range(1, 4):
+            here.ask(text=f"question {number}", stream=number == 2)
+            assert [call.number for call in here.calls()] == list(range(1, number + 1))
+
+
+def test_a_client_that_hangs_up_ends_its_call(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("word " * 400, pause_s=0.01)]) as here:
+        with here.client.stream("POST", PATHS["chat"], json=request("chat", "hi", stream=True)) as answer:
+            next(answer.iter_raw())
+        [call] = eventually(here.calls, "it is recorded while the run goes on")
+    assert (call.end, call.error) == ("client", "the client hung up")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_client_that_hangs_up_at_the_last_event_has_its_answer(wire: str, tmp_path: Path) -> None:
+    last = {"chat": "[DONE]", "responses": "response.completed", "messages": "message_stop"}[wire]
+    with lab(tmp_path, [say("All of it.", linger_s=0.3)]) as here:
+        with here.client.stream("POST", PATHS[wire], json=request(wire, "hi", stream=True)) as answer:
+            next(line for line in answer.iter_lines() if last in line)
+        totals = here.run.close()
+        [call] = here.calls()
+    assert (call.end, call.error, totals.calls) == ("answered", None, 1)
+    assert call.reply is not None and call.reply["content"] == "All of it."
+
+
+def test_an_api_that_the_provider_does_not_speak_is_our_mistake_and_not_the_agents(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")], provider={"wire_api": "chat"}) as here:
+        answer = here.ask("responses")
+        totals = here.run.close()
+        with pytest.raises(UsageError, match="codex speaks the responses API"):
+            here.providers.route(MODEL).check("responses", "codex")
+    assert answer.status_code == 400 and "does not speak" in error_of(answer)["message"]
+    assert totals.broken is not None
+
+
+def test_arguments_that_a_server_writes_as_an_object_are_kept_as_text_and_as_steps(tmp_path: Path) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": {"command": "ls"}}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    given = Failure(200, {"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+    with lab(tmp_path, [say("hi")], failures=[given]) as here:
+        here.ask()
+        [recorded] = here.calls()
+        [step] = here.run.steps()
+    assert recorded.reply is not None and recorded.reply["tool_calls"][0]["function"]["arguments"] == '{"command":"ls"}'
+    assert step.tool_calls == [{"id": "c", "name": "bash", "arguments": {"command": "ls"}}]
+
+
+def test_an_error_in_an_answer_of_200_is_reported(tmp_path: Path) -> None:
+    with lab(
+        tmp_path, [say("hi")], failures=[Failure(200, {"error": {"message": "the upstream is overloaded"}})]
+    ) as here:
+        assert here.ask().status_code == 200
+        broken = here.run.close().broken
+    assert broken is not None and "the upstream is overloaded" in broken
+
+
+def test_a_count_that_cannot_be_one_is_estimated(tmp_path: Path) -> None:
+    counted = {"prompt_tokens": -5, "completion_tokens": "ten"}
+    wrong = Failure(200, {"choices": [{"message": {"role": "assistant", "content": "x" * 400}}], "usage": counted})
+    with lab(tmp_path, [say("hi")], failures=[wrong]) as here:
+        here.ask(text="word " * 100)
+        totals = here.run.close()
+    assert totals.estimated and totals.input_tokens >= 100 and totals.output_tokens >= 100
