@@ -81,13 +81,8 @@ def test_twice_ends_what_is_running_too(lab: Lab) -> None:
     eventually(lambda: "starting nothing more" in log.read_text(), "the first signal is noticed")
     assert process.poll() is None, "once lets them finish"
     _interrupt(process)
-<<<<<<< HEAD
     code, stdout, _ = _ended(process)
-    assert code == 130 and "ending 2 that are running" in log.read_text()
-=======
-    code, stdout, stderr = _ended(process)
-    assert code == 130 and "killing 2 that are running" in stderr
->>>>>>> cli
+    assert code == 130 and "killing 2 that are running" in log.read_text()
     assert lab.statuses() == {"cancelled": 2, "planned": 2}
     assert "4 missing" in stdout
     lab.write("flag", "")

@@ -1,15 +1,9 @@
 """The command line: one module for each verb, imported when that verb is called and not before.
 
-<<<<<<< HEAD
-Verbs share `options` and `display`; those that ask something of results share `questions`, which makes their options from
-`verdicts/question.py` and prints their answers. `run` shows its runs by `progress` and its plan by `dry_run`. Workloads add
-verbs through the entry-point group `bakeoff.commands`.
-=======
 Verbs share `options` (click options and what they name) and `display` (what is printed). Verbs that answer a question
 (`compare`, `gate`, `rank` and so on) share `questions`, which makes click options from the question models. `run` shows
 its progress with `progress` and its plan with `dry_run`. Workloads add verbs through the entry-point group
 `bakeoff.commands`.
->>>>>>> cli
 """
 
 from __future__ import annotations
