@@ -124,9 +124,11 @@ class SweepDialect(Dialect):
 
     def after_begin(self, paths: EditionPaths) -> None:
         """Its users look for `runs/`, `aggregate/` and `report/` right below the experiment."""
-        from bakeoff.records.layout import point_through_latest
+        from bakeoff.records.layout import LATEST, replace_link
 
-        point_through_latest(paths)
+        for name in ("runs", "aggregate", "report"):
+            (paths.directory / name).mkdir(exist_ok=True)
+            replace_link(paths.directory.parent / name, f"{LATEST}/{name}")
 
     def table(self, edition: Edition) -> pl.DataFrame:
         from bakeoff.workloads.schedsim.sweep_files import frame_of_edition
