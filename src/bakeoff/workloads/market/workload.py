@@ -69,7 +69,6 @@ class MarketWorkload:
 
     def check(self, params: MarketParams, base: Path) -> None:
         """Raise UsageError for names and files that do not exist. An agent's own code is not loaded here."""
-        from importlib.util import find_spec
 
         from bakeoff.errors import UsageError
         from bakeoff.workloads.market.agents.load import BASELINES, agent_class

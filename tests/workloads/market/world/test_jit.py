@@ -40,7 +40,9 @@ def test_without_numba_a_verb_ends_with_a_usage_error_that_names_the_extra(tmp_p
 def test_without_numba_an_experiment_is_refused_before_anything_runs() -> None:
     code = "from pathlib import Path\nfrom bakeoff.workloads.market.workload import MarketParams, MarketWorkload\n"
     done = python(f"{WITHOUT_NUMBA}{code}MarketWorkload().check(MarketParams(), Path('.'))")
-    assert done.stderr.splitlines()[-1].startswith("bakeoff.errors.UsageError: the market world needs the package numba")
+    assert done.stderr.splitlines()[-1].startswith(
+        "bakeoff.errors.UsageError: the market world needs the package numba"
+    )
 
 
 def test_without_gymnasium_the_environments_name_their_extra() -> None:
