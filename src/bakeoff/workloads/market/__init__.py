@@ -10,8 +10,8 @@
 | `rpc`, `render` | JSON-RPC, and views as JSON |
 | `agents` | agents that ship, and those of users |
 | `play`, `rollout` | an episode; one agent from first to last tick, compared with the Bayes player |
-| `journal`, `ledger` | what a seat saw, did and earned, and how it behaved; its trades and holdings |
-| `metrics`, `scores` | what an episode says about a seat |
+| `journal` | what a seat saw, did and earned, and how it behaved |
+| `metrics`, `scores` | what an episode says about a seat: its trades, its metrics, and the formulas of the scores |
 | `outputs`, `campaign` | the files of a run, and of several |
 | `pages` | its pages in the report |
 | `serve` | the world for agents that connect from outside |

@@ -21,8 +21,8 @@ class MarketBatch:
         while not batch.done:
             observations, rewards, done = batch.step(np.zeros((1024, batch.actions), np.int8))
 
-    `names` says what each number of an observation is, `actions` how many numbers an action has. `state` has the rows of
-    all worlds; `World.view(batch, i)` is the Python interface of one.
+    `names` says what each number of an observation is, `actions` how many numbers an action has. `state` has the rows
+    of all worlds; `World.view(batch, i)` is the Python interface of one.
     """
 
     def __init__(self, scenario: Scenario, seeds: Sequence[int] | NDArray[np.int64], secret: str | None = None) -> None:

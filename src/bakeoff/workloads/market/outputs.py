@@ -13,7 +13,7 @@ from typing import Any
 from bakeoff.records.layout import atomic_write
 from bakeoff.workloads.market import scores
 from bakeoff.workloads.market.journal import Turn, action_json
-from bakeoff.workloads.market.ledger import Trade
+from bakeoff.workloads.market.metrics import Trade
 from bakeoff.workloads.market.rollout import Rollout, truth
 from bakeoff.workloads.market.world.views import TradeView
 

@@ -1,9 +1,9 @@
-"""One agent in one world, from the first tick to the last: played, recorded, measured and compared with the Bayes player.
+"""One agent in one world: played, recorded, measured and compared with the Bayes player.
 
-Regret is the Bayes player's profit in the same world less the agent's. Optimality is 100 * (agent - null) / (Bayes - null),
-where the null agent earns exactly 0. In a single world the Bayes player's profit is partly luck and may be negative, so the
-denominator is its mean over calibration worlds of the same scenario, in which nobody else plays. That is a constant, so the mean
-of the score is the score of the mean.
+Regret is the Bayes player's profit in the same world less the agent's. Optimality is 100 * (agent - null) / (Bayes -
+null), where the null agent earns exactly 0. In a single world the Bayes player's profit is partly luck and may be
+negative, so the denominator is its mean over calibration worlds of the same scenario, in which nobody else plays.
+That is a constant, so the mean of the score is the score of the mean.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from bakeoff.workloads.market import journal, metrics
 from bakeoff.workloads.market.agents.base import Agent
 from bakeoff.workloads.market.agents.bayes import KellyBayes
 from bakeoff.workloads.market.journal import Attendance
-from bakeoff.workloads.market.ledger import MICRO, micro
-from bakeoff.workloads.market.metrics import Number, Result
+from bakeoff.workloads.market.metrics import MICRO, Number, Result, micro
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.scenario import Scenario, world_key
 from bakeoff.workloads.market.world.world import World
@@ -102,7 +101,11 @@ def roll_out(
     prices: Prices | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Rollout:
-    """Play the world of `key` with one agent. `seed` drives the agent's own randomness; `stop` ends the episode early."""
+    """Play the world of `key` with one agent, from the first tick to the last.
+
+    `seed` drives the agent's own randomness. `response_timeout` is seconds for a turn. `prices` turn the tokens that the
+    agent reports into dollars. `stop` is asked between turns and ends the episode early.
+    """
     world = World.from_key(scenario, key)
     episode = Episode(world, [agent], response_timeout=response_timeout, record=True, seed=seed, stop=stop).run()
     player = episode.players[0]

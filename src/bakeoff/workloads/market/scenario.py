@@ -1,7 +1,7 @@
 """What a market scenario is: its size, regime and tier, the key that draws a world from it, and its rules in words.
 
-A scenario is public. A secret and a seed decide which of its worlds is played; `world_key` turns all three into the key of the
-random draws (see `world.philox`).
+A scenario is public. A secret and a seed decide which of its worlds is played; `world_key` turns all three into the
+key of the random draws (see `world.philox`).
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ Reputation: when you post a probability for a market, it is scored when the mark
 def rules_text(model: Mapping[str, Any], action_budget: int, response_timeout: float | None) -> str:
     """How the world works, in words, with the scenario's public numbers.
 
-    `model` is `World.public_model()`. `play` puts the text into the brief of every agent, `serve.mcp` offers it as a resource.
+    `model` is `World.public_model()`. `play` puts the text into the brief of every agent, `serve.mcp` offers it as a
+    resource.
     """
     deadline = ""
     if response_timeout is not None:

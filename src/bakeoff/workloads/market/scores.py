@@ -106,7 +106,10 @@ def sharpe(returns: Sequence[float]) -> float:
 
 
 def sortino(returns: Sequence[float]) -> float | None:
-    """Mean over downside deviation (root mean square of the losses) per tick; None where there are gains and no losses."""
+    """Mean over downside deviation (root mean square of the losses) per tick.
+
+    None where there are gains and no losses.
+    """
     losses = math.fsum(min(value, 0.0) ** 2 for value in returns)
     if not losses and any(value > 0 for value in returns):
         return None

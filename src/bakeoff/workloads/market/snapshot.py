@@ -1,9 +1,9 @@
 """A scenario as two files: a public one that everyone may see, and a private one with the truth.
 
-The public file names its world without revealing it: no seed, no key. The private file beside it holds both, and everything
-that will happen. The public file's commitment is the SHA-256 of the private one, so nobody can change the truth afterwards; the
-key in the private file keeps anyone from finding the truth by hashing guesses. The same scenario, seed and secret give the
-same bytes. A truth of any length is written with the same memory.
+The public file names its world without revealing it: no seed, no key. The private file beside it holds both, and
+everything that will happen. The public file's commitment is the SHA-256 of the private one, so nobody can change the
+truth afterwards; the key in the private file keeps anyone from finding the truth by hashing guesses. The same
+scenario, seed and secret give the same bytes. A truth of any length is written with the same memory.
 
     written = generate(Scenario(), seed=7, output=Path("benchmarks"))
     world = load(written.public).world()

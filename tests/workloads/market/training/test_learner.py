@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bakeoff.workloads.market.training.learner import Adam, Decisions, surrogate_gradient
+from bakeoff.workloads.market.training.loop import Adam, Decisions, surrogate_gradient
 from bakeoff.workloads.market.training.policy import Network, log_softmax
 
 CLIP = 0.2

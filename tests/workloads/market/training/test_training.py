@@ -16,8 +16,7 @@ from bakeoff.workloads.market.batch import MarketBatch
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.training.features import FEATURES, features, see
-from bakeoff.workloads.market.training.learner import play
-from bakeoff.workloads.market.training.loop import CHECKPOINT, FIRST_WORLD, LOG, Settings, Training
+from bakeoff.workloads.market.training.loop import CHECKPOINT, FIRST_WORLD, LOG, Settings, Training, play
 from bakeoff.workloads.market.training.policy import FLAT, Policy
 from bakeoff.workloads.market.world.layout import OPEN
 from bakeoff.workloads.market.world.world import World

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakeoff.workloads.market.batch import MarketBatch
-from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.workloads.market.scenario import PUBLISHED_SECRET, Scenario
 from bakeoff.workloads.market.snapshot import game_state
 from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world import philox, seats
 from bakeoff.workloads.market.world.layout import allocate
+from bakeoff.workloads.market.world.reader import digits
 from bakeoff.workloads.market.world.world import World
 from workloads.market.world.accounts import Move
 
@@ -67,6 +68,21 @@ def test_the_same_seed_is_the_same_world_and_another_is_not() -> None:
     other, secret = World.create(SCENARIO, 6), World.create(SCENARIO, 5, secret="another")
     for world in (other, secret):
         assert seen(world) != seen(World.create(SCENARIO, 5))
+
+
+def test_a_seed_draws_the_world_that_earlier_versions_drew() -> None:
+    """Experiments and scenario files of earlier versions stay valid. Digits beyond these may differ between processors."""
+    world = World.create(SCENARIO, 5, secret=PUBLISHED_SECRET)
+    truth = world.truth()
+    ends = {ticker: (digits(path[0], 6), digits(path[-1], 6)) for ticker, path in truth.prices.items()}
+    assert ends == {"BTCX": (59350.0, 58524.9), "ETHX": (2996.0, 2654.29), "SOLX": (158.7, 182.446)}
+    outcomes = ["?" if question.outcome is None else "NY"[question.outcome] for question in truth.questions]
+    assert "".join(outcomes) == "YNNNYNNNNYYYYYYNNN????"
+    assert [story.theta for story in truth.stories] == [0, -1, 1, 1, 0, -1, 1, 0, -1]
+    account = played(world, 30).account(0)
+    assert (account.cash, account.equity) == pytest.approx((6512.839238, 8667.025659), abs=1e-3)
+    profits = [32.4, 22.01, -2.54, 2.03, 3.58, 85.79, -16.61, 127.04]
+    assert [trader.total_pnl for trader in world.background()] == pytest.approx(profits, abs=0.01)
 
 
 def test_a_longer_world_begins_like_a_shorter_one() -> None:

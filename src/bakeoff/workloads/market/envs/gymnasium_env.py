@@ -122,18 +122,19 @@ def rendered(world: World, seat: int) -> str:
         for view in world.markets()
     ]
     lines += [
-        f"{view.ticker:>10}  {view.price:.6g}  {sizes.get(view.ticker, '-'):>12}  announcement at tick {view.announcement_tick}"
+        f"{view.ticker:>10}  {view.price:.6g}  {sizes.get(view.ticker, '-'):>12}  "
+        f"announcement at tick {view.announcement_tick}"
         for view in world.perpetuals()
     ]
     return "\n".join(lines)
 
 
 class MarketEnv(gymnasium.Env[Observations, NDArray[Any]]):
-    """One seat in one world. `reset(seed=s)` draws the world: the same seed is the same world, whatever else plays in it.
+    """One seat in one world. `reset(seed=s)` draws the world: the same seed is the same world.
 
     Observations are the numbers that `feature_names` names, clipped to +-100. With actions "targets", each market and
-    perpetual gets 0, 1 or 2: NO or SHORT, nothing, YES or LONG, in a fixed size. With "dollars" each gets a number from -1 to
-    1: how much to buy or sell now, as a share of that size.
+    perpetual gets 0, 1 or 2: NO or SHORT, nothing, YES or LONG, in a fixed size. With "dollars" each gets a number
+    from -1 to 1: how much to buy or sell now, as a share of that size.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}  # type: ignore[misc]

@@ -4,6 +4,5 @@
 |---|---|
 | `features` | what an instrument looks like as numbers |
 | `policy` | networks, features and stakes: a file that can be played as an agent |
-| `learner` | rollouts of a policy in many worlds at once, and one step of learning from them |
-| `loop` | the whole training, resumable; its learning curve, and the experiment that decides whether the policy is better |
+| `loop` | rollouts in many worlds at once, learning from them, and the whole training, resumable |
 """

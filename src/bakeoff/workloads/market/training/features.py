@@ -1,8 +1,8 @@
 """What an instrument looks like as numbers. Only what every seat may see goes in.
 
-`Sight` is the raw material for n worlds: `see` reads it from the rows of a batch, `agents.learned.Reader` from a seat's views.
-`features` turns it into the inputs of the policy's networks, one row for each market and each perpetual. A test checks that
-both ways give the same features.
+`Sight` is the raw material for n worlds: `see` reads it from the rows of a batch, `agents.learned.Reader` from a
+seat's views. `features` turns it into the inputs of the policy's networks, one row for each market and each
+perpetual. A test checks that both ways give the same features.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A policy: a small network for each kind of instrument that chooses short, flat or long from its features.
 
-Its file is JSON, so that it can be read, compared and mailed; `policy_version` is a digest of everything that decides how it
-plays.
+Its file is JSON, so that it can be read, compared and mailed; `policy_version` is a digest of everything that decides
+how it plays.
 """
 
 from __future__ import annotations

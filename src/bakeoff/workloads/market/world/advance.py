@@ -1,10 +1,10 @@
 """The birth of worlds, and their step from one tick to the next. A single world is a batch of one.
 
-A tick runs in this order: seats act, background traders act, indices and stories move, tips arrive, questions resolve and
-open, funding is paid, positions are liquidated, chats invite.
+A tick runs in this order: seats act, background traders act, indices and stories move, tips arrive, questions resolve
+and open, funding is paid, positions are liquidated, chats invite.
 
-A batch of a thousand worlds does not fit the cache, so `advance` prefetches: four worlds ahead the lines that every tick
-touches, two worlds ahead those that this tick will write to, as far as the header tells.
+A batch of a thousand worlds does not fit the cache, so `advance` prefetches: four worlds ahead the lines that every
+tick touches, two worlds ahead those that this tick will write to, as far as the header tells.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def advance(
 ) -> None:
     """One tick of every world; one that is not born yet comes to tick 0.
 
-    `actions` has what seat 0 of each world does first, read by `mode` (see `seats.play`). `seen` and `equity` receive what
-    seat 0 then sees and owns; `memory` is their cache, -1 at the start. Where nobody plays or looks they have no rows.
+    `actions` has what seat 0 of each world does first, read by `mode` (see `seats.play`). `seen` and `equity` receive
+    what seat 0 then sees and owns; `memory` is their cache, -1 at the start. Where nobody plays or looks they have no
+    rows.
     """
     shocks = np.empty((ints[0, at.ASSETS], LANES))
     words = np.empty((philox.NEWS + ints[0, at.ASSETS], LANES), np.uint64)
@@ -89,8 +90,8 @@ def advance(
 def fetch(i: IntRow, f: FloatRow) -> None:
     """Prefetch the lines of a world that every tick touches: one for every 8 words.
 
-    In the integers these are the sections from the header to the positions of seat 0, in the floats everything before the
-    tips; `layout.allocate` has put them first.
+    In the integers these are the sections from the header to the positions of seat 0, in the floats everything before
+    the tips; `layout.allocate` has put them first.
     """
     for line in range(0, at.position_of(i, 0, min(1, i[at.SEATS])), 8):
         prefetch(i, line)

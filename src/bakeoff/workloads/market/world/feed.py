@@ -36,8 +36,10 @@ def append_message(i: IntRow, chat: int, kind: int, author: int, asset: int, cla
 def _write(
     i: IntRow, place: int, number: int, kind: int, author: int, asset: int, claim: int, market: int, style: int
 ) -> None:
-    """Four words of two 32-bit fields each. The tick of the announcement is kept, since the story may be over when the
-    post is read."""
+    """Write the four words of a post or message, two 32-bit fields each.
+
+    The tick of the announcement is kept, since the story may be over when the post is read.
+    """
     event = i[at.asset_of(i, asset) + at.DUE_TICK] if asset >= 0 else -1
     i[place + at.POST_NO // 2] = halves(number, i[at.TICK])
     i[place + at.POST_BY // 2] = halves(author << 2 | kind, asset)

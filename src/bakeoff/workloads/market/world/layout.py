@@ -1,7 +1,7 @@
 """How a world lies in memory: one row of int64 and one row of float64 per world, each divided into sections.
 
-A kernel gets three flat arrays and nothing else: the two rows (`i`, `f`) and the rules (`r`, see `rules`). Passing dozens of
-arrays through dozens of functions would cost more than the work they do. In all kernels
+A kernel gets three flat arrays and nothing else: the two rows (`i`, `f`) and the rules (`r`, see `rules`). Passing
+dozens of arrays through dozens of functions would cost more than the work they do. In all kernels
 
     i, f, r     the world's integers, the world's floats, the rules
     h, m, a     number of a holder, of a market slot, of an asset
@@ -10,9 +10,9 @@ arrays through dozens of functions would cost more than the work they do. In all
 The integer row starts with a header that says where each section begins. Functions such as `market_of` return the index
 at which a record begins; the constants below are the offsets of its fields, as in `i[market_of(i, m) + DUE]`.
 
-Money is int64 micro-dollars, shares are micro-shares and perpetual units nano-units, so sums are exact and do not depend
-on their order. Four house accounts follow the cash of the holders: every trade moves cash between accounts, and the sum
-over all of them never changes.
+Money is int64 micro-dollars, shares are micro-shares and perpetual units nano-units, so sums are exact and do not
+depend on their order. Four house accounts follow the cash of the holders: every trade moves cash between accounts,
+and the sum over all of them never changes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ STAKE = 10_000 * MICRO
 """What every account starts with."""
 
 SLACK = 0.01
-"""What a trader pays is rounded up and what he gets is rounded down to whole units, after moving it by this part of a unit
-against him. It lies far above the error of the floating-point part, so no sequence of trades gains from rounding."""
+"""What a trader pays is rounded up and what he gets is rounded down to whole units, after moving it by this part
+of a unit against him. It lies far above the error of the floating-point part, so no sequence of trades gains from
+rounding."""
 
 SOURCES = 6
 CHATS = 3
@@ -54,8 +55,8 @@ MESSAGES_KEPT = 16
 LEAST_TAPE = 32
 PAST_KEPT = 64
 
-# The header: clock and key, how many posts, trades ... there have been, how many markets, seats ... there are, where the
-# sections begin, and what the whole world shares.
+# The header: clock and key, how many posts, trades ... there have been, how many markets, seats ... there are, where
+# the sections begin, and what the whole world shares.
 TICK, KEY0, KEY1, KEY2, KEY3, MARKETS_MADE, POSTS_MADE, MESSAGES_MADE, TRADES_MADE, PAST_MADE = range(10)
 MARKETS, ASSETS, PERPS, SEATS, AGENTS, HOLDERS = range(10, 16)
 AT_CASH, AT_BOOKS, AT_MARKETS, AT_ASSETS, AT_POSITIONS, AT_SHARES, AT_NOTES, AT_HEARD = range(16, 24)
@@ -105,8 +106,8 @@ TIPS = 3 * CHATS
 # A holder's position in a perpetual. ENTRY is what was paid for the units, signed like them.
 UNITS, MARGIN, ENTRY, POSITION = range(4)
 
-# Rings. A post's fields are 32 bits wide, two to a word, so that a post fills half a cache line; POST_BY is the author's
-# number and kind. A resolved market keeps its integers, the outcome, then its floats in micro-units.
+# Rings. A post's fields are 32 bits wide, two to a word, so that a post fills half a cache line; POST_BY is the
+# author's number and kind. A resolved market keeps its integers, the outcome, then its floats in micro-units.
 POST_NO, POST_TICK, POST_BY, POST_ASSET, POST_CLAIM, POST_MARKET, POST_STYLE, POST_EVENT, POST_FIELDS = range(9)
 POST = POST_FIELDS // 2
 BY_SOURCE, BY_WIRE, BY_TRADER, BY_SEAT = range(4)
@@ -138,7 +139,10 @@ def book_of(i: IntRow, h: int) -> int:
 
 @kernel
 def tape_end(i: IntRow) -> int:
-    """Index at which the next trade is written. The tape's length is a power of two, so a mask replaces the division."""
+    """Index at which the next trade is written.
+
+    The tape's length is a power of two, so a mask replaces the division.
+    """
     return i[AT_TRADES] + (i[TRADES_MADE] & (i[TAPE] - 1)) * TRADE
 
 

@@ -1,8 +1,9 @@
 """Prediction markets: questions about running stories, traded with a logarithmic market scoring rule.
 
-The market maker (Hanson 2003, Combinatorial Information Market Design; 2007, Logarithmic Market Scoring Rules) charges the
-difference of the cost function C = b ln(e^(yes/b) + e^(no/b)) between the outstanding shares before and after a trade. The
-price of YES is its derivative, 1 / (1 + e^-((yes - no)/b)). An opening price other than 1/2 is an OFFSET of the log-odds.
+The market maker (Hanson 2003, Combinatorial Information Market Design; 2007, Logarithmic Market Scoring Rules)
+charges the difference of the cost function C = b ln(e^(yes/b) + e^(no/b)) between the outstanding shares before and
+after a trade. The price of YES is its derivative, 1 / (1 + e^-((yes - no)/b)). An opening price other than 1/2 is an
+OFFSET of the log-odds.
 
 A slot caches the log-odds of YES and the cost C/b - no/b = ln(1 + e^log_odds), so that a trade needs few transcendental
 functions and large share counts cancel before they are exponentiated.
@@ -258,7 +259,8 @@ def resolve(i: IntRow, f: FloatRow, m: int) -> None:
     for seat in range(i[at.SEATS]):
         stated = i[at.note_of(i, m, seat) + at.STATED]
         if stated >= 0:
-            # A quadratic (Brier) score is proper: the honest probability has the best expectation. A half moves nothing.
+            # A quadratic (Brier) score is proper: the honest probability has the best expectation. A half moves
+            # nothing.
             miss = stated * 1e-6 - (1.0 if won else 0.0)
             reputation = at.book_of(i, seat) + at.REPUTATION
             i[reputation] = max(

@@ -104,9 +104,9 @@ def normal_cdf(x: float) -> float:
     return tail if x < 0.0 else 1.0 - tail
 
 
-# Standard normal deviates by inverting the distribution function: Wichura's PPND7 (Algorithm AS 241, Applied Statistics
-# 1988), seven digits. The middle and the tails have different polynomials; `philox.normal_lanes` evaluates the first for
-# all worlds at once and then redoes the few that fell into a tail.
+# Standard normal deviates by inverting the distribution function: Wichura's PPND7 (Algorithm AS 241, Applied
+# Statistics 1988), seven digits. The middle and the tails have different polynomials; `philox.normal_lanes` evaluates
+# the first for all worlds at once and then redoes the few that fell into a tail.
 
 
 @kernel

@@ -1,11 +1,11 @@
 """Perpetual futures: an index that nobody can move, and a mark price that trades push away from it.
 
-`push` is net taker notional over depth, and mark = index * (1 + g(push)) with g(u) = linear * u + root * sign(u) * sqrt|u|.
-An order pays the integral of that curve, so splitting an order changes nothing. Each tick the push relaxes.
+`push` is net taker notional over depth, and mark = index * (1 + g(push)) with g(u) = linear * u + root * sign(u) *
+sqrt|u|. An order pays the integral of that curve, so splitting an order changes nothing. Each tick the push relaxes.
 
-A position has a margin of its own and never loses more: what is missing comes from the insurance fund, then from the venue.
-So that nobody can make the house pay by pushing a mark, margins are checked against the index, and the venue takes over
-positions without a trade.
+A position has a margin of its own and never loses more: what is missing comes from the insurance fund, then from the
+venue. So that nobody can make the house pay by pushing a mark, margins are checked against the index, and the venue
+takes over positions without a trade.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ EDGE = 1e-9
 """The safe range of `guard` is narrower than necessary by this share, which is far above the rounding of its ends."""
 
 MOST_UNITS = 2.0**53
-"""In one order. After a very long time an index may be so low that the units for a large order are not exact in a float."""
+"""In one order. After a very long time an index may be so low that the units for a large order are not exact in a
+float."""
 
 
 # -- prices
@@ -173,8 +174,8 @@ def _rest_stands(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int
 def settle(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int, units: int, forced: bool) -> int:
     """Take `units` out of a position and pay the holder. Returns what they were worth.
 
-    They are traded, unless the venue takes the position over: at the index when it must be closed, and for its whole margin
-    when trading it would cost more than that.
+    They are traded, unless the venue takes the position over: at the index when it must be closed, and for its whole
+    margin when trading it would cost more than that.
     """
     position, book = at.position_of(i, a, h), at.book_of(i, h)
     held, entry, margin = i[position + at.UNITS], i[position + at.ENTRY], i[position + at.MARGIN]
@@ -239,7 +240,7 @@ def count_volume(i: IntRow, f: FloatRow, a: int, size: int) -> None:
 
 @kernel
 def guard(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int) -> None:
-    """Narrow the safe range (SAFE_ABOVE, SAFE_BELOW) of the index to prices at which this position needs no liquidation.
+    """Narrow the safe range of the index (SAFE_ABOVE, SAFE_BELOW) to where this position needs no liquidation.
 
     A long stands while margin + units * index - entry >= maintenance * units * index; solve for the index. A range that
     is too narrow costs a look at all positions in `liquidate`, one that is too wide would miss a liquidation.
@@ -258,8 +259,8 @@ def guard(i: IntRow, f: FloatRow, r: FloatRow, a: int, h: int) -> None:
 def liquidate(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     """Close positions whose margin and profit at the index no longer cover the requirement.
 
-    Positions are only looked at when one may be in danger: when the index leaves the safe range, or in the tick before an
-    announcement, which asks for more margin. Looking at all of them sets the safe range anew.
+    Positions are only looked at when one may be in danger: when the index leaves the safe range, or in the tick
+    before an announcement, which asks for more margin. Looking at all of them sets the safe range anew.
     """
     floats, need = a * at.ASSET_FLOATS, requirement(i, r, a)
     index = f[floats + at.PRICE]
@@ -282,8 +283,8 @@ def liquidate(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
 def pay_funding(i: IntRow, f: FloatRow, r: FloatRow, a: int) -> None:
     """The side that pushed the mark away from the index pays the other side.
 
-    Longs pay when the mark is above the index, each from cash, then from margin. The other side shares what was paid, and
-    gets at most the same rate; the venue keeps the rest.
+    Longs pay when the mark is above the index, each from cash, then from margin. The other side shares what was paid,
+    and gets at most the same rate; the venue keeps the rest.
     """
     markup = f[a * at.ASSET_FLOATS + at.MARKUP]
     rate = max(-r[rules.FUNDING_CAP], min(r[rules.FUNDING_CAP], r[rules.FUNDING_SHARE] * markup))

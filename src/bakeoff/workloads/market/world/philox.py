@@ -1,9 +1,10 @@
 """Randomness: Philox 4x32-10, a counter-based generator, for one world and for many side by side.
 
-Philox (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011) encrypts a counter of four 32-bit
-words under a key of two. Here the world's 128-bit key fills the key and half of the counter; tick, domain and index fill
-the rest. So every draw is a function of (key, domain, tick, index) and of nothing else: no draw depends on what was drawn
-before, worlds of a batch do not depend on each other, and public numbers reveal nothing about hidden ones.
+Philox (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011) encrypts a counter of four
+32-bit words under a key of two. Here the world's 128-bit key fills the key and half of the counter; tick, domain and
+index fill the rest. So every draw is a function of (key, domain, tick, index) and of nothing else: no draw depends on
+what was drawn before, worlds of a batch do not depend on each other, and public numbers reveal nothing about hidden
+ones.
 
 `draw` gives the four words of one world. `draw_tick` gives the same words for up to LANES worlds at once, in loops over
 worlds that the compiler turns into vector instructions: a block of words becomes eight times cheaper.
@@ -25,8 +26,8 @@ from bakeoff.workloads.market.world.rules import WAKE, trader_row
 # What a draw is for. Each domain has blocks of its own.
 BIRTH, SOURCE, STORY_START, ASSET_STEP, QUESTION, TIP, WAKE_UP, DECISION, SCHEME, INVITATION, SEAT_ORDER = range(11)
 
-# A word is 32 bits in a uint64. numba turns a mix of uint64 and int64 into float64, as NumPy does, so all constants that
-# meet a word are uint64 too, and `signed` converts explicitly.
+# A word is 32 bits in a uint64. numba turns a mix of uint64 and int64 into float64, as NumPy does, so all constants
+# that meet a word are uint64 too, and `signed` converts explicitly.
 Word = Any
 FourWords = tuple[Word, Word, Word, Word]
 Words = NDArray[np.uint64]
@@ -83,7 +84,10 @@ def uniform(word: Word) -> float:
 
 @kernel
 def below(word: Word, n: int) -> int:
-    """Even over 0 .. n - 1, by multiplying and shifting (Lemire 2019); without its rejection step the bias is n / 2^32."""
+    """A number even over 0 .. n - 1, by multiplying and shifting (Lemire 2019, Fast Random Integer Generation).
+
+    Without the rejection step of that paper the bias is n / 2^32.
+    """
     drawn: int = signed((word * np.uint64(n)) >> THIRTY_TWO)
     return drawn
 
@@ -162,8 +166,8 @@ def draw_tick(ints: Ints, rules: Floats, first: int, count: int, shocks: Floats,
 def draw_lanes(keys: Words, count: int, later: int, index: int, out: Words, line: int) -> None:
     """Philox words of all lanes into four rows of `out` from `line` on, for the tick `later` ticks on.
 
-    The rounds are those of `philox`, written out: only so the loop over lanes vectorises. The masks tell the compiler that
-    the factors fit 32 bits, for which there is a vector multiplication. A test compares both.
+    The rounds are those of `philox`, written out: only so the loop over lanes vectorises. The masks tell the compiler
+    that the factors fit 32 bits, for which there is a vector multiplication. A test compares both.
     """
     ahead, place = np.uint64(later), np.uint64(index)
     for lane in range(count):

@@ -276,7 +276,10 @@ class WorldReader:
         return self.rules.maintenance
 
     def max_leverage(self, a: int) -> float:
-        """What an order may ask for now; in the tick before an announcement a little below what margin and slippage allow."""
+        """The leverage that an order may ask for now.
+
+        In the tick before an announcement it is a little below what margin and slippage allow.
+        """
         return min(self.rules.max_leverage, math.floor(9.5 / self._requirement(a)) / 10.0)
 
     # -- the feed

@@ -200,7 +200,10 @@ class Rules(NamedTuple):
 
 @lru_cache(maxsize=64)
 def rules_of(scenario: Scenario) -> Rules:
-    """The laws of a scenario by name. Fees, liquidity and leverage come from its tier, the rest is the same everywhere."""
+    """The laws of a scenario by name.
+
+    Fees, liquidity and leverage come from its tier; the rest is the same in all scenarios.
+    """
     tier = TIER_LAWS[scenario.tier]
     return Rules(
         claim_rate=tier.claim_rate,

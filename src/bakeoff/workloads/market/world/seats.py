@@ -1,8 +1,8 @@
 """What a seat does, sees and owns, as kernels; and the entries that Python calls for one world.
 
-In a batch, seat 0 of each world acts by one row of numbers (`play`) and sees one row of numbers (`observe`). All of it is
-public or the seat's own. `World` goes through the entries at the end, which take the rows of a batch and act on its first
-world.
+In a batch, seat 0 of each world acts by one row of numbers (`play`) and sees one row of numbers (`observe`). All of
+it is public or the seat's own. `World` goes through the entries at the end, which take the rows of a batch and act on
+its first world.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ ACCOUNT_FEATURES = ("cash", "equity")
 
 @kernel
 def play(i: IntRow, f: FloatRow, r: FloatRow, actions: FloatRow, mode: int) -> None:
-    """Carry out one row of actions: a number for each market, then one for each perpetual. Refused orders are skipped."""
+    """Carry out one row of actions: a number for each market, then one for each perpetual.
+
+    Orders that the world refuses are skipped.
+    """
     markets = i[at.MARKETS]
     for m in range(markets):
         if i[at.market_of(i, m) + at.OPEN]:
@@ -179,7 +182,11 @@ def observe(i: IntRow, f: FloatRow, seat: int, seen: FloatRow, equity: int) -> N
 def order(
     ints: Ints, floats: Floats, r: Floats, kind: int, h: int, target: int, side: int, amount: int, leverage: float
 ) -> int:
-    """One order of holder `h`. `kind` is BUY, SELL, OPEN_PERP or CLOSE_PERP; `side` 0 is YES or LONG, 1 is NO or SHORT."""
+    """One order of holder `h`: `kind` is BUY, SELL, OPEN_PERP or CLOSE_PERP.
+
+    `side` 0 is YES or LONG, 1 is NO or SHORT. `amount` is micro-dollars to buy or open for, micro-shares to sell, or
+    nano-units to close. Returns what the kernel of that kind returns, or a negative code.
+    """
     i, f, p = row(ints, 0), row(floats, 0), row(r, 0)
     if kind == at.BUY:
         return buy_shares(i, f, p, h, target, side, amount)

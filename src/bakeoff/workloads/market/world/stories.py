@@ -1,11 +1,12 @@
 """Stories, and what can be inferred about them.
 
-Each asset is always in a story. Its hidden direction theta (-1, 0 or 1) drives the index until the announcement; then the
-next story begins. Sources make claims about theta in the public feed, and chats receive tips.
+Each asset is always in a story. Its hidden direction theta (-1, 0 or 1) drives the index until the announcement; then
+the next story begins. Sources make claims about theta in the public feed, and chats receive tips.
 
-Inference is exact: theta takes three values, so a belief is three log-weights per asset. By Bayes' rule a claim of a source
-with reliability p multiplies the weight of the claimed value by p and the others by (1 - p) / 2, and an index return multiplies
-each weight by its normal density. The chance of a question is then a mixture of three normal distribution functions.
+Inference is exact: theta takes three values, so a belief is three log-weights per asset. By Bayes' rule a claim of a
+source with reliability p multiplies the weight of the claimed value by p and the others by (1 - p) / 2, and an index
+return multiplies each weight by its normal density. The chance of a question is then a mixture of three normal
+distribution functions.
 """
 
 from __future__ import annotations

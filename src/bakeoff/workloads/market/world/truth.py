@@ -1,7 +1,7 @@
 """What views do not show: the model (laws and reliabilities) and the truth (everything that will happen).
 
-Indices, stories and questions do not depend on what anyone does, so a second copy of the world that nobody plays tells them
-ahead. `chronicle` does so in chunks of ticks: any length needs the same memory.
+Indices, stories and questions do not depend on what anyone does, so a second copy of the world that nobody plays
+tells them ahead. `chronicle` does so in chunks of ticks: any length needs the same memory.
 """
 
 from __future__ import annotations

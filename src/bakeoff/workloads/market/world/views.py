@@ -1,7 +1,7 @@
 """What the world shows: frozen records in dollars, shares and ticks.
 
-Everything except `Question` and `Story` is public or the seat's own; nothing hidden is in it. `inspection` fills these from a
-world's rows, `render` turns them into JSON and back.
+Everything except `Question` and `Story` is public or the seat's own; nothing hidden is in it. `inspection` fills
+these from a world's rows, `render` turns them into JSON and back.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ OrderKind = Literal["buy", "sell", "open", "close"]
 TradeKind = Literal["buy", "sell", "open", "close", "liquidation"]
 PostKind = Literal["source", "wire", "trader", "seat"]
 RejectionCode = Literal[
-    "unknown_seat", "unknown_market", "market_resolved", "unknown_ticker", "unknown_chat", "unknown_side", "bad_amount",
-    "below_minimum", "too_large", "bad_leverage", "insufficient_funds", "insufficient_shares", "no_position", "not_invited",
-    "not_member", "bad_content", "bad_probability", "world_over",
+    "unknown_seat", "unknown_market", "market_resolved", "unknown_ticker", "unknown_chat", "unknown_side",
+    "bad_amount", "below_minimum", "too_large", "bad_leverage", "insufficient_funds", "insufficient_shares",
+    "no_position", "not_invited", "not_member", "bad_content", "bad_probability", "world_over",
 ]  # fmt: skip
 
 

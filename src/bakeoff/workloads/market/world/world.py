@@ -6,8 +6,8 @@
         world.advance()
     print(world.account(0).equity)
 
-With one seat an order executes at once. With several, orders are sealed until the tick closes and then execute in rounds:
-the first order of every seat in an order drawn for that tick, then the second ones, and so on.
+With one seat an order executes at once. With several, orders are sealed until the tick closes and then execute in
+rounds: the first order of every seat in an order drawn for that tick, then the second ones, and so on.
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ class World(WorldReader):
         return self._place("sell", seat, market_id, side, shares)
 
     def open(self, seat: int, ticker: str, side: str, size: float, leverage: float = 1.0) -> Fill:
-        """Take a position of `size` dollars notional. It adds to one of the same side and first reduces one of the other."""
+        """Take a position of `size` dollars notional.
+
+        It adds to a position of the same side, and first reduces one of the other side.
+        """
         most = self.max_leverage(self.perp(ticker))
         if not (isinstance(leverage, int | float) and 1.0 <= leverage <= most):
             raise Rejected("bad_leverage", f"leverage {leverage!r} is not between 1 and {most:g}")
