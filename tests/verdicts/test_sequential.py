@@ -264,8 +264,8 @@ def test_a_run_that_was_lost_is_tried_again_with_the_next_block(lab: Lab, tmp_pa
     lab.environment["MENDED"] = str(mended)
 
     class MendsTheMachine:
-        def finished(self, start: Any, result: Any) -> None:
-            if start.seed >= 4:
+        def finished(self, attempt: Any) -> None:
+            if attempt.seed >= 4:
                 mended.touch()
 
         def tick(self, running: Any) -> None: ...
