@@ -347,9 +347,7 @@ class Edition:
         rows = self.database.stream(
             f"{_RUNS} AND {' AND '.join(conditions)} ORDER BY r.position{most}", (self.edition_id, after, *statuses)
         )
-        for row in rows:
-            *fields, metrics = row
-            yield RunRecord(*fields, decode_metrics(metrics))  # type: ignore[call-arg]
+        return (RunRecord(*row[:-1], decode_metrics(row[-1])) for row in rows)  # type: ignore[call-arg]
 
     def run(self, position: int) -> RunRecord:
         """One run. Raises UsageError when the plan has no such position."""

@@ -26,7 +26,7 @@ FAILED = ("failed", "timeout")
 """Statuses of a run that failed because of its arm."""
 
 
-class RunRecord(msgspec.Struct, frozen=True):
+class RunRecord(msgspec.Struct, frozen=True, gc=False):  # no cycles: a hundred thousand need no garbage collection
     """One run of the plan: what it is, its status, and the outcome that counts. `edition.runs()` yields these.
 
     A run that has not been tried has status `planned`, 0 attempts and None for what an attempt reports.
@@ -163,6 +163,7 @@ class Attempt(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 
 
 def encode_metrics(metrics: Mapping[str, Scalar]) -> str | None:
@@ -192,7 +193,7 @@ def decode_metrics(text: str | None) -> dict[str, Scalar]:
 def decode_json(text: str) -> dict[str, Any]:
     """A JSON table as Python's json writes it: msgspec is several times faster, and does not know NaN."""
     try:
-        table: dict[str, Any] = msgspec.json.decode(text)
+        table: dict[str, Any] = _decode(text)
     except msgspec.DecodeError:
         table = json.loads(text)
     return table
