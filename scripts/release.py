@@ -81,11 +81,11 @@ def try_wheel(wheel: Path, expected: str) -> None:
         venv = Path(directory, "venv")
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
         python = venv / "bin" / "python"
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
         subprocess.run([*pip, "install", "--quiet", wheel], check=True)
 
         def bakeoff(*arguments: str) -> str:
-            command = [venv / "bin" / "bakeoff", *arguments]
+            command = [str(venv / "bin" / "bakeoff"), *arguments]
             return subprocess.run(command, cwd=directory, check=True, stdout=subprocess.PIPE, text=True).stdout
 
         reported = bakeoff("--version")

@@ -33,9 +33,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source in [*(ROOT / "docs").glob("**/*.md"), *(ROOT / name for name in PAGES)]:
         for match in LINK.finditer(source.read_text(encoding="utf-8")):
             target = _target(source.parent, match[3])
-            if target and (ROOT / target).is_file() and _address(target) == f"files/{target}":
-                if files.get_file_from_path(f"files/{target}") is None:
-                    files.append(File.generated(config, f"files/{target}", abs_src_path=str(ROOT / target)))
+            if target is None or not (ROOT / target).is_file():
+                continue
+            address = _address(target)
+            if address.startswith("files/") and files.get_file_from_path(address) is None:
+                files.append(File.generated(config, address, abs_src_path=str(ROOT / target)))
     return files
 
 

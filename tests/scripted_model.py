@@ -1,4 +1,4 @@
-"""A server of chat completions that answers from a script, over real HTTP, and remembers what it was asked."""
+"""A chat completions server that answers from a script, over real HTTP, and keeps the requests that it got."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class ScriptedModel:
         self.headers: list[dict[str, str]] = []
         self.url = ""
         self.released = threading.Event()
-        """Set at the end: answers that wait for it never come in time."""
+        """Set when the server stops: an answer that waits for it never comes in time."""
 
     def answer(self, body: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
         self.asked.append(body)
-        found = self.answers[min(len(self.asked), len(self.answers)) - 1]
-        if isinstance(found, Callable):  # type: ignore[arg-type]
-            found = found(body)
-        status, content, *headers = found if isinstance(found, tuple) else (200, found)
+        answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        if isinstance(answer, Callable):  # type: ignore[arg-type]
+            answer = answer(body)
+        status, content, *headers = answer if isinstance(answer, tuple) else (200, answer)
         written = content if isinstance(content, bytes | Iterator) else json.dumps(content).encode()
         return status, written, dict(*headers)
 
@@ -36,7 +36,7 @@ class ScriptedModel:
         return says("too late")
 
     def drips(self, body: dict[str, Any]) -> Any:
-        """An answer of which there is always a little more."""
+        """An answer that never ends: a space every 20 ms."""
         return 200, iter(lambda: b" " if not self.released.wait(0.02) else b"", b""), {"content-length": "1000000"}
 
 
@@ -46,7 +46,7 @@ def says(text: str, **choice: Any) -> dict[str, Any]:
 
 
 def calls(*tools: tuple[str, Any], **choice: Any) -> dict[str, Any]:
-    """A completion that calls tools; arguments that are no text are written as JSON."""
+    """A completion that calls tools; arguments that are not text are written as JSON."""
     made = [
         {
             "id": f"call_{number}",
@@ -91,7 +91,7 @@ def scripted(*answers: Any) -> Iterator[ScriptedModel]:
                 for piece in pieces:
                     self.wfile.write(piece)
             except ConnectionError:
-                pass  # who asked has gone
+                pass  # the client has left
 
         def log_message(self, *_: Any) -> None: ...
 

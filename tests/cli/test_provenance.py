@@ -116,7 +116,7 @@ def test_reproduce_says_which_code_it_was_and_that_it_is_another_one_now(
     assert "| git apply" in printed
     assert "+a = 2" in json.loads(bakeoff("reproduce", "latest", "--json").stdout)["code"]["diff"]
     repository("a = 3\n")
-    assert "the code here is another one now" in bakeoff("reproduce", "latest").stdout
+    assert "the code here has changed since" in bakeoff("reproduce", "latest").stdout
 
 
 def test_diff_of_an_edition_with_itself_finds_nothing_and_exits_0(

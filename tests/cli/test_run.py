@@ -80,7 +80,7 @@ def test_ctrl_c_at_a_terminal_is_understood_and_leaves_it_as_it_was(lab: Lab) ->
     eventually(lambda: re.search(r"[1-9]/100 done", terminal.read()), "it shows something")
     os.killpg(terminal.process.pid, signal.SIGINT)
     assert terminal.end() == 130
-    assert "starting nothing more" in terminal.text and "the same command goes on from here" in terminal.text
+    assert "starting nothing more" in terminal.text and "the same command continues from here" in terminal.text
     assert terminal.after == terminal.before
     assert terminal.shown.rfind(b"\x1b[?25h") > terminal.shown.rfind(b"\x1b[?25l")
 

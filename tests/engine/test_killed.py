@@ -126,6 +126,7 @@ def _is_consistent(lab: Lab) -> None:
             assert [entry["status"] for entry in tried] == ["infra_error"] * (run.attempts - 1) + [run.status]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["python", "command"])
 def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
     lab: Lab, tmp_path_factory: pytest.TempPathFactory, kind: str
@@ -210,8 +211,9 @@ def test_a_supervisor_that_was_killed_is_replaced(lab: Lab) -> None:
 def test_what_lost_its_supervisor_too_is_ended_by_the_next_scheduler(lab: Lab) -> None:
     lab.experiment('jobs = 1\nseeds = 1\nparams = { command = "test -e flag || sleep 600" }')
     this = Round(lab, 1)
-    eventually(lambda: len(lab.processes()) >= 3, "scheduler, supervisor and run")
-    time.sleep(0.2)
+    eventually(
+        lambda: lab.processes_of("600") and lab.processes_of("bakeoff.engine.node.supervisor"), "run and supervisor"
+    )
     supervisors = lab.processes_of("bakeoff.engine.node.supervisor")
     orphans = set(lab.processes()) - {*supervisors, this.process.pid}
     for pid in (*supervisors, this.process.pid):
@@ -274,6 +276,7 @@ needs_a_cgroup = pytest.mark.skipif("memory" not in cgroups.parents(), reason="n
 GREEDY = "room = bytearray(2_000_000_000)"
 
 
+@pytest.mark.root
 @needs_a_cgroup
 @pytest.mark.parametrize("workload", ["python", "command"])
 def test_a_run_that_the_kernel_ended_for_want_of_memory_has_failed(lab: Lab, workload: str) -> None:
@@ -288,6 +291,7 @@ def test_a_run_that_the_kernel_ended_for_want_of_memory_has_failed(lab: Lab, wor
     assert [(row["status"], row["error"]) for row in lab.rows()] == [("failed", "killed by the kernel: out of memory")]
 
 
+@pytest.mark.root
 @needs_a_cgroup
 def test_somebody_elses_want_of_memory_is_not_the_runs(lab: Lab) -> None:
     """A run killed by hand while the kernel ends a process of another group is still the machine's failure."""

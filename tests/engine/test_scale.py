@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from lab import LONG, Lab, eventually
 
 RUNS = 100_000 if os.environ.get("BAKEOFF_TEST_WHOLE") == "1" else 20_000
@@ -16,6 +18,7 @@ def _resident(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_a_long_plan(lab: Lab) -> None:
     lab.experiment(
         f'workload = "python"\njobs = 2\nseeds = {RUNS // 2}\nparams = {{ function = "nothing:run" }}\n[matrix]\nx = [1, 2]',

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -42,7 +41,7 @@ def test_once_starts_nothing_more_and_lets_running_ones_finish(lab: Lab, kind: s
     code, stdout, stderr = _ended(process)
     assert code == 130
     assert "starting nothing more" in stderr
-    assert "interrupted" in stdout and "the same command goes on from here" in stdout
+    assert "interrupted" in stdout and "the same command continues from here" in stdout
     counts = lab.statuses()
     assert set(counts) == {"succeeded", "planned"} and counts["planned"] > 100
     lab.cli("run", "trial.toml", "--only", "seed<20")
@@ -74,14 +73,16 @@ os.waitpid(pid, 0)
 
 def test_twice_ends_what_is_running_too(lab: Lab) -> None:
     lab.experiment(STUBBORN)
-    process = lab.start("run", "trial.toml")
+    log = lab.place / "stderr.txt"
+    with log.open("wb") as stderr:
+        process = lab.start("run", "trial.toml", stderr=stderr)
     eventually(lambda: len(list(lab.root.glob("trial/2*/runs/*/began"))) == 2, "two are running")
     _interrupt(process)
-    time.sleep(0.5)
+    eventually(lambda: "starting nothing more" in log.read_text(), "the first signal is noticed")
     assert process.poll() is None, "once lets them finish"
     _interrupt(process)
-    code, stdout, stderr = _ended(process)
-    assert code == 130 and "ending 2 that are running" in stderr
+    code, stdout, _ = _ended(process)
+    assert code == 130 and "killing 2 that are running" in log.read_text()
     assert lab.statuses() == {"cancelled": 2, "planned": 2}
     assert "4 missing" in stdout
     lab.write("flag", "")

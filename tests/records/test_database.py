@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -23,12 +23,13 @@ from toy import SETTINGS, Begin, make_plan
 
 
 def as_nobody(function: Callable[[], object]) -> str:
-    """Run in a child that is not root, which no permission can stop; what it raised or returned, as text."""
+    """Run in a child that is not root, whom no permission stops; what it raised or returned, as text."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.setresuid(65534, 65534, 65534)
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
             text = f"returned {function()}"
         except BaseException as error:
             text = f"{type(error).__name__}: {error}"
@@ -49,14 +50,15 @@ def open_up(path: Path) -> None:
 
 
 @pytest.fixture
-def sqlite_edition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Edition:
+def sqlite_edition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edition]:
     monkeypatch.delenv("BAKEOFF_DATABASE_URL", raising=False)
     plan = make_plan()
     paths = layout.new_edition(layout.experiment_directory(tmp_path / "root", "toy"))
     edition = Edition.create(plan, paths)
     edition.add_cells(plan.cells, SETTINGS)
     edition.add_runs(plan)
-    return edition
+    yield edition
+    edition.close()  # Python 3.13 and later warn about connections that are left open
 
 
 def test_an_edition_can_be_renamed_moved_and_mailed(sqlite_edition: Edition, tmp_path: Path) -> None:
@@ -163,6 +165,7 @@ def test_a_transaction_that_fails_leaves_nothing(begin: Begin) -> None:
     assert database.one("SELECT complete FROM editions") == (0,)
 
 
+@pytest.mark.root  # becomes another user
 def test_a_read_only_root_is_told_clearly(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir(mode=0o555)
@@ -171,6 +174,7 @@ def test_a_read_only_root_is_told_clearly(tmp_path: Path) -> None:
     assert told == f"StorageError: {root}/toy: cannot make a directory for results: Permission denied"
 
 
+@pytest.mark.root  # becomes another user
 def test_a_read_only_edition_can_be_read_and_not_written(sqlite_edition: Edition) -> None:
     directory = sqlite_edition.paths.directory
     sqlite_edition.close()
@@ -183,6 +187,7 @@ def test_a_read_only_edition_can_be_read_and_not_written(sqlite_edition: Edition
     assert as_nobody(lambda: Lease(paths.lease)) == f"StorageError: {directory}: cannot be written: Permission denied"
 
 
+@pytest.mark.root  # becomes another user
 def test_results_that_are_not_yet_in_the_file_itself_are_not_overlooked(sqlite_edition: Edition) -> None:
     paths = sqlite_edition.paths
     script = (
@@ -198,7 +203,7 @@ def test_results_that_are_not_yet_in_the_file_itself_are_not_overlooked(sqlite_e
     paths.directory.chmod(0o555)
     open_up(paths.directory / "x")
     told = as_nobody(lambda: len(Edition.open(paths).sessions()))
-    assert told == "returned 1" or "Copy its directory to where it can be written" in told
+    assert told == "returned 1"
     edition = Edition.open(paths)  # as root, who can
     assert len(edition.sessions()) == 1
     edition.close()

@@ -24,10 +24,10 @@ from bakeoff.records.layout import (
     find_edition,
     new_edition,
     point_latest,
-    point_through_latest,
 )
 from bakeoff.records.lease import Lease, is_held
 from bakeoff.records.rundir import read_meta, set_aside, write_meta
+from bakeoff.spec import registry
 from factories import START, make_edition
 
 
@@ -104,7 +104,7 @@ def test_latest_always_points_at_an_edition(tmp_path: Path) -> None:
 def test_the_sweep_runners_directories_are_found_below_the_experiment(tmp_path: Path) -> None:
     paths = new_edition(tmp_path / "toy", now=START)
     point_latest(paths)
-    point_through_latest(paths)
+    registry.dialect("sweep").after_begin(paths)
     (paths.runs / "r").mkdir()
     assert (tmp_path / "toy" / "runs" / "r").is_dir() and (tmp_path / "toy" / "aggregate").is_dir()
 

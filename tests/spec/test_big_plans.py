@@ -13,6 +13,7 @@ from bakeoff.spec import registry
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import Experiment
 
+pytestmark = pytest.mark.slow
 SECONDS = 2.0
 BUSY = 3.0
 """How much slower a machine may be that does other things at the same time."""

@@ -75,7 +75,7 @@ def test_registering_the_same_again_changes_nothing_and_another_promise_is_refus
     registered.cli("prereg", "trial.toml")
     assert (registered.place / "trial.toml.prereg.json").read_bytes() == before
     refused = registered.cli("prereg", "trial.toml", "--set", "analysis.alpha=0.1", code=2)
-    assert "not rewritten" in refused.stderr
+    assert "never overwritten" in refused.stderr
 
 
 def test_compare_says_that_the_analysis_is_the_registered_one(registered: Lab) -> None:

@@ -264,8 +264,8 @@ def test_a_run_that_was_lost_is_tried_again_with_the_next_block(lab: Lab, tmp_pa
     lab.environment["MENDED"] = str(mended)
 
     class MendsTheMachine:
-        def finished(self, start: Any, result: Any) -> None:
-            if start.seed >= 4:
+        def finished(self, attempt: Any) -> None:
+            if attempt.seed >= 4:
                 mended.touch()
 
         def tick(self, running: Any) -> None: ...
@@ -316,7 +316,7 @@ def test_interrupted_it_ends_with_130_and_goes_on_later(lab: Lab) -> None:
     process.send_signal(signal.SIGINT)
     stdout, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "goes on from here" in stdout
+    assert "continues from here" in stdout
 
 
 # -- what cannot be

@@ -1,7 +1,9 @@
 """The command line: one module for each verb, imported when that verb is called and not before.
 
-Verbs share `options` and `display`; those that judge share `inputs`, `answers` and `sequential`. `run` shows its runs by
-`progress` and its plan by `dry_run`.
+Verbs share `options` (click options and what they name) and `display` (what is printed). Verbs that answer a question
+(`compare`, `gate`, `rank` and so on) share `questions`, which makes click options from the question models. `run` shows
+its progress with `progress` and its plan with `dry_run`. Workloads add verbs through the entry-point group
+`bakeoff.commands`.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ import click
 
 VERBS: dict[str, tuple[str, str]] = {
     "init": ("bakeoff.cli.init", "Write a small experiment file that runs, to start from."),
-    "validate": ("bakeoff.cli.validate", "Check an experiment file and say what it would run."),
+    "validate": ("bakeoff.cli.validate", "Check an experiment file and show what it would run."),
     "run": ("bakeoff.cli.run", "Run what an experiment file asks for and is not done yet."),
     "prereg": ("bakeoff.cli.prereg", "Freeze plan, metric, test and alpha with a hash before the first result."),
     "ls": ("bakeoff.cli.ls", "List experiments, or the editions of one."),
-    "status": ("bakeoff.cli.status", "Show how far an edition is, its failures and its plain means."),
+    "status": ("bakeoff.cli.status", "Show the progress of an edition, its failures and its plain means."),
     "show": ("bakeoff.cli.show", "Show everything recorded about one run."),
     "logs": ("bakeoff.cli.logs", "Print what a run wrote."),
     "reproduce": ("bakeoff.cli.reproduce", "Print or execute the exact command of one run."),
@@ -32,15 +34,15 @@ VERBS: dict[str, tuple[str, str]] = {
         "Write recorded trajectories as training data for TRL, ART, verifiers and others.",
     ),
     "summarize": ("bakeoff.cli.summarize", "Show tries, scores, passes, tokens and cost by task and arm."),
-    "query": ("bakeoff.cli.query", "Ask an edition's table a question in SQL."),
+    "query": ("bakeoff.cli.query", "Query an edition's table of runs in SQL."),
     "compare": ("bakeoff.cli.compare", "Say which arm is better, worse or equivalent, and how sure that is."),
-    "gate": ("bakeoff.cli.gate", "For CI: say whether metrics regressed more than they may."),
-    "variance": ("bakeoff.cli.variance", "Say how precise a mean is at N runs, and how many runs would do."),
-    "power": ("bakeoff.cli.power", "Say how many runs an effect needs, and what the runs at hand can find."),
+    "gate": ("bakeoff.cli.gate", "For CI: check that no metric regressed more than allowed."),
+    "variance": ("bakeoff.cli.variance", "Show how precise a mean is at N runs, and how many runs it needs."),
+    "power": ("bakeoff.cli.power", "Show how many runs an effect needs, and what the runs so far can detect."),
     "litmus": ("bakeoff.cli.litmus", "Check rules with thresholds and evidence: confirmed, failed or inconclusive."),
     "rank": ("bakeoff.cli.rank", "Rank many arms on many tasks: IQM, profiles, ranks, pass@k."),
     "sandbox": ("bakeoff.cli.sandbox", "Check the sandboxes of this machine, clean up, and take in images."),
-    "import": ("bakeoff.cli.importing", "Take in a directory of results from elsewhere."),
+    "import": ("bakeoff.cli.importing", "Import a directory of results from elsewhere."),
     "rm": ("bakeoff.cli.rm", "Delete an edition or a whole experiment."),
 }
 """Each verb of the core: its module, which has a click command called `command`, and its line in `bakeoff --help`."""
@@ -50,11 +52,12 @@ COMMANDS = "bakeoff.commands"
 
 
 def print_note(message: str) -> None:
+    """Print a note on standard error."""
     click.echo(f"note: {message}", err=True)
 
 
 class Verbs(click.Group):
-    """A group that knows its verbs by name. Help is written from their tables, so that it imports no verb.
+    """A group that has a table of its verbs. Help is written from the table, so that it imports no verb.
 
     A subclass with its own table is a group of verbs inside a verb, such as `bakeoff market`.
     """
@@ -64,7 +67,7 @@ class Verbs(click.Group):
     """The entry-point group with further tables."""
 
     def table(self) -> dict[str, tuple[str, str]]:
-        """Its own verbs, then those of plug-ins, which cannot replace one."""
+        """Its own verbs, then those of plug-ins. A plug-in cannot replace a verb of the core."""
         table = dict(self.verbs)
         if self.plugins is None:
             return table
@@ -135,7 +138,10 @@ class Verbs(click.Group):
 
 
 def _open_streams() -> None:
-    """A stream that the caller closed leads nowhere: else printing fails, and a database would get its number."""
+    """Open /dev/null for each standard stream that the caller closed.
+
+    Otherwise printing fails, and the next file to be opened, such as the database, gets the free descriptor 0, 1 or 2.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)

@@ -3,69 +3,85 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bakeoff.cli.display import print_facts, print_json, print_table
+from bakeoff.cli.display import listed, print_facts, print_json, print_table
 from bakeoff.engine.node.context import Context
+from bakeoff.engine.session import Options
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths, editions, experiment_directory
+from bakeoff.records.layout import editions, experiment_directory
 from bakeoff.records.run import Attempt
 from bakeoff.spec import registry
-from bakeoff.spec.plan import Plan, Run, facts
-from bakeoff.spec.select import Test
-from bakeoff.spec.workload import FINISHED, CommandWorkload, Equivalent
+from bakeoff.spec.plan import Plan
+from bakeoff.spec.plan import facts as run_facts
+from bakeoff.spec.workload import FINISHED, CommandWorkload, Equivalent, Status
 
-_SHOWN = 20
-
-
-def show_plan(plan: Plan, root: Path, only: Sequence[Test], *, fresh: bool, as_json: bool, verbose: bool) -> int:
-    """Exit code 0, or 1 when nothing is planned."""
-    edition = _edition(plan, root, fresh)
-    try:
-        return _show(plan, edition, root, only, as_json=as_json, verbose=verbose)
-    finally:
-        if edition is not None:
-            edition.close()
+MOST_RUNS, MOST_NAMES = 20, 8
 
 
-def _show(
-    plan: Plan, edition: Edition | None, root: Path, only: Sequence[Test], *, as_json: bool, verbose: bool
-) -> int:
-    statuses: dict[str, str] = {run.run_id: run.status for run in edition.runs()} if edition else {}
-    directory = edition.paths.directory if edition else experiment_directory(root, plan.experiment.name) / "<edition>"
-    rows = _rows(plan, statuses, only, directory)
+def show_plan(plan: Plan, options: Options, *, as_json: bool, verbose: bool) -> int:
+    """Print the plan and what is done of it. Returns the exit code: 0, or 1 when nothing is planned."""
+    experiment = plan.experiment
+    home = experiment_directory(options.root, experiment.name)
+    directory = home / "<edition>"
+    statuses: dict[str, Status] = {}
+    edition = None if options.fresh else _resumed_edition(plan, home)
+    if edition is not None:
+        with closing(edition):
+            directory, statuses = edition.paths.directory, {run.run_id: run.status for run in edition.runs()}
+    states: Counter[str] = Counter()
+    shown: list[dict[str, Any]] = []
+    for row in planned_runs(plan, options, statuses, directory):
+        states[row["state"]] += 1
+        if as_json or verbose or len(shown) < MOST_RUNS:
+            shown.append(row)
+    planned = states.total()
+    facts: dict[str, Any] = {
+        "experiment": experiment.name,
+        "workload": experiment.workload,
+        "edition": edition.paths.name if edition else None,
+        "arms": [arm.name for arm in plan.arms],
+        "tasks": [task.name for task in plan.tasks],
+        "seeds": experiment.seeds,
+        "planned": planned,
+        "done": states["done"],
+        "to_run": states["will run"],
+    }
     if as_json:
-        listed = list(rows)
-        print_json(
-            {
-                "experiment": plan.experiment.name,
-                "workload": plan.experiment.workload,
-                "edition": edition.paths.name if edition else None,
-                "arms": [arm.name for arm in plan.arms],
-                "tasks": [task.name for task in plan.tasks],
-                "seeds": plan.experiment.seeds,
-                "planned": len(listed),
-                "done": sum(row["state"] == "done" for row in listed),
-                "to_run": sum(row["state"] == "will run" for row in listed),
-                "runs": listed,
-            }
-        )
-        return 0 if listed else 1
-    return _print(plan, edition, rows, verbose)
+        print_json({**facts, "runs": shown})
+        return 0 if planned else 1
+    left_out = f", {states['left out']} left out" if states["left out"] else ""
+    print_facts(
+        {
+            "experiment": experiment.name,
+            "workload": experiment.workload,
+            "edition": facts["edition"] or "a new one",
+            **{axis: listed(facts[axis], MOST_NAMES) for axis in ("arms", "tasks", "seeds")},
+            "runs": f"{planned} planned, {facts['done']} done, {facts['to_run']} to run{left_out}",
+        }
+    )
+    click.echo()
+    print_table(["run", "state", "command"], [[row["run_id"], row["state"], row["command"] or ""] for row in shown])
+    if planned > len(shown):
+        click.echo(f"... and {planned - len(shown)} more; -v shows all")
+    click.echo("\nnothing was created", err=True)
+    return 0 if planned else 1
 
 
-def _edition(plan: Plan, root: Path, fresh: bool) -> Edition | None:
-    """The edition that `run` would resume."""
-    known: list[EditionPaths] = editions(experiment_directory(root, plan.experiment.name))
-    if fresh or not known:
+def _resumed_edition(plan: Plan, home: Path) -> Edition | None:
+    """The edition that `run` would resume, open; None when it would start a new one."""
+    existing = editions(home)
+    if not existing:
         return None
     try:
-        edition = Edition.open(known[-1])
+        edition = Edition.open(existing[-1])
     except UsageError:
         return None
     if edition.complete and plan.experiment.editions == "repeat":
@@ -74,13 +90,25 @@ def _edition(plan: Plan, root: Path, fresh: bool) -> Edition | None:
     return edition
 
 
-def _rows(plan: Plan, statuses: dict[str, str], only: Sequence[Test], directory: Path) -> Iterator[dict[str, Any]]:
-    commands = _Commands(plan, directory)
+def planned_runs(
+    plan: Plan, options: Options, statuses: Mapping[str, Status], directory: Path
+) -> Iterator[dict[str, Any]]:
+    """One row for each run, as `--json` prints it. `command` is quoted for a shell, None for runs inside a worker."""
+    kind = plan.experiment.workload
+    workload = registry.workload(kind) if kind in registry.kinds() else None
+    cell, params = -1, None
     for run in plan:
-        known = {**facts(run.cell, run.seed, run.rollout), "run_id": run.run_id}
+        known = {**run_facts(run.cell, run.seed, run.rollout), "run_id": run.run_id}
         status = statuses.get(run.run_id, "planned")
-        chosen = all(test(known) for test in only)
-        state = "done" if status in FINISHED else "will run" if chosen else "left out"
+        chosen = all(test(known) for test in options.only)
+        path = directory / "runs" / run.run_id
+        command = None
+        if isinstance(workload, CommandWorkload | Equivalent):
+            if cell != run.cell.index:  # validating once for each cell is what makes large plans fast
+                cell, params = run.cell.index, workload.Params.model_validate(dict(run.cell.params))
+            context = Context(Attempt.of(run), plan.base, path)
+            build = workload.command if isinstance(workload, CommandWorkload) else workload.equivalent
+            command = shlex.join(build(params, context).argv)
         yield {
             "run_id": run.run_id,
             "arm": run.cell.arm.name,
@@ -88,62 +116,7 @@ def _rows(plan: Plan, statuses: dict[str, str], only: Sequence[Test], directory:
             "seed": run.seed,
             "rollout": run.rollout,
             "status": status,
-            "state": state,
-            "run_dir": str(directory / "runs" / run.run_id),
-            "command": commands.of(run),
+            "state": "done" if status in FINISHED else "will run" if chosen else "left out",
+            "run_dir": str(path),
+            "command": command,
         }
-
-
-class _Commands:
-    """What each run would execute, as a shell would take it."""
-
-    def __init__(self, plan: Plan, directory: Path) -> None:
-        kind = plan.experiment.workload
-        self._workload = registry.workload(kind) if kind in registry.kinds() else None
-        self._plan = plan
-        self._runs = directory / "runs"
-        self._params: tuple[int, Any] = (-1, None)
-
-    def of(self, run: Run) -> str | None:
-        if not isinstance(self._workload, CommandWorkload | Equivalent):
-            return None
-        cell = run.cell
-        if self._params[0] != cell.index:
-            self._params = (cell.index, self._workload.Params.model_validate(dict(cell.params)))
-        known = Context(Attempt.of(run), self._plan.base, self._runs / run.run_id)
-        if isinstance(self._workload, CommandWorkload):
-            return shlex.join(self._workload.command(self._params[1], known).argv)
-        return shlex.join(self._workload.equivalent(self._params[1], known).argv)
-
-
-def _print(plan: Plan, edition: Edition | None, rows: Iterator[dict[str, Any]], verbose: bool) -> int:
-    counts = {"done": 0, "will run": 0, "left out": 0}
-    shown: list[dict[str, Any]] = []
-    for row in rows:
-        counts[row["state"]] += 1
-        if verbose or len(shown) < _SHOWN:
-            shown.append(row)
-    seeds = plan.experiment.seeds
-    print_facts(
-        {
-            "experiment": plan.experiment.name,
-            "workload": plan.experiment.workload,
-            "edition": edition.paths.name if edition else "a new one",
-            "arms": _listed([arm.name for arm in plan.arms]),
-            "tasks": _listed([task.name for task in plan.tasks]),
-            "seeds": _listed([str(seed) for seed in seeds]),
-            "runs": f"{sum(counts.values())} planned, {counts['done']} done, {counts['will run']} to run"
-            + (f", {counts['left out']} left out" if counts["left out"] else ""),
-        }
-    )
-    click.echo()
-    print_table(["run", "state", "command"], [[row["run_id"], row["state"], row["command"] or ""] for row in shown])
-    hidden = sum(counts.values()) - len(shown)
-    if hidden:
-        click.echo(f"... and {hidden} more; -v shows all")
-    click.echo("\nnothing was created", err=True)
-    return 0 if sum(counts.values()) else 1
-
-
-def _listed(names: list[str]) -> str:
-    return f"{len(names)}: {', '.join(names[:8])}" + (", ..." if len(names) > 8 else "")

@@ -1,4 +1,8 @@
-"""How a run looks while it goes on: a live display on a terminal, plain lines elsewhere. All of it on stderr."""
+"""Progress of `bakeoff run`: a live display on a terminal, plain lines elsewhere. All of it goes to standard error.
+
+`observers` chooses the displays. `Progress` counts for all of them; it is the first observer, so its counts are up to
+date when the displays are called. Each class implements `bakeoff.engine.scheduler.Observer`.
+"""
 
 from __future__ import annotations
 
@@ -22,50 +26,54 @@ from bakeoff.spec.workload import FINISHED
 if TYPE_CHECKING:
     from bakeoff.verdicts.until_decided import UntilDecided
 
-_PLAIN_INTERVAL = 2.0
-_LONGEST_LINE = 1 << 16
+_PLAIN_INTERVAL = 2.0  # seconds
+_LONGEST_LINE = 1 << 16  # bytes
 LOGS = "logs/*.txt"
-"""What a run's own commands write, such as an agent in its box."""
+"""What commands inside a run write, such as an agent in its sandbox."""
 _WORDS = {"succeeded": "ok", "failed": "FAILED", "timeout": "TIMEOUT", "infra_error": "INFRA", "cancelled": "stopped"}
 
 
 def observers(session: Session, verbosity: int, source: UntilDecided | None = None) -> list[Observer]:
-    state = Progress(session)
+    """What shows the session's progress on standard error. `source` is the sequential test, when there is one."""
+    state = Progress(session, source, announce=verbosity > 0 or not sys.stderr.isatty())
     shown: list[Observer] = [state]
-    if source is not None:
-        shown.append(Looks(state, source, spoken=verbosity > 0 or not sys.stderr.isatty()))
     if verbosity > 1:
         shown.append(Stream(session.paths.runs))
-    if verbosity > 0:
-        shown.append(Lines(state))
-    elif sys.stderr.isatty():
-        shown.append(Live(state))
-    else:
-        shown.append(Plain(state))
+    live = verbosity == 0 and sys.stderr.isatty()
+    shown.append(Live(state) if live else Lines(state, every_run=verbosity > 0))
     return shown
 
 
 def _say(text: str) -> None:
-    """Runs go on when nobody can be told of them any more: the log's disk is full, or its terminal is gone."""
+    """Print to standard error. Runs continue when that fails: the disk of the log is full, or the terminal is gone."""
     with suppress(OSError):
         click.echo(text, err=True)
 
 
 class Progress:
-    """Counts that the displays share: of the runs that were asked for, those that --only left out excepted."""
+    """The counts that the displays share. They cover the runs that were asked for, not those that --only left out."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, source: UntilDecided | None, announce: bool) -> None:
         self.name = f"{session.paths.experiment}/{session.paths.name}"
-        self.by_arm = _by_arm(session)
+        only = session.selected()
+        self.by_arm: dict[str, Counter[str]] = {}
+        if only is None:
+            self.by_arm = {arm: Counter(counts) for arm, counts in session.edition.counts_by_arm().items()}
+        else:
+            for run in session.edition.runs():
+                if only(run):
+                    self.by_arm.setdefault(run.arm, Counter())[run.status] += 1
         self._again = FAILED if session.options.retry_failed else ()
         self.total = sum(sum(counts.values()) for counts in self.by_arm.values())
         self.before = sum(counts[status] for counts in self.by_arm.values() for status in FINISHED - {*self._again})
         self.statuses: Counter[str] = Counter()
         self.failures: deque[tuple[str, str]] = deque(maxlen=3)
+        """Run id and error of the last failures."""
         self.running: Sequence[Attempt] = ()
-        self.began = time.monotonic()
-        self.note = ""
-        """Where the sequential test is, when there is one."""
+        self.started = time.monotonic()
+        self._source, self._announce, self._looks = source, announce, 0
+        self.note = source.line if source else ""
+        """The state of the sequential test, when there is one."""
 
     def finished(self, attempt: Attempt) -> None:
         if attempt.final:
@@ -76,125 +84,79 @@ class Progress:
         if attempt.status not in ("succeeded", "cancelled"):
             word = _WORDS[attempt.status] if attempt.final else "again"
             self.failures.append((attempt.run_id, f"{word}: {one_line(attempt.error)}"))
+        self._follow_test()
 
     def tick(self, running: Sequence[Attempt]) -> None:
         self.running = running
+        self._follow_test()
 
     def close(self) -> None:
-        return
+        self._follow_test()
+
+    def _follow_test(self) -> None:
+        """Take over what the sequential test found and the runs that it added, once after each look."""
+        if self._source is None or self._looks == self._source.looks:
+            return
+        self._looks = self._source.looks
+        self.note = self._source.line
+        for arm, runs in self._source.take_added().items():
+            self.total += runs
+            self.by_arm.setdefault(arm, Counter())["planned"] += runs
+        if self._announce:
+            _say(self.note)
 
     @property
     def done(self) -> int:
+        """Runs with an outcome, from earlier sessions and this one."""
         return self.before + sum(self.statuses[status] for status in FINISHED)
 
-    @property
-    def bad(self) -> int:
-        return sum(self.statuses[status] for status in (*FAILED, "infra_error"))
-
-    def rate(self) -> float:
-        return sum(self.statuses.values()) / max(1e-9, time.monotonic() - self.began)
-
     def line(self) -> str:
-        rate, left = self.rate(), self.total - self.done
-        text = f"{self.done}/{self.total} done"
-        if self.bad:
-            text += f", {self.bad} failed"
+        """`3/12 done, 1 failed, 2.0 runs/s, 4.5 s left`."""
+        rate = sum(self.statuses.values()) / max(1e-9, time.monotonic() - self.started)
+        left = self.total - self.done
+        failed = sum(self.statuses[status] for status in (*FAILED, "infra_error"))
+        text = f"{self.done}/{self.total} done" + (f", {failed} failed" if failed else "")
         if rate > 0:
             speed = f"{rate:.1f} runs/s" if rate >= 1 else f"{duration(1 / rate)} a run"
             text += f", {speed}" + (f", {duration(left / rate)} left" if left else "")
         return text
 
 
-def _by_arm(session: Session) -> dict[str, Counter[str]]:
-    """Statuses of each arm's runs, as far as they were asked for."""
-    only = session.selected()
-    if only is None:
-        return {arm: Counter(counts) for arm, counts in session.edition.counts_by_arm().items()}
-    counts: dict[str, Counter[str]] = {}
-    for run in session.edition.runs():
-        if only(run):
-            counts.setdefault(run.arm, Counter())[run.status] += 1
-    return counts
+class Lines:
+    """Plain lines: with `every_run` (-v) one for each run, otherwise one for each failure and a summary now and then.
 
+    Summaries become rarer, so that a night does not fill a log with thousands of them.
+    """
 
-class Looks:
-    """What the sequential test saw, each time it has looked; and the runs that it planned."""
-
-    def __init__(self, state: Progress, source: UntilDecided, spoken: bool) -> None:
-        self._state, self._source, self._spoken = state, source, spoken
-        self._looks = 0
-        state.note = source.line
-
-    def finished(self, attempt: Attempt) -> None:
-        self._update()
-
-    def tick(self, running: Sequence[Attempt]) -> None:
-        self._update()
-
-    def close(self) -> None:
-        self._update()
-
-    def _update(self) -> None:
-        if self._looks == self._source.looks:
-            return
-        self._looks = self._source.looks
-        self._state.note = self._source.line
-        for arm, runs in self._source.take_added().items():
-            self._state.total += runs
-            self._state.by_arm.setdefault(arm, Counter())["planned"] += runs
-        if self._spoken:
-            _say(self._state.note)
-
-
-class Plain:
-    """A line every few seconds, ever more rarely so that a night is no thousand of them, and one for each failure."""
-
-    def __init__(self, state: Progress) -> None:
-        self._state = state
+    def __init__(self, state: Progress, every_run: bool) -> None:
+        self._state, self._every_run = state, every_run
         self._next = time.monotonic() + _PLAIN_INTERVAL
-        _say(f"{state.name}: {state.total} runs, {state.before} done already")
+        if not every_run:
+            _say(f"{state.name}: {state.total} runs, {state.before} done already")
 
     def finished(self, attempt: Attempt) -> None:
-        if attempt.status not in ("succeeded", "cancelled"):
-            _say(_run_line(self._state, attempt))
+        status = attempt.status
+        if not self._every_run and status in ("succeeded", "cancelled"):
+            return
+        word = _WORDS.get(status, status) if attempt.final else f"{_WORDS.get(status)}, trying again"
+        took = (attempt.ended_at or 0.0) - (attempt.started_at or 0.0)
+        metrics = [f"{name}={one_line(number(value), 40)}" for name, value in list(attempt.metrics.items())[:3]]
+        detail = one_line(attempt.error) if attempt.error else " ".join(metrics)
+        counts = f"[{self._state.done}/{self._state.total}]"
+        _say(f"{counts} {word:7} {attempt.run_id}  {duration(took)}  {detail}".rstrip())
 
     def tick(self, running: Sequence[Attempt]) -> None:
         now = time.monotonic()
-        if now >= self._next:
-            self._next = now + max(_PLAIN_INTERVAL, 0.05 * (now - self._state.began))
+        if not self._every_run and now >= self._next:
+            self._next = now + max(_PLAIN_INTERVAL, 0.05 * (now - self._state.started))
             _say(self._state.line())
 
     def close(self) -> None:
-        return
-
-
-class Lines:
-    """-v: a line for each run."""
-
-    def __init__(self, state: Progress) -> None:
-        self._state = state
-
-    def finished(self, attempt: Attempt) -> None:
-        _say(_run_line(self._state, attempt))
-
-    def tick(self, running: Sequence[Attempt]) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
-
-def _run_line(state: Progress, attempt: Attempt) -> str:
-    status = attempt.status
-    word = _WORDS.get(status, status) if attempt.final else f"{_WORDS.get(status)}, trying again"
-    took = (attempt.ended_at or 0.0) - (attempt.started_at or 0.0)
-    shown = [f"{name}={one_line(number(value), 40)}" for name, value in list(attempt.metrics.items())[:3]]
-    detail = one_line(attempt.error) if attempt.error else " ".join(shown)
-    return f"[{state.done}/{state.total}] {word:7} {attempt.run_id}  {duration(took)}  {detail}".rstrip()
+        """Nothing is open."""
 
 
 class Live:
-    """A few lines that stay in place: a bar, the arms, what is running, the last failures."""
+    """A few lines that are redrawn in place: a bar, the arms, what is running, the last failures."""
 
     def __init__(self, state: Progress) -> None:
         from rich.console import Console
@@ -207,7 +169,7 @@ class Live:
         self._live.start()
 
     def finished(self, attempt: Attempt) -> None:
-        return
+        """Drawn with the next tick."""
 
     def tick(self, running: Sequence[Attempt]) -> None:
         with suppress(OSError):
@@ -250,7 +212,10 @@ class Live:
 
 
 class Stream:
-    """-vv: what running runs write, line by line, with the run's id in front."""
+    """-vv: what running runs write, line by line, with the run's id in front.
+
+    Files stay open between ticks, and what follows the last newline waits in `_rest` for the end of its line.
+    """
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
@@ -282,7 +247,7 @@ class Stream:
                     continue
             while chunk := self._open[key].read(_LONGEST_LINE):
                 *lines, rest = (self._rest.get(key, b"") + chunk).split(b"\n")
-                if len(rest) >= _LONGEST_LINE:  # no line at all: shown in pieces, not collected for ever
+                if len(rest) >= _LONGEST_LINE:  # a line without an end is shown in pieces, not kept in memory
                     lines, rest = [*lines, rest], b""
                 self._rest[key] = rest
                 for line in lines:

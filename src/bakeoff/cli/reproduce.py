@@ -1,4 +1,8 @@
-"""`bakeoff reproduce`: the exact command of one run, printed or executed."""
+"""`bakeoff reproduce`: the exact command of one run, printed or executed.
+
+A run that was a command gets that command again, with the environment that the engine gave it. A run inside a worker
+has no command: it gets `bakeoff run` for that run alone, in another root.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +25,11 @@ from bakeoff.cli.options import json_option, root_option, run_argument
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition, find_run
 from bakeoff.records.provenance import REDACTED, code_change, git_state
-from bakeoff.records.run import CellRecord, RunRecord
+from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import read_meta
 
 OTHER_ROOT = "bakeoff-reproduced"
+SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 _REFERENCE = re.compile(r"\$\$|(\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\})|([\\\"`$])")
 
 
@@ -33,14 +39,16 @@ class Recipe:
 
     argv: tuple[str, ...]
     cwd: Path
-    env: Mapping[str, str]
-    named: Mapping[str, str]
-    """The experiment's own variables, in which `${NAME}` is filled in only when a run starts."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What the engine adds for this run."""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """The experiment's own variables. `${NAME}` in their values is filled in when the run starts."""
     directory: Path | None = None
     """The run's own directory, where it occurs in argv and env."""
     notes: tuple[str, ...] = ()
 
     def shell(self) -> str:
+        """The recipe as text for a POSIX shell."""
         variables = [f"{name}={_quoted(value)}" for name, value in self.named.items()]
         variables += [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
         prefix = "".join(f"  {variable} \\\n" for variable in variables)
@@ -59,18 +67,37 @@ def command(ctx: click.Context, run: str, execute: bool, root: Path, as_json: bo
     """Print the shell command that does RUN again, with the code it ran on.
 
     With --exec, a command writes into a fresh directory and an in-process run goes to another root
-    (bakeoff-reproduced), so that what is recorded stays as it is.
+    (bakeoff-reproduced), so that the recorded results stay unchanged.
     """
     edition, position = find_run(run, root)
-    try:
-        provenance = _provenance(edition, position)
-        recipe = recipe_of(edition, position, provenance)
-        run_id = edition.run(position).run_id
-    finally:
-        edition.close()
-    notes = [*recipe.notes, *_code_notes(provenance, run_id)]
+    with closing(edition):
+        record = edition.run(position)
+        # The session that made the attempt that counts knows the code; an imported edition has no session.
+        sessions = {session["session"]: session["provenance"] for session in edition.sessions()}
+        attempts = edition.attempts(position)
+        number = attempts[-1]["session"] if attempts else max(sessions, default=0)
+        provenance: dict[str, Any] = sessions.get(number, {})
+        if record.command is None:
+            recipe = _in_process_recipe(edition, record, provenance)
+        elif provenance:
+            recipe = _command_recipe(edition, record, record.command, provenance)
+        else:  # only its command is known and, from its directory, where it was started
+            cwd = (read_meta(edition.paths.run(record.run_id)) or {}).get("cwd")
+            note = "imported: the environment that it ran in is not recorded" + ("" if cwd else ", nor the directory")
+            recipe = Recipe(tuple(shlex.split(record.command)), Path(cwd or "."), notes=(note,))
+    notes = [*recipe.notes, *_code_notes(provenance, record.run_id)]
     if as_json and not execute:
-        print_json(_facts(recipe, run_id, provenance, notes))
+        print_json(
+            {
+                "run_id": record.run_id,
+                "shell": recipe.shell(),
+                "argv": recipe.argv,
+                "cwd": recipe.cwd,
+                "env": {**recipe.named, **recipe.env},
+                "code": provenance.get("git"),
+                "notes": notes,
+            }
+        )
         return
     for note in notes:
         click.echo(f"# {note}", err=execute)
@@ -79,95 +106,54 @@ def command(ctx: click.Context, run: str, execute: bool, root: Path, as_json: bo
     click.echo(recipe.shell())
 
 
-def _facts(recipe: Recipe, run_id: str, provenance: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    return {
-        "run_id": run_id,
-        "shell": recipe.shell(),
-        "argv": recipe.argv,
-        "cwd": recipe.cwd,
-        "env": {**recipe.named, **recipe.env},
-        "code": provenance.get("git"),
-        "notes": notes,
-    }
-
-
-def recipe_of(edition: Edition, position: int, provenance: Mapping[str, Any]) -> Recipe:
-    run, spec = edition.run(position), edition.facts()["spec"]
-    if run.command is None:
-        return _in_process(edition, run, provenance)
-    directory = edition.paths.run(run.run_id)
-    if not provenance:
-        return _imported(run.command, directory)
-    base = Path(provenance.get("base") or provenance["cwd"])
-    env, cwd = _environment(run, edition.cell(run.cell), edition.facts()["workload"], base, directory)
-    return Recipe(tuple(shlex.split(run.command)), cwd, env, spec["env"], directory)
-
-
-def _imported(command: str, directory: Path) -> Recipe:
-    """Of a run from elsewhere only its command and, in its directory, where it was started are known."""
-    cwd = (read_meta(directory) or {}).get("cwd")
-    note = "imported: the environment that it ran in is not recorded" + ("" if cwd else ", nor the directory")
-    return Recipe(tuple(shlex.split(command)), Path(cwd or "."), {}, {}, notes=(note,))
-
-
-def _environment(
-    run: RunRecord, cell: CellRecord, kind: str, base: Path, directory: Path
-) -> tuple[dict[str, str], Path]:
-    """What the engine adds for this run, and where it starts it."""
+def _command_recipe(edition: Edition, run: RunRecord, command: str, provenance: Mapping[str, Any]) -> Recipe:
+    """The recorded command, with the environment and the working directory that the engine gave it."""
     from bakeoff.engine.node.context import Context
     from bakeoff.spec import registry
     from bakeoff.spec.workload import CommandWorkload
 
-    workload = registry.workload(kind)
+    facts, cell = edition.facts(), edition.cell(run.cell)
+    base = Path(provenance.get("base") or provenance["cwd"])
+    workload = registry.workload(facts["workload"])
     if not isinstance(workload, CommandWorkload):
-        raise UsageError(f"workload {kind!r} is installed in another version, which does not start commands")
+        raise UsageError(
+            f"workload {facts['workload']!r} is installed in another version, which does not start commands"
+        )
     attempt = run.next_attempt(flags=tuple(cell.flags))
     attempt.number = run.attempts
     with tempfile.TemporaryDirectory() as elsewhere:  # a workload may make directories for its command
-        facts = Context(attempt, base, Path(elsewhere))
-        started = workload.command(workload.Params.model_validate(cell.params), facts)
-    settings = registry.settings(kind)
-    params = {key: value for key, value in cell.params.items() if key not in settings}
-    return {**started.env, **Context(attempt, base, directory).environment(json.dumps(params))}, started.cwd
+        context = Context(attempt, base, Path(elsewhere))
+        started = workload.command(workload.Params.model_validate(cell.params), context)
+    settings = registry.settings(facts["workload"])
+    params = json.dumps({key: value for key, value in cell.params.items() if key not in settings})
+    directory = edition.paths.run(run.run_id)
+    env = {**started.env, **Context(attempt, base, directory).environment(params)}
+    return Recipe(tuple(shlex.split(command)), started.cwd, env, facts["spec"]["env"], directory)
 
 
-def _in_process(edition: Edition, run: RunRecord, provenance: Mapping[str, Any]) -> Recipe:
-    """One run of a new edition, in a root of its own."""
-    source, notes = _source(edition, provenance.get("experiment"))
+def _in_process_recipe(edition: Edition, run: RunRecord, provenance: Mapping[str, Any]) -> Recipe:
+    """One run of a new edition in another root, from the experiment file that was used or else from its frozen copy."""
+    frozen = next((path for suffix in SUFFIXES if (path := edition.paths.frozen(suffix)).is_file()), None)
+    if frozen is None:
+        raise UsageError(f"{edition.paths.directory}: has no experiment file, so the run cannot be repeated")
+    notes = []
+    source = Path(provenance.get("experiment") or frozen)
+    if source == frozen or not source.is_file() or source.read_bytes() != frozen.read_bytes():
+        source = frozen
+        notes.append(
+            "the experiment file has changed or moved: this is the frozen copy, and relative paths in it start there"
+        )
     overrides = provenance.get("set", ())
     if any(REDACTED in part for part in overrides):
-        notes = (*notes, "a --set value was secret and is not recorded: fill it in")
+        notes.append("a --set value was secret and is not recorded: fill it in")
     changed = [part for override in overrides for part in ("--set", override)]
     only = ["--only", f"run_id={run.run_id}"]
     argv = ("bakeoff", "run", str(source), *changed, *only, "--fresh", "--root", OTHER_ROOT)
-    return Recipe(argv, Path.cwd(), {}, {}, notes=notes)
-
-
-def _source(edition: Edition, recorded: str | None) -> tuple[Path, tuple[str, ...]]:
-    """The file that was given, while it is still the same; else the frozen copy."""
-    frozen = [
-        path for suffix in (".toml", ".yaml", ".yml", ".json") if (path := edition.paths.frozen(suffix)).is_file()
-    ]
-    if not frozen:
-        raise UsageError(f"{edition.paths.directory}: no experiment file is kept here, so the run cannot be done again")
-    given = Path(recorded) if recorded else frozen[0]
-    if given != frozen[0] and given.is_file() and given.read_bytes() == frozen[0].read_bytes():
-        return given, ()
-    return frozen[0], (
-        "the experiment file has changed or moved: this is the frozen copy, and relative paths in it start there",
-    )
-
-
-def _provenance(edition: Edition, position: int) -> dict[str, Any]:
-    """Of the session that made the attempt that counts."""
-    sessions = {session["session"]: session["provenance"] for session in edition.sessions()}
-    tries = edition.attempts(position)
-    number = tries[-1]["session"] if tries else max(sessions, default=0)
-    found: dict[str, Any] = sessions.get(number, {})
-    return found
+    return Recipe(argv, Path.cwd(), notes=tuple(notes))
 
 
 def _code_notes(provenance: Mapping[str, Any], run_id: str) -> list[str]:
+    """Which code the run ran on, how to get it, and whether the code here differs from it."""
     git = provenance.get("git")
     if not git:
         why = ": it was not in a git repository" if provenance else ""
@@ -177,10 +163,11 @@ def _code_notes(provenance: Mapping[str, Any], run_id: str) -> list[str]:
         notes.append(f"with uncommitted changes: bakeoff reproduce {run_id} --json | jq -r .code.diff | git apply")
     base = Path(provenance.get("base") or ".")
     change = code_change(provenance, {"git": git_state(base)}) if base.is_dir() else None
-    return [*notes, f"the code here is another one now: {change}"] if change else notes
+    return [*notes, f"the code here has changed since: {change}"] if change else notes
 
 
 def _execute(recipe: Recipe) -> int:
+    """Run the recipe, with a fresh directory in place of the run's own. Returns its exit code, 128 + a signal's number."""
     from bakeoff.spec.variables import expand_tree, variables
 
     argv, env = list(recipe.argv), dict(recipe.env)
@@ -199,7 +186,7 @@ def _execute(recipe: Recipe) -> int:
 
 
 def _quoted(value: str) -> str:
-    """For the shell; `${NAME}` stays a reference, so that no secret is printed."""
+    """Quoted for a shell. `${NAME}` stays a reference, so that no secret is printed."""
     if "${" not in value and "$$" not in value:
         return shlex.quote(value)
 

@@ -1,4 +1,4 @@
-"""`bakeoff run FILE`: do what is missing, show it, and end with a code that a script can trust."""
+"""`bakeoff run FILE`: do the runs that are missing, show progress, and end with an exit code for scripts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,24 +15,20 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from bakeoff.cli import print_note
 from bakeoff.cli.display import print_json
-from bakeoff.cli.options import json_option, root_option
+from bakeoff.cli.options import json_option, results_root, root_option, set_option
 
 if TYPE_CHECKING:
     from bakeoff.engine.scheduler import Summary
     from bakeoff.engine.session import Options, Session
     from bakeoff.records.run import Attempt
     from bakeoff.spec.plan import Plan
-    from bakeoff.spec.select import Test
-    from bakeoff.verdicts.until_decided import UntilDecided
 
-_MANY = 10_000
+MANY_RUNS = 10_000
+"""A plan with more runs needs a confirmation at a terminal."""
 MOST_NOTES = 10
-
-
 RUN_OPTIONS = "bakeoff.run_options"
 """The entry-point group of tables by which workloads add options: option name to (metavar, help), under their kind."""
 
@@ -45,7 +42,7 @@ class WorkloadOption:
 
 
 class RunCommand(click.Command):
-    """`bakeoff run` with the options of installed workloads, which `Configurable.configure` gets."""
+    """`bakeoff run` with the options of installed workloads, whose values `Configurable.configure` gets."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         added = [
@@ -58,7 +55,7 @@ class RunCommand(click.Command):
 
 @cache
 def workload_options() -> dict[str, WorkloadOption]:
-    """The options that installed workloads add, by name."""
+    """The options that installed workloads add, by name. Several workloads may share one."""
     from bakeoff.plugins import load_all
 
     options: dict[str, WorkloadOption] = {}
@@ -71,28 +68,28 @@ def workload_options() -> dict[str, WorkloadOption]:
 
 @click.command(name="run", cls=RunCommand)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--config", type=click.Path(path_type=Path), help="The experiment file, as the sweep runner names it.")
+@click.option("--config", type=click.Path(path_type=Path), help="The experiment file, under the sweep runner's name.")
 @click.option(
-    "-j", "--jobs", type=click.IntRange(min=1), help="Runs at a time; else the file's `jobs`, else the cores."
+    "-j", "--jobs", type=click.IntRange(min=1), help="Runs at a time (default: the file's `jobs`, else all cores)."
 )
-@click.option("--fail-fast", "--fail_fast", is_flag=True, help="At the first failure end what is running and stop.")
-@click.option("--fresh", is_flag=True, help="Begin a new edition, also when one is unfinished.")
-@click.option("--resume", is_flag=True, help="Do only what is missing. This is what happens anyway.")
-@click.option("--retry-failed", is_flag=True, help="Also try runs again that failed by their arm's own doing.")
+@click.option("--fail-fast", "--fail_fast", is_flag=True, help="At the first failure, kill what is running and stop.")
+@click.option("--fresh", is_flag=True, help="Start a new edition, even when one is unfinished.")
+@click.option("--resume", is_flag=True, help="Do only what is missing. This is the default.")
+@click.option("--retry-failed", is_flag=True, help="Also repeat runs that failed because of their arm.")
 @click.option("--only", multiple=True, metavar="EXPR", help="Only runs that match, such as arm=full or 'seed < 5'.")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the file, such as rollouts=3."
-)
+@set_option
 @click.option("--until-decided", is_flag=True, help="Add seeds in blocks until an anytime-valid test has decided.")
-@click.option("--max-seeds", type=click.IntRange(min=1), help="With --until-decided: most seeds, 7 or more; else the file's.")  # fmt: skip
+@click.option("--max-seeds", type=click.IntRange(min=1), help="With --until-decided: most seeds, 7 or more (default: the file's).")  # fmt: skip
 @click.option("--block", type=click.IntRange(min=1), help="With --until-decided: seeds between two looks.")
-@click.option("--exp_name", "name", metavar="NAME", help="Call the experiment by another name.")
+@click.option("--exp_name", "name", metavar="NAME", help="Give the experiment another name.")
 @click.option("--dry-run", "--dry_run", is_flag=True, help="Show what would run; create nothing.")
-@click.option("--allow-code-change", is_flag=True, help="Resume although the code is not the one that began.")
-@click.option("--wait", is_flag=True, help="When another scheduler works on this edition, wait for it.")
+@click.option(
+    "--allow-code-change", is_flag=True, help="Resume although the code has changed since the edition started."
+)
+@click.option("--wait", is_flag=True, help="When another process runs this edition, wait for it.")
 @click.option("-v", "verbosity", count=True, help="-v: one line for each run; -vv: also what the runs write.")
-@click.option("--yes", is_flag=True, help="Answer every question with yes.")
-@click.option("--out_root", type=click.Path(path_type=Path), help="--root, as the sweep runner names it.")
+@click.option("--yes", is_flag=True, help="Answer yes to every question.")
+@click.option("--out_root", type=click.Path(path_type=Path), help="--root, under the sweep runner's name.")
 @root_option
 @json_option
 @click.pass_context
@@ -105,6 +102,7 @@ def command(
     out_root: Path | None,
     overrides: tuple[str, ...],
     name: str | None,
+    only: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
     yes: bool,
@@ -114,101 +112,67 @@ def command(
     """Run what FILE asks for and is not done yet.
 
     The same command again does only what is missing. Ctrl-C once starts nothing more and lets running ones finish;
-    twice ends them too. Nothing that was reported is ever lost.
+    twice kills them too. A result that was reported is never lost.
 
     \b
     Exit code: 0 every run succeeded; 1 runs failed or are missing; 2 the call or the file is wrong;
     130 interrupted, and resumable. With --until-decided: 0 decided; 3 not enough evidence.
     """
+    from bakeoff.engine.session import Options
+    from bakeoff.spec.load import load_plan
+    from bakeoff.spec.select import expression
+
     source = file or config
     if source is None:
         raise click.UsageError("name an experiment file; `bakeoff init` writes one to start from")
-    with _Stdout(as_json) as stdout:
-        overrides = (*overrides, *([f"name={name}"] if name else []))
-        given = ctx.get_parameter_source("root") is not ParameterSource.DEFAULT
-        plan, root = _load(source, overrides, out_root or (root if given else None), root)
-        options = _options(source, plan, root, verbosity, how)
-        plan = _until_decided(plan, options, how)
-        if dry_run:
-            from bakeoff.cli.dry_run import show_plan
+    with quiet_stdout(as_json):
+        plan = load_plan(source, (*overrides, f"name={name}") if name else overrides)
+        for note in plan.notes:
+            print_note(note)
+        options = Options(
+            root=out_root or results_root(ctx, root, plan),
+            stream=verbosity > 1,
+            only=[expression(text, plan.names | {"run_id"}) for text in only],
+            source=source,
+            **{key: how[key] for key in ("jobs", "fresh", "fail_fast", "retry_failed", "allow_code_change", "wait")},
+        )
+        plan = _sequential(plan, options, how)
+        if not dry_run:
+            _prepare(plan, {option: how[option] for option in workload_options()}, yes)
+            report = _run(plan, options, verbosity)
+    if dry_run:
+        from bakeoff.cli.dry_run import show_plan
 
-            stdout.give_back()
-            tests = _tests(how["only"], plan)
-            ctx.exit(show_plan(plan, root, tests, fresh=how["fresh"], as_json=as_json, verbose=verbosity > 0))
-        _confirm(plan, yes)
-        _configure(plan, {option: how[option] for option in workload_options()}, yes)
-        report = _run(plan, options, verbosity)
-    if as_json:
-        print_json(report)
-    else:
-        _tell(report)
+        ctx.exit(show_plan(plan, options, as_json=as_json, verbose=verbosity > 0))
+    print_json(report) if as_json else _show(report)
     ctx.exit(int(report["exit_code"]))
 
 
-def _load(source: Path, overrides: Sequence[str], given: Path | None, default: Path) -> tuple[Plan, Path]:
-    """The plan, and where its results go: where the user says, or its dialect, or the usual place."""
-    from bakeoff.spec.load import load_plan
+@contextmanager
+def quiet_stdout(active: bool) -> Iterator[None]:
+    """Send standard output to standard error, so that only the JSON reaches it.
 
-    plan = load_plan(source, overrides)
-    for note in plan.notes:
-        print_note(note)
-    return plan, given or plan.root or default
-
-
-class _Stdout:
-    """With --json nothing but the JSON may reach standard output, whatever a workload or a library prints."""
-
-    def __init__(self, guarded: bool) -> None:
-        self._kept: int | None = None
-        self._guarded = guarded
-
-    def __enter__(self) -> _Stdout:
-        if self._guarded:
-            sys.stdout.flush()
-            self._kept = os.dup(1)
-            os.dup2(2, 1)
-        return self
-
-    def give_back(self) -> None:
-        if self._kept is not None:
-            sys.stdout.flush()
-            os.dup2(self._kept, 1)
-            os.close(self._kept)
-            self._kept = None
-
-    def __exit__(self, *error: object) -> None:
-        self.give_back()
+    It works on the file descriptor: workloads and libraries in this process, and their children, may print too.
+    """
+    if not active:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
-def _tests(only: tuple[str, ...], plan: Plan) -> list[Test]:
-    from bakeoff.spec.select import expression
-
-    return [expression(text, plan.names | {"run_id"}) for text in only]
-
-
-def _options(source: Path, plan: Plan, root: Path, verbosity: int, how: dict[str, Any]) -> Options:
-    from bakeoff.engine.session import Options
-
-    return Options(
-        root=root,
-        jobs=how["jobs"],
-        fresh=how["fresh"],
-        fail_fast=how["fail_fast"],
-        retry_failed=how["retry_failed"],
-        allow_code_change=how["allow_code_change"],
-        wait=how["wait"],
-        stream=verbosity > 1,
-        only=_tests(how["only"], plan),
-        source=source,
-    )
-
-
-def _until_decided(plan: Plan, options: Options, how: dict[str, Any]) -> Plan:
-    """The plan as far as the sequential test goes by now, when the flag or the file asks for one."""
-    wanted = how["until_decided"] or plan.experiment.sequential is not None
-    if not wanted:
+def _sequential(plan: Plan, options: Options, how: dict[str, Any]) -> Plan:
+    """The plan as far as the sequential test has planned it, when the flag or the file asks for such a test."""
+    if not how["until_decided"] and plan.experiment.sequential is None:
         if how["max_seeds"] or how["block"]:
-            raise click.UsageError("--max-seeds and --block go with --until-decided")
+            raise click.UsageError("--max-seeds and --block need --until-decided")
         return plan
     from bakeoff.verdicts.until_decided import prepare, sequential
 
@@ -216,23 +180,22 @@ def _until_decided(plan: Plan, options: Options, how: dict[str, Any]) -> Plan:
     return prepare(replace(plan, experiment=experiment), options)
 
 
-def _confirm(plan: Plan, yes: bool) -> None:
-    """A matrix multiplies quickly; somebody at a terminal is asked before a very long night."""
-    if not yes and sys.stdin.isatty() and len(plan) > _MANY:
-        click.confirm(f"This plan has {len(plan):,} runs. Start?", default=True, abort=True, err=True)
+def _prepare(plan: Plan, options: dict[str, str | None], yes: bool) -> None:
+    """Ask before a very large plan, pass the workload its options, and ask about the risks that it names.
 
-
-def _configure(plan: Plan, options: dict[str, str | None], yes: bool) -> None:
-    """Pass the workload its own options, and ask the user about the risks that it names."""
+    Raises click.UsageError for an option of another workload, and for a risk that nobody can be asked about.
+    """
     from bakeoff.spec import registry
     from bakeoff.spec.workload import Configurable
 
+    if not yes and sys.stdin.isatty() and len(plan) > MANY_RUNS:
+        click.confirm(f"This plan has {len(plan):,} runs. Start?", default=True, abort=True, err=True)
     kind = plan.experiment.workload
-    given = {name: value for name, value in options.items() if value is not None}
-    for name in given:
+    values = {name: value for name, value in options.items() if value is not None}
+    for name in values:
         kinds = workload_options()[name].kinds
         if kind not in kinds:
-            raise click.UsageError(f"--{name} goes with {' or '.join(kinds)}, not with workload {kind!r}")
+            raise click.UsageError(f"--{name} is an option of {' or '.join(kinds)}, not of workload {kind!r}")
 
     def accept(risk: str) -> None:
         if yes:
@@ -243,105 +206,91 @@ def _configure(plan: Plan, options: dict[str, str | None], yes: bool) -> None:
 
     workload = registry.workload(kind)
     if isinstance(workload, Configurable):
-        workload.configure(given, accept)
+        workload.configure(values, accept)
 
 
 def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
+    """Do what is missing. Returns what `--json` prints."""
     from bakeoff.cli.progress import observers
     from bakeoff.engine.session import open_session
     from bakeoff.spec import registry
 
     session = open_session(plan, options)
     try:
-        _note(session.notes)
+        for note in session.notes[:MOST_NOTES]:
+            print_note(note)
+        if len(session.notes) > MOST_NOTES:
+            print_note(f"and {len(session.notes) - MOST_NOTES} more")
         if session.grown:
-            click.echo(f"the plan grew by {session.grown} runs since this edition began", err=True)
-        source = _source(session)
-        with _Interrupts(session) as interrupts:
-            beside = registry.dialect(plan.dialect).observers(session)
-            looking = [interrupts, *beside, *observers(session, verbosity, source)]
-            summary = session.run(looking, source)
-        report = _report(session, summary, _counts(session))
-        return report if source is None else {**report, **_decision(source, summary)}
+            click.echo(f"the plan grew by {session.grown} runs since this edition started", err=True)
+        source = None
+        if session.plan.experiment.sequential is not None:
+            from bakeoff.verdicts.until_decided import UntilDecided
+
+            source = UntilDecided(session)
+        with Interrupts(session) as interrupts:
+            files = registry.dialect(plan.dialect).observers(session)
+            summary = session.run([interrupts, *files, *observers(session, verbosity, source)], source)
+        report = _report(session, summary)
+        if source is not None:
+            decision = source.look()
+            interrupted = summary.stopped == "interrupted" and not decision.stopped
+            failed_fast = summary.stopped.startswith("stopped at the first failure")
+            report["sequential"] = decision.facts()
+            report["exit_code"] = 130 if interrupted else 1 if failed_fast else 0 if decision.decided else 3
+        return report
     finally:
         session.close()
 
 
-def _note(notes: Sequence[str]) -> None:
-    for note in notes[:MOST_NOTES]:
-        print_note(note)
-    if len(notes) > MOST_NOTES:
-        print_note(f"and {len(notes) - MOST_NOTES} more")
+class Interrupts:
+    """Turns Ctrl-C and SIGTERM into presses of the session's switch, instead of an exception inside its loop.
 
-
-def _source(session: Session) -> UntilDecided | None:
-    if session.plan.experiment.sequential is None:
-        return None
-    from bakeoff.verdicts.until_decided import UntilDecided
-
-    return UntilDecided(session)
-
-
-def _decision(source: UntilDecided, summary: Summary) -> dict[str, Any]:
-    """What the sequential test says at the end, and the exit code that goes with it."""
-    report = source.look()
-    interrupted = summary.stopped == "interrupted" and not report.stopped
-    failed_fast = summary.stopped.startswith("stopped at the first failure")
-    code = 130 if interrupted else 1 if failed_fast else 0 if report.decided else 3
-    return {"sequential": report.facts(), "exit_code": code}
-
-
-class _Interrupts:
-    """Ctrl-C and SIGTERM press the session's switch instead of tearing through the loop.
-
-    An observer too, because a signal may come while something is being printed: what was pressed is said later.
+    It is an observer as well: a signal may arrive while something is being printed, so the message waits for a tick.
     """
 
     def __init__(self, session: Session) -> None:
         self._switch = session.switch
         self._before: dict[signal.Signals, Any] = {}
-        self._pressed = 0
-        self._told = 0
+        self._pressed = self._announced = 0
 
-    def __enter__(self) -> _Interrupts:
+    def __enter__(self) -> Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._press)
         return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _press(self, number: int, frame: FrameType | None) -> None:
         self._pressed += 1
         self._switch.press()
 
     def finished(self, attempt: Attempt) -> None:
-        return
+        """Nothing to do: only ticks announce."""
 
     def tick(self, running: Sequence[Attempt]) -> None:
-        if self._told < self._pressed:
-            self._told = self._pressed
-            if self._switch.state == "drain":
-                text = f"starting nothing more; {len(running)} running may finish. Once more ends them too"
-            else:
-                text = f"ending {len(running)} that are running"
-            click.echo(text, err=True)
+        if self._announced == self._pressed:
+            return
+        self._announced = self._pressed
+        if self._switch.state == "drain":
+            text = f"starting nothing more; {len(running)} running may finish. Ctrl-C again kills them"
+        else:
+            text = f"killing {len(running)} that are running"
+        click.echo(text, err=True)
 
     def close(self) -> None:
-        return
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        """Nothing to do: `__exit__` gives the signals back."""
 
 
-def _counts(session: Session) -> Counter[str]:
-    """Statuses of the runs that were asked for: all of them, or those that --only chose."""
+def _report(session: Session, summary: Summary) -> dict[str, Any]:
+    """What the session did, and the state of the runs that were asked for: all, or those that --only chose."""
     only = session.selected()
     if only is None:
-        return Counter(session.edition.counts())
-    chosen = (run.status for run in session.edition.runs() if only(run))
-    return Counter(chosen)
-
-
-def _report(session: Session, summary: Summary, counts: Counter[str]) -> dict[str, Any]:
+        counts = Counter(session.edition.counts())
+    else:
+        counts = Counter(run.status for run in session.edition.runs() if only(run))
     failed = counts["failed"] + counts["timeout"]
     missing = sum(counts[status] for status in ("planned", "running", "cancelled", "infra_error"))
     interrupted = summary.stopped == "interrupted" and missing > 0
@@ -362,19 +311,19 @@ def _report(session: Session, summary: Summary, counts: Counter[str]) -> dict[st
     }
 
 
-def _tell(report: dict[str, Any]) -> None:
-    done = f"{report['succeeded']} succeeded, {report['failed']} failed, {report['missing']} missing"
+def _show(report: dict[str, Any]) -> None:
+    counts = f"{report['succeeded']} succeeded, {report['failed']} failed, {report['missing']} missing"
     name = f"{report['experiment']}/{report['edition']}"
     if report["stopped"]:
-        click.echo(f"{name}: {report['stopped']}; {done}")
+        click.echo(f"{name}: {report['stopped']}; {counts}")
     elif report["done_now"] == 0 and report["complete"]:
-        click.echo(f"{name}: complete already; {done}. --fresh begins a new edition")
+        click.echo(f"{name}: complete already; {counts}. --fresh starts a new edition")
     else:
-        click.echo(f"{name}: {done}" + (f"; {report['left_out']} left out by --only" if report["left_out"] else ""))
+        click.echo(f"{name}: {counts}" + (f"; {report['left_out']} left out by --only" if report["left_out"] else ""))
     click.echo(f"results: {report['directory']}")
-    for one in report.get("sequential", {}).get("comparisons", ()):
-        click.echo(one["sentence"])
+    for comparison in report.get("sequential", {}).get("comparisons", ()):
+        click.echo(comparison["sentence"])
     if report["exit_code"] == 130:
-        click.echo("the same command goes on from here")
+        click.echo("the same command continues from here")
     elif report["failed"] or report["missing"]:
         click.echo(f"see why: bakeoff status {report['experiment']}")

@@ -1,4 +1,7 @@
-"""The cgroups that processes are in, version 1 or 2, and what the kernel counts there. Nothing is made or limited here."""
+"""The cgroups that processes are in, version 1 or 2, and what the kernel counts there. Nothing is made or limited here.
+
+File formats are those of cgroups(7), and of the kernel's admin-guide pages cgroup-v1/memory and cgroup-v2.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ def of(pid: int) -> dict[str, Path]:
     """Controller to the group that a process is in, as far as we see it."""
     hierarchies, unified = mounted()
     own = paths(str(pid))
-    found = {name: path / own[name].lstrip("/") for name, path in hierarchies.items() if name in own}
-    if not found and unified is not None and "" in own:
-        found = dict.fromkeys(("memory", "pids", "cpu"), unified / own[""].lstrip("/"))
-    return {name: path for name, path in found.items() if path.is_dir()}
+    groups = {name: path / own[name].lstrip("/") for name, path in hierarchies.items() if name in own}
+    if not groups and unified is not None and "" in own:  # version 2: one hierarchy for all controllers
+        groups = dict.fromkeys(("memory", "pids", "cpu"), unified / own[""].lstrip("/"))
+    return {name: path for name, path in groups.items() if path.is_dir()}
 
 
 def oom_kills() -> int:
-    """How many processes of our own group the kernel has killed for want of memory.
+    """How many processes of our own group the kernel has killed because memory ran out.
 
-    Where that is not to be seen it is the machine's count, which takes in everybody else's.
+    Where the group's count cannot be seen, it is the count of the whole machine.
     """
     counter = _counter()
     return field(counter.parent, counter.name, "oom_kill")
@@ -30,7 +33,7 @@ def oom_kills() -> int:
 
 @cache
 def _counter() -> Path:
-    """Where the kernel counts for our group alone, the groups inside it apart."""
+    """Where the kernel counts for our group alone, without the groups inside it."""
     group = of(os.getpid()).get("memory") or mounted()[0].get("memory")  # a container may see its group as the root
     files = [group / "memory.events.local", group / "memory.oom_control"] if group else []
     return next((file for file in files if "oom_kill " in text(file)), Path("/proc/vmstat"))
@@ -51,14 +54,15 @@ def mounted() -> tuple[dict[str, Path], Path | None]:
 
 def paths(pid: str = "self") -> dict[str, str]:
     """Controller to the path of a process's group; version 2 under the empty name."""
-    found: dict[str, str] = {}
-    for line in text(Path("/proc", pid, "cgroup")).splitlines():
+    groups: dict[str, str] = {}
+    for line in text(Path("/proc", pid, "cgroup")).splitlines():  # hierarchy:controllers:path
         _, controllers, path = line.split(":", 2)
-        found |= dict.fromkeys(controllers.split(","), path)
-    return found
+        groups |= dict.fromkeys(controllers.split(","), path)
+    return groups
 
 
 def text(path: Path) -> str:
+    """The file's content; empty when it cannot be read."""
     try:
         return path.read_text()
     except OSError:
@@ -66,7 +70,7 @@ def text(path: Path) -> str:
 
 
 def field(group: Path | None, file: str, name: str) -> int:
-    """A counter in a file of `name value` lines; 0 when there is none."""
+    """A counter in a file of `name value` lines; 0 when it is not there."""
     for line in text(group / file).splitlines() if group else ():
         if line.startswith(f"{name} "):
             return int(line.split()[1])

@@ -67,6 +67,7 @@ class Queue:
             group = self._group_of[cell.index] = groups.setdefault(keys, _Group(keys))
             group.cells.append(cell.index)
         self._groups = list(groups.values())
+        # With many groups each holds a smaller page, so that memory stays flat.
         self._page = max(16, _PAGE // len(self._groups)) if self._groups else _PAGE
         self._running: Counter[Key] = Counter()
         self._front: list[Attempt] = []
@@ -115,7 +116,7 @@ class Queue:
             group.after = runs[-1].position
             for run in runs:
                 if self._group_of.get(run.cell) is not group:
-                    continue
+                    continue  # of another group, or of a cell that the plan no longer has
                 if self._only is not None and not self._only(run):
                     self.left_out += 1
                     continue

@@ -30,6 +30,8 @@ _GROUP = 0.005
 """Seconds that a result waits for others to share its transaction."""
 _LONGEST_BACKOFF = 60.0
 _RECORDING_TRIES = 5
+_NO_FAILURE = ("succeeded", "cancelled")
+"""Statuses that do not stop a session with fail-fast."""
 
 More = Callable[[], Iterable[Run]]
 """A source of further runs, called when all that are planned have ended; nothing means that it is done."""
@@ -172,6 +174,7 @@ class Scheduler:
         if self._ended and self._account.metered:
             self._record()  # what the next run may cost depends on what the last one did
         self._fill()
+        # When nothing else is in flight there is no group to wait for.
         if self._ended and (time.monotonic() >= self._record_at or len(self._ended) == len(self._in_flight)):
             self._record()
         if not self._in_flight and (self._switch.state or self._queue.empty()):
@@ -212,12 +215,13 @@ class Scheduler:
             self._record_at = max(self._not_before, time.monotonic() + _GROUP)
         retries = self._retries
         allowed = {"infra_error": retries.infra, "failed": retries.failed, "timeout": retries.failed}
+        # A session that is stopping retries nothing: an attempt that ended now is the last word until the next session.
         attempt.final = bool(self._switch.state) or self._failures[attempt.position] >= allowed.get(attempt.status, 0)
         if attempt.final:
             self._failures.pop(attempt.position, None)
         else:
             self._failures[attempt.position] += 1
-        self._failing |= self._fail_fast and attempt.final and _is_failure(attempt)
+        self._failing |= self._fail_fast and attempt.final and attempt.status not in _NO_FAILURE
         self._ended.append(attempt)
 
     def _record(self) -> None:
@@ -232,7 +236,7 @@ class Scheduler:
             self._account.charge(attempt)
             if attempt.final:
                 self.summary.statuses[attempt.status] += 1
-                if self._fail_fast and _is_failure(attempt):
+                if self._fail_fast and attempt.status not in _NO_FAILURE:
                     cause = attempt.error or attempt.status
                     self._switch.press(f"stopped at the first failure: {attempt.run_id} ({cause})", now=True)
             else:
@@ -278,7 +282,3 @@ class Scheduler:
                 self._edition.beat(self._session, running)
             except StorageError:
                 pass  # a sign of life is not a result; if the trouble lasts, recording reports it
-
-
-def _is_failure(attempt: Attempt) -> bool:
-    return attempt.status not in ("succeeded", "cancelled")

@@ -208,7 +208,7 @@ def _begin(plan: Plan, options: Options, directory: Path) -> Session:
         number = edition.begin_session(_provenance(plan, options), edition.planned())
         layout.point_latest(paths)
         registry.dialect(plan.dialect).after_begin(paths)
-        undo.pop_all()
+        undo.pop_all()  # all went well: the session owns the lease and the edition now
     return Session(plan, options, edition, lease, number, new=True)
 
 
@@ -235,7 +235,7 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None
         now = _provenance(plan, options)
         if fresh or options.retry_failed or not edition.complete:
             _check_code(edition, now, options)
-        if fresh:
+        if fresh:  # cells first: a scheduler that is killed in between leaves every run with the right arm
             edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
             edition.add_runs(plan)
         number = edition.begin_session(now, edition.planned())

@@ -9,7 +9,7 @@
 | `rundir` | a run's directory: `meta.json`, earlier attempts, output |
 | `lease` | the right to write |
 | `series` | per-step numbers and trajectories, compressed |
-| `table` | the table of runs, as files, and at a glance |
+| `overview` | an edition at a glance: counts, failures, plain means |
 | `provenance`, `diff` | where results came from, and what differs between two editions |
 | `script` | `bakeoff.log` and `bakeoff.finish` in a user's own script |
 

@@ -279,7 +279,7 @@ def _postgres(url: str) -> Database:
     except ImportError as error:
         raise UsageError("a PostgreSQL store needs psycopg: pip install 'bakeoff[postgres]'") from error
     try:
-        connection = psycopg.connect(url, autocommit=True)
+        connection = psycopg.connect(url, autocommit=True)  # transactions are begun explicitly, as with SQLite
     except psycopg.Error as error:
         raise StorageError(f"{_without_password(url)}: {str(error).strip()}") from error
     return Database(connection, "postgres", url)
@@ -295,6 +295,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _without_password(url: str) -> str:
+    # Greedy up to the last @: a password may contain one.
     shown = re.sub(r"(://[^:/@]*):\S*@", r"\1:***@", url)
     return re.sub(r"(?i)([?&][^=&]*passw[^=&]*=)[^&]*", r"\1***", shown)
 
@@ -309,7 +310,8 @@ def _check_version(database: Database, readonly: bool) -> None:
         if database.engine == "sqlite":  # the mode stays with the file; a file that is only read is left as it is
             database.one("PRAGMA journal_mode=WAL")
         with database.transaction() as transaction:
-            if database.engine == "postgres":  # two first users at once: CREATE IF NOT EXISTS alone can collide
+            # Two first users at once: CREATE TABLE IF NOT EXISTS alone can fail with a unique violation in PostgreSQL.
+            if database.engine == "postgres":
                 transaction.run(f"SELECT pg_advisory_xact_lock({LOCK})")
             for statement in TABLES.format(**_WORDS[database.engine]).split(";"):
                 if statement.strip():

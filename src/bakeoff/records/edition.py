@@ -186,7 +186,7 @@ class Edition:
             transaction.many(
                 "INSERT INTO runs (edition_id, position, run_id, cell, seed, rollout) VALUES (?, ?, ?, ?, ?, ?)", rows
             )
-            if self.planned() > position:
+            if self.planned() > position:  # counted inside the transaction, so the new rows are in it
                 transaction.run("UPDATE editions SET complete = 0 WHERE edition_id = ?", (self.edition_id,))
         return self.planned() - position
 
@@ -220,6 +220,7 @@ class Edition:
             )
             transaction.many(
                 "UPDATE runs SET status = 'running', started_at = ? WHERE edition_id = ? AND position = ? "
+                # not `succeeded`: a result that was recorded meanwhile must not be hidden
                 "AND status IN ('planned', 'cancelled', 'infra_error', 'failed', 'timeout')",
                 [(attempt.started_at, self.edition_id, attempt.position) for attempt in running],
             )
@@ -313,6 +314,7 @@ class Edition:
     def spent(self, metric: str) -> float:
         """Sum of a metric over all attempts that reported it; NaN and infinities count nothing."""
         total = 0.0
+        # `superseded` came with version 2; an older database that is only read does not have it.
         for table in ("runs", "superseded") if self.database.version > 1 else ("runs",):
             for (text,) in self.database.stream(
                 f"SELECT metrics FROM {table} WHERE edition_id = ? AND metrics IS NOT NULL", (self.edition_id,)

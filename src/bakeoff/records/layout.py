@@ -181,13 +181,6 @@ def point_latest(paths: EditionPaths) -> None:
     replace_link(paths.directory.parent / LATEST, paths.name)
 
 
-def point_through_latest(paths: EditionPaths) -> None:
-    """Link `runs/`, `aggregate/` and `report/` below the experiment, where the sweep runner's users look for them."""
-    for name in ("runs", "aggregate", "report"):
-        (paths.directory / name).mkdir(exist_ok=True)
-        replace_link(paths.directory.parent / name, f"{LATEST}/{name}")
-
-
 def replace_link(link: Path, target: str) -> None:
     """Make `link` a symlink to `target` in one step, so that it never points nowhere (rename(2) is atomic)."""
     fresh = link.parent / f".{link.name}-{os.getpid()}"

@@ -99,7 +99,7 @@ def find_log(edition: Edition, position: int, *, stderr: bool = False, attempt: 
     elif had_directory:
         silence = f"{directory} was deleted by hand: the output of {run.run_id} is gone, its result is still recorded"
     else:
-        silence = f"{run.run_id} wrote nothing"
+        silence = f"{run.run_id} has no directory: it wrote nothing, or the directory was deleted by hand"
     return Log(run.run_id, directory / (STDERR if stderr else STDOUT), run.status, silence)
 
 

@@ -98,7 +98,7 @@ class TrajectoryWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("wb", buffering=0)
+        self._file = path.open("wb", buffering=0)  # what zstd flushes is in the file, and survives a kill
         self._stream = zstandard.ZstdCompressor().stream_writer(self._file)
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
         self._flushed = time.monotonic()

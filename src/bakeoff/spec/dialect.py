@@ -30,12 +30,9 @@ from bakeoff.spec.plan import Plan
 class IdentifiedRun(Protocol):
     """What the `meta` hook may know about a run."""
 
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def rollout(self) -> int: ...
+    run_id: str
+    seed: int
+    rollout: int
 
 
 class Dialect:

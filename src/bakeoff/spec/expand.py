@@ -176,7 +176,7 @@ def _combinations(experiment: Experiment, keys: Sequence[str]) -> list[tuple[str
         [_text(value) if alone else f"{key}={_text(value)}" for value in values]
         for key, values in zip(keys, axes, strict=True)
     ]
-    nested = any("." in key for key in keys)
+    nested = any("." in key for key in keys)  # merging costs, so plain keys are taken as they are
     combos = []
     for label, point in zip(itertools.product(*labels), itertools.product(*axes), strict=True):
         values = dict(zip(keys, point, strict=True))
@@ -194,7 +194,7 @@ def _name(entry: str, label: str) -> str:
 
 def _pairs(experiment: Experiment, arms: list[Arm], tasks: list[Task]) -> Iterable[tuple[Arm, Task, int]]:
     """(arm, task, rollouts) of every cell: those of `[[cells]]`, or all arms on all tasks."""
-    if not experiment.cells:
+    if not experiment.cells:  # tasks outside: arms meet on a task before the next task begins
         return ((arm, task, experiment.rollouts) for task in tasks for arm in arms)
     by_arm, by_task = {arm.name: arm for arm in arms}, {task.name: task for task in tasks}
     pairs: dict[tuple[str, str], tuple[Arm, Task, int]] = {}
@@ -254,6 +254,7 @@ class _CellMaker:
         below = self._below.get(task.name)
         if below is None:
             place = {"path": str(task.path)} if self._wants_path and task.path is not None else {}
+            # Shared by all arms on this task.
             below = self._below[task.name] = merge(merge(self._shared, place), task.params)
         merged = merge(below, arm.params)
         try:
@@ -281,7 +282,7 @@ def _origin(experiment: Experiment, arm: Arm, task: Task, key: str) -> str:
         ("arms", experiment.arms, arm.name),
         ("tasks", experiment.tasks, task.name),
     ]
-    for section, entries, name in sections:
+    for section, entries, name in sections:  # the last setter wins, so ablations and arms are asked before tasks
         for number, entry in enumerate(entries):
             named = name == entry.name or name.startswith((f"{entry.name},", f"{entry.name}+"))
             if named and key.split(".")[0] in {given.split(".")[0] for given in entry.params}:
@@ -338,6 +339,7 @@ def _filtered(plan: Plan) -> Plan:
     def keep(run: Mapping[str, Any]) -> bool:
         return (not include or any(test(run) for test in include)) and not any(test(run) for test in exclude)
 
+    # Facts of a cell are the same for all its runs, so rules without seed and rollout are applied once for each cell.
     by_run = any(names(r) & {"seed", "rollout"} for r in (*experiment.include, *experiment.exclude))
     try:
         if by_run:

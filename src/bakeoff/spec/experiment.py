@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+# Units of time in seconds. Decimal units of size (kB, MB) count in thousands, binary ones (K, KiB) in 1024.
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -30,6 +31,7 @@ def parse_duration(value: Any) -> float:
     if number or (isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value.strip())):
         seconds = float(value)
     else:
+        # All of the text has to be made of number and unit pairs: "5 minutes" must not be read as 5 m.
         parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhd])", str(value))
         if not parts or re.sub(r"[\s]", "", "".join(n + u for n, u in parts)) != re.sub(r"\s", "", str(value)):
             raise ValueError(f"{value!r} is not a duration; write seconds (90) or text such as '90s', '5m' or '1h30m'")
@@ -64,12 +66,13 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 
 
 class Section(BaseModel):
-    """A table of an experiment file."""
+    """A table of an experiment file: unknown keys are errors, and values cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 MOST_SEEDS = 10_000_000
+"""A range with more seeds is a mistake; it would only fill the memory."""
 _SEEDS = "seeds must be a list, a count, a range such as '1..15', {count = 15, base = 100} or {start, stop, step}"
 
 
@@ -88,6 +91,7 @@ def parse_seeds(value: Any) -> list[int]:
 
 
 def _seed_range(value: Any) -> list[int]:
+    # Booleans are ints in Python, so `seeds = true` would mean one seed: every case excludes them.
     first, step = 0, 1
     match value:
         case str() if (match := re.fullmatch(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*", value)) is not None:
@@ -369,14 +373,14 @@ class Experiment(Section):
     @classmethod
     def _task_keys_are_axes(cls, value: list[str], info: ValidationInfo) -> list[str]:
         for key in value:
-            if key not in info.data.get("matrix", value):
+            if key not in info.data.get("matrix", value):  # a matrix with errors of its own is not in `data`
                 raise ValueError(f"{key!r} is not a key of [matrix]")
         return value
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted keys."""
-    if not prefix and dict not in map(type, tree.values()):
+    if not prefix and dict not in map(type, tree.values()):  # the usual case, and called for each of many cells
         return dict(tree)
     flat: dict[str, Any] = {}
     for key, value in tree.items():

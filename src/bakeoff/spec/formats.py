@@ -88,8 +88,8 @@ def _yaml_loader() -> type[yaml.SafeLoader]:
                     message = f"the key {key.value!r} stands twice in one table"
                     raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
                 seen.add(str(key.value))
-            self.flatten_mapping(node)
-            for key, _ in node.value:
+            self.flatten_mapping(node)  # `<<: *anchor`
+            for key, _ in node.value:  # 1: and true: are text too, as they are in TOML and JSON
                 if isinstance(key, yaml.ScalarNode):
                     key.tag = "tag:yaml.org,2002:str"
             return super().construct_mapping(node, deep)

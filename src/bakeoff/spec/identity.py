@@ -15,7 +15,10 @@ DIGEST_LENGTH = 12
 NOT_CONTENT = frozenset({".git", "__pycache__"})
 """Directories inside a task that say nothing about what the task is."""
 
+# Numbers are written by Python's repr, the shortest text that reads back as the same float: equal on every platform. That
+# differs from RFC 8785 (JSON Canonicalization Scheme), whose number format is JavaScript's.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False)
+# What may stand in a file name on every file system that we know of, and does not need quotes in a shell.
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9\-_.+=]")
 _NOT_IN_DIRECTORIES = re.compile(r"[^A-Za-z0-9\-_.+=\u0080-\U0010ffff]")
 
@@ -36,6 +39,7 @@ def directory_name(text: str) -> str:
 
 
 def _clean(unwanted: re.Pattern[str], text: str) -> str:
+    # No leading dot (hidden), no leading dash (an option), and never empty.
     return unwanted.sub("_", text).strip("_.").lstrip("-_.") or "_"
 
 
@@ -66,6 +70,7 @@ class RunIds:
         self._prefix: str | None = None
 
     def digest(self, seed: int, rollout: int) -> str:
+        # Keys in the order in which a sorting encoder would write them, so this equals encoding the whole table.
         text = b'%b"rollout":%d,"seed":%d,%b' % (self._head, rollout, seed, self._tail)
         return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
@@ -78,7 +83,7 @@ class RunIds:
     __call__ = run_id
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # cells come task by task, so the last few tasks are enough
 def _tail(workload: str, revision: str, task: str, task_digest: str | None) -> bytes:
     named = task if task_digest is None else [task, task_digest]
     return f'"task":{canonical_json(named)},"workload":{canonical_json([workload, revision])}}}'.encode()
@@ -87,7 +92,7 @@ def _tail(workload: str, revision: str, task: str, task_digest: str | None) -> b
 def directory_digest(path: Path) -> str:
     """Digest of a file or directory by content: relative names, executable bits and bytes; no times, no owners."""
     digest = hashlib.sha256()
-    for name, file in sorted(_content(path)):
+    for name, file in sorted(_content(path)):  # by bytes: the order of a directory listing differs between machines
         if file.is_symlink() and not file.is_file():
             kind, content = "l", hashlib.sha256(os.fsencode(os.readlink(file))).hexdigest()
         else:

@@ -38,7 +38,7 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
     for override in overrides:
         apply_override(tree, override)
     base = path.resolve().parent
-    try:
+    try:  # overrides come before everything else, so that they are validated like the file
         dialect = registry.dialect_of(tree)
         if dialect.variables:
             tree = _fill_in(tree)
@@ -59,7 +59,7 @@ def read_text(path: Path) -> str:
     try:
         if path.suffix.lower() not in formats.SUFFIXES and path.is_file():
             raise UsageError(f"{path}: an experiment file ends in {', '.join(formats.SUFFIXES)}")
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")  # Windows editors may put a byte order mark first
     except FileNotFoundError:
         beside = list(path.parent.glob("*"))
         near = [p.name for p in beside if p.stem == path.name and p.suffix in formats.SUFFIXES]
@@ -91,7 +91,7 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     if not equals or not key.strip():
         raise UsageError(f"--set {override!r}: write key.path=value")
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        parsed = tomllib.loads(f"value = {value}")["value"]  # 0.1, true and [1, 2] are values; quick is text
     except tomllib.TOMLDecodeError:
         parsed = value
     *parents, last = key.strip().split(".")

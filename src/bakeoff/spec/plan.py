@@ -123,7 +123,7 @@ class Plan:
         keep = self.keep
         # What a rule can ask is the same for all runs of a cell, except for seed and rollout.
         known = [facts(cell, 0, 0) for cell in self.cells] if keep is not None else [{}] * len(self.cells)
-        for seed in self.experiment.seeds:
+        for seed in self.experiment.seeds:  # outermost, so that all arms finish a seed before the next one begins
             for rollout in range(most):
                 for cell, given in zip(self.cells, known, strict=True):
                     if rollout < cell.rollouts and (keep is None or keep({**given, "seed": seed, "rollout": rollout})):
@@ -142,6 +142,7 @@ class Plan:
         """Every name that rules and `--only` can ask for."""
         names: set[str] = {"arm", "task", "ablation", "seed", "rollout"}
         for cell in self.cells:
+            # Most cells have the same names: the tables of the others are not flattened.
             if not names.issuperset(cell.params) or any(isinstance(value, dict) for value in cell.params.values()):
                 names.update(facts(cell, 0, 0))
         return names

@@ -48,7 +48,7 @@ def _problem(item: Any, key: str, model: type[BaseModel]) -> Problem:
         return Problem(key, "unknown key", fix)
     if item["type"] == "missing":
         return Problem(key, "is needed", f"add {item['loc'][-1]} = ...")
-    message = item["msg"].removeprefix("Value error, ")
+    message = item["msg"].removeprefix("Value error, ")  # pydantic puts this before what our validators raise
     return Problem(key, message[0].lower() + message[1:] if message else "is wrong", _FIXES.get(item["type"], ""))
 
 
@@ -61,6 +61,7 @@ def _place(location: Sequence[str | int], given: Any) -> KeyPath:
         last = number == len(location) - 1
         if part in inside:
             here = inside[part]
+        # pydantic names validators ("function-before[...]") and branches of unions as parts of the location
         elif str(part).startswith("function-") or (given is not None and not (last and isinstance(here, dict))):
             continue
         place.append(part)
@@ -97,7 +98,7 @@ def _inner_model(annotation: Any) -> Any:
 
 def find_line(text: str, suffix: str, path: KeyPath) -> int | None:
     """The line (from 1) of the deepest part of `path` that can be found; None when none can."""
-    lines = dict(_Toml(text).keys() if suffix == ".toml" else _yaml_lines(text))
+    lines = dict(_Toml(text).keys() if suffix == ".toml" else _yaml_lines(text))  # the last one wins, as in the parsers
     parts = [str(part) for part in path]
     for end in range(len(parts), 0, -1):
         line = lines.get(".".join(parts[:end]))

@@ -48,7 +48,10 @@ _ALLOWED = (
     ast.Constant, ast.List, ast.Tuple, ast.cmpop, ast.BinOp, ast.MatMult,
 )  # fmt: skip
 _KEY = r"[A-Za-z_][\w.\-]*"
+# `name=value` and nothing else: the value may hold spaces, commas and globs without quotes.
 _ALONE = re.compile(rf"\s*({_KEY})\s*=(?!=)\s*([^=<>'\"()]*?)\s*")
+# `name=value` inside a longer expression: the value ends at a space or bracket, unless it is quoted. Quoted text is matched
+# first, so that an equals sign inside of it is not taken for a comparison.
 _SHORTHAND = re.compile(
     rf"""(?P<text>'[^']*'|"[^"]*")|(?P<key>{_KEY})\s*=(?!=)\s*(?P<value>'[^']*'|"[^"]*"|[^\s=<>'"()]+)"""
 )
@@ -111,7 +114,7 @@ def _parse(text: str) -> ast.expr:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = getattr(error, "msg", None) or str(error) or "too deeply nested"
         raise UsageError(f"cannot read the expression {text!r}: {reason}; {HELP}") from error
-    for node in ast.walk(tree):
+    for node in ast.walk(tree):  # an allow list: anything that Python may add to its grammar later is refused
         if not _harmless(node):
             raise UsageError(f"{type(node).__name__} is not allowed in the expression {text!r}; {HELP}")
     return tree

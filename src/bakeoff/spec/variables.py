@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# $$, ${NAME} or ${NAME:-default}. A bare $NAME is left alone: shell commands are full of them.
 _REFERENCE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
+# One line of a .env file: optional `export`, a name, and a value in single quotes, double quotes or bare.
 _LINE = re.compile(
     r"""\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*"""
     r"""(?:'(?P<single>[^']*)'\s*(?:\#.*)?$|"(?P<double>[^"]*)"\s*(?:\#.*)?$|(?P<bare>.*))"""

@@ -1,19 +1,15 @@
-"""Questions asked of a table of runs: which arm is better, how sure are we, how many runs would it take.
+"""From results to verdicts: one function takes a results table and a question and gives an answer.
 
-| module | question |
+| module | what it does |
 |---|---|
-| `observations`, `reduce` | what was seen: one metric of every run, or a series as one number; runs that have none |
-| `units` | which values are independent of each other, and what population they speak for |
-| `arrays` | the values of those units, and the test that fits them |
-| `compare` | better, worse, equivalent or undecided |
-| `describe`, `wording` | numbers and words beside a verdict |
-| `methods`, `explore`, `fairness` | other tests, other metrics, arms that should be alike: none of them votes |
-| `gate` | did a metric regress by more than it may |
-| `sequential`, `until_decided` | the same while runs are still added; where further runs come from |
-| `prereg` | was it promised before the first result |
-| `runlogs` | what runs logged, whole: every series and number |
-| `sample`, `variance` | one arm on its own: how precise is its mean at N runs |
-| `power`, `simulated` | how many runs an effect needs, and what the runs at hand can find |
-| `litmus_rules`, `litmus` | rules with thresholds and evidence: confirmed, failed or inconclusive |
-| `rank`, `passing`, `summarize` | many arms on many tasks; pass@k and pass^k; what each did, in one table |
+| `question` | what can be asked, written down once: options, keywords, `[analysis]` and settings come from it |
+| `answer` | `answer(results, question)`, and the structure that every answer has |
+| `render` | an answer as text, Markdown, CSV, JSON and HTML |
+| `observations` | one metric of every run; a series becomes one number |
+| `design`, `testing` | which values are independent and for whom they speak; the test that they get |
+| `compare`, `describe`, `methods`, `wording` | verdicts, the numbers beside them, other methods, the sentences |
+| `compare_answer`, `gate`, `litmus`, `rank`, `passing`, `summarize` | the questions about results at hand |
+| `variance`, `power`, `simulation` | the questions about how many runs are enough |
+| `sequential`, `until_decided` | anytime-valid tests, and runs that stop when they have decided |
+| `prereg` | what was registered before the first result |
 """

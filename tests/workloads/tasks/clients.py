@@ -1,4 +1,4 @@
-"""Agents on this machine without a box: their mounts become links in a temporary directory."""
+"""Agents on this machine without a sandbox: their mounts become links in a temporary directory."""
 
 from __future__ import annotations
 

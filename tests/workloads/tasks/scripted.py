@@ -1,4 +1,4 @@
-"""A model server on loopback that follows a script, in all three wire APIs, streaming or not.
+"""A model server on loopback that follows a script, in all three wire APIs, with and without streaming.
 
     with ScriptedModel([shell("echo hi > out.txt"), say("Done.")]) as model:
         ...  base URL: model.url + "/v1"; what it was asked: model.requests
@@ -34,19 +34,19 @@ class Use:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the model says once. `commands` are shell commands; `tools` are calls as (name, arguments)."""
+    """One turn of the model. `commands` are shell commands; `tools` are calls as (name, arguments)."""
 
     text: str = ""
     commands: tuple[str, ...] = ()
     tools: tuple[tuple[str, Any], ...] = ()
-    """Arguments that are text are sent as they are: the way to a malformed call."""
+    """Arguments that are text are sent unchanged, so that a call can be malformed."""
     use: Use | None = Use()
     pause_s: float = 0.0
     """Before each piece of a stream."""
     wait_s: float = 0.0
-    """Before anything is said."""
+    """Before the answer begins."""
     linger_s: float = 0.0
-    """Before a stream is closed in which all is said."""
+    """Between the last event of a stream and its end."""
     cut: bool = False
     """The stream ends in the middle."""
     logprobs: tuple[float, ...] = ()
@@ -55,7 +55,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Failure:
-    """What the next request gets in place of an answer."""
+    """What the next request gets instead of an answer."""
 
     status: int
     body: Json = field(default_factory=lambda: {"error": {"message": "scripted failure", "type": "server_error"}})
@@ -91,7 +91,7 @@ class ScriptedModel:
         self.turns, self.scripts, self.failures, self.side = list(turns), dict(scripts or {}), list(failures), side
         self.requests: list[Request] = []
         self.judge: Callable[[Json], Failure | None] = lambda body: None
-        """Looks at a request before it is answered; a failure is what it gets instead."""
+        """Called with each request before it is answered; a failure is sent instead of the answer."""
         self._ids = count(1)
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _handler(self))

@@ -238,7 +238,7 @@ def test_changed_tests_are_applied_to_stored_work_without_an_agent(lab: Lab) -> 
     assert only(lab)["total_score"] == 0.0  # what cannot be scored again keeps its score
 
 
-def test_summaries_group_by_task_and_arm_and_count_passes(lab: Lab) -> None:
+def test_summaries_count_passes_by_task_and_arm_and_a_report_has_a_page_for_each_rollout(lab: Lab) -> None:
     lab.cli("run", benchmark(lab, rollouts=3), cwd=lab.place)
     (folder,) = (lab.place / "data/rollouts/bench").iterdir()
     ended = lab.cli("summarize", "bench", "--rollout", folder.name, "--json", cwd=lab.place)
@@ -250,6 +250,14 @@ def test_summaries_group_by_task_and_arm_and_count_passes(lab: Lab) -> None:
         (2, 1.0, 1.0),
         (3, 1.0, 1.0),
     ]
+    lab.cli("report", "bench", cwd=lab.place)
+    report = lab.directory("bench") / "report"
+    pages = {page.name: page.read_text() for page in report.glob("*.html")}
+    assert '<a href="task-0-sums.html">sums</a></th><td class="r">1 <small>3 of 3</small>' in pages["tasks.html"]
+    assert "does not add. Mend it." in pages["task-0-sums.html"] and pages["task-0-sums.html"].count("<iframe") == 2
+    for number in range(3):
+        assert '<span class="add">+    return a + b</span>' in pages[f"rollout-{number}.html"]
+        assert "<td>passed</td>" in pages[f"rollout-{number}.html"]
 
 
 JUDGED = """

@@ -33,6 +33,8 @@ class _Running:
     context: Context
     params: Any
     command: Command
+    mark: str
+    """Begins the mark of every process of this run."""
     pid: int
     pidfd: int
     capture: Capture
@@ -62,7 +64,7 @@ class CommandNode(Node):
         return self._setup.jobs - len(self._running) - len(self._failed)
 
     def start(self, attempt: Attempt) -> None:
-        context = self._context(attempt)
+        context, mark = self._context(attempt), f"{self._mark}:{attempt.run_id}:"
         attempt.started_at = time.time()
         try:
             if context.path.exists():
@@ -75,7 +77,7 @@ class CommandNode(Node):
                 self._write_meta(attempt, context, command)
             capture = self._captures.pop()
             try:
-                pid = self._spawn(attempt, context, command, capture)
+                pid = self._spawn(attempt, context, command, capture, mark)
             except BaseException:
                 self._captures.append(capture)
                 raise
@@ -87,24 +89,23 @@ class CommandNode(Node):
             attempt.ended_at = time.time()
             self._failed.append(attempt)
             return
+        # A pidfd becomes readable when the process ends, and cannot be confused with a later process of the same number
+        # (pidfd_open(2)).
         pidfd = os.pidfd_open(pid)
         self._poll.register(pidfd, select.EPOLLIN)
-        watch = Watch(pid, self._run_mark(attempt), self._limits)
+        watch = Watch(pid, mark, self._limits)
         run = self._running[pidfd] = _Running(
-            attempt, context, params, command, pid, pidfd, capture, watch, time.monotonic(), cgroup.oom_kills()
+            attempt, context, params, command, mark, pid, pidfd, capture, watch, time.monotonic(), cgroup.oom_kills()
         )
         if self._setup.settle_after == 0:
             self._settle(run)
 
-    def _run_mark(self, attempt: Attempt) -> str:
-        return f"{self._mark}:{attempt.run_id}:"
-
-    def _spawn(self, attempt: Attempt, context: Context, command: Command, capture: Capture) -> int:
+    def _spawn(self, attempt: Attempt, context: Context, command: Command, capture: Capture, mark: str) -> int:
         env = {
             **self._env,
             **command.env,
             **context.environment(json.dumps(self._user_params(attempt))),
-            processes.MARK: f"{self._run_mark(attempt)}{attempt.number}",
+            processes.MARK: f"{mark}{attempt.number}",
         }
         program = _program(command.argv[0], env.get("PATH", os.defpath))
         # posix_spawn(3) has no portable way to set the working directory, so we change ours around the call. That is
@@ -120,7 +121,7 @@ class CommandNode(Node):
                     (os.POSIX_SPAWN_DUP2, capture.stdout, 1),
                     (os.POSIX_SPAWN_DUP2, capture.stderr, 2),
                 ],
-                setsid=True,
+                setsid=True,  # its own session: Ctrl-C at our terminal does not reach it, and orphans can be told apart
                 setsigmask=(),
                 setsigdef=_DEFAULT_SIGNALS,
             )
@@ -144,7 +145,7 @@ class CommandNode(Node):
             run.watch.check(now)
             if not run.settled and now - run.began >= self._setup.settle_after:
                 self._settle(run)
-        self._check_supervisor(now)
+        self._supervisor.check()
         return ended
 
     def _settle(self, run: _Running) -> None:
@@ -189,7 +190,7 @@ class CommandNode(Node):
 
     def _end_orphans(self, run: _Running) -> int:
         others = [other.pid for other in self._running.values()]
-        return self._orphans.end(self._run_mark(run.attempt), run.pid, others, rivals=others)
+        return self._orphans.end(run.mark, run.pid, others, rivals=others)
 
     def stop(self, *, running: bool) -> None:
         """Nothing waits here: a command begins when it is started."""

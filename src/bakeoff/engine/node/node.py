@@ -18,7 +18,6 @@ from bakeoff.records.series import read_jsonl
 from bakeoff.spec import registry
 from bakeoff.spec.workload import Command, CommandWorkload, Equivalent
 
-_SUPERVISOR_INTERVAL = 0.5
 _FULL = 16 * 1024
 """A disk with less free space than this, in bytes, is full."""
 _CELLS = 1000
@@ -41,9 +40,8 @@ class Node(Executor):
         self._params: dict[int, Any] = {}
         self._unbegun: list[Attempt] = []
         """Attempts to give back."""
-        self._supervisor_at = 0.0
         processes.end_marked(f"{setup.edition_mark}:")
-        shutil.rmtree(setup.paths.scratch, ignore_errors=True)
+        shutil.rmtree(setup.paths.scratch, ignore_errors=True)  # output of runs that a killed scheduler lost
         processes.become_subreaper()
         self._supervisor = Supervisor(f"{self._mark}:")
         try:
@@ -61,12 +59,6 @@ class Node(Executor):
         """End what still runs, and the supervisor."""
         self._supervisor.close()
         processes.become_subreaper(False)
-
-    def _check_supervisor(self, now: float) -> None:
-        """Both kinds call this from `wait`: a supervisor that was killed is replaced."""
-        if now >= self._supervisor_at:
-            self._supervisor_at = now + _SUPERVISOR_INTERVAL
-            self._supervisor.check()
 
     # -- one attempt
 
@@ -101,7 +93,7 @@ class Node(Executor):
             if full:  # whatever failed, the arm is not to blame
                 attempt.status = "infra_error"
                 _add_note(attempt, "the disk is full")
-        if not context.path.exists():
+        if not context.path.exists():  # the run wrote nothing, so there is no directory to describe
             return attempt
         if command is None and isinstance(self._workload, Equivalent):
             try:

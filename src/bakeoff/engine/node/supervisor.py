@@ -10,8 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 from bakeoff.engine import processes
+
+_INTERVAL = 0.5
 
 
 class Supervisor:
@@ -19,10 +22,22 @@ class Supervisor:
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
-        self._process = self._start()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._check_at = 0.0
+        self.check()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+    def check(self) -> None:
+        """Start the supervisor, or another one if it was killed. Call it often: it looks twice a second."""
+        now = time.monotonic()
+        if now < self._check_at:
+            return
+        self._check_at = now + _INTERVAL
+        if self._process is not None:
+            if self._process.poll() is None:
+                return
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "bakeoff.engine.node.supervisor", self._mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -30,24 +45,18 @@ class Supervisor:
             env={**os.environ, processes.MARK: f"{self._mark}supervisor"},
         )
 
-    def check(self) -> None:
-        """Start another one if it was killed."""
-        if self._process.poll() is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process = self._start()
-
     def close(self) -> None:
         """Let it end what still carries the mark, and wait until it has."""
-        assert self._process.stdin is not None
+        assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def main() -> None:
+    # Whoever stops the scheduler by such a signal may send it to all its children: we have to outlive it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    while os.read(0, 4096):
+    while os.read(0, 4096):  # nothing is ever written; it returns at end of file, when the last holder is gone
         pass
     processes.end_marked(sys.argv[1])
 

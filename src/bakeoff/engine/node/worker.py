@@ -71,10 +71,6 @@ class Frames:
         del self._buffer[:start]
 
 
-def frame(payload: bytes) -> bytes:
-    return _LENGTH.pack(len(payload)) + payload
-
-
 class Stopped(BaseException):
     """Raised in the run when it is asked to stop and does not look at `ctx.cancelled` itself."""
 
@@ -101,19 +97,20 @@ class Worker:
         self._lock = threading.Lock()
         """Held while the current run changes, and while the second thread writes for it."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the scheduler, which decides what ends
         threading.Thread(target=self._keep_house, daemon=True).start()
-        self._world = World()
+        self._world = World()  # last: it remembers the signal handlers and the thread from above
 
     def serve(self) -> None:
         """Do attempts until the socket is closed. An empty frame says that the worker is ready."""
-        self._results.sendall(frame(b""))
+        self._results.sendall(_LENGTH.pack(0))
         while packet := self._orders.recv(1 << 20):
             self._phase = "writing"
             attempt = self._decode(packet)
             self._do(attempt)
             attempt.params = "{}"  # the node has them
-            self._results.sendall(frame(self._encode(attempt)))
+            payload = self._encode(attempt)
+            self._results.sendall(_LENGTH.pack(len(payload)) + payload)
             self._phase = "idle"
             if attempt.left_behind or self._stopping:
                 os._exit(0)  # a thread or an exit handler that the run left must not hold us
@@ -146,6 +143,7 @@ class Worker:
             set_aside(path, attempt.number - 1)
         limit = self._setup.time_limit
         context = Context(attempt, self._base, path, None if limit is None else time.monotonic() + limit)
+        # By task and seed, not by arm: the global generators are part of the world that arms share.
         self._seeder.seed(stream_key(attempt.task, attempt.seed, "global"))
         with self._lock:
             self._context, self._began = context, time.monotonic()
@@ -167,7 +165,7 @@ class Worker:
             outcome = Outcome(status="infra_error", error="killed from outside (SIGTERM)")
         if os.getpid() != self._pid:
             os._exit(0)  # the run forked, and its child came back here
-        script.current = None
+        script.current = None  # bakeoff.log and bakeoff.finish no longer go to this run
         clean = self._world.restore()
         return outcome, self._capture.intact() and clean
 

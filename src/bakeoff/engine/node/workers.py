@@ -109,6 +109,7 @@ class WorkerNode(Node):
     def start(self, attempt: Attempt) -> None:
         ahead = self._ahead()
         able = [worker for worker in self._workers if not worker.going and len(worker.assigned) < ahead]
+        # The least busy worker; a new one rather than a queue behind a busy one.
         worker = min(able, key=lambda worker: len(worker.assigned), default=None)
         if (worker is None or worker.assigned) and len(self._workers) < self._setup.jobs:
             worker = self._start_worker()
@@ -126,11 +127,16 @@ class WorkerNode(Node):
         name = f"worker-{self._serial}"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         results, reporting = socket.socketpair()
+        # A packet must fit into the send buffer whole (unix(7)), and parameters can be large.
         for end in (ours, theirs, results, reporting):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * _BUFFER)
         mark = f"{self._mark}:{name}:"
+        # One thread of linear algebra in each worker: there are as many workers as cores. A fixed hash seed: the order
+        # of sets must not depend on the worker. What the user has set goes before both.
         env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **os.environ}
         env[processes.MARK] = mark
+        # -P keeps the working directory out of sys.path while our modules are imported: a `queue.py` beside the
+        # experiment file must not replace the standard one.
         command = ["-P", "-m", "bakeoff.engine.node.worker", str(theirs.fileno()), str(reporting.fileno())]
         with open(self._scratch / f"{name}.log", "wb") as log:
             process = subprocess.Popen(
@@ -160,7 +166,7 @@ class WorkerNode(Node):
             process.stdin.close()
         except OSError:
             pass  # it died at once; `_died` counts it as a failed start
-        reporting.close()
+        reporting.close()  # so that `results` ends when the worker does; `theirs` stays open, to take orders back
         results.setblocking(False)
         worker = _Worker(
             name, process, ours, theirs, results, Watch(process.pid, mark, self._limits), cgroup.oom_kills()
@@ -183,7 +189,7 @@ class WorkerNode(Node):
                 worker.watch.check(now)
             elif worker.leaving_since is not None and now - worker.leaving_since > _TIME_TO_LEAVE:
                 worker.process.kill()  # an exit handler hangs
-        self._check_supervisor(now)
+        self._supervisor.check()
         unbegun, self._unbegun = self._unbegun, []
         for attempt in unbegun:
             attempt.started_at = None
@@ -201,7 +207,7 @@ class WorkerNode(Node):
             if not data:
                 return [*ended, *self._died(worker)]
             for payload in worker.frames.feed(data):
-                if not payload:
+                if not payload:  # the worker has started; time limits count from here
                     worker.ready = True
                     worker.begin()
                     continue
@@ -218,7 +224,7 @@ class WorkerNode(Node):
     def _reported(self, worker: _Worker, report: Attempt) -> list[Attempt]:
         self._failed_starts = 0
         attempt = worker.assigned.popleft()
-        if worker.disturbed:
+        if worker.disturbed:  # SIGTERM was meant for the run before, and may have interrupted this one
             self._unbegun.append(attempt)
             return []
         attempt.take_result(report)

@@ -17,6 +17,7 @@ through the entry-point group `bakeoff.importers`:
 | `tables` | CSV, TSV, Parquet and JSONL, one row for each run or for each step of a run |
 | `wandb_runs` | W&B runs: offline files, and runs on a server |
 | `directories` | run directories with `metrics.jsonl` or `meta.json`, and training campaigns |
+| `files` | small JSON and CSV files, read quickly |
 """
 
 from __future__ import annotations

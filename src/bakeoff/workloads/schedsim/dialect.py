@@ -89,7 +89,13 @@ class SweepDialect(Dialect):
             raise SpecError(problems(error, Sweep, given=tree), path) from error
         axes = dict(sweep.matrix)
         ablations = _ablations(axes.pop("ablations", [{"name": "baseline"}]))
-        seeds = _seeds(axes.pop("seeds", [sweep.common_args.get("seed", 1)]))
+        seeds = axes.pop("seeds", [sweep.common_args.get("seed", 1)])
+        try:
+            if not isinstance(seeds, list):
+                raise ValueError("must be a list with at least one seed")
+            seeds = parse_seeds(seeds)
+        except ValueError as error:
+            raise SpecError([Problem("matrix.seeds", str(error))]) from error
         _check_parameters(sweep.common_args, axes)
         binary = sweep.sim_binary
         built_in = Path(binary).name == BUILT_IN_NAME and shutil.which(binary) is None and not Path(binary).exists()
@@ -118,9 +124,11 @@ class SweepDialect(Dialect):
 
     def after_begin(self, paths: EditionPaths) -> None:
         """Its users look for `runs/`, `aggregate/` and `report/` right below the experiment."""
-        from bakeoff.records.layout import point_through_latest
+        from bakeoff.records.layout import LATEST, replace_link
 
-        point_through_latest(paths)
+        for name in ("runs", "aggregate", "report"):
+            (paths.directory / name).mkdir(exist_ok=True)
+            replace_link(paths.directory.parent / name, f"{LATEST}/{name}")
 
     def table(self, edition: Edition) -> pl.DataFrame:
         from bakeoff.workloads.schedsim.sweep_files import frame_of_edition
@@ -156,6 +164,7 @@ def command(binary: str) -> list[str]:
 
 
 def _ablations(value: Any) -> list[Ablation]:
+    """The entries of `matrix.ablations`. Raises SpecError, also for names that two entries share."""
     if not isinstance(value, list) or not value:
         raise SpecError([Problem("matrix.ablations", "must be a list with at least one {name, flags}")])
     ablations: list[Ablation] = []
@@ -170,15 +179,6 @@ def _ablations(value: Any) -> list[Ablation]:
         _check_file_name(key, ablation.name)
         ablations.append(ablation)
     return ablations
-
-
-def _seeds(value: Any) -> list[int]:
-    try:
-        if not isinstance(value, list):
-            raise ValueError("must be a list with at least one seed")
-        return parse_seeds(value)
-    except ValueError as error:
-        raise SpecError([Problem("matrix.seeds", str(error))]) from error
 
 
 def _check_parameters(common: Mapping[str, Any], axes: Mapping[str, Any]) -> None:
@@ -213,6 +213,7 @@ def _check_parameters(common: Mapping[str, Any], axes: Mapping[str, Any]) -> Non
 
 
 def _check_file_name(key: str, text: str) -> None:
+    """Raise SpecError unless the text can be part of a run id, which is the name of a directory."""
     if not re.fullmatch(r"[\w.+=-]+", text, re.ASCII):
         message = f"{text!r} becomes part of a directory's name"
         raise SpecError([Problem(key, message, "use only letters, digits and - _ . + =")])
@@ -236,6 +237,8 @@ def _built_in(params: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, A
 def _cell(
     index: int, params: dict[str, Any], ablation: Ablation, axes: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Cell:
+    """One combination of the matrix with one ablation. `settings` are parameters that are not part of run ids."""
+    # The policy alone names an arm when it is the only axis besides the size; else every axis does.
     arm_keys = [key for key in sorted(axes) if key != TASK_KEY]
     labels = [str(params[key]) if arm_keys == ["policy"] else f"{key}={params[key]}" for key in arm_keys]
     name = ",".join(labels) or str(params["policy"])
@@ -256,6 +259,7 @@ def arm_name(base: str, ablation: str) -> str:
 
 
 def _run_id(params: Mapping[str, Any], ablation: Ablation, seed: int, rollout: int) -> str:
+    """The sweep runner's id: readable parts, then the SHA-1 of compact, sorted, ASCII JSON. There are no rollouts."""
     identity = {
         "ablation_flags": ablation.flags,
         "ablation_name": ablation.name,

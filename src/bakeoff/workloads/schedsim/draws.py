@@ -107,7 +107,7 @@ class Functions:
 
 
 def _each(function: Callable[[float], float]) -> Callable[[Any], Any]:
-    """The function for every number of a table."""
+    """The function for every number of a table. Python calls it, because numpy's own may round differently."""
     return lambda table: np.fromiter(map(function, table.ravel().tolist()), float, table.size).reshape(table.shape)
 
 
@@ -212,6 +212,7 @@ class Service:
                     columns = [drawn[:, at + n * count : at + (n + 1) * count] for n in range(len(purposes))]
                     times[:, places] = draw(MANY, columns)
                     at += len(purposes) * count
+            # As in `base` and `with_tail`: the floor comes before the heavy tail.
             times = np.maximum(times, SHORTEST)
             heavy = luck >> 32 < self._heavy_below
             times[heavy] = np.maximum(1, MANY.whole(times[heavy] * self._heavy))

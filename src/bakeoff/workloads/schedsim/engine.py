@@ -41,7 +41,7 @@ from bakeoff.workloads.schedsim.world import (
 OK, FAILED, TIMEOUT = range(3)
 RUNNING, UNWANTED, ENDED = range(3)
 LOOKAHEAD = 64
-"""How many ready calls are asked whether they may go to a dearer tier before its slot stays free."""
+"""How many ready calls are asked whether they may go to a more expensive tier before its slot stays free."""
 _LOW = 0xFFFFFFFF
 _NODE = (1 << NODE_BITS) - 1
 _PRIORITY = 2 * NODE_BITS
@@ -72,6 +72,7 @@ class Model:
     """When each workflow arrives; empty: all at 0."""
 
     def service(self) -> Service:
+        """The draws of this model."""
         return Service(self.shape, self.tables, self.heavy_tail_prob, self.heavy_tail_mult)
 
 
@@ -89,41 +90,25 @@ class TraceEvent(NamedTuple):
     remark: str
 
 
+@dataclass(eq=False, slots=True)
 class Attempt:
-    """One attempt at a node that fails, is watched, or has a rival. Plain attempts have none of these."""
+    """One attempt at a node that will fail, is watched, or has a rival. A plain attempt is none of these."""
 
-    __slots__ = (
-        "began",
-        "ends",
-        "event",
-        "kind",
-        "node",
-        "number",
-        "outcome",
-        "siblings",
-        "state",
-        "where",
-        "workflow",
-    )
-
-    def __init__(
-        self, workflow: Workflow, node: int, kind: int, number: int, where: Slots, began: int, ends: int, outcome: int,
-        event: int,
-    ) -> None:  # fmt: skip
-        self.workflow = workflow
-        self.node = node
-        self.kind = kind
-        self.number = number
-        """Counted from 1."""
-        self.where = where
-        self.began = began
-        self.ends = ends
-        self.outcome = outcome
-        self.event = event
-        """The sequence number of its end."""
-        self.state = RUNNING
-        self.siblings: list[Attempt] | None = None
-        """All attempts that race for the same result, when there are several."""
+    workflow: Workflow
+    node: int
+    kind: int
+    number: int
+    """Counted from 1."""
+    where: Slots
+    began: int
+    ends: int
+    outcome: int
+    """OK, FAILED or TIMEOUT. It is known from the start, since all draws are."""
+    event: int
+    """The sequence number of its end."""
+    state: int = RUNNING
+    siblings: list[Attempt] | None = None
+    """All attempts that race for the same result, when there are several."""
 
     def rivals(self) -> list[Attempt]:
         """Other attempts at the same node that still run."""
@@ -169,7 +154,7 @@ class Engine:
         seed = model.seed & MASK
         self._evidence_seed = mix(seed + GOLDEN & MASK) if model.mixed_evidence else seed
         self._counts = [model.shape.kinds.count(kind) for kind in range(len(KINDS))]
-        # For every node of the longest workflow so far: its kind, its children and its queue (`_lay_out`).
+        # For every node of the longest workflow so far: its kind, its children and its queue (`_grow`).
         self._kinds: list[int] = []
         self._children: list[list[int]] = []
         self._queue_of: list[Queue] = []
@@ -177,6 +162,7 @@ class Engine:
         self._chains_only = not model.shape.subqueries
         """Then Aggregate waits for the Plan alone, and a workflow can be over while its PDFs are still worked on."""
         self._observes = policy.observes
+        # What a policy does not override need not be asked.
         self._watches = type(policy).patience is not Policy.patience
         asked = getattr(policy.priority, "__func__", None) is not Policy.priority
         self._priority = policy.priority if asked else None
@@ -185,11 +171,13 @@ class Engine:
         spills = policy.tiers == "spill" or not policy.options.routing
         asks = policy.tiers == "ask" and not spills
         for queue in self.queues:
+            # Tiers that take no new calls matter only where duplicates and restarts may wait for them.
             queue.serving = queue.slots if spills or asks or self._watches else queue.slots[:1]
             for slots in queue.slots:
                 slots.takes_new = slots is queue.slots[0] or spills or asks
                 slots.picky = slots is not queue.slots[0] and asks
                 watched = self._watches and (policy.watches_local or not slots.local)
+                # Service times were drawn for speed 1 and with timeouts after the heavy tail.
                 timed = not slots.local and (slots.speed != 1.0 or model.legacy_timeout)
                 slots.plain = not (trace or watched or timed)
 
@@ -256,6 +244,7 @@ class Engine:
                                 self._note("NodeRunnable", workflow, child)
                 if own.heap or where.urgent:
                     serve(own)
+                # A pool without a free slot need not be looked at. A provider's other tiers may have room.
                 if fed is not None and fed is not own and (fed.slots[0].free or not fed.local):
                     serve(fed)
                 if kind == PLAN and self._chains_only:  # it feeds two queues then
@@ -281,6 +270,7 @@ class Engine:
         return False
 
     def _at(self, time: int, handler: Callable[[Any], bool | None], subject: Any) -> None:
+        """Have `handler(subject)` called at that time."""
         self._sequence += 1
         self._push((time, self._sequence, None, handler, subject, 0))
 
@@ -308,27 +298,27 @@ class Engine:
         self._serve_all()
 
     def _arrive(self, workflow: Workflow) -> None:
+        """A workflow arrives later than at 0."""
         self._grow(workflow, *self._service.iteration(workflow.stream, 0))
         self._serve(self._queue_of[0])
 
     def _grow(self, workflow: Workflow, times: list[int], luck: list[int]) -> None:
         """The next iteration, of which the first node is ready at once and the others once that has succeeded."""
-        first = len(workflow.waits)
-        if first == len(self._kinds):
-            self._lay_out(first)
-        workflow.grow(self.shape, self._counts, times, luck)
+        first, shape = len(workflow.waits), self.shape
+        if first == len(self._kinds):  # no workflow has come this far before
+            if first + shape.size > _NODE:
+                raise UsageError(
+                    f"a workflow can have {_NODE:,} nodes at most; ask for fewer PDFs, subqueries or iterations"
+                )
+            self._kinds += shape.kinds
+            self._children += [[first + child for child in children] for children in shape.children]
+            self._queue_of += [self.queues[CLASS[kind]] for kind in shape.kinds]
+        workflow.waits += shape.waits
+        workflow.ready_at += [0] * shape.size
+        workflow.times += times
+        workflow.luck += luck
+        workflow.left = [old + new for old, new in zip(workflow.left, self._counts, strict=True)]
         self._ready(workflow, first)
-
-    def _lay_out(self, first: int) -> None:
-        """Write down kind, children and queue of the nodes of an iteration that no workflow has reached before."""
-        shape = self.shape
-        if first + shape.size > _NODE:
-            raise UsageError(
-                f"a workflow can have {_NODE:,} nodes at most; ask for fewer PDFs, subqueries or iterations"
-            )
-        self._kinds += shape.kinds
-        self._children += [[first + child for child in children] for children in shape.children]
-        self._queue_of += [self.queues[CLASS[kind]] for kind in shape.kinds]
 
     # -- from ready to running
 
@@ -353,6 +343,8 @@ class Engine:
                     break
                 if not heap or not where.takes_new:
                     break
+                # Only look: the call stays in the queue when it may not go here, or has to wait for a token. The bits of
+                # a negative priority need no care, since Python shifts and masks as in endless two's complement.
                 key = heap[0]
                 node = key & _NODE
                 workflow = workflows[key >> NODE_BITS & _NODE]
@@ -360,7 +352,7 @@ class Engine:
                     heappop(heap)  # it ended meanwhile
                     continue
                 if self._limited and self.in_flight >= self.model.max_in_flight:
-                    self._held = True
+                    self._held = True  # another queue may have to be served when a slot anywhere is free again
                     return
                 time = workflow.times[node]
                 if bucket is not None:
@@ -372,6 +364,7 @@ class Engine:
                         break
                     plain = where.plain and time <= where.timeout and workflow.luck[node] >= where.fails_below
                 heappop(heap)
+                # First attempts are drawn already; a node in `tries` was tried before and needs new draws.
                 if not plain or node in workflow.tries:
                     self._start(where, workflow, node, workflow.ready_at[node])
                     continue
@@ -389,34 +382,16 @@ class Engine:
                     heappush(self._events, (now + time, sequence, where, workflow, node, now))
 
     def _serve_all(self, _: None = None) -> None:
+        """Serve every queue. Also an event handler, which is why it takes a subject."""
         for queue in self.queues:
             self._serve(queue)
 
     def _start_picked(self, queue: Queue, where: Slots) -> bool:
-        """Start the first call that may go to this tier, if there is one and a token for it."""
-        key = self._pick(queue, where)
-        if key is None:
-            return False
-        if not self._token(queue, where):
-            heappush(queue.heap, key)
-            return False
-        workflow, node = self._workflows[key >> NODE_BITS & _NODE], key & _NODE
-        self._start(where, workflow, node, workflow.ready_at[node])
-        return True
+        """Start the first ready call that its budget and the policy let go to this tier; False when there is none.
 
-    def _token(self, queue: Queue, where: Slots) -> bool:
-        """Take a token; or have the queue served again when there is one."""
-        assert where.bucket is not None
-        wait = where.bucket.take(self.now)
-        if not wait:
-            return True
-        if where.wakes_at <= self.now:
-            where.wakes_at = self.now + wait
-            self._at(where.wakes_at, self._serve, queue)
-        return False
-
-    def _pick(self, queue: Queue, where: Slots) -> int | None:
-        """Take the first of the ready calls that its budget and the policy let go to this tier."""
+        Calls that are passed over go back into the queue. A workflow that cannot pay for the cheapest tier any more
+        is over.
+        """
         heap, budget = queue.heap, self._budget
         lowest = min(slots.price for slots in queue.slots)
         passed: list[int] = []
@@ -436,7 +411,25 @@ class Engine:
                 passed.append(key)
         for key in passed:
             heappush(heap, key)
-        return picked
+        if picked is None:
+            return False
+        if not self._token(queue, where):
+            heappush(heap, picked)
+            return False
+        workflow, node = self._workflows[picked >> NODE_BITS & _NODE], picked & _NODE
+        self._start(where, workflow, node, workflow.ready_at[node])
+        return True
+
+    def _token(self, queue: Queue, where: Slots) -> bool:
+        """Take a token; or have the queue served again when there is one."""
+        assert where.bucket is not None
+        wait = where.bucket.take(self.now)
+        if not wait:
+            return True
+        if where.wakes_at <= self.now:  # else it is served at that time anyway
+            where.wakes_at = self.now + wait
+            self._at(where.wakes_at, self._serve, queue)
+        return False
 
     def _serve_urgent(self, queue: Queue, where: Slots) -> bool:
         """Start the first duplicate or restart that waits here, or drop it; False when nothing more can start now."""
@@ -498,7 +491,13 @@ class Engine:
         if patience is not None:
             self._at(now + patience, self._look, attempt)
         if primary is not None:
-            self._race(primary, attempt)
+            workflow.hedges += 1
+            if primary.siblings is None:
+                primary.siblings = [primary]
+            primary.siblings.append(attempt)
+            attempt.siblings = primary.siblings
+            if self.trace is not None:
+                self._note("HedgeLaunched", workflow, node, number, where, 0, "hedge")
 
     def _call(self, where: Slots, workflow: Workflow, node: int, kind: int, number: int) -> tuple[int, int]:
         """How long a call takes and how it ends, on a tier with another speed or with `legacy_timeout`."""
@@ -543,11 +542,10 @@ class Engine:
 
     def _finish_in_vain(self, attempt: Attempt) -> None:
         """It failed, or nobody wants its result any more."""
-        unwanted = attempt.state == UNWANTED or attempt.workflow.status
-        self._free(attempt)
-        if unwanted:
-            self._waste(attempt, "unwanted")
+        if attempt.state == UNWANTED or attempt.workflow.status:
+            self._release(attempt, "unwanted")
         else:
+            self._release(attempt)
             self._fail(attempt)
         self._serve(self._queue_of[attempt.node])
 
@@ -556,14 +554,24 @@ class Engine:
         number = workflow.tries.get(node, 1)
         return Attempt(workflow, node, self._kinds[node], number, where, began, ends, OK, event)
 
-    def _free(self, attempt: Attempt) -> None:
+    def _release(self, attempt: Attempt, unused: str = "") -> None:
+        """Free the slot of an attempt that ended without a result to use.
+
+        `unused` says why nobody uses its result; such time is counted as wasted. Empty for an attempt that failed.
+        """
         attempt.state = ENDED
-        where = attempt.where
+        workflow, where = attempt.workflow, attempt.where
         where.free += 1
         if self._open:
             where.busy += self.now - attempt.began
         else:  # what runs after the last workflow ended is not counted
             where.busy += max(0, self.horizon - attempt.began)
+        if unused:
+            where.cancelled += 1
+            workflow.cancellations += 1
+            workflow.wasted += self.now - attempt.began
+            if self.trace is not None:
+                self._note_attempt("AttemptCancel", attempt, unused)
 
     def _fail(self, attempt: Attempt) -> None:
         """Try again, or end the workflow; when a rival still runs, that one decides."""
@@ -588,7 +596,10 @@ class Engine:
     def _end(self, workflow: Workflow, status: str, node: int) -> None:
         """The workflow is over; its calls that still run are cancelled, its local work runs on for nobody."""
         workflow.iterations = node // self.shape.size + 1
-        workflow.close(status, self.now)
+        workflow.status = status
+        workflow.finished = self.now
+        # Only a running workflow needs these; thousands of finished ones would fill the memory.
+        workflow.waits, workflow.ready_at, workflow.times, workflow.luck = [], [], [], []
         self.done.append(workflow)
         self._open -= 1
         if not self._open:
@@ -596,8 +607,8 @@ class Engine:
         if status != "succeeded" or self._chains_only:
             self._cancel_all(workflow)
         if self.trace is not None:
-            time = self.now - workflow.started if workflow.started >= 0 else 0
-            self.trace.append(TraceEvent("WorkflowDone", self.now, workflow.number, 0, -1, 0, "", time, status))
+            done = TraceEvent("WorkflowDone", self.now, workflow.number, 0, -1, 0, "", workflow.makespan, status)
+            self.trace.append(done)
 
     def _cancel_all(self, workflow: Workflow) -> None:
         """Cancel its calls in flight, in the order in which they would have ended, and serve everybody after that."""
@@ -608,11 +619,13 @@ class Engine:
             if where is not None and subject is workflow and sequence not in self._gone:
                 attempt = self._attempt(sequence, where, workflow, node, began, ends)
             elif subject == self._finish_attempt and node.workflow is workflow and node.state == RUNNING:
+                # A handler and its subject, which is the attempt.
                 attempt = node
             else:
                 continue
             if not attempt.where.local:
                 self._cancel(attempt, "workflow_over")
+        # Not at once: the caller is in the middle of serving a queue or of ending an attempt.
         self._at(self.now, self._serve_all, None)
 
     # -- duplicates and restarts
@@ -629,7 +642,7 @@ class Engine:
                     self._hedged[workflow.number, node] = asked + 1
                     where.urgent.append(Urgent(workflow, node, self.now, attempt))
                     self._serve(self._queue_of[node])
-            case Restart(where) if not attempt.where.local and not attempt.rivals():
+            case Restart(where) if not attempt.where.local and not attempt.rivals():  # a rival is the better bet
                 workflow.restarts += 1
                 self._cancel(attempt, "restarted")
                 where.urgent.append(Urgent(workflow, node, self.now, None))
@@ -638,33 +651,17 @@ class Engine:
                 if self.now + time < attempt.ends:
                     self._at(self.now + time, self._look, attempt)
 
-    def _race(self, primary: Attempt, attempt: Attempt) -> None:
-        attempt.workflow.hedges += 1
-        if primary.siblings is None:
-            primary.siblings = [primary]
-        primary.siblings.append(attempt)
-        attempt.siblings = primary.siblings
-        if self.trace is not None:
-            self._note("HedgeLaunched", attempt.workflow, attempt.node, attempt.number, attempt.where, 0, "hedge")
-
     def _cancel(self, attempt: Attempt, why: str) -> None:
+        """Stop a call that runs. It stays paid, and its end, which is still on the heap, will not happen."""
         if self._observes:  # how long it would have taken is unknown, but longer than this
             attempt.where.seen[attempt.kind].add(self.now - attempt.began)
         self._gone.add(attempt.event)
-        self._free(attempt)
-        self._waste(attempt, why)
-
-    def _waste(self, attempt: Attempt, why: str) -> None:
-        """Count an attempt whose result nobody uses."""
-        attempt.where.cancelled += 1
-        attempt.workflow.cancellations += 1
-        attempt.workflow.wasted += self.now - attempt.began
-        if self.trace is not None:
-            self._note_attempt("AttemptCancel", attempt, why)
+        self._release(attempt, why)
 
     # -- the trace
 
     def _note_success(self, where: Slots, workflow: Workflow, node: int, duration: int) -> None:
+        """What policies that observe, and the trace, keep of an attempt that succeeded."""
         if self._observes and where.bucket is not None:
             where.seen[self._kinds[node]].add(duration)
         if self.trace is not None:

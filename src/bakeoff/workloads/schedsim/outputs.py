@@ -24,7 +24,7 @@ from typing import Literal
 from bakeoff.records.layout import atomic_write
 from bakeoff.workloads.schedsim.engine import Engine, TraceEvent
 from bakeoff.workloads.schedsim.resources import MILLION, Slots
-from bakeoff.workloads.schedsim.world import CPU, EMBEDDING, IO, KINDS, LLM, Workflow
+from bakeoff.workloads.schedsim.world import CPU, EMBEDDING, IO, KINDS, LLM
 
 Value = float | int | str
 Row = dict[str, Value]
@@ -47,7 +47,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 def summary(sim: Engine) -> Row:
     """The row of the run."""
     good = [workflow for workflow in sim.done if workflow.status == "succeeded"]
-    spans = sorted(_makespan(workflow) for workflow in good)
+    spans = sorted(workflow.makespan for workflow in good)
     flows = sorted(workflow.finished - workflow.arrived for workflow in good)
     costs = sorted(workflow.cost for workflow in good)
     slots = [slots for queue in sim.queues for slots in queue.slots]
@@ -80,7 +80,7 @@ def workflow_rows(sim: Engine) -> list[Row]:
     return [
         {
             "workflow_id": workflow.number,
-            "makespan_ms": _ms(_makespan(workflow)),
+            "makespan_ms": _ms(workflow.makespan),
             "cost": _money(workflow.cost),
             "retries": workflow.retries,
             "cancellations": workflow.cancellations,
@@ -135,11 +135,6 @@ def _milliseconds(name: str, ordered: Sequence[int]) -> Row:
     return {f"{name}_mean_ms": _ms(_mean(ordered)), **shares}
 
 
-def _makespan(workflow: Workflow) -> int:
-    """From its first attempt to its end; 0 for a workflow that ended before any attempt began."""
-    return workflow.finished - workflow.started if workflow.started >= 0 else 0
-
-
 def _utilization(slots: Slots, horizon: int) -> float:
     """Share of slot time in use until the last workflow ended."""
     return round(slots.busy / slots.capacity / horizon, 6) if horizon else 0.0
@@ -183,6 +178,7 @@ def write(sim: Engine, directory: Path, trace: TraceFormat) -> dict[str, Path]:
 
 
 def _csv(rows: Sequence[Row]) -> Iterator[str]:
+    """Lines of CSV. No value needs quotes: they are numbers, provider names from the tables, and statuses."""
     for number, row in enumerate(rows):
         if number == 0:
             yield ",".join(row) + "\n"

@@ -19,7 +19,7 @@ anything besides its arguments and `self.sim`: the same questions must get the s
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
@@ -28,7 +28,7 @@ from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.workloads.schedsim.draws import mean_ms, median_ms
 from bakeoff.workloads.schedsim.resources import MILLION, Slots
 from bakeoff.workloads.schedsim.tiers import Tables
-from bakeoff.workloads.schedsim.world import CLASS, EMBED, EMBEDDING, KINDS, LLM, PLAN, Shape, Workflow
+from bakeoff.workloads.schedsim.world import CLASS, DECIDE, EMBED, EXTRACT, KINDS, PLAN, Shape, Workflow
 
 if TYPE_CHECKING:
     from bakeoff.workloads.schedsim.engine import Attempt, Engine
@@ -125,17 +125,17 @@ def expected_times(tables: Tables, shape: Shape) -> list[int]:
     ]
 
 
-def upward_ranks(shape: Shape, time: Callable[[int], int]) -> list[int]:
+def upward_ranks(shape: Shape, times: Sequence[int]) -> list[int]:
     """For each kind of node the time from its start to the end of its iteration along the longest path.
 
-    `time` estimates a kind of node, in microseconds. A Plan counts with all that it will grow, so a workflow that has
+    `times` are estimates for each kind of node, in microseconds. A Plan counts with all that it will grow, so a workflow that has
     not been expanded yet does not look nearly done. (HEFT's upward rank: Topcuoglu, Hariri and Wu 2002.)
     """
     places = [0] * shape.size
     ranks = [0] * len(KINDS)
     for place in reversed(range(shape.size)):  # children come after their parents
         kind = shape.kinds[place]
-        places[place] = time(kind) + max((places[child] for child in shape.children[place]), default=0)
+        places[place] = times[kind] + max((places[child] for child in shape.children[place]), default=0)
         ranks[kind] = max(ranks[kind], places[place])
     return ranks
 
@@ -159,15 +159,13 @@ class CriticalPath(Policy):
 
     def begin(self, sim: Engine) -> None:
         super().begin(sim)
-        laws, tokens = sim.model.tables.latency, sim.shape.plan_tokens(0)
-
-        def time(kind: int) -> int:
-            if not self.options.routing or CLASS[kind] not in (EMBEDDING, LLM):
-                return UNIT
-            return round(1000 * median_ms(laws[KINDS[kind]], tokens if kind == PLAN else 0))
-
-        self.ranks = upward_ranks(sim.shape, time)
-        self.ranks[PLAN] = time(PLAN)
+        times = [UNIT] * len(KINDS)
+        if self.options.routing:
+            for kind in (PLAN, EMBED, EXTRACT, DECIDE):  # those that providers serve
+                tokens = sim.shape.plan_tokens(0) if kind == PLAN else 0
+                times[kind] = round(1000 * median_ms(sim.model.tables.latency[KINDS[kind]], tokens))
+        self.ranks = upward_ranks(sim.shape, times)
+        self.ranks[PLAN] = times[PLAN]
 
     def priority(self, workflow: Workflow, node: int, kind: int) -> int:
         """All workflows age alike, so only their beginnings count and a score need not be computed again."""
@@ -189,11 +187,11 @@ class DagCheapest(Policy):
     def begin(self, sim: Engine) -> None:
         super().begin(sim)
         self.expected = expected_times(sim.model.tables, sim.shape)
-        time = self.expected.__getitem__ if self.options.routing else lambda kind: UNIT
-        self.ranks = upward_ranks(sim.shape, time)
+        self.ranks = upward_ranks(sim.shape, self.expected if self.options.routing else [UNIT] * len(KINDS))
         self._order = [self._AFTER - rank for rank in self.ranks] if self.options.dag_priority else None
 
     def priority(self, workflow: Workflow, node: int, kind: int) -> int:
+        """The workflow's number first, then the longest path."""
         if self._order is None:
             return 0
         return workflow.number * self._AFTER + self._order[kind]
@@ -202,7 +200,7 @@ class DagCheapest(Policy):
 class DagEscalation(DagCheapest):
     """`dag_escalation`: as `dag_cheapest`, and a call that its workflow waits for may buy its way past the queue.
 
-    A ready call goes to a dearer tier that has room when the time its workflow gains, divided by the extra price,
+    A ready call goes to a more expensive tier that has room when the time its workflow gains, divided by the extra price,
     reaches the threshold (milliseconds for each unit of price). The wait for the cheap tier is the time until the
     calls ahead and this one are started, at the pace at which that tier completes calls or gets tokens now. The
     call's slack is no gain: how much longer the longest path is that its workflow still has to go.
@@ -216,6 +214,7 @@ class DagEscalation(DagCheapest):
             self.tiers = "ask"
 
     def admits(self, workflow: Workflow, node: int, kind: int, where: Slots, ahead: int) -> bool:
+        """Compare what the call gains with what it costs more."""
         cheapest = self.sim.queues[CLASS[kind]].slots[0]
         extra = (where.price - cheapest.price) / MILLION
         sooner = self.wait(cheapest, kind, ahead) + self.typical(cheapest, kind) - self.typical(where, kind)
@@ -248,6 +247,7 @@ class Full(DagEscalation):
     _UNSEEN = 3
 
     def patience(self, kind: int, where: Slots) -> int | None:
+        """Embeddings are never hedged: only nodes that an LLM serves count as critical."""
         if not (self.options.hedging and self.options.routing) or kind == EMBED:
             return None
         seen = where.seen[kind]
@@ -255,6 +255,7 @@ class Full(DagEscalation):
         return round(self.options.hedge_stretch * high)
 
     def straggler(self, attempt: Attempt) -> Action:
+        """A rival on the other tier where it would end first, the cheaper one when that is equal."""
         kind = attempt.kind
         others = [slots for slots in self.sim.queues[CLASS[kind]].slots if slots is not attempt.where]
         if not others:
@@ -272,7 +273,7 @@ class RestartStragglers(DagEscalation):
 
     A second attempt beside the first (`full`) holds two slots until one of them is done. With a heavy tail, an attempt
     that has taken several times the median will most likely take much longer still, so its slot is worth more than
-    its result. How soon depends on what a new call costs: early on the cheapest tier, late on a dearer one, which also
+    its result. How soon depends on what a new call costs: early on the cheapest tier, late on a more expensive one, which also
     moves work to the cheap tier. Local work cannot be given up; it costs nothing either, so it gets a second attempt
     beside the first.
     """
@@ -289,6 +290,7 @@ class RestartStragglers(DagEscalation):
         self.watches_local = options.hedging and options.routing
 
     def patience(self, kind: int, where: Slots) -> int | None:
+        """A multiple of the median there, by what a new call would cost."""
         if not (self.options.hedging and self.options.routing):
             return None
         if where.local:
@@ -297,6 +299,7 @@ class RestartStragglers(DagEscalation):
         return round((self.EMBEDDING if kind == EMBED else times) * self.typical(where, kind))
 
     def straggler(self, attempt: Attempt) -> Action:
+        """Start over in the same place; beside the first attempt where that cannot be stopped."""
         return Hedge(attempt.where) if attempt.where.local else Restart(attempt.where)
 
 

@@ -65,6 +65,7 @@ class Rolling:
         self._total = 0
 
     def add(self, value: int) -> None:
+        """Add an observation; the oldest goes when there are more than `WINDOW`."""
         recent, ordered = self._recent, self._sorted
         if len(recent) == WINDOW:
             oldest = recent.popleft()
@@ -83,6 +84,7 @@ class Rolling:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else default
 
     def mean(self, default: float) -> float:
+        """The mean; `default` before there is any observation."""
         return self._total / len(self._sorted) if self._sorted else default
 
 

@@ -198,6 +198,7 @@ def frame_of_edition(edition: Edition) -> pl.DataFrame:
 
 
 def _ablation(name: str, flags: Sequence[str]) -> dict[str, Any]:
+    """The columns of an ablation: its name, its flags, and for each known flag whether it is there."""
     switches = {switch: f"--{switch}" in flags for switch in SWITCHES}
     return {"ablation_name": name, "ablation_flags": " ".join(flags) or None, **switches}
 

@@ -34,11 +34,11 @@ class SchedsimParams(BaseModel):
     settings: ClassVar[frozenset[str]] = frozenset({"outputs", "trace_format"})
 
     workflows: Count = 100
-    """Workflows, all of which arrive at time 0."""
+    """Workflows. All of them arrive at time 0."""
     pdfs: Count = 10
     """PDFs in each iteration of a workflow."""
     iters: Count = 3
-    """Most iterations of a workflow."""
+    """Iterations of a workflow, at most."""
     subqueries: Annotated[int, Field(ge=0)] = 4
     """Subqueries for each PDF."""
     policy: Annotated[str, AfterValidator(check_name)] = "full"
@@ -48,21 +48,21 @@ class SchedsimParams(BaseModel):
     heavy_tail_prob: Finite = 0.02
     """Chance that an attempt takes heavy_tail_mult times as long."""
     heavy_tail_mult: Finite = 50.0
-    """How much longer it takes then."""
+    """How many times as long such an attempt takes."""
     enable_model_routing: bool = False
     """Let the policy choose tiers. Without it any tier with room is taken, and there is no escalation or hedging."""
     disable_hedging: bool = False
     """No duplicates and no restarts of stragglers."""
     disable_escalation: bool = False
-    """No escalation to dearer tiers."""
+    """No escalation to more expensive tiers."""
     disable_dag_priority: bool = False
-    """The oldest workflow first, whatever the policy's own order."""
+    """The oldest workflow first, whatever the order of the policy."""
     spill: bool = False
-    """Policies of the cheapest tier also use dearer ones that have room."""
+    """Policies of the cheapest tier also use more expensive ones that have room."""
     hedge_stretch: NotNegative = 1.5
     """full: a straggler takes longer than this many times the 95th percentile."""
     hedges_per_node: Annotated[int, Field(ge=0)] = 1
-    """Most duplicates of one node."""
+    """Duplicates of one node, at most."""
     escalation_threshold: NotNegative = 0.5
     """Escalate from this many milliseconds gained for each unit of price."""
     budget: NotNegative = 10.0
@@ -79,34 +79,6 @@ class SchedsimParams(BaseModel):
     """trace.json, a timeline for chrome://tracing and ui.perfetto.dev in trace.perfetto.json, both or none."""
     outputs: bool = False
     """In an experiment: also write the files of `bakeoff schedsim` into the run's out/."""
-
-    def model(self, seed: int, base: Path) -> Model:
-        """What is simulated. `base` is where a relative `tiers` starts."""
-        return Model(
-            shape=shape(self.pdfs, self.subqueries),
-            tables=load_tables(base / self.tiers if self.tiers else None),
-            workflows=self.workflows,
-            iterations=self.iters,
-            seed=seed,
-            heavy_tail_prob=self.heavy_tail_prob,
-            heavy_tail_mult=self.heavy_tail_mult,
-            legacy_timeout=self.legacy_timeout,
-            budget=round(self.budget * MILLION),
-            max_in_flight=self.max_in_flight,
-            mixed_evidence=self.mixed_evidence,
-        )
-
-    def options(self) -> Options:
-        return Options(
-            routing=self.enable_model_routing,
-            hedging=not self.disable_hedging,
-            escalation=not self.disable_escalation,
-            dag_priority=not self.disable_dag_priority,
-            spill=self.spill,
-            hedge_stretch=self.hedge_stretch,
-            hedges_per_node=self.hedges_per_node,
-            escalation_threshold=self.escalation_threshold,
-        )
 
     def with_flags(self, flags: Sequence[str]) -> SchedsimParams:
         """The parameters as command-line flags change them: `--name`, `--name value` or `--name=value`.
@@ -157,8 +129,34 @@ class SchedsimParams(BaseModel):
 
 
 def simulate(params: SchedsimParams, seed: int, base: Path, *, trace: bool = False) -> Engine:
-    """Run one simulation to its end. `base` is where a relative `tiers` starts."""
-    sim = Engine(params.model(seed, base), policy_class(params.policy)(params.options()), trace=trace)
+    """Run one simulation to its end. `base` is where a relative `tiers` starts.
+
+    Raises UsageError for a policy that cannot be imported and for tables that cannot be read.
+    """
+    model = Model(
+        shape=shape(params.pdfs, params.subqueries),
+        tables=load_tables(base / params.tiers if params.tiers else None),
+        workflows=params.workflows,
+        iterations=params.iters,
+        seed=seed,
+        heavy_tail_prob=params.heavy_tail_prob,
+        heavy_tail_mult=params.heavy_tail_mult,
+        legacy_timeout=params.legacy_timeout,
+        budget=round(params.budget * MILLION),
+        max_in_flight=params.max_in_flight,
+        mixed_evidence=params.mixed_evidence,
+    )
+    options = Options(
+        routing=params.enable_model_routing,
+        hedging=not params.disable_hedging,
+        escalation=not params.disable_escalation,
+        dag_priority=not params.disable_dag_priority,
+        spill=params.spill,
+        hedge_stretch=params.hedge_stretch,
+        hedges_per_node=params.hedges_per_node,
+        escalation_threshold=params.escalation_threshold,
+    )
+    sim = Engine(model, policy_class(params.policy)(options), trace=trace)
     sim.run()
     return sim
 

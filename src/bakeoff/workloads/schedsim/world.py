@@ -11,8 +11,7 @@ Evidence depends on nothing but seed, workflow, iteration, PDF and subquery, so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -132,52 +131,52 @@ def stops(seed: int, workflow: int, iteration: int, pdfs: int, subqueries: int) 
     return coverage >= 0.45 and confidence >= 0.35 and coin > 0.70
 
 
+@dataclass(eq=False, slots=True)
 class Workflow:
-    """What is known about one workflow while it runs. Times are microseconds, money is millionths."""
+    """The state of one workflow. Times are microseconds, money is millionths.
 
-    __slots__ = (
-        "arrived", "cancellations", "cost", "failures", "finished", "hedges", "iterations", "key", "left", "luck",
-        "number", "ready_at", "restarts", "retries", "started", "status", "stream", "times", "tries", "waits", "wasted",
-    )  # fmt: skip
+    The engine keeps it up to date; policies may read it and must not change it.
+    """
 
-    def __init__(self, number: int, stream: int, arrived: int) -> None:
-        self.number = number
-        """Counted from 1."""
-        self.key = number - 1 << NODE_BITS
-        """Its place in the list of workflows, above the bits of its nodes: decides between equal priorities."""
-        self.stream = stream
-        self.arrived = arrived
-        self.started = -1
-        """When its first attempt began."""
-        self.finished = -1
-        self.status = ""
-        """Empty while it runs; then `succeeded`, `failed` (a node used up its retries) or `over_budget`."""
-        self.waits: list[int] = []
-        """For each node: how many dependencies it still waits for."""
-        self.ready_at: list[int] = []
-        self.times: list[int] = []
-        self.luck: list[int] = []
-        """For each node: how long its first attempt will take, and its other random number (draws.py)."""
-        self.tries: dict[int, int] = {}
-        """Attempts so far, of nodes that needed or may need more than one."""
-        self.failures: dict[int, int] = {}
-        """Failed attempts, of nodes that had any."""
-        self.left = [0] * len(KINDS)
-        """For each kind: nodes of this iteration (and of earlier ones) that have not succeeded yet."""
-        self.iterations = 0
-        self.cost = 0
-        self.retries = self.cancellations = self.hedges = self.restarts = self.wasted = 0
+    number: int
+    """Counted from 1."""
+    stream: int
+    """The state that its draws start from (draws.py)."""
+    arrived: int
+    key: int = field(init=False)
+    """Its place in the list of workflows, above the bits of its nodes: decides between equal priorities."""
+    started: int = -1
+    """When its first attempt began."""
+    finished: int = -1
+    status: str = ""
+    """Empty while it runs; then `succeeded`, `failed` (a node used up its retries) or `over_budget`."""
+    waits: list[int] = field(default_factory=list)
+    """For each node: how many dependencies it still waits for."""
+    ready_at: list[int] = field(default_factory=list)
+    """For each node: when it became ready."""
+    times: list[int] = field(default_factory=list)
+    """For each node: how long its first attempt takes."""
+    luck: list[int] = field(default_factory=list)
+    """For each node: 32 random bits that decide whether its first attempt fails."""
+    tries: dict[int, int] = field(default_factory=dict)
+    """Attempts so far, of nodes that needed or may need more than one."""
+    failures: dict[int, int] = field(default_factory=dict)
+    """Failed attempts, of nodes that had any."""
+    left: list[int] = field(default_factory=lambda: [0] * len(KINDS))
+    """For each kind: nodes of this iteration (and of earlier ones) that have not succeeded yet. Kept up to date only
+    for policies that override a method which could read it."""
+    iterations: int = 0
+    cost: int = 0
+    retries: int = 0
+    cancellations: int = 0
+    hedges: int = 0
+    restarts: int = 0
+    wasted: int = 0
 
-    def grow(self, shape: Shape, counts: Sequence[int], times: list[int], luck: list[int]) -> None:
-        """Add an iteration with its draws. `counts` are its nodes of each kind."""
-        self.waits += shape.waits
-        self.ready_at += [0] * shape.size
-        self.times += times
-        self.luck += luck
-        self.left = [old + new for old, new in zip(self.left, counts, strict=True)]
+    def __post_init__(self) -> None:
+        self.key = self.number - 1 << NODE_BITS
 
-    def close(self, status: str, now: int) -> None:
-        """The end. What only a running workflow needs is let go, so that memory does not grow with the past."""
-        self.status = status
-        self.finished = now
-        self.waits, self.ready_at, self.times, self.luck = [], [], [], []
+    @property
+    def makespan(self) -> int:
+        """From its first attempt to its end; 0 for a workflow that ended before any attempt began."""
+        return self.finished - self.started if self.started >= 0 else 0

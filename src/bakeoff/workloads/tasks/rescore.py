@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,10 @@ def rescore(
                 # Only this thread writes to the database; the others verify.
                 for run, (result, row) in zip(runs, results, strict=True):
                     if row.status != "infra_error":
-                        series, trajectory = edition.series(run.position), edition.trajectory(run.position)
-                        edition.finish([replace(result, series=series, trajectory=trajectory)], session)
+                        # The work is the same, so the new attempt has the series and trajectory of the last one.
+                        result.series = edition.series(run.position)
+                        result.trajectory = edition.trajectory(run.position)
+                        edition.finish([result], session)
                     rescored.append(row)
                     report(row)
         finally:
@@ -122,11 +124,15 @@ def _rescore(
         status, metrics, error = outcome.status, dict(outcome.metrics), outcome.error
     except BakeoffError as failure:
         status, error = "infra_error", str(failure)
-    result = Attempt(
-        run.position, run.run_id, run.cell, run.arm, run.task, run.seed, run.rollout, run.attempts + 1, status=status,
-        started_at=began, ended_at=time.time(), exit_code=run.exit_code, error=error, metrics=metrics,
+    result = run.next_attempt(
+        status=status,
+        started_at=began,
+        ended_at=time.time(),
+        exit_code=run.exit_code,
+        error=error,
+        metrics=metrics,
         command=run.command,
-    )  # fmt: skip
+    )
     score = run.metrics.get("total_score")
     before = float(score) if isinstance(score, int | float) else None
     after = before if status == "infra_error" else metrics.get("total_score")

@@ -7,6 +7,7 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -136,6 +137,9 @@ class TasksWorkload:
         assert agent.version  # raises UsageError if the agent is not installed
         # Everything that would cost money to find out later: endpoint, wire format, key and price.
         if agent.wire is not None:
+            for package in ("httpx", "httpx_sse", "starlette", "uvicorn"):  # the model proxy's; not imported here
+                if find_spec(package) is None:
+                    raise UsageError(f"agent {agent.name} needs the package {package}: pip install 'bakeoff[tasks]'")
             providers = _providers(params, task)
             route = providers.route(_model(params, task, agent))
             route.check(agent.wire, f"agent {agent.name}")

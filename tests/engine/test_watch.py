@@ -1,0 +1,91 @@
+"""Why an attempt ended: what a watch knows about time and memory limits, and what an exit code says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from bakeoff.engine.node.limits import Watch, death, ending, shell_code
+from bakeoff.spec.experiment import Limits
+from lab import eventually, process_exists
+
+NEVER = 10**9
+"""More kills for want of memory than any machine has counted."""
+
+
+def watch(**limits: float) -> Watch:
+    return Watch(os.getpid(), "no process has this mark", Limits.model_validate(limits))
+
+
+def test_an_attempt_that_was_late_and_ended_before_anybody_looked_timed_out() -> None:
+    assert watch(time=0.5).why_ended(started_at=100.0, ended_at=100.6) == "timeout"
+    assert watch(time=0.5).why_ended(started_at=100.0, ended_at=100.4) is None
+    assert watch().why_ended(started_at=100.0, ended_at=1e9) is None, "without a limit nothing is late"
+
+
+def test_an_attempt_that_ended_before_it_was_asked_to_stop_keeps_its_own_result() -> None:
+    stopped = watch()
+    stopped.reason, stopped.ended_at = "cancelled", 200.0
+    assert stopped.why_ended(started_at=100.0, ended_at=199.9) is None
+    assert stopped.why_ended(started_at=100.0, ended_at=200.0) == "cancelled"
+
+
+def test_an_attempt_that_ended_by_itself_just_before_a_stop_can_still_be_late() -> None:
+    stopped = watch(time=50)
+    stopped.reason, stopped.ended_at = "cancelled", 200.0
+    assert stopped.why_ended(started_at=100.0, ended_at=199.0) == "timeout"
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_tree_that_is_ended_gets_sigterm_and_after_the_grace_period_sigkill(stubborn: bool) -> None:
+    trap = "trap '' TERM; " if stubborn else ""
+    process = subprocess.Popen(["sh", "-c", f"{trap}echo ready; while :; do sleep 0.05; done"], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    ended = Watch(process.pid, "no process has this mark", Limits.model_validate({"grace": 0.2}))
+    ended.end("timeout")
+    ended.end("cancelled")
+    assert ended.reason == "timeout", "the first reason counts"
+    eventually(lambda: ended.check(time.monotonic()) or process.poll() is not None, "it has ended")
+    assert process.returncode == (-signal.SIGKILL if stubborn else -signal.SIGTERM)
+    process.stdout.close()
+
+
+def test_a_tree_above_its_memory_is_killed_at_once() -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    greedy = Watch(process.pid, "no process has this mark", Limits.model_validate({"memory": 1, "grace": 600}))
+    eventually(lambda: greedy.check(time.monotonic()) or not process_exists(process.pid), "it is killed")
+    assert (process.wait(), greedy.reason) == (-signal.SIGKILL, "memory")
+
+
+def test_a_reason_becomes_a_status_and_an_error() -> None:
+    limits = Limits.model_validate({"time": 1.5, "memory": "2GB"})
+    assert ending(None, limits) is None
+    assert ending("timeout", limits) == ("timeout", "took longer than 1.5 s")
+    assert ending("memory", limits) == ("failed", "used more than 2,000,000,000 bytes of memory")
+    assert ending("cancelled", limits) == ("cancelled", "stopped before it finished")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [
+        (3, "failed", "ended its process (exit code 3)"),
+        (-signal.SIGSEGV, "failed", "killed by SIGSEGV"),
+        (-signal.SIGTERM, "infra_error", "killed from outside (SIGTERM)"),
+        (-signal.SIGKILL, "infra_error", "killed from outside (SIGKILL)"),
+        (-200, "failed", "killed by signal 200"),
+    ],
+)
+def test_an_exit_code_says_whether_the_arm_or_the_machine_failed(code: int, status: str, error: str) -> None:
+    assert death(code, oom_before=NEVER) == (status, error)
+
+
+def test_a_kill_while_the_kernel_counts_one_for_memory_is_the_arms_failure() -> None:
+    assert death(-signal.SIGKILL, oom_before=-1) == ("failed", "killed by the kernel: out of memory")
+
+
+def test_exit_codes_count_signals_as_shells_do() -> None:
+    assert [shell_code(code) for code in (0, 7, -9)] == [0, 7, 137]
