@@ -14,15 +14,17 @@ from measure import BAKEOFF, Options, check, in_turns, machine, options, publish
 
 WORLDS, MARKETS, PERPETUALS, AGENTS = 1024, 8, 5, 8
 METHOD = (
-    "One core, processor time of the stepping alone, best of the rounds, in turns. All speeds are ratios to one CartPole-v1 of "
-    "Gymnasium in the same process, because absolute figures differ between machines by half. Vectorised: 1,024 worlds of 8 markets "
-    "and 5 perpetuals with 8 background traders, impact, fees, funding, margin, liquidation and feed. A world-step is one tick of one "
-    "world. Seats that trade change their wanted position in one market or perpetual each tick (13 instruments in turn, drawn "
-    "beforehand), and every step with a seat returns 106 observed numbers and the change of equity of each world. Before anything is "
-    "timed, worlds of the batch are compared bit for bit with single worlds that get the same actions. Single: an episode of "
-    "the null agent through the real play loop. CartPole takes random actions drawn beforehand; the JSON also has Gymnasium's vector "
-    "CartPole (1,024 in NumPy). Generating: 30 minutes of world time in 60-second ticks, in this process, and as a whole process "
-    "with compiled kernels in the cache. Compiling: a whole process with an empty cache."
+    "One core, processor time of the stepping alone, best of the rounds, in turns. All speeds are ratios to one "
+    "CartPole-v1 of Gymnasium in the same process, because absolute figures differ between machines by half. "
+    "Vectorised: 1,024 worlds of 8 markets and 5 perpetuals with 8 background traders, impact, fees, funding, "
+    "margin, liquidation and feed. A world-step is one tick of one world. Seats that trade change their wanted "
+    "position in one market or perpetual each tick (13 instruments in turn, drawn beforehand), and every step "
+    "with a seat returns 106 observed numbers and the change of equity of each world. Before anything is timed, "
+    "worlds of the batch are compared bit for bit with single worlds that get the same actions. Single: an "
+    "episode of the null agent through the real play loop. CartPole takes random actions drawn beforehand; the "
+    "JSON also has Gymnasium's vector CartPole (1,024 in NumPy). Generating: 30 minutes of world time in "
+    "60-second ticks, in this process, and as a whole process with compiled kernels in the cache. Compiling: a "
+    "whole process with an empty cache."
 )
 
 
@@ -162,15 +164,20 @@ def stepping(given: Options) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     pole = rates["CartPole, one"]
     for name, rate in rates.items():
         say(f"  {name}: {rate:,.0f} steps/s, {rate / pole:.2f}x CartPole")
+    vectorised = "market world, 1,024 worlds on one core, nobody plays: world-steps against CartPole's"
     bars = {
-        "market, 1,024 worlds, nobody plays": ("market world, 1,024 worlds on one core, nobody plays: world-steps against CartPole's", 7),
+        "market, 1,024 worlds, nobody plays": (vectorised, 7),
         "market, 1,024 worlds, seats observe": ("the same, with a seat that observes 106 numbers in every tick", 5),
         "market, 1,024 worlds, seats trade": ("the same, with the seat trading in every tick", 4),
-        "market, one world, null agent": ("market world, one world with a null agent in process: ticks against CartPole's steps", 1),
-    }  # fmt: skip
+        "market, one world, null agent": (
+            "market world, one world with a null agent: ticks against CartPole's steps",
+            1,
+        ),
+    }
     lines = [
-        check(what, f"{rates[name]:,.0f}/s", f"{pole:,.0f}/s", rates[name] / pole, bar) for name, (what, bar) in bars.items()
-    ]  # fmt: skip
+        check(what, f"{rates[name]:,.0f}/s", f"{pole:,.0f}/s", rates[name] / pole, bar)
+        for name, (what, bar) in bars.items()
+    ]
     return lines, {"steps_per_s": rates, "times": times}
 
 

@@ -60,9 +60,9 @@ class MarketBatch:
 
     def observe(self) -> Observations:
         """What the seats see now, [n, D], without a step."""
-        seen = np.empty((len(self), len(self.names)), np.float32)
-        seats.look(self.state.ints, self.state.floats, self.r, 0, seen, self._equity)
-        return seen
+        observations = np.empty((len(self), len(self.names)), np.float32)
+        seats.look(self.state.ints, self.state.floats, self.r, 0, observations, self._equity)
+        return observations
 
     def step(
         self, actions: NDArray[np.generic] | None = None, out: Observations | None = None
@@ -89,10 +89,10 @@ class MarketBatch:
                 )
             orders = np.ascontiguousarray(actions, np.float64)
         before = self._equity.copy()  # `advance` overwrites it
-        seen = np.empty((len(self), len(self.names)), np.float32) if out is None else out
-        advance(self.state.ints, self.state.floats, self.r, orders, mode, seen, self._equity, self._memory)
+        observations = np.empty((len(self), len(self.names)), np.float32) if out is None else out
+        advance(self.state.ints, self.state.floats, self.r, orders, mode, observations, self._equity, self._memory)
         rewards = (self._equity - before) / MICRO
-        return seen, rewards, np.full(len(self), self.done)
+        return observations, rewards, np.full(len(self), self.done)
 
 
 def feature_names(scenario: Scenario) -> tuple[str, ...]:

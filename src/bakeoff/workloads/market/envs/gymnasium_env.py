@@ -170,8 +170,8 @@ class MarketEnv(gymnasium.Env[Observations, NDArray[Any]]):
 
     def step(self, action: NDArray[Any]) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
         """One tick. Returns observation, reward, terminated, truncated (never) and info."""
-        seen, rewards, done = self.batch.step(self.shape.read(action)[None])
-        return np.clip(seen[0], -LIMIT, LIMIT), float(rewards[0]), bool(done[0]), False, self._info()
+        observations, rewards, done = self.batch.step(self.shape.read(action)[None])
+        return np.clip(observations[0], -LIMIT, LIMIT), float(rewards[0]), bool(done[0]), False, self._info()
 
     def render(self) -> str | None:
         return rendered(self.world, 0) if self.render_mode == "ansi" else None
@@ -230,7 +230,7 @@ class MarketVectorEnv(VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
             seeds = [seed + number for number in range(self.num_envs)] if isinstance(seed, int) else [*seed]
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
-        # Each world keeps a generator of its own, as a single environment would.
+        # Each world has its own generator, as a single environment would.
         if not self._draws:
             self._draws = [np_random()[0] for _ in seeds]
         for number, fixed in enumerate(seeds):
@@ -243,11 +243,11 @@ class MarketVectorEnv(VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
         batch = self.batch
         if batch.done:
             # NEXT_STEP: the step after the end resets, with reward 0.
-            seen, info = self._begin(self.scenario, [None] * self.num_envs)
+            observations, info = self._begin(self.scenario, [None] * self.num_envs)
             nothing = np.zeros(self.num_envs, np.bool_)
-            return seen, np.zeros(self.num_envs), nothing, nothing.copy(), info
-        seen, rewards, done = batch.step(self.shape.read(actions))
-        return np.clip(seen, -LIMIT, LIMIT), rewards, done, np.zeros(self.num_envs, np.bool_), self._info()
+            return observations, np.zeros(self.num_envs), nothing, nothing.copy(), info
+        observations, rewards, done = batch.step(self.shape.read(actions))
+        return np.clip(observations, -LIMIT, LIMIT), rewards, done, np.zeros(self.num_envs, np.bool_), self._info()
 
     @property
     def batch(self) -> MarketBatch:

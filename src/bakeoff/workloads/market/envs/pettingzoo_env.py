@@ -90,8 +90,8 @@ class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: 
 
     def step(self, actions: Mapping[str, NDArray[Any]]) -> _Step:
         """One tick. An agent without an action does nothing."""
-        if strangers := actions.keys() - set(self.possible_agents):
-            raise ValueError(f"there is no agent {min(strangers)!r}; there are {', '.join(self.possible_agents)}")
+        if unknown := actions.keys() - set(self.possible_agents):
+            raise ValueError(f"there is no agent {min(unknown)!r}; there are {', '.join(self.possible_agents)}")
         for seat, agent in enumerate(self.possible_agents):
             if agent in actions:
                 place_orders(self.world, seat, self.shape.read(actions[agent]), self.shape.actions)
@@ -115,13 +115,14 @@ class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: 
     def observe(self, agent: str) -> tuple[Observations, dict[str, Any]]:
         """What an agent sees now, without a step."""
         seat, state = self.possible_agents.index(agent), self.world.state
-        seen = np.zeros((1, len(self.feature_names)), np.float32)
-        look(state.ints, state.floats, self.world.r, seat, seen, np.zeros(1, np.int64))
-        return np.clip(seen[0], -LIMIT, LIMIT), self.shape.info(state, self._equity[seat])
+        observations = np.zeros((1, len(self.feature_names)), np.float32)
+        look(state.ints, state.floats, self.world.r, seat, observations, np.zeros(1, np.int64))
+        return np.clip(observations[0], -LIMIT, LIMIT), self.shape.info(state, self._equity[seat])
 
     def _observations(self) -> tuple[dict[str, Observations], dict[str, dict[str, Any]]]:
         pairs = {agent: self.observe(agent) for agent in self.possible_agents}
-        return {agent: seen for agent, (seen, _) in pairs.items()}, {agent: info for agent, (_, info) in pairs.items()}
+        observations = {agent: observation for agent, (observation, _) in pairs.items()}
+        return observations, {agent: info for agent, (_, info) in pairs.items()}
 
 
 Order = Callable[[], Any]

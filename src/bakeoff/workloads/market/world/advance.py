@@ -55,13 +55,20 @@ def newborn(scenario: Scenario, keys: list[bytes], seats: int) -> State:
 
 @entry
 def advance(
-    ints: Ints, floats: Floats, r: Floats, actions: Floats, mode: int, seen: Observations, equity: Ints, memory: Ints
+    ints: Ints,
+    floats: Floats,
+    r: Floats,
+    actions: Floats,
+    mode: int,
+    observations: Observations,
+    equity: Ints,
+    memory: Ints,
 ) -> None:
     """One tick of every world; one that is not born yet comes to tick 0.
 
-    `actions` has what seat 0 of each world does first, read by `mode` (see `seats.play`). `seen` and `equity` receive
-    what seat 0 then sees and owns; `memory` is their cache, -1 at the start. Where nobody plays or looks they have no
-    rows.
+    `actions` has what seat 0 of each world does first, read by `mode` (see `seats.play`). `observations` and `equity`
+    receive what seat 0 then sees and owns; `memory` is their cache, -1 at the start. Where nobody plays or looks they
+    have no rows.
     """
     shocks = np.empty((ints[0, at.ASSETS], LANES))
     words = np.empty((philox.NEWS + ints[0, at.ASSETS], LANES), np.uint64)
@@ -83,7 +90,7 @@ def advance(
             step(i, f, laws, row(shocks, 0), row(words, 0), row(turns, 0), turns.shape[1], lane)
         if look:
             equity[w] = equity_of_player(i, f, laws, row(memory, w))
-            observe(i, f, 0, row(seen, w), equity[w])
+            observe(i, f, 0, row(observations, w), equity[w])
 
 
 @kernel

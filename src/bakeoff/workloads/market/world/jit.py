@@ -40,7 +40,7 @@ ir: Any = llvm_ir
 
 HERE = Path(__file__).parent
 READY = "compiled"
-"""An empty file in the cache directory: everything has been compiled once, so nobody needs the lock any more."""
+"""An empty file in the cache directory: everything has been compiled once, so the lock is not needed any more."""
 
 
 @cache

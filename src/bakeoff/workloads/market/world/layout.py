@@ -67,7 +67,7 @@ RECORD = RELIABILITY + SOURCES + CHATS  # of each source: right claims and all c
 SAID = RECORD + 2 * SOURCES  # number of messages so far, of each chat
 HEADER = SAID + CHATS
 
-# A holder's book; cash has a section of its own. MEMBER has one entry for each chat.
+# A holder's book; cash has its own section. MEMBER has one entry for each chat.
 REALIZED, FEES_PAID, FUNDING_PAID, LIQUIDATIONS, REPUTATION, TRADES, VOLUME, DEPOSITS, MEMBER = range(9)
 BOOK = MEMBER + CHATS
 STRANGER, INVITED, JOINED = range(3)

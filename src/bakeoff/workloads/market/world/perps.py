@@ -3,7 +3,7 @@
 `push` is net taker notional over depth, and mark = index * (1 + g(push)) with g(u) = linear * u + root * sign(u) *
 sqrt|u|. An order pays the integral of that curve, so splitting an order changes nothing. Each tick the push relaxes.
 
-A position has a margin of its own and never loses more: what is missing comes from the insurance fund, then from the
+Every position has its own margin and never loses more: what is missing comes from the insurance fund, then from the
 venue. So that nobody can make the house pay by pushing a mark, margins are checked against the index, and the venue
 takes over positions without a trade.
 """

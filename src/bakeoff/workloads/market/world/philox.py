@@ -23,7 +23,7 @@ from bakeoff.workloads.market.world.layout import Floats, IntRow, Ints
 from bakeoff.workloads.market.world.numerics import normal_middle, normal_tail
 from bakeoff.workloads.market.world.rules import WAKE, trader_row
 
-# What a draw is for. Each domain has blocks of its own.
+# What a draw is for. Each domain has its own blocks.
 BIRTH, SOURCE, STORY_START, ASSET_STEP, QUESTION, TIP, WAKE_UP, DECISION, SCHEME, INVITATION, SEAT_ORDER = range(11)
 
 # A word is 32 bits in a uint64. numba turns a mix of uint64 and int64 into float64, as NumPy does, so all constants
@@ -231,9 +231,9 @@ def normal_lanes(block: Words, line: int, count: int, shocks: Floats, a: int, ta
     """Standard normal deviates of all lanes from one row of words; the few in a tail are computed a second time."""
     for lane in range(count):
         shocks[a, lane] = normal_middle(uniform(block[line, lane]) - 0.5)
-    found = 0
+    tail_count = 0
     for lane in range(count):
-        tails[found] = lane
-        found += 1 if abs(uniform(block[line, lane]) - 0.5) > 0.425 else 0
-    for position in range(found):
+        tails[tail_count] = lane
+        tail_count += 1 if abs(uniform(block[line, lane]) - 0.5) > 0.425 else 0
+    for position in range(tail_count):
         shocks[a, tails[position]] = normal_tail(uniform(block[line, tails[position]]) - 0.5)

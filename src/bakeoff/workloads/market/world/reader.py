@@ -1,4 +1,4 @@
-"""What seats can look at in one world: rows of numbers become views when somebody asks. Public floats are rounded."""
+"""What seats can look at in one world: rows of numbers become views. Public floats are rounded."""
 
 from __future__ import annotations
 

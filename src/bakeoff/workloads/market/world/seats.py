@@ -137,7 +137,7 @@ def equity_of_player(i: IntRow, f: FloatRow, r: FloatRow, memory: IntRow) -> int
 
 
 @kernel
-def observe(i: IntRow, f: FloatRow, seat: int, seen: FloatRow, equity: int) -> None:
+def observe(i: IntRow, f: FloatRow, seat: int, out: FloatRow, equity: int) -> None:
     """Write what a seat sees, in the order of MARKET_FEATURES, ASSET_FEATURES and ACCOUNT_FEATURES.
 
     A slot between two questions shows zeros.
@@ -147,32 +147,32 @@ def observe(i: IntRow, f: FloatRow, seat: int, seen: FloatRow, equity: int) -> N
         slot, quote = at.market_of(i, m), at.prices_of(i, m)
         if i[slot + at.OPEN] == 0:
             for feature in range(8):
-                seen[column + feature] = 0.0
+                out[column + feature] = 0.0
         else:
             floats = i[slot + at.ASSET] * at.ASSET_FLOATS
             event = i[slot + at.KIND] == at.EVENT
-            seen[column] = f[quote + at.PRICE_YES]
-            seen[column + 1] = f[quote + at.OFFSET]
-            seen[column + 2] = (i[slot + at.DUE] - i[at.TICK]) * (1.0 / LONGEST)
-            seen[column + 3] = 0.0 if event else (f[floats + at.PRICE] / f[quote + at.STRIKE] - 1.0) * 100.0
-            seen[column + 4] = 1.0 if event else 0.0
-            seen[column + 5] = i[at.note_of(i, m, seat) + at.NET] * (0.01 / at.MICRO)
-            seen[column + 6] = f[floats + at.SINCE] * 100.0
-            seen[column + 7] = f[floats + at.SCORE]
+            out[column] = f[quote + at.PRICE_YES]
+            out[column + 1] = f[quote + at.OFFSET]
+            out[column + 2] = (i[slot + at.DUE] - i[at.TICK]) * (1.0 / LONGEST)
+            out[column + 3] = 0.0 if event else (f[floats + at.PRICE] / f[quote + at.STRIKE] - 1.0) * 100.0
+            out[column + 4] = 1.0 if event else 0.0
+            out[column + 5] = i[at.note_of(i, m, seat) + at.NET] * (0.01 / at.MICRO)
+            out[column + 6] = f[floats + at.SINCE] * 100.0
+            out[column + 7] = f[floats + at.SCORE]
         column += 8
     for a in range(i[at.PERPS]):
         asset, floats = at.asset_of(i, a), a * at.ASSET_FLOATS
-        seen[column] = f[floats + at.RETURN] * 100.0
-        seen[column + 1] = f[floats + at.SINCE] * 100.0
-        seen[column + 2] = f[floats + at.SCORE]
-        seen[column + 3] = f[floats + at.SENTIMENT]
-        seen[column + 4] = (i[asset + at.DUE_TICK] - i[at.TICK]) * (1.0 / LONGEST)
-        seen[column + 5] = f[floats + at.MARKUP] * 1000.0
-        seen[column + 6] = i[at.position_of(i, a, seat) + at.UNITS] * 1e-12 * f[floats + at.PRICE]
-        seen[column + 7] = 0.0 if i[asset + at.LAST] == at.NO_NEWS else i[asset + at.LAST] * 1.0
+        out[column] = f[floats + at.RETURN] * 100.0
+        out[column + 1] = f[floats + at.SINCE] * 100.0
+        out[column + 2] = f[floats + at.SCORE]
+        out[column + 3] = f[floats + at.SENTIMENT]
+        out[column + 4] = (i[asset + at.DUE_TICK] - i[at.TICK]) * (1.0 / LONGEST)
+        out[column + 5] = f[floats + at.MARKUP] * 1000.0
+        out[column + 6] = i[at.position_of(i, a, seat) + at.UNITS] * 1e-12 * f[floats + at.PRICE]
+        out[column + 7] = 0.0 if i[asset + at.LAST] == at.NO_NEWS else i[asset + at.LAST] * 1.0
         column += 8
-    seen[column] = i[at.cash_of(i, seat)] * (1.0 / at.STAKE)
-    seen[column + 1] = equity * (1.0 / at.STAKE)
+    out[column] = i[at.cash_of(i, seat)] * (1.0 / at.STAKE)
+    out[column + 1] = equity * (1.0 / at.STAKE)
 
 
 # -- entries
@@ -204,11 +204,11 @@ def equity(ints: Ints, floats: Floats, r: Floats, h: int) -> int:
 
 
 @entry
-def look(ints: Ints, floats: Floats, r: Floats, seat: int, seen: Observations, equity: Ints) -> None:
+def look(ints: Ints, floats: Floats, r: Floats, seat: int, observations: Observations, equity: Ints) -> None:
     """What a seat of each world of a batch sees and owns."""
     for w in range(ints.shape[0]):
         equity[w] = equity_of(row(ints, w), row(floats, w), row(r, 0), seat)
-        observe(row(ints, w), row(floats, w), seat, row(seen, w), equity[w])
+        observe(row(ints, w), row(floats, w), seat, row(observations, w), equity[w])
 
 
 @entry

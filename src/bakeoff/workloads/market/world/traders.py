@@ -1,7 +1,7 @@
 """Background traders.
 
-Each has a real account and leans, by its kind, on the exact public belief, the trend, the feed's sentiment, chance or the
-premium. None knows more than the public, so order flow tells a careful reader nothing new.
+Each has a real account and leans, by its kind, on the exact public belief, the trend, the feed's sentiment, chance or
+the premium. None knows more than the public, so order flow tells a careful reader nothing new.
 """
 
 from __future__ import annotations
