@@ -15,9 +15,9 @@ from typing import Any
 
 from bakeoff.errors import UsageError
 from bakeoff.records.layout import LATEST, editions, is_edition
+from bakeoff.results.importers.tables import SUFFIXES, Columns, read_tables
 from bakeoff.results.table import Results, Row, number_repeats
 
-TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 ONLINE = "wandb:"
 
 
@@ -36,10 +36,8 @@ def open_results(names: Sequence[str], root: Path, columns: Mapping[str, str | N
     `columns` says what a table calls its columns, by role (arm, task, seed, rollout, value).
     """
     places = expand(names) or [LATEST]
-    tables = [name for name in places if Path(name).suffix in TABLES]
+    tables = [name for name in places if Path(name).suffix in SUFFIXES]
     if tables and len(tables) == len(places):
-        from bakeoff.results.importers.tables import Columns, read_tables
-
         return read_tables([Path(name) for name in places], Columns(**dict(columns or {})))
     if tables:
         other = next(name for name in places if name not in tables)
