@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bakeoff.verdicts.answer import Answer
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-COLUMNS = ("arm", "task", "seed", "rollout", "value")
+COLUMNS = ("arm", "task", "seed", "rollout", "status", "value")
 JUDGING = (
     "summary", "window", "last", "threshold", "percentile", "smoothing", "direction", "failure_score", "bounds", "tasks",
     "seeds", "unpaired", "intersect",
@@ -154,8 +154,12 @@ _RUNS = [
     click.option("--pairs", cls=Several, metavar="JSON...", help='Pairs of runs: {"control": RUN, "candidate": RUN, "seed": N}, several of them or one list; seed may be left out.'),
 ]  # fmt: skip
 _COLUMNS = [
-    click.option(f"--{role}-column", metavar="NAME", help=f"Column of a table that holds the {role} (default: found by its usual names).")
-    for role in COLUMNS
+    *(
+        click.option(f"--{role}-from", f"--{role}-column", f"{role}_column", metavar="COLUMN", help=f"Column of a table that holds the {role} (default: found by its usual names).")
+        for role in COLUMNS
+    ),
+    click.option("--ignore", "ignore", multiple=True, metavar="COLUMN", help="A column of a table that looks like an identifier and is none. Can be repeated."),
+    click.option("--keep-duplicates", is_flag=True, help="Rows of a table that are equal in everything are separate runs."),
 ]  # fmt: skip
 
 
@@ -173,8 +177,10 @@ def column_options(function: F) -> F:
     return function
 
 
-def columns(options: Mapping[str, Any]) -> dict[str, str | None]:
-    return {role: options[f"{role}_column"] for role in COLUMNS}
+def columns(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options say about a table's columns: the fields of `results.importers.tables.Columns`."""
+    roles = {role: options[f"{role}_column"] for role in COLUMNS}
+    return {**roles, "ignore": options["ignore"], "keep_duplicates": options["keep_duplicates"]}
 
 
 def open_runs(options: Mapping[str, Any], root: Path) -> Results:

@@ -51,7 +51,7 @@ def command(
     ctx.exit(precision.exit_code)
 
 
-def _open(names: tuple[str, ...], root: Path, columns: dict[str, str | None]) -> tuple[Results, str]:
+def _open(names: tuple[str, ...], root: Path, columns: dict[str, Any]) -> tuple[Results, str]:
     """One source, with the arm that is named after a colon; or runs that are named one by one, as one arm."""
     places = sources.expand(names)
     if len(places) > 1:
