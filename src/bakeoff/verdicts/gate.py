@@ -26,11 +26,11 @@ from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, printable
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
 from bakeoff.verdicts.compare import SEED, choose_arms
-from bakeoff.verdicts.describe import describe
+from bakeoff.verdicts.describe import describe, signed
 from bakeoff.verdicts.design import Design, build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Gate, Question
-from bakeoff.verdicts.testing import comparison_test, share_test
+from bakeoff.verdicts.testing import comparison_test
 from bakeoff.version import __version__
 
 Outcome = Literal["pass", "fail", "undecided"]
@@ -191,13 +191,10 @@ def check(
     asked = []
     for observations, arm, text, allowed in rules:
         design = build_design(observations, control, arm, unpaired=question.unpaired, intersect=question.intersect)
-        if allowed.relative:
-            # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
-            test = share_test(design, -allowed.size, alpha=level, comparisons=len(rules))
-            asked.append(_Asked(observations, arm, design, text, test, 0.0))
-        else:
-            test = comparison_test(design, alpha=level, comparisons=len(rules), margin=None, relative=None)
-            asked.append(_Asked(observations, arm, design, text, test, 0.0 - allowed.size))
+        # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
+        share = -allowed.size if allowed.relative else None
+        test = comparison_test(design, alpha=level, comparisons=len(rules), share=share)
+        asked.append(_Asked(observations, arm, design, text, test, 0.0 if allowed.relative else 0.0 - allowed.size))
     # p of "not worse than the rule allows".
     p_broken = [
         monotone_tails(each.test.evidence, each.above).less
@@ -290,7 +287,7 @@ class GateAnswer(Answer):
     def blocks(self) -> list[Block]:
         headers = ["metric", "arm", "rule", "effect", "interval", "outcome"]
         rows = [
-            [check.metric, check.candidate, check.rule, NOTHING if check.effect is None else f"{check.effect:+.4g}",
+            [check.metric, check.candidate, check.rule, signed(check.effect),
              check.needed(), check.outcome_in_words]
             for check in self.checks
         ]  # fmt: skip
@@ -351,7 +348,7 @@ def as_junit(answer: GateAnswer) -> str:
     for check in answer.checks:
         name = printable(f"{check.candidate}: {check.metric} {check.rule}")
         case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{check.metric}", name=name)
-        effect = NOTHING if check.effect is None else f"{check.effect:+.4g}"
+        effect = signed(check.effect)
         reason = f" ({check.reason})" if check.reason and check.reason != TITLES[check.outcome] else ""
         message = printable(f"effect {effect}; {check.needed()}; {check.population}{reason}")
         if check.outcome == "fail":

@@ -4,7 +4,7 @@ Such an edition has `sequential` in its stored spec. Pairs are looked at in plan
 verdict may be read at any time; a test or an interval of fixed size is not valid on it, before or after the stop. So
 `compare` asks here first:
 
-    if sequential.applies(edition):
+    if is_sequential(edition):
         report = sequential.report(results)
         for comparison in report.comparisons: ...   # .sentence, .verdict, .effect, .interval, .p_adjusted
 """
@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
 from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import Word, seed_has_no_effect
@@ -181,11 +180,6 @@ class SequentialReport:
         return f"{text} and {more} more" if more else text
 
 
-def applies(edition: Edition) -> bool:
-    """Whether the edition runs until it is decided."""
-    return edition.facts()["spec"].get("sequential") is not None
-
-
 def report(results: Results, metrics: Sequence[str] = (), question: Question | None = None) -> SequentialReport:
     """Where every comparison of an edition stands: the declared metrics and all arms against the control, unless named."""
     assert results.edition is not None
@@ -290,7 +284,7 @@ def _compare(
         known = np.where(low == high, design.sign * low, np.nan)
         verdict, reason, at = _verdict(design, low, high, rule, settings)
         paths, interval, highest = _evidence(low, high, rule)
-        interval = interval.negated() if design.turned else interval
+        interval = interval.negated() if design.sign < 0 else interval
         population, lost, failed = _population(design), design.missing, design.failed
     p = min(1.0, 2.0 * math.exp(-highest))
     comparison = SequentialComparison(
