@@ -26,6 +26,7 @@ from bakeoff.stats.power import (
     nested_components,
     simulate,
     spread_bound,
+    units_needed,
     variance_components,
 )
 from bakeoff.stats.ranks import mann_whitney, wilcoxon
@@ -57,6 +58,25 @@ class Spread:
     @property
     def units(self) -> str:
         return f"{self.unit}s" if self.design == "paired" else f"{self.unit}s an arm"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """At the spread as seen, and at its upper limit; None: more than can be run, or undefined."""
+
+    seen: float | None
+    upper: float | None
+
+
+def units_at(effect: float, spreads: tuple[float, float], alpha: float, power: float, design: Design) -> Estimate:
+    """Units that detect the effect at each of two spreads."""
+    units: list[int | None] = []
+    for spread in spreads:
+        try:
+            units.append(units_needed(effect, spread, alpha, power, design))
+        except ValueError:  # more than anyone can run
+            units.append(None)
+    return Estimate(*units)
 
 
 @dataclass(frozen=True, slots=True)

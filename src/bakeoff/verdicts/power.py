@@ -16,10 +16,10 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
 from bakeoff.stats import power as parts
-from bakeoff.stats.power import Design, minimum_detectable_effect, t_power, units_needed
+from bakeoff.stats.power import Design, minimum_detectable_effect, t_power
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
 from bakeoff.verdicts.compare import choose_arms
-from bakeoff.verdicts.pilot import NotAnswerable, Pilot, Setting, Spread, pilot, power_at, units_for
+from bakeoff.verdicts.pilot import Estimate, NotAnswerable, Pilot, Setting, Spread, pilot, power_at, units_at, units_for
 from bakeoff.verdicts.question import Power
 from bakeoff.version import __version__
 
@@ -39,20 +39,6 @@ class Goal:
     effect: float | None = None
     n: int | None = None
     """Units at hand, in each arm when unpaired."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """At the spread as seen, and at its upper limit; None: more than can be run."""
-
-    seen: float | None
-    upper: float | None
-
-    def phrase(self, form: str, spread: Spread) -> str:
-        seen, upper = (
-            "more than can be run" if value is None else format(value, form) for value in (self.seen, self.upper)
-        )
-        return seen if spread.confidence is None else f"{seen} ({upper} at the upper limit)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +66,7 @@ def plan(spread: Spread, goal: Goal) -> Plan:
             effect = goal.effect
             chance = Estimate(*(t_power(effect, s, n, goal.alpha, spread.design) for s in both))
     if goal.effect:
-        units: list[int | None] = []
-        for each in both:
-            try:
-                units.append(units_needed(goal.effect, each, goal.alpha, goal.power, spread.design))
-            except ValueError:  # more than can be run
-                units.append(None)
-        needed = Estimate(units[0], units[1])
+        needed = units_at(goal.effect, both, goal.alpha, goal.power, spread.design)
     return Plan(goal, spread, mde, chance, needed)
 
 
@@ -263,14 +243,14 @@ def _plan_lines(made: Plan, more: MoreRollouts | None) -> list[str]:
     goal, spread = made.goal, made.spread
     lines = []
     if made.mde is not None:
-        effects = made.mde.phrase(".4g", spread)
+        effects = _phrase(made.mde, ".4g", spread)
         lines.append(f"{goal.n} {spread.units} can detect effects of {effects} or more ({goal.power:.0%} power).")
     elif goal.n is not None:
         lines.append(f"{goal.n} {spread.units} can detect nothing: a spread needs at least 2.")
     if made.chance is not None:
-        lines.append(f"They detect {goal.effect:g} with {made.chance.phrase('.1%', spread)} power.")
+        lines.append(f"They detect {goal.effect:g} with {_phrase(made.chance, '.1%', spread)} power.")
     if made.needed is not None:
-        needed = made.needed.phrase(",.0f", spread)
+        needed = _phrase(made.needed, ",.0f", spread)
         lines.append(f"To detect {goal.effect:g} ({goal.power:.0%} power): {needed} {spread.units}.")
     if more is None:
         return lines
@@ -283,10 +263,18 @@ def _plan_lines(made: Plan, more: MoreRollouts | None) -> list[str]:
             f"(now {more.now:.4g})."
         )
     if more.tasks_needed is not None:
-        count = more.tasks_needed.phrase(",.0f", spread)
+        count = _phrase(more.tasks_needed, ",.0f", spread)
         it = "More rollouts cannot help: it" if more.hopeless else "It"
         lines.append(f"{it} takes {count} tasks to detect {goal.effect:g}.")
     return lines
+
+
+def _phrase(estimate: Estimate, form: str, spread: Spread) -> str:
+    """Both numbers, or only the first where the spread was given and has no upper limit."""
+    seen, upper = (
+        "more than can be run" if value is None else format(value, form) for value in (estimate.seen, estimate.upper)
+    )
+    return seen if spread.confidence is None else f"{seen} ({upper} at the upper limit)"
 
 
 def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]]:
