@@ -52,13 +52,14 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
 
 def _policy(options: dict[str, Any]) -> Policy:
     """From a file, or from flags that say the same."""
-    from bakeoff.verdicts.gate import policy, read_policy
+    from bakeoff.spec.load import read_model
+    from bakeoff.verdicts.gate import Policy, policy
 
     flags = {"max_regression": options["max_regression"], "must_improve": options["must_improve"]}
     if options["file"] is not None:
         if any(flags.values()):
             raise UsageError("give rules in a file or by flags, not both")
-        return read_policy(options["file"])
+        return read_model(options["file"], Policy)
     metrics: dict[str, dict[str, Any]] = {}
     for rule, texts in flags.items():
         for text in texts:

@@ -169,7 +169,7 @@ def build_design(
         sign=1.0 if observations.larger_is_better else -1.0,
         missing=sum(cell.missing for cell in (*a.values(), *b.values())),
         failed=sum(row.state == "failed" for row in observations.rows if row.arm in (control, candidate)),
-        population=_population(kind, unit, tasks, a, b),
+        population=population_of(kind, unit, tasks, a, b),
     )
 
 
@@ -283,7 +283,7 @@ def _ends(
     return ends, True
 
 
-def _population(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells) -> str:
+def population_of(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells) -> str:
     """For whom the verdict speaks, by which unit, and how many of them there are (`8 and 24` where arms differ)."""
     if kind == "crossed":
         return f"for tasks like these {len(tasks)} and seeds like these {len({seed for _, seed in control} - {None})} (units: both)"
