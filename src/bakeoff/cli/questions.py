@@ -233,7 +233,7 @@ def parse_pairs(texts: Sequence[str]) -> list[Pair]:
 def print_answer(answer: Answer, as_json: bool, **more: Any) -> None:
     """JSON with `more` facts, or text for people: drawn on a terminal, plain in a pipe."""
     from bakeoff.cli.display import print_json
-    from bakeoff.verdicts.render import as_text
+    from bakeoff.verdicts.answer import as_text
 
     if as_json:
         print_json({**answer.facts(), **more})
@@ -248,11 +248,11 @@ def write_answer(
     answer: Answer, *, csv: Path | None = None, markdown: Path | None = None, json: Path | None = None
 ) -> None:
     """Into the files that options name."""
-    from bakeoff.verdicts import render
+    from bakeoff.verdicts.answer import as_csv, as_json, as_markdown
 
     if csv is not None:
-        csv.write_text(render.as_csv(answer), encoding="utf-8")
+        csv.write_text(as_csv(answer), encoding="utf-8")
     if markdown is not None:
-        markdown.write_text(render.as_markdown(answer), encoding="utf-8")
+        markdown.write_text(as_markdown(answer), encoding="utf-8")
     if json is not None:
-        json.write_text(render.as_json(answer) + "\n", encoding="utf-8")
+        json.write_text(as_json(answer) + "\n", encoding="utf-8")

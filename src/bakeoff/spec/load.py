@@ -11,9 +11,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec import formats, registry
@@ -26,6 +26,7 @@ from bakeoff.spec.problems import find_line, problems
 
 _BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
 """Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
@@ -50,6 +51,20 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
             line = problem.line
             if line is None and problem.key:
                 line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
+            located.append(replace(problem, line=line))
+        raise SpecError(located, path) from error
+
+
+def read_model(path: Path, model: type[_Model], **defaults: Any) -> _Model:
+    """A file that is not an experiment (a policy, rules), as `model`. Raises SpecError with the line of every problem."""
+    text = read_text(path)
+    tree = {**defaults, **parse(text, path)}
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        located = []
+        for problem in problems(error, model, given=tree):
+            line = find_line(text, path.suffix.lower(), tuple(problem.key.split("."))) if problem.key else None
             located.append(replace(problem, line=line))
         raise SpecError(located, path) from error
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bakeoff.errors import BakeoffError
-from bakeoff.verdicts import sequential
+from bakeoff.verdicts.answer import is_sequential
 from bakeoff.verdicts.compare import Exploratory, explore
 from bakeoff.verdicts.observations import Observations
 from bakeoff.web.contents import Contents
@@ -36,7 +36,7 @@ class Ablations:
 
 def ablations(contents: Contents) -> list[Ablations]:
     """For each metric that pictures show, every ablation against its base; adjusted over all of them, no verdict."""
-    if not contents.base_of or sequential.applies(contents.edition):
+    if not contents.base_of or is_sequential(contents.edition):
         return []
     tables = []
     for metric in contents.main:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.errors import StorageError
 from bakeoff.records.edition import Edition
 from bakeoff.text import duration, figure, number, printable
-from bakeoff.verdicts.render import TEMPLATES
-from bakeoff.verdicts.wording import format_level, format_p
+from bakeoff.verdicts.answer import TEMPLATES
+from bakeoff.verdicts.describe import format_level, format_p
 from bakeoff.version import __version__
 from bakeoff.web import contents as front
 from bakeoff.web import runs

@@ -14,7 +14,7 @@ from bakeoff.stats.bootstrap import bootstrap
 from bakeoff.stats.resample import mean_distribution
 from bakeoff.stats.sequential import LEAST_PLANNED
 from bakeoff.verdicts import sequential
-from bakeoff.verdicts.answer import answer, observe_metric
+from bakeoff.verdicts.answer import answer, is_sequential, observe_metric
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT
 from bakeoff.verdicts.observations import Observations
@@ -88,7 +88,7 @@ def _compared(results: Results, plot: Plot) -> list[tuple[Comparison, Observatio
 
 def _differences(results: Results, plot: Plot) -> Figure:
     """Paired differences: one dot for each unit, the effect and its interval."""
-    if results.edition is None or not sequential.applies(results.edition):
+    if results.edition is None or not is_sequential(results.edition):
         pairs = [of_comparison(*each) for each in _compared(results, plot)]
         return comparisons.paired_differences(pairs, source=f"{results.label}.")
     report = sequential.report(results, plot.metrics[:1], plot)
@@ -145,7 +145,7 @@ def _pairs(comparison: Comparison) -> tuple[str, tuple[str, ...], Array]:
 
 def _bootstrap(results: Results, plot: Plot) -> Figure:
     """Bootstrap distribution of the mean difference."""
-    if results.edition is not None and sequential.applies(results.edition):
+    if results.edition is not None and is_sequential(results.edition):
         raise UsageError(
             "a bootstrap needs a fixed number of runs, and this edition stopped when it saw its results; see `plot differences`"
         )

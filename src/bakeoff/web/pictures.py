@@ -11,9 +11,9 @@ import numpy as np
 from bakeoff.errors import BakeoffError
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.compare_answer import CompareAnswer
+from bakeoff.verdicts.describe import format_level
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Plot
-from bakeoff.verdicts.wording import format_level
 from bakeoff.web.ablations import Ablations
 from bakeoff.web.arms import Lane, Point, cost_against_quality, distribution, t_interval
 from bakeoff.web.comparisons import Effect, e_process, forest, paired_differences

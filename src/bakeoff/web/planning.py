@@ -8,8 +8,9 @@ import numpy as np
 
 from bakeoff.results.table import Array
 from bakeoff.stats.power import minimum_detectable_effect, t_power
+from bakeoff.verdicts.pilot import Estimate
 from bakeoff.verdicts.power import Plan
-from bakeoff.verdicts.variance import BANDS, Curve, Needed, Precision
+from bakeoff.verdicts.variance import BANDS, Curve, Precision
 from bakeoff.web.figure import Band, Dots, Figure, Line, Mark, Panel, Rule, dash
 
 
@@ -41,7 +42,7 @@ def variance(found: Sequence[Precision]) -> Figure:
     return Figure(f"How precise is {first.sample.metric} at N {unit}s", caption, panels)
 
 
-_Entry = tuple[int, str, Precision, Curve | None, Needed]
+_Entry = tuple[int, str, Precision, Curve | None, Estimate]
 
 
 def _shares(entries: Sequence[_Entry], label: str, unit: str, first: Precision) -> Panel:
@@ -52,9 +53,9 @@ def _shares(entries: Sequence[_Entry], label: str, unit: str, first: Precision) 
         marks.append(Band(one.n, 100 * curve.low, 100 * curve.high, number))
         marks.append(Line(one.n, 100 * curve.value, number, name, dash(number)))
         tops.append(float(curve.high[min(2, curve.high.size - 1)]))
-        if needed.units is not None and needed.units <= one.n[-1]:
-            at = float(np.interp(needed.units, one.n, 100 * curve.value))
-            marks.append(Dots(np.array([float(needed.units)]), np.array([at]), number, "", (f"N = {needed.units}",)))
+        if needed.seen is not None and needed.seen <= one.n[-1]:
+            at = float(np.interp(needed.seen, one.n, 100 * curve.value))
+            marks.append(Dots(np.array([float(needed.seen)]), np.array([at]), number, "", (f"N = {needed.seen}",)))
     marks.append(Rule("y", 100 * first.threshold, f"threshold {100 * first.threshold:.4g} %"))
     for size in sorted({one.at_hand for _, _, one, _, _ in entries}):
         marks.append(Rule("x", float(size), f"{size} at hand", dash="dotted"))
