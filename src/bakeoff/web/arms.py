@@ -268,9 +268,9 @@ def radial(arms: Sequence[str], axes: Sequence[Axis], *, title: str, source: str
             places[number, arm] = np.clip(shares, 0.0, 1.0)
         rows.append(tuple(cells))
     spokes = []
-    for number, arm in enumerate(arms):
-        mean, low, high = places[:, number].T
-        spokes.append(Spoke(arm, mean, low, high, number))
+    for colour, name in enumerate(arms):
+        mean, low, high = places[:, colour].T
+        spokes.append(Spoke(name, mean, low, high, colour))
     declared = all(axis.bounds is not None for axis in axes)
     span = "the declared bounds" if declared else "the worst to the best run of any arm"
     sizes = sorted({values.size for axis in axes for values in axis.values})
