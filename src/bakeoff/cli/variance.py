@@ -41,10 +41,10 @@ def command(
     with closing(opened) as results:
         precision = answer(results, ask(Variance, {**options, "arms": arms}))
     if output is not None:
-        from bakeoff.web import planning
+        from bakeoff.web.comparisons import precision_by_units
         from bakeoff.web.drawing import write
 
-        write(planning.variance(precision.precisions), output)
+        write(precision_by_units(precision.precisions), output)
     print_answer(precision, as_json, plot=output)
     if output is not None and not as_json:
         click.echo(f"plot: {output}")

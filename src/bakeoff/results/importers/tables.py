@@ -328,7 +328,7 @@ def _refuse_identifiers(
         by_value = counts.group_by(name).agg(
             everywhere=pl.len() == arms, equal=(pl.len() == arms) & (pl.col("len").n_unique() == 1)
         )
-        shared, equal = (float(by_value[part].mean() or 0.0) for part in ("everywhere", "equal"))
+        shared, equal = (by_value[part].sum() / max(1, by_value.height) for part in ("everywhere", "equal"))
         named = IDENTIFIER.search(name.strip()) is not None
         looks = arms > 1 and by_value.height >= 3 and equal >= 0.8
         if looks or (named and by_value.height >= 2 and shared >= 0.5):
