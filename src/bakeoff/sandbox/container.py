@@ -19,8 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from bakeoff.engine import cgroup
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, bridge, cache, cgroups, images
-from bakeoff.sandbox.base import CAPABILITIES, Box, BoxSpec, CommandResult, box_path
-from bakeoff.sandbox.commands import Accounts, Command, Streams
+from bakeoff.sandbox.base import CAPABILITIES, Box, BoxSpec, Command, CommandResult, Streams, box_path
 from bakeoff.sandbox.files import Owner
 
 if TYPE_CHECKING:
@@ -270,7 +269,7 @@ class DockerBox(Box):
     @cached_property
     def _owner(self) -> Owner:
         """Who files that are put in belong to."""
-        account = Accounts(self.read).find(self.spec.user) if self.spec.user is not None else None
+        account = images.Accounts(self.read).find(self.spec.user) if self.spec.user is not None else None
         return Owner(account.uid, account.gid) if account is not None else Owner(0, 0)
 
     def end_processes(self) -> None:

@@ -25,7 +25,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache as once
 from pathlib import Path
@@ -52,6 +52,9 @@ _WRITTEN = {
     "hosts": HOSTS,
     "hostname": "box\n",
 }
+MAX_ID = 65536
+"""User and group numbers in a box are below this: so many are mapped into its user namespace."""
+_MAX_TABLE = 1 << 20
 _EMPTY = ("dev", "home", "mnt", "opt", "proc", "run", "srv", "sys", "var/lib", "var/log", "var/cache")
 
 
@@ -233,6 +236,62 @@ def _write(path: Path, text: str) -> None:
     with os.fdopen(fd, "w") as file:
         file.write(text)
     os.rename(temporary, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of an image."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+
+
+class Accounts:
+    """The users of an image: its /etc/passwd and /etc/group.
+
+    They are read when the box opens, before a command could change them.
+    `read` is called with a path and a maximum size, as `Box.read` is; its UsageError means that there is no such file.
+    """
+
+    def __init__(self, read: Callable[[str, int], bytes]) -> None:
+        """Read both tables. Lines that are not in the right format are skipped."""
+        tables = []
+        for path, width in (("/etc/passwd", 7), ("/etc/group", 4)):
+            try:
+                text = read(path, _MAX_TABLE).decode(errors="replace")
+            except UsageError:
+                text = ""  # such an image knows users by number only
+            rows = [line.split(":") for line in text.splitlines()]
+            tables.append([row for row in rows if len(row) >= width and row[2].isdigit()])
+        self._users, self._groups = tables
+
+    def find(self, user: str | None) -> Account:
+        """The account for `name`, `number`, `name:group` or `number:number`, as in a Dockerfile's USER; None is root.
+
+        A number need not be in the tables. Raises UsageError for a name that is not, or a number that is too large.
+        """
+        wanted, _, group = (user or "0").partition(":")
+        # passwd(5): name, password, uid, gid, comment, home, shell
+        row = next((row for row in self._users if wanted in (row[0], row[2])), None)
+        if row is None and not wanted.isdigit():
+            known = ", ".join(row[0] for row in self._users) or "none"
+            raise UsageError(f"the image has no user {wanted!r} (it has: {known}); give one of those or a number")
+        uid = int(row[2]) if row else int(wanted)
+        gid = int(row[3]) if row else uid
+        if group:  # group(5): name, password, gid, members
+            gids = [entry[2] for entry in self._groups if group in (entry[0], entry[2])] or [group]
+            if not gids[0].isdigit():
+                raise UsageError(f"the image has no group {group!r}; give one of its groups or a number")
+            gid = int(gids[0])
+        if not (uid < MAX_ID and gid < MAX_ID):
+            raise UsageError(f"user {user!r}: user and group numbers in a sandbox are below {MAX_ID}")
+        name = row[0] if row else "root" if uid == 0 else wanted
+        extra = tuple(int(entry[2]) for entry in self._groups if name in entry[3].split(",") and entry[2].isdigit())
+        home = row[5] if row and row[5].startswith("/") else "/root" if uid == 0 else "/"
+        return Account(name, uid, gid, extra, home)
 
 
 def host_mounts() -> tuple[Mount, ...]:

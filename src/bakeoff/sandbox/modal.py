@@ -18,8 +18,7 @@ from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, cache, images
-from bakeoff.sandbox.base import Box, BoxSpec, CommandResult, Image, box_path
-from bakeoff.sandbox.commands import Command, Streams
+from bakeoff.sandbox.base import Box, BoxSpec, Command, CommandResult, Image, Streams, box_path
 from bakeoff.sandbox.files import Owner
 
 APP = "bakeoff"

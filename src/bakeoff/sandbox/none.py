@@ -16,8 +16,7 @@ from pathlib import Path
 from bakeoff.engine import processes
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import bridge, cache
-from bakeoff.sandbox.base import DEFAULT_PATH, BoxSpec, CommandResult, Image, box_path
-from bakeoff.sandbox.commands import Command, Streams
+from bakeoff.sandbox.base import DEFAULT_PATH, BoxSpec, Command, CommandResult, Image, Streams, box_path
 from bakeoff.sandbox.files import FileTree, FileTreeBox
 
 _WATCH_SECONDS = 0.05

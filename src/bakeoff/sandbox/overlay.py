@@ -22,7 +22,7 @@ from bakeoff.sandbox import syscalls
 from bakeoff.sandbox.syscalls import MS_BIND, MS_NOATIME, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_REC
 
 if TYPE_CHECKING:
-    from bakeoff.sandbox.supervisor import Settings
+    from bakeoff.sandbox.launcher import Settings
 
 _STAGE = "/sys"
 """A place for mounts. The supervisor covers it with a tmpfs in its mount namespace; it does not need /sys there."""
