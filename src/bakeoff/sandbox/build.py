@@ -120,7 +120,14 @@ class _Builder:
                 raise self._error(instruction, "comes before any FROM")
             self._global_args |= self._arg(instruction.expanded(self._global_args))
             return
-        self._check_flags(instruction)
+        for flag in instruction.flags:
+            if flag.name not in _FLAGS.get(word, set()):
+                raise self._error(instruction, f"--{flag.name} is not supported here")
+            if flag.name == "chmod" and not _OCTAL.fullmatch(flag.value) and "$" not in flag.value:
+                raise self._error(instruction, f"--chmod={flag.value}: give a mode in octal, such as 755")
+            if flag.name == "mount" and not flag.value.startswith(_HARMLESS_MOUNTS):
+                problem = f"--mount={flag.value} is not supported here; use type=cache or type=tmpfs"
+                raise self._error(instruction, problem)
         if word == "FROM":
             self._from(instruction.expanded({**_PLATFORM_ARGS, **self._global_args}))
             return
@@ -148,18 +155,6 @@ class _Builder:
                 self._run(instruction, stage)
             case _:  # COPY and ADD
                 self._copy(instruction, stage)
-
-    def _check_flags(self, instruction: Instruction) -> None:
-        """UsageError for a flag that would change the result and is not supported."""
-        for flag in instruction.flags:
-            if flag.name not in _FLAGS.get(instruction.word, set()):
-                raise self._error(instruction, f"--{flag.name} is not supported here")
-            if flag.name == "chmod" and not _OCTAL.fullmatch(flag.value) and "$" not in flag.value:
-                raise self._error(instruction, f"--chmod={flag.value}: give a mode in octal, such as 755")
-            if flag.name == "mount" and not flag.value.startswith(_HARMLESS_MOUNTS):
-                raise self._error(
-                    instruction, f"--mount={flag.value} is not supported here; use type=cache or type=tmpfs"
-                )
 
     def _error(self, instruction: Instruction, problem: str) -> UsageError:
         """An error with the file and line of an instruction."""
@@ -286,7 +281,19 @@ class _Builder:
             images.save(saved := replace(other, digest=_digest(other.layers)))
             with scratch("build") as directory, self._open(BoxSpec(image=saved.image, user="0")) as other_box:
                 for number, source in enumerate(sources):
-                    for path in _take(other_box, PurePosixPath("/", source), directory / str(number)):
+                    place = directory / str(number)
+                    path_inside = PurePosixPath("/", source)
+                    parts = path_inside.parts
+                    fixed = next((n for n, part in enumerate(parts) if _WILDCARDS & set(part)), None)
+                    if fixed is None:
+                        copies = [place / (path_inside.name or "root")]
+                        other_box.get(str(path_inside), copies[0], all_links=True)
+                    else:  # take the directory above the pattern, and match it here
+                        other_box.get(str(PurePosixPath(*parts[:fixed])), place, all_links=True)
+                        copies = sorted(place.glob(str(PurePosixPath(*parts[fixed:]))))
+                        if not copies:
+                            raise UsageError(f"COPY --from: {path_inside}: no such file")
+                    for path in copies:
                         copy = path
                         if chmod is not None:
                             copy = directory / f"{number}-{path.name}"
@@ -329,20 +336,6 @@ class _Builder:
                 assert box.layer is not None
                 images.keep_layer(digest, box.layer)
         stage.base = replace(stage.base, layers=(digest, *stage.base.layers))
-
-
-def _take(box: BubblewrapBox, source: PurePosixPath, directory: Path) -> list[Path]:
-    """Copy what `source`, which may be a pattern, names in a box. Returns the copies."""
-    fixed = next((number for number, part in enumerate(source.parts) if _WILDCARDS & set(part)), None)
-    if fixed is None:
-        copy = directory / (source.name or "root")
-        box.get(str(source), copy, all_links=True)
-        return [copy]
-    box.get(str(PurePosixPath(*source.parts[:fixed])), directory, all_links=True)
-    copies = sorted(directory.glob(str(PurePosixPath(*source.parts[fixed:]))))
-    if not copies:
-        raise UsageError(f"COPY --from: {source}: no such file")
-    return copies
 
 
 def _digest(*parts: object) -> str:

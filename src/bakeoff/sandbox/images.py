@@ -304,7 +304,27 @@ def host_root() -> Path:
     finished = cache.directory("host") / _host_digest()
     if not finished.exists():
         with cache.scratch("host") as made:
-            _fill_host_root(made)
+            made.chmod(0o755)
+            for name in _EMPTY:
+                (made / name).mkdir(parents=True, mode=0o755)
+            for name, mode in (("root", 0o700), ("tmp", 0o1777), ("var/tmp", 0o1777), ("etc", 0o755)):
+                (made / name).mkdir(mode=mode)
+                (made / name).chmod(mode)  # mkdir's mode is subject to the umask
+            os.symlink("/run", made / "var/run")
+            for name in _PROGRAMS:
+                if Path("/", name).is_symlink():
+                    os.symlink(os.readlink(f"/{name}"), made / name)
+                elif _is_real_directory(name):
+                    (made / name).mkdir(mode=0o755)
+            for source in _etc_sources():
+                copy = made / source.relative_to("/")
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                if source.is_symlink() or not source.is_dir():
+                    _copy_file(str(source), str(copy))
+                else:
+                    shutil.copytree(source, copy, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
+            for name, text in _WRITTEN.items():
+                (made / "etc" / name).write_text(text)
             try:
                 made.rename(finished)
             except OSError:
@@ -334,31 +354,6 @@ def _host_digest() -> str:
         link = Path("/", name).is_symlink()
         digest.update(f"{name}\0{os.readlink(f'/{name}') if link else _is_real_directory(name)}\0".encode())
     return digest.hexdigest()[:16]
-
-
-def _fill_host_root(target: Path) -> None:
-    """Make the root of the image `host` in an empty directory."""
-    target.chmod(0o755)
-    for name in _EMPTY:
-        (target / name).mkdir(parents=True, mode=0o755)
-    for name, mode in (("root", 0o700), ("tmp", 0o1777), ("var/tmp", 0o1777), ("etc", 0o755)):
-        (target / name).mkdir(mode=mode)
-        (target / name).chmod(mode)  # mkdir's mode is subject to the umask
-    os.symlink("/run", target / "var/run")
-    for name in _PROGRAMS:
-        if Path("/", name).is_symlink():
-            os.symlink(os.readlink(f"/{name}"), target / name)
-        elif _is_real_directory(name):
-            (target / name).mkdir(mode=0o755)
-    for source in _etc_sources():
-        copy = target / source.relative_to("/")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_symlink() or not source.is_dir():
-            _copy_file(str(source), str(copy))
-        else:
-            shutil.copytree(source, copy, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
-    for name, text in _WRITTEN.items():
-        (target / "etc" / name).write_text(text)
 
 
 def _copy_file(source: str, target: str) -> None:

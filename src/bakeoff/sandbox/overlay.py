@@ -44,6 +44,10 @@ _DEVICE_LINKS = {
 _BYTES_PER_FILE = 16384
 """A limited volume has room for one file in so many bytes: empty files fill a disk too."""
 _EXT4_TABLES_MB = 1
+# mke2fs(8): no journal and no reserved blocks, since nothing here outlives the box; the first user is root.
+_MKFS = (
+    f"mkfs.ext4 -q -F -m 0 -b 4096 -i {_BYTES_PER_FILE} -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0"
+)
 _ALL_USERS = 2**32 - 1
 _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE, _LO_FLAGS_AUTOCLEAR = 0x4C82, 0x4C0A, 4  # linux/loop.h
 
@@ -205,6 +209,7 @@ def disk_image(disk_mb: int) -> int:
 
     Formatting takes longer than everything else about a box, so each size is formatted once and then copied.
     """
+    import subprocess
     import tempfile
 
     from bakeoff.sandbox import cache
@@ -212,7 +217,19 @@ def disk_image(disk_mb: int) -> int:
     directory = cache.directory("boxes")
     template = directory / f"volume-{disk_mb}.ext4"
     if not template.exists():
-        _format(str(template), str(directory / cache.unique_name("volume")), disk_mb)
+        # Formatted under another name and then renamed, so that nobody ever copies a half-made file system.
+        temporary = str(directory / cache.unique_name("volume"))
+        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            # ext4's own tables need some room too; what the limit promises should be there for files.
+            os.ftruncate(fd, (disk_mb + disk_mb // 32 + _EXT4_TABLES_MB) << 20)
+            subprocess.run([*_MKFS.split(), temporary], check=True, capture_output=True)
+            os.rename(temporary, template)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        finally:
+            os.close(fd)
     source = os.open(template, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -226,26 +243,6 @@ def disk_image(disk_mb: int) -> int:
     finally:
         os.close(source)
     return target
-
-
-def _format(template: str, temporary: str, disk_mb: int) -> None:
-    """Format `temporary` and rename it to `template`, so that nobody ever copies a half-made file system."""
-    import subprocess
-
-    fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        # ext4's own tables need some room too; what the limit promises should be there for files.
-        os.ftruncate(fd, (disk_mb + disk_mb // 32 + _EXT4_TABLES_MB) << 20)
-        flags = (
-            f"-q -F -m 0 -b 4096 -i {_BYTES_PER_FILE} -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0"
-        )
-        subprocess.run(["mkfs.ext4", *flags.split(), temporary], check=True, capture_output=True)
-        os.rename(temporary, template)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(fd)
 
 
 def _copy_sparse(source: int, target: int) -> None:

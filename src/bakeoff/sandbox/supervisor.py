@@ -7,7 +7,7 @@ costs a millisecond, a new Python twenty. The supervisor
 
 * enters new user, mount, network and IPC namespaces and mounts the box's root there (overlay.py),
 * listens on the box's loopback ports (bridge.py),
-* has each command started (starter.py), watches it, and waits for its end,
+* has each command started by another process, the starter, watches it, and waits for its end,
 * is a subreaper (PR_SET_CHILD_SUBREAPER): a command has ended when every process below it has.
 
 It watches its socket and a pidfd of its owner. When either ends, by whatever signal, it kills what runs and exits; the
@@ -200,7 +200,7 @@ class _Supervisor:
             _write("/proc/sys/user/max_user_namespaces", "0" if request["uid"] == 0 else "100")
         except OSError:
             pass  # /proc/sys can be read-only in a container; the seccomp filter refuses new namespaces too
-        if not self._starter.serves(request):
+        if self._starter.user not in (0, request["uid"]) or not processes.alive(self._starter.pid):
             self._starter.close()
             self._starter = Starter()
             self._starter.limit(self._settings, self._join_fds)
@@ -233,13 +233,13 @@ class _Supervisor:
         """Wait until the command has ended, or must. Returns why it must, empty when it has ended by itself."""
         deadline = began + request["timeout"] if request["timeout"] is not None else None
         watched = request["watch_mb"] is not None or request["watch_pids"] is not None
-        sources = [self._control.fileno(), self._owner, self._starter.fileno()]
+        sources = [self._control.fileno(), self._owner, self._starter.fd]
         while True:
             left = max(deadline - time.monotonic(), 0) if deadline is not None else None
             if watched:
                 left = _WATCH_SECONDS if left is None else min(left, _WATCH_SECONDS)
             ready = _readable(sources, left)
-            if self._starter.fileno() in ready:
+            if self._starter.fd in ready:
                 return ""
             if ready:  # the owner is gone, or wants the command to end; a further request waits in the socket
                 return "cancelled"
@@ -252,11 +252,26 @@ class _Supervisor:
         """Which limit these processes exceed, "memory" or "pids", of those that no cgroup enforces; else empty."""
         volumes = [os.fstatvfs(fd) for fd in self._in_memory]
         stored = sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in volumes)
-        if request["watch_mb"] is not None:
-            limit = request["watch_mb"] << 20
-            # Resident sizes count shared pages once for each process. They are fast to read and never too low, so the
-            # exact figure is read only when they exceed the limit.
-            if processes.resident(pids) + stored > limit and _proportional_memory(pids, stored) > limit:
+        limit = request["watch_mb"] << 20 if request["watch_mb"] is not None else None
+        # Resident sizes count shared pages once for each process. They are fast to read and never too low, so the
+        # exact figure is read only when they exceed the limit.
+        if limit is not None and processes.resident(pids) + stored > limit:
+            # Memory with shared pages counted once: Pss of /proc/PID/smaps_rollup (proc_pid_smaps(5)).
+            total = shared = 0
+            for pid in pids:
+                try:
+                    with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                        sizes = {
+                            line.split()[0]: int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss")
+                        }
+                except OSError:
+                    total += processes.resident([pid])
+                    continue
+                total += sizes.get(b"Pss:", 0)
+                shared += sizes.get(b"Pss_Shmem:", 0)
+            # What the processes have mapped of shared memory may be files of the box, `stored`, or none of them: the
+            # larger counts.
+            if total - shared + max(shared, stored) > limit:
                 return "memory"
         return "pids" if request["watch_pids"] is not None and len(pids) > request["watch_pids"] else ""
 
@@ -275,23 +290,7 @@ class _Supervisor:
         return cpu, peak_kb
 
 
-def _proportional_memory(pids: list[int], stored: int) -> int:
-    """Memory in bytes with shared pages counted once: Pss of /proc/PID/smaps_rollup (proc_pid_smaps(5)).
-
-    What the processes have mapped of shared memory may be files of the box, `stored`, or none of them: the larger
-    counts.
-    """
-    total = shared = 0
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-                sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss")}
-        except OSError:
-            total += processes.resident([pid])
-            continue
-        total += sizes.get(b"Pss:", 0)
-        shared += sizes.get(b"Pss_Shmem:", 0)
-    return total - shared + max(shared, stored)
+# -- the starter
 
 
 class Started(NamedTuple):
@@ -310,12 +309,21 @@ class End(NamedTuple):
 
 
 class Starter:
-    """The supervisor's end: it forks the process in `__init__` and talks to it over a socket."""
+    """The process that starts a box's commands, seen from its supervisor, which forks it and talks to it over a socket.
+
+    It is in the box's cgroups, and so is everything it starts. Joining a cgroup can take longer than the rest of a
+    command: the kernel takes cgroup_threadgroup_rwsem for writing, which waits for an RCU grace period (its
+    Documentation/locking/percpu-rw-semaphore.rst). So the starter joins once for each box, while the supervisor is still mounting,
+    and no command waits.
+    """
 
     def __init__(self) -> None:
         """Fork the process. It waits for `limit`."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._user = 0
+        self.fd = self._socket.fileno()
+        """Readable when the command has ended."""
+        self.user = 0
+        """Who the process is: from root it can become one other user, once."""
         supervisor = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
@@ -333,20 +341,12 @@ class Starter:
         """
         send(self._socket, {**settings, "namespaces": namespaces}, join_fds)
 
-    def fileno(self) -> int:
-        """A descriptor that is readable when the command has ended."""
-        return self._socket.fileno()
-
-    def serves(self, request: Request) -> bool:
-        """Whether this process can run a command as the user of `request`: from root it can become one other user."""
-        return self._user in (0, request["uid"]) and processes.alive(self.pid)
-
     def start(self, request: Request, fds: list[int]) -> Started | None:
         """Start a command. None when the starter was killed meanwhile, which happens when the box's memory is full.
 
         Raises OSError when the command cannot be started.
         """
-        self._user = request["uid"] if request["switch"] else 0
+        self.user = request["uid"] if request["switch"] else 0
         try:
             send(self._socket, request, fds)
             received = receive(self._socket)
@@ -359,7 +359,7 @@ class Starter:
         return Started(received.body["pid"], received.fds[0])
 
     def wait(self) -> End:
-        """How the command ended, once `fileno` is readable. When the starter was killed, so was the command."""
+        """How the command ended, once `fd` is readable. When the starter was killed, so was the command."""
         try:
             received = receive(self._socket)
         except ConnectionError:
@@ -379,7 +379,19 @@ def _start_commands(control: socket.socket, supervisor: int) -> None:
     settings = receive(control)
     if settings is None:
         return
-    problem = _apply_limits(settings.fds, settings.body)
+    problem: OSError | None = None
+    try:
+        for fd in settings.fds:
+            os.write(fd, b"0")  # "0" is the writer itself (cgroups(7))
+        for name, value in settings.body["rlimits"].items():
+            number = getattr(resource, name)
+            hard = resource.getrlimit(number)[1]
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(number, (value, value))
+        if settings.body["affinity"]:
+            os.sched_setaffinity(0, settings.body["affinity"])
+    except OSError as error:  # it is the answer to the first command
+        problem = OSError(f"its limits cannot be set: {error}")
     namespaces, user = settings.body["namespaces"], 0
     while (received := receive(control)) is not None:
         request = cast("Request", received.body)
@@ -408,23 +420,6 @@ def _start_commands(control: socket.socket, supervisor: int) -> None:
         _, status, usage = os.wait4(pid, 0)
         end = End(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
         send(control, end._asdict())
-
-
-def _apply_limits(join_fds: list[int], settings: dict[str, Any]) -> OSError | None:
-    """Join cgroups, set resource limits and CPU affinity. What goes wrong is the answer to the first command."""
-    try:
-        for fd in join_fds:
-            os.write(fd, b"0")  # "0" is the writer itself (cgroups(7))
-        for name, value in settings["rlimits"].items():
-            number = getattr(resource, name)
-            hard = resource.getrlimit(number)[1]
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(number, (value, value))
-        if settings["affinity"]:
-            os.sched_setaffinity(0, settings["affinity"])
-    except OSError as error:
-        return OSError(f"its limits cannot be set: {error}")
-    return None
 
 
 def _spawn_bwrap(request: Request, fds: list[int]) -> int:
@@ -466,6 +461,6 @@ def _readable(fds: Sequence[int], timeout: float | None) -> set[int]:
 
 
 def _write(path: str, text: str) -> None:
-    """Write a file of /proc."""
+    """Write a file of /proc, in one write(2): uid_map and gid_map can be written only once (user_namespaces(7))."""
     with open(path, "w") as file:
         file.write(text)
