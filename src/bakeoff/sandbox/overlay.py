@@ -167,8 +167,7 @@ def _loop_device(image: int) -> str:
 
     With LO_FLAGS_AUTOCLEAR the kernel detaches it when nobody uses it any more, so a killed box leaves no device.
     """
-    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with syscalls.closing(os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)) as control:
         for _ in range(64):
             number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
             device = os.open(f"/dev/loop{number}", os.O_RDWR | os.O_CLOEXEC)
@@ -185,8 +184,6 @@ def _loop_device(image: int) -> str:
             _open_loop_devices.append(device)
             return f"/dev/loop{number}"
         raise OSError(errno.EBUSY, "no free loop device")
-    finally:
-        os.close(control)
 
 
 def disk_image_problem() -> str | None:
@@ -230,8 +227,7 @@ def disk_image(disk_mb: int) -> int:
             raise
         finally:
             os.close(fd)
-    source = os.open(template, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with syscalls.closing(os.open(template, os.O_RDONLY | os.O_CLOEXEC)) as source:
         try:
             target = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -240,8 +236,6 @@ def disk_image(disk_mb: int) -> int:
             target, path = tempfile.mkstemp(dir=directory)  # a file system without O_TMPFILE (open(2))
             os.unlink(path)
         _copy_sparse(source, target)
-    finally:
-        os.close(source)
     return target
 
 

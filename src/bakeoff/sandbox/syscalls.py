@@ -15,7 +15,8 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -62,6 +63,15 @@ class Message(NamedTuple):
     fds: list[int]
 
 
+@contextmanager
+def closing(fd: int) -> Iterator[int]:
+    """An open descriptor that is closed at the end of the body, whatever happens in it."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def _check(result: int, call: str) -> int:
     """The result of a C function, or the OSError that its errno stands for."""
     if result < 0:
@@ -77,11 +87,8 @@ def unshare(flags: int) -> None:
 
 def join_namespaces(pid: int, flags: int) -> None:
     """Enter the namespaces in `flags` of another process, all of them or none: setns(2) on a pidfd (Linux 5.8)."""
-    pidfd = os.pidfd_open(pid)
-    try:
+    with closing(os.pidfd_open(pid)) as pidfd:
         _check(_libc.setns(pidfd, flags), "setns")
-    finally:
-        os.close(pidfd)
 
 
 def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
@@ -134,14 +141,11 @@ def send(target: socket.socket, body: Mapping[str, Any], fds: Sequence[int] = ()
 
     The JSON travels in a memfd as the first descriptor: a command line may be longer than a packet can be.
     """
-    file = os.memfd_create("message", os.MFD_CLOEXEC)
-    try:
+    with closing(os.memfd_create("message", os.MFD_CLOEXEC)) as file:
         data = memoryview(json.dumps(body).encode())
         while data:
             data = data[os.write(file, data) :]
         socket.send_fds(target, [b"m"], [file, *fds])
-    finally:
-        os.close(file)
 
 
 def receive(source: socket.socket) -> Message | None:
