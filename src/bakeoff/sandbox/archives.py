@@ -269,26 +269,22 @@ class _LayerWriter:
         elif member.isreg() or member.issym() or member.islnk():
             with suppress(FileNotFoundError):
                 os.unlink(path.name, dir_fd=parent)
-            self._add_file(file, member, parent, path.name)
-
-    def _add_file(self, file: tarfile.TarFile, member: tarfile.TarInfo, parent: int, name: str) -> None:
-        """Make a plain file, a symlink or a hard link called `name`, which does not exist, in an open directory."""
-        if member.issym():
-            os.symlink(member.linkname, name, dir_fd=parent)
-            if self._keep_owners:
-                os.chown(name, member.uid, member.gid, dir_fd=parent, follow_symlinks=False)
-        elif member.islnk():
-            first = PurePosixPath(_clean(member.linkname))
-            with closing(openat2(self._root, str(first.parent), _DIRECTORY)) as above:
-                os.link(first.name, name, src_dir_fd=above, dst_dir_fd=parent, follow_symlinks=False)
-        else:
-            content = file.extractfile(member)
-            assert content is not None
-            fd = os.open(name, _CREATE, 0o600, dir_fd=parent)
-            with os.fdopen(fd, "wb") as target:
-                shutil.copyfileobj(content, target, _CHUNK)
-                target.flush()
-                self._set_attributes(fd, member)
+            if member.issym():
+                os.symlink(member.linkname, path.name, dir_fd=parent)
+                if self._keep_owners:
+                    os.chown(path.name, member.uid, member.gid, dir_fd=parent, follow_symlinks=False)
+            elif member.islnk():
+                first = PurePosixPath(_clean(member.linkname))
+                with closing(openat2(self._root, str(first.parent), _DIRECTORY)) as above:
+                    os.link(first.name, path.name, src_dir_fd=above, dst_dir_fd=parent, follow_symlinks=False)
+            else:
+                content = file.extractfile(member)
+                assert content is not None
+                fd = os.open(path.name, _CREATE, 0o600, dir_fd=parent)
+                with os.fdopen(fd, "wb") as target:
+                    shutil.copyfileobj(content, target, _CHUNK)
+                    target.flush()
+                    self._set_attributes(fd, member)
 
     def finish(self) -> None:
         """Set owners, modes and times of directories, inner ones first."""

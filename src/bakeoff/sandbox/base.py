@@ -22,7 +22,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from pkgutil import resolve_name
 from types import TracebackType
@@ -307,7 +307,8 @@ class Box(ABC):
         with self._lock, ExitStack() as stack:
             self._check_open()
             streams = Streams(stack, self._directory, stdout, stderr)
-            return self._execute(Command(list(argv), env or {}, cwd, timeout, stdin, user), streams)
+            result = self._execute(Command(list(argv), env or {}, cwd, timeout, stdin, user), streams)
+            return replace(result, stdout=streams.tail("stdout"), stderr=result.stderr or streams.tail("stderr"))
 
     def close(self) -> None:
         """End all processes of the box and remove it. A second call does nothing."""
@@ -322,7 +323,10 @@ class Box(ABC):
 
     @abstractmethod
     def _execute(self, command: Command, streams: Streams) -> CommandResult:
-        """Carry out one command. `run` holds the lock and has checked that the box is open."""
+        """Carry out one command, with its output going to `streams`.
+
+        `run` holds the lock, has checked that the box is open, and adds the end of the output to the result.
+        """
 
     @abstractmethod
     def _release(self) -> None:

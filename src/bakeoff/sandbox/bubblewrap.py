@@ -246,8 +246,6 @@ class BubblewrapBox(FileTreeBox):
             pids_refused=after.pids_refused - before.pids_refused + (why == "pids"),
             peak_memory_mb=round(peak / 2**20, 3),
             cpu_seconds=round(cpu, 6),
-            stdout=streams.tail("stdout"),
-            stderr=streams.tail("stderr"),
         )
 
     def _bwrap_arguments(self, account: images.Account, env: Mapping[str, str], cwd: str) -> IO[bytes]:

@@ -215,10 +215,20 @@ class _Builder:
         if instruction.word == "ADD" and "://" in instruction.rest:
             raise self._error(instruction, "nothing is downloaded; put the file into the context and COPY it")
         *sources, target = instruction.words()
+        destination = stage.absolute(target)
+        chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
         if instruction.heredoc_name:
             if sources:
                 raise self._error(instruction, "a text behind << and files together; write a COPY for each")
-            self._copy_text(instruction, stage, target)
+            text, name = instruction.heredoc, instruction.heredoc_name
+            place = posixpath.join(destination, name) if target.endswith("/") else destination
+            with self._layer(stage, _digest(stage.digest, "text", text, name, place, chown, chmod)) as box:
+                if box is not None:
+                    with scratch("build") as directory:
+                        file = directory / name
+                        file.write_text(text)
+                        file.chmod(int(chmod or "644", 8))
+                        box.put_as(chown, file, place)
             return
         if not sources:
             raise self._error(instruction, "give a source and a target")
@@ -230,8 +240,6 @@ class _Builder:
         except UsageError as error:
             raise self._error(instruction, str(error)) from None
         content = self._context.content(paths)
-        chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
-        destination = stage.absolute(target)
         into = target.endswith("/") or len(paths) > 1 or target in (".", "./")
         digest = _digest(stage.digest, instruction.word, content, destination, into, chown, chmod)
         with self._layer(stage, digest) as box:
@@ -244,21 +252,6 @@ class _Builder:
                         copy = Path(tempfile.mkdtemp(dir=directory))
                         archives.unpack_layer(path, copy)
                     box.put_as(chown, copy, destination, path.name if into else "")
-
-    def _copy_text(self, instruction: Instruction, stage: _Stage, target: str) -> None:
-        """COPY <<EOF: the text of a here-document becomes a file."""
-        text, name = instruction.heredoc, instruction.heredoc_name
-        chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
-        destination = stage.absolute(target)
-        place = posixpath.join(destination, name) if target.endswith("/") else destination
-        with self._layer(stage, _digest(stage.digest, "text", text, name, place, chown, chmod)) as box:
-            if box is None:
-                return
-            with scratch("build") as directory:
-                file = directory / name
-                file.write_text(text)
-                file.chmod(int(chmod or "644", 8))
-                box.put_as(chown, file, place)
 
     def _copy_from_stage(
         self, instruction: Instruction, stage: _Stage, origin: str, sources: list[str], target: str

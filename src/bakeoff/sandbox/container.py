@@ -178,8 +178,6 @@ class DockerBox(Box):
                 pids_refused=max(after.pids_refused - before.pids_refused, 0),
                 peak_memory_mb=round(peak / 2**20, 3) if peak is not None else None,
                 cpu_seconds=cpu,
-                stdout=streams.tail("stdout"),
-                stderr=streams.tail("stderr"),
             )
             self._end_rest(killed=bool(why))
             return result

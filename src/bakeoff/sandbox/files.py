@@ -47,17 +47,18 @@ class Owner:
     gid: int
 
 
+@dataclass(frozen=True, slots=True)
 class FileTree:
     """The tree below an open directory, usually the root of a box. Paths are absolute, with that directory as `/`."""
 
-    def __init__(self, root: int, owner: Owner | None = None) -> None:
-        """`root` stays open while the tree is used. Without an `owner`, new files belong to us."""
-        self._root = root
-        self._owner = owner
+    root: int
+    """The open directory. It stays open while the tree is used."""
+    owner: Owner | None = None
+    """Who new files belong to (default: us)."""
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
         """Write a file, replacing whatever is there."""
-        with self._parent(target) as (parent, name), _replacement(parent, name, mode, self._owner) as file:
+        with self._parent(target) as (parent, name), _replacement(parent, name, mode, self.owner) as file:
             file.write(data)
 
     def read(self, source: str, most: int) -> bytes:
@@ -79,10 +80,10 @@ class FileTree:
             raise UsageError(f"{source}: no such file or directory to copy into the sandbox")
         if source.is_dir():
             with closing(self.make_directory(target)) as fd:
-                _put_tree(source, fd, self._owner)
+                _put_tree(source, fd, self.owner)
         else:
             with self._parent(target) as (parent, name):
-                _put_file(source, parent, name, self._owner)
+                _put_file(source, parent, name, self.owner)
 
     def get(self, source: str, target: Path, most: int | None = None, *, all_links: bool = False) -> None:
         """Copy a file or directory out to `target`, at most `most` bytes, as `Box.get` says.
@@ -124,8 +125,8 @@ class FileTree:
                 fd = os.open(missing.name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
             except OSError as error:
                 raise _box_error(error, path) from None
-        if self._owner is not None:
-            os.fchown(fd, self._owner.uid, self._owner.gid)
+        if self.owner is not None:
+            os.fchown(fd, self.owner.uid, self.owner.gid)
         return fd
 
     def make_mount_point(self, path: str, directory: bool, *, replace: bool = False) -> None:
@@ -135,7 +136,7 @@ class FileTree:
         an error, or removed when `replace` is set (directories never are).
         """
         parts = box_path(path).parts[1:]
-        here = os.dup(self._root)  # the loop closes each level when it has the next one
+        here = os.dup(self.root)  # the loop closes each level when it has the next one
         try:
             for number, name in enumerate(parts, 1):
                 below = _open_or_make(here, name, directory or number < len(parts), replace)
@@ -149,7 +150,7 @@ class FileTree:
     def _open(self, path: str, flags: int) -> int:
         """openat2 below the root. FileNotFoundError passes; other errors that a command can cause become UsageError."""
         try:
-            return openat2(self._root, path, flags)
+            return openat2(self.root, path, flags)
         except FileNotFoundError:
             raise
         except OSError as error:

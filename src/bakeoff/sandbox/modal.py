@@ -172,8 +172,6 @@ class ModalBox(Box):
             code=137 if code is None or code < 0 else code,
             seconds=seconds,
             timed_out=command.timeout is not None and killed and seconds >= command.timeout,
-            stdout=streams.tail("stdout"),
-            stderr=streams.tail("stderr"),
         )
 
     def put(self, source: Path, target: str) -> None:
