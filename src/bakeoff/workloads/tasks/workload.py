@@ -15,9 +15,8 @@ import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import cleanup
 from bakeoff.sandbox.base import VARIABLE, Sandbox, choose
-from bakeoff.sandbox.cache import scratch
+from bakeoff.sandbox.cache import remove_abandoned, scratch
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks.agents.base import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import AgentEntry
@@ -168,7 +167,7 @@ class TasksWorkload:
         """Let the agent work behind a model proxy of its own, verify and score, and record the conversation."""
         task = task_of(params, ctx.base)
         sandbox = available(chosen())
-        cleanup.remove_abandoned()
+        remove_abandoned()
         agent = find_agent(params.agent, params.agents, ctx.base)
         with ExitStack() as stack:
             worker = Worker(
