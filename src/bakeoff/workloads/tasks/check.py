@@ -17,13 +17,13 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.workloads.tasks import harbor_run
 from bakeoff.workloads.tasks.authoring import DRAFT
-from bakeoff.workloads.tasks.environment import built_for, filled_in, refused, replaces_image
+from bakeoff.workloads.tasks.environment import NOT_STARTED, built_for, filled_in, refused, replaces_image, tail
 from bakeoff.workloads.tasks.harbor_run import Act, last_line, missing_network, run_steps
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.repository import public_url
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.start import lfs_pointers, start_state, submodules
-from bakeoff.workloads.tasks.verify import NOT_STARTED, tail, verify_diff
+from bakeoff.workloads.tasks.verify import verify_diff
 
 SOLUTION_SECONDS = 3600.0
 """Time limit of a reference if the task sets agents no limit."""

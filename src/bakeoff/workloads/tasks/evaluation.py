@@ -27,8 +27,7 @@ from bakeoff.workloads.tasks.diff import lines_changed, readable, touched
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.records import Totals
 from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.scoring.custom import Measured, measure
-from bakeoff.workloads.tasks.scoring.judge import Judgement, JudgeSettings, judge, weighted
+from bakeoff.workloads.tasks.scoring import Judgement, JudgeSettings, Measured, judge, measure, weighted
 
 RESULTS, SCORING, LOG = "evaluation_results.json", "scoring_results.md", "logs/eval.log"
 DIFF = "artifacts/diff.patch"

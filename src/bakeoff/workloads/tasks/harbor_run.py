@@ -24,7 +24,7 @@ from pathlib import Path
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
 from bakeoff.sandbox.cache import scratch
-from bakeoff.workloads.tasks.environment import box_spec, built_for, filled_in
+from bakeoff.workloads.tasks.environment import box_spec, built_for, filled_in, tail
 from bakeoff.workloads.tasks.model import Environment, Step, Task
 from bakeoff.workloads.tasks.results import (
     PASS,
@@ -37,7 +37,6 @@ from bakeoff.workloads.tasks.results import (
 )
 from bakeoff.workloads.tasks.schema import Artifact, Healthcheck
 from bakeoff.workloads.tasks.start import remove
-from bakeoff.workloads.tasks.verify import tail
 
 TESTS, SOLUTION = "/tests", "/solution"
 VERIFIER_LOGS = "/logs/verifier"

@@ -34,7 +34,7 @@ from bakeoff.workloads.tasks.harbor_run import run_steps
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
 from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
+from bakeoff.workloads.tasks.scoring import JudgeSettings
 from bakeoff.workloads.tasks.verify import verify_diff
 from bakeoff.workloads.tasks.workload import CALLS, TasksParams, TasksWorkload, task_of
 

@@ -29,11 +29,10 @@ from bakeoff.workloads.tasks.environment import check_variables, network_withhel
 from bakeoff.workloads.tasks.evaluation import NOTHING_SCORES, evaluate, settle
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proxy.budget import Budget
-from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
+from bakeoff.workloads.tasks.proxy.providers import Budget, Provider, Providers
 from bakeoff.workloads.tasks.proxy.records import Totals
 from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
-from bakeoff.workloads.tasks.scoring.judge import JudgeSettings, judge_key
+from bakeoff.workloads.tasks.scoring import JudgeSettings, judge_key
 from bakeoff.workloads.tasks.verify import installed
 
 UNSANDBOXED = "BAKEOFF_UNSANDBOXED"

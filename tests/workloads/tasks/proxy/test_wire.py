@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bakeoff.workloads.tasks.proxy.budget import Usage
-from bakeoff.workloads.tasks.proxy.conversations import Conversations
-from bakeoff.workloads.tasks.proxy.upstream import EventReader
-from bakeoff.workloads.tasks.proxy.wire import WIRES, wire_at
-from bakeoff.workloads.tasks.proxy.wire.base import BadRequest, Reply, Wire
+from bakeoff.workloads.tasks.proxy.http import WIRES, wire_at
+from bakeoff.workloads.tasks.proxy.records import Conversations
+from bakeoff.workloads.tasks.proxy.relay import EventReader
+from bakeoff.workloads.tasks.proxy.wire import BadRequest, Reply, Usage, Wire
 from workloads.tasks.proxied import request
 from workloads.tasks.scripted import APIS, ScriptedModel, Turn, Use
 

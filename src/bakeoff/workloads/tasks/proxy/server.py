@@ -26,11 +26,19 @@ import msgspec
 
 from bakeoff.errors import BakeoffError, StorageError, UsageError
 from bakeoff.spec.workload import Step
-from bakeoff.workloads.tasks.proxy.budget import Budget, Limit, Spending
-from bakeoff.workloads.tasks.proxy.conversations import Conversations
-from bakeoff.workloads.tasks.proxy.providers import Providers, Route, check_installed
-from bakeoff.workloads.tasks.proxy.records import MAIN, Call, CallLog, ToolSet, Totals, add_up, read_calls, steps
-from bakeoff.workloads.tasks.proxy.wire.base import ModelRequest
+from bakeoff.workloads.tasks.proxy.providers import Budget, Limit, Providers, Route, Spending, check_installed
+from bakeoff.workloads.tasks.proxy.records import (
+    MAIN,
+    Call,
+    CallLog,
+    Conversations,
+    ToolSet,
+    Totals,
+    add_up,
+    read_calls,
+    steps,
+)
+from bakeoff.workloads.tasks.proxy.wire import ModelRequest
 
 if TYPE_CHECKING:
     from bakeoff.workloads.tasks.proxy.http import Server

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.workloads.tasks.model import Rubric
-from bakeoff.workloads.tasks.scoring.judge import Judgement, JudgeSettings, judge, weighted
+from bakeoff.workloads.tasks.scoring import Judgement, JudgeSettings, judge, weighted
 from workloads.tasks.scripted import Failure, ScriptedModel, say
 
 
