@@ -38,8 +38,9 @@ from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.variables import variables
 from bakeoff.workloads.tasks.diff import apply_diff
 from bakeoff.workloads.tasks.environment import box_spec, built_for, lay_out
-from bakeoff.workloads.tasks.model import Rubric, Task
+from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.providers import RETRYABLE, redact, retry_delay
+from bakeoff.workloads.tasks.schema import Rubric
 from bakeoff.workloads.tasks.start import start_state
 
 FOLDER = "metrics"
@@ -249,13 +250,6 @@ def judge_key(settings: JudgeSettings) -> str:
             "(empty for an endpoint without a key)"
         )
     return key
-
-
-def weighted(judgements: Sequence[Judgement]) -> float | None:
-    """The weighted mean over rubrics with a score; None when no rubric has one."""
-    scored = [(item.score, item.rubric.weight) for item in judgements if item.score is not None]
-    total = sum(weight for _, weight in scored)
-    return sum(score * weight for score, weight in scored) / total if total > 0 else None
 
 
 def _prompt(rubric: Rubric, instruction: str, diff: str, tests: Mapping[str, bool]) -> list[dict[str, str]]:

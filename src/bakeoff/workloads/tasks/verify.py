@@ -81,7 +81,7 @@ def verify_diff(task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path) -> Ver
         rubrics.append(RubricScore(rubric.id, rubric.criterion, rubric.weight, score, len(passed), sum(passed)))
     return Verification(
         "scored",
-        score=weighted(rubrics),
+        score=weighted((rubric.score, rubric.weight) for rubric in rubrics),
         rubrics=tuple(rubrics),
         scripts=tuple(results),
         discounted=discounted,
