@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bakeoff.workloads.tasks.proxy.records import Conversations, Place
+from bakeoff.workloads.tasks.proxy.records import Call, Conversations
+from bakeoff.workloads.tasks.proxy.wire import ModelRequest
 from workloads.tasks.proxied import (
     Json,
     Lab,
@@ -85,9 +86,11 @@ class Talk:
 
     def call(
         self, messages: list[Json], reply: Json | None, previous: str | None = None, id: str | None = None
-    ) -> Place:
+    ) -> Call:
         self.count += 1
-        return self.known.add(self.count, messages, previous, reply, id)
+        call = Call(number=self.count, wire="chat", end="answered" if reply else "upstream", time_s=0.0, reply=reply)
+        self.known.add(call, ModelRequest("m", False, messages, [], {}, previous), id)
+        return call
 
 
 def test_a_conversation_that_grows_is_one() -> None:

@@ -116,13 +116,7 @@ class Builtin(TaskAgent):
 
 
 SHIPPED: dict[str, Callable[[], TaskAgent]] = {
-    "oracle": Oracle,
-    "nop": Nop,
-    "builtin": Builtin,
-    "codex": Codex,
-    "claude": Claude,
-    "opencode": Opencode,
-    "mini": Mini,
+    agent.name: agent for agent in (Oracle, Nop, Builtin, Codex, Claude, Opencode, Mini)
 }
 
 

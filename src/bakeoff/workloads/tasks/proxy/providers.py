@@ -38,8 +38,11 @@ from bakeoff.workloads.tasks.proxy.wire import MILLION, Price, Usage, Wire, Wire
 _VARIABLE = re.compile(r"\$\{(\w+)")
 ALL: tuple[WireName, ...] = get_args(WireName)
 
-WELL_KNOWN = ("openai", "anthropic")
-"""Providers that need no table."""
+WELL_KNOWN: dict[str, tuple[str, tuple[WireName, ...]]] = {
+    "openai": ("https://api.openai.com/v1", ("chat", "responses")),
+    "anthropic": ("https://api.anthropic.com", ("messages", "chat")),
+}
+"""Providers that need no table: base URL and APIs. `<NAME>_API_KEY` has the key, `<NAME>_BASE_URL` replaces the URL."""
 OVERRIDE = "override"
 OVERRIDE_KEY = "bakeoff.override.key"
 
@@ -180,7 +183,15 @@ class Providers:
         `environment` is by default the process environment with the nearest `.env` file.
         """
         environment = variables() if environment is None else environment
-        table = _well_known(environment)
+        table = {}
+        for vendor, (url, apis) in WELL_KNOWN.items():
+            key, base_url = f"{vendor.upper()}_API_KEY", environment.get(f"{vendor.upper()}_BASE_URL")
+            table[vendor] = Provider(
+                base_url=base_url or url,
+                # A local server in the vendor's place usually needs no key, and then none is set.
+                env_key=None if base_url and not environment.get(key) else key,
+                wire_api=ALL if vendor == "openai" and "OPENAI_BASE_URL" in environment else apis,
+            )
         for name, entry in tables.items():
             try:
                 table[name] = Provider.model_validate(entry)
@@ -230,27 +241,6 @@ class Providers:
             names = ", ".join(f"{name}/{model}" for name in own)
             raise UsageError(f"no provider lists the model {model!r}; write one of {names}, or add it to its `models`")
         return "openai"
-
-
-def _well_known(environment: Mapping[str, str]) -> dict[str, Provider]:
-    """OpenAI and Anthropic, at the base URLs that their own clients would use."""
-    keys: dict[str, str | None] = {}
-    for vendor in ("OPENAI", "ANTHROPIC"):
-        # A local server in the vendor's place usually needs no key, and then none is set.
-        local = environment.get(f"{vendor}_BASE_URL") and not environment.get(f"{vendor}_API_KEY")
-        keys[vendor] = None if local else f"{vendor}_API_KEY"
-    return {
-        "openai": Provider(
-            base_url=environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
-            env_key=keys["OPENAI"],
-            wire_api=ALL if "OPENAI_BASE_URL" in environment else ("chat", "responses"),
-        ),
-        "anthropic": Provider(
-            base_url=environment.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
-            env_key=keys["ANTHROPIC"],
-            wire_api=("messages", "chat"),
-        ),
-    }
 
 
 @dataclass(frozen=True, slots=True)

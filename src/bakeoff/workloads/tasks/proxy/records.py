@@ -24,7 +24,7 @@ from typing import Any, Literal
 import msgspec
 
 from bakeoff.spec.workload import Step, Tokens
-from bakeoff.workloads.tasks.proxy.wire import Json, Usage, objects
+from bakeoff.workloads.tasks.proxy.wire import Json, ModelRequest, Usage, objects
 
 End = Literal["answered", "refused", "budget", "upstream", "client"]
 """answered: the model replied. refused: the provider says that the request is wrong. budget: a limit of the run.
@@ -61,8 +61,11 @@ class Call(msgspec.Struct, omit_defaults=True, tag="call", tag_field="type"):
     """The name that the client used, where it was another one."""
     stream: bool = False
     conversation: int | None = None
+    """None when the call got no answer: it belongs to no conversation yet."""
     parent: int | None = None
+    """Number of the call that it continues."""
     branch: bool = False
+    """The parent was continued before; this call goes another way from there."""
     kept: int = 0
     """Messages of the request that were known already. They are left out, except where a branch begins."""
     messages: list[Json] = []
@@ -114,8 +117,9 @@ def read_calls(path: Path) -> Iterator[Call | ToolSet]:
     decoder = msgspec.json.Decoder(Call | ToolSet)
     with path.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):
-                yield decoder.decode(line)
+            if not line.endswith(b"\n"):
+                return  # torn, or being written right now: the next read would begin in the middle of a line
+            yield decoder.decode(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,20 +242,6 @@ def _step(call: Call, agent: str) -> Step:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a call stands among the calls of its run."""
-
-    conversation: int | None
-    """None when the call got no answer: it belongs to no conversation yet."""
-    parent: int | None
-    """Number of the call that it continues."""
-    branch: bool
-    """The parent was continued before; this call goes another way from there."""
-    kept: int
-    """Messages of the request that were known already."""
-
-
 @dataclass(slots=True)
 class _Answered:
     """A call that got an answer, as far as later calls are compared with it."""
@@ -275,30 +265,28 @@ class Conversations:
     _by_id: dict[str, _Answered] = field(default_factory=dict)
     _count: int = 0
 
-    def add(
-        self, call: int, messages: Sequence[Json], previous: str | None, reply: Json | None, id: str | None
-    ) -> Place:
-        """Find the place of a call that ended, and remember its answer. A call without an answer changes nothing.
+    def add(self, call: Call, request: ModelRequest, reply_id: str | None) -> None:
+        """Fill in the place of a call that ended and what is new in its request, and remember its answer.
 
-        `previous` is the id of the reply that the request says it continues, `id` the id of this reply.
+        A call without an answer has a place to continue from, but nothing can continue it.
         """
-        path = [_digest(message) for message in messages]
-        parent, branch, kept = self._parent(messages, path, previous)
-        if reply is None:
-            return Place(None, parent.call if parent else None, False, kept)
-        if parent is None or branch:
-            self._count += 1
-            conversation: int | None = self._count
-        else:
-            conversation = parent.conversation
-        answered = _Answered(call, conversation, path, _digest(reply), bool(reply.get("tool_calls")))
-        if parent is not None:
-            parent.continued = True
-        self._by_call[call] = answered
-        self._by_reply.setdefault(answered.reply, []).append(answered)
-        if id:
-            self._by_id[id] = answered
-        return Place(conversation, parent.call if parent else None, branch, kept)
+        path = [_digest(message) for message in request.messages]
+        parent, branch, call.kept = self._parent(request.messages, path, request.previous)
+        call.parent = parent.call if parent else None
+        if call.end == "answered" and call.reply is not None:
+            if parent is None or branch:
+                self._count += 1
+            call.branch, call.conversation = branch, self._count if parent is None or branch else parent.conversation
+            reply = _digest(call.reply)
+            answered = _Answered(call.number, call.conversation, path, reply, bool(call.reply.get("tool_calls")))
+            if parent is not None:
+                parent.continued = True
+            self._by_call[call.number] = answered
+            self._by_reply.setdefault(reply, []).append(answered)
+            if reply_id:
+                self._by_id[reply_id] = answered
+        # A branch repeats its history, so that each conversation can be read alone.
+        call.messages = request.messages if call.branch else request.messages[call.kept :]
 
     def _parent(
         self, messages: Sequence[Json], path: list[str], previous: str | None

@@ -27,6 +27,7 @@ from bakeoff.workloads.tasks.proxy.providers import (
     NOT_THE_AGENT,
     RETRYABLE,
     Limit,
+    Provider,
     Route,
     redact,
     retry_delay,
@@ -73,24 +74,18 @@ def open_client() -> httpx.AsyncClient:
 
 @asynccontextmanager
 async def post(
-    client: httpx.AsyncClient,
-    url: str,
-    headers: dict[str, str],
-    body: Json,
-    *,
-    silence_s: float,
-    retries: int,
-    on_retry: Callable[[Retry], None],
+    client: httpx.AsyncClient, provider: Provider, wire: Wire, headers: dict[str, str], body: Json, retried: list[Retry]
 ) -> AsyncIterator[httpx.Response]:
     """Send a request; gives the response with its headers read and its body still to come. Raises Unreachable.
 
-    `silence_s` is the longest time without a byte from the provider. A retryable status or a lost connection is
-    tried again up to `retries` times; `on_retry` gets each failed try.
+    A retryable status or a lost connection is tried again up to `provider.retries` times; `retried` gets each failed
+    try.
     """
     content = msgspec.json.encode(body)
-    timeout = httpx.Timeout(silence_s, connect=min(15.0, silence_s))
+    url = provider.url(wire)
+    timeout = httpx.Timeout(provider.timeout_s, connect=min(15.0, provider.timeout_s))
     response: httpx.Response | None = None
-    for attempt in range(retries + 1):
+    for attempt in range(provider.retries + 1):
         request = client.build_request("POST", url, headers=headers, content=content, timeout=timeout)
         response = None
         try:
@@ -98,16 +93,16 @@ async def post(
         except httpx.HTTPError as error:
             status, reason = None, f"{type(error).__name__}: {error}".rstrip(": ")
             # After a read timeout the provider may still be at work on the request: never send it twice.
-            if attempt == retries or isinstance(error, httpx.ReadTimeout):
+            if attempt == provider.retries or isinstance(error, httpx.ReadTimeout):
                 raise Unreachable(reason) from error
         else:
-            if response.status_code not in RETRYABLE or attempt == retries:
+            if response.status_code not in RETRYABLE or attempt == provider.retries:
                 break
             await response.aclose()
             status, reason = response.status_code, response.reason_phrase
         seconds = retry_delay(attempt, response.headers.get("retry-after") if response is not None else None)
         await asyncio.sleep(seconds)
-        on_retry(Retry(status, reason, round(seconds, 3)))
+        retried.append(Retry(status, reason, round(seconds, 3)))
     assert response is not None
     try:
         yield response
@@ -300,15 +295,7 @@ class Relay:
             return
         secrets = route.secrets(environment)
         try:
-            async with post(
-                self.client,
-                route.provider.url(self.wire),
-                headers,
-                sent,
-                silence_s=route.provider.timeout_s,
-                retries=route.provider.retries,
-                on_retry=self.call.retries.append,
-            ) as response:
+            async with post(self.client, route.provider, self.wire, headers, sent, self.call.retries) as response:
                 back = {name: value for name, value in response.headers.items() if PASSED_BACK.fullmatch(name)}
                 if response.status_code >= 300:
                     await self._pass_error(response, back, secrets)
