@@ -20,7 +20,8 @@ NOT_CONTENT = frozenset({".git", "__pycache__"})
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False)
 # What may stand in a file name on every file system that we know of, and does not need quotes in a shell.
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9\-_.+=]")
-_NOT_IN_DIRECTORIES = re.compile(r"[^A-Za-z0-9\-_.+=\u0080-\U0010ffff]")
+# For directories named by a user: letters of every script stay, or many names would be `_`.
+NOT_IN_DIRECTORIES = re.compile(r"[^A-Za-z0-9\-_.+=\u0080-\U0010ffff]")
 
 
 def canonical_json(value: Any) -> str:
@@ -28,19 +29,11 @@ def canonical_json(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
-def slug(text: str, limit: int = 48) -> str:
-    """`text` as part of a file name: anything but letters, digits and `-_.+=` becomes `_`."""
-    return _clean(_NOT_IN_NAMES, text)[:limit]
-
-
-def directory_name(text: str) -> str:
-    """`text` as a directory of its own: as `slug`, but letters of every script stay, or many names would be `_`."""
-    return _clean(_NOT_IN_DIRECTORIES, text).encode()[:200].decode(errors="ignore")
-
-
-def _clean(unwanted: re.Pattern[str], text: str) -> str:
+def slug(text: str, limit: int = 48, *, unwanted: re.Pattern[str] = _NOT_IN_NAMES) -> str:
+    """`text` as part of a file name of at most `limit` bytes: anything but letters, digits and `-_.+=` becomes `_`."""
     # No leading dot (hidden), no leading dash (an option), and never empty.
-    return unwanted.sub("_", text).strip("_.").lstrip("-_.") or "_"
+    name = unwanted.sub("_", text).strip("_.").lstrip("-_.") or "_"
+    return name.encode()[:limit].decode(errors="ignore")
 
 
 class RunIds:
