@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from bakeoff import plugins
 from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import ArmEntry, Experiment, TaskEntry, flatten
@@ -113,10 +114,10 @@ def _check_entries(experiment: Experiment, arms: Sequence[Arm], tasks: Sequence[
         for name in ablation.arms or ():
             if name not in known:
                 raise SpecError([Problem(f"ablations.{number}.arms", f"no arm called {name!r}", _one_of(name, known))])
-    if experiment.executor is not None and experiment.executor.kind not in registry.executors():
+    installed = plugins.entry_points(registry.EXECUTORS)
+    if experiment.executor is not None and experiment.executor.kind not in installed:
         kind = experiment.executor.kind
-        fix = _one_of(kind, registry.executors())
-        raise SpecError([Problem("executor.kind", f"no executor called {kind!r}", fix)])
+        raise SpecError([Problem("executor.kind", f"no executor called {kind!r}", _one_of(kind, installed))])
 
 
 def _one_of(name: str, known: Iterable[str]) -> str:

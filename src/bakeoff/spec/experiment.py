@@ -354,7 +354,7 @@ class Experiment(Section):
             return value
         axes = flatten(value)
         for key, values in axes.items():
-            if values == []:
+            if isinstance(values, list | tuple) and not values:
                 raise ValueError(f"{key} has no values, so the product is empty")
         return axes
 

@@ -62,15 +62,13 @@ class RunIds:
         self._arm, self._task = arm, task
         self._prefix: str | None = None
 
-    def digest(self, seed: int, rollout: int) -> str:
-        # Keys in the order in which a sorting encoder would write them, so this equals encoding the whole table.
-        text = b'%b"rollout":%d,"seed":%d,%b' % (self._head, rollout, seed, self._tail)
-        return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
-
     def run_id(self, seed: int, rollout: int) -> str:
+        """`arm__task__s1__r2__digest`; a task called `default` and rollout 0 are left out."""
         if self._prefix is None:
             self._prefix = slug(self._arm) if self._task == "default" else f"{slug(self._arm)}__{slug(self._task)}"
-        digest = self.digest(seed, rollout)
+        # Keys in the order in which a sorting encoder would write them, so this equals encoding the whole table.
+        text = b'%b"rollout":%d,"seed":%d,%b' % (self._head, rollout, seed, self._tail)
+        digest = hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
         return f"{self._prefix}__s{seed}__r{rollout}__{digest}" if rollout else f"{self._prefix}__s{seed}__{digest}"
 
     __call__ = run_id

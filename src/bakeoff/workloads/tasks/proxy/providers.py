@@ -26,7 +26,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from bakeoff.errors import UsageError
-from bakeoff.spec.variables import MissingVariable, expand, variables
+from bakeoff.spec.formats import MissingVariable, expand, variables
 from bakeoff.workloads.tasks.proxy.budget import Price
 from bakeoff.workloads.tasks.proxy.wire.base import Wire, WireName
 

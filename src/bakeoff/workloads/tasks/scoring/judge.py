@@ -23,7 +23,7 @@ from urllib.error import HTTPError
 from pydantic import BaseModel, ConfigDict, Field
 
 from bakeoff.errors import UsageError
-from bakeoff.spec.variables import variables
+from bakeoff.spec.formats import variables
 from bakeoff.workloads.tasks.model import Rubric
 from bakeoff.workloads.tasks.proxy.providers import RETRYABLE, redact, retry_delay
 
