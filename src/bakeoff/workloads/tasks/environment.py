@@ -20,9 +20,9 @@ from typing import Any
 from bakeoff.errors import BakeoffError, InfraError, Problem, SpecError, UsageError
 from bakeoff.sandbox.base import Box, BoxSpec, Image, Limits, Mount, Sandbox
 from bakeoff.sandbox.cache import scratch
+from bakeoff.spec.formats import MissingVariable, expand
+from bakeoff.spec.formats import variables as host_variables
 from bakeoff.spec.identity import slug
-from bakeoff.spec.variables import MissingVariable, expand
-from bakeoff.spec.variables import variables as host_variables
 from bakeoff.workloads.tasks.model import REPOSITORY, Environment, Task
 from bakeoff.workloads.tasks.schema import read_tree
 

@@ -235,7 +235,7 @@ class TaskTable(Table):
     @model_validator(mode="after")
     def only_whole_values_are_filled_in(self) -> TaskTable:
         """Escape dollar signs in values that are not entirely `${VAR}`: Harbor expands only whole values."""
-        # `$$` is how our own expansion writes a dollar sign (bakeoff.spec.variables).
+        # `$$` is how our own expansion writes a dollar sign (bakeoff.spec.formats).
         verifiers = [self.verifier, *(step.verifier for step in self.steps)]
         tables = [self.environment, self.solution, *verifiers, *(table.environment for table in verifiers)]
         for table in tables:

@@ -35,7 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import Sandbox
 from bakeoff.sandbox.cache import scratch
-from bakeoff.spec.variables import variables
+from bakeoff.spec.formats import variables
 from bakeoff.workloads.tasks.diff import apply_diff
 from bakeoff.workloads.tasks.environment import box_spec, built_for, lay_out
 from bakeoff.workloads.tasks.model import Task

@@ -32,7 +32,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from bakeoff.errors import UsageError
-from bakeoff.spec.variables import MissingVariable, expand, variables
+from bakeoff.spec.formats import MissingVariable, expand, variables
 from bakeoff.workloads.tasks.proxy.wire import MILLION, Price, Usage, Wire, WireName
 
 _VARIABLE = re.compile(r"\$\{(\w+)")
