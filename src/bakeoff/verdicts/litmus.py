@@ -318,7 +318,9 @@ class LitmusAnswer(Answer):
         return EXITS[self.status]
 
     def facts(self) -> dict[str, Any]:
-        names = ("name", "metric", "baseline", "candidate", "delta", "wanted", "passed", "verdict", "sentence")
+        checks = [asdict(check) for check in self.checks]
+        for check in checks:
+            del check["evidence"]  # all of it is in `evidence_failures`
         arms: dict[str, Any] = {}
         for side, arm in (("baseline", self.baseline), ("candidate", self.candidate)):
             arms[side] = {
@@ -330,7 +332,7 @@ class LitmusAnswer(Answer):
             "status": self.status,
             "source": self.source or None,
             "rules": self.rules.model_dump(),
-            "checks": [{name: getattr(check, name) for name in names} for check in self.checks],
+            "checks": checks,
             "evidence_ok": not self.evidence_failures,
             "evidence_failures": list(self.evidence_failures),
             "notes": list(self.notes),

@@ -36,6 +36,10 @@ class Chance:
     low: float | None
     high: float | None
 
+    def __str__(self) -> str:
+        ends = "" if self.low is None else f" ({self.low:.2f} .. {self.high:.2f})"
+        return f"{self.value:.3f}{ends}"
+
 
 @dataclass(frozen=True, slots=True)
 class Passing:
