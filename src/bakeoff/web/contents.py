@@ -21,7 +21,7 @@ from bakeoff.text import duration, one_line, utc
 from bakeoff.verdicts.answer import answer, is_sequential
 from bakeoff.verdicts.compare import Exploratory, explore
 from bakeoff.verdicts.compare_answer import CompareAnswer
-from bakeoff.verdicts.observations import Observations, observe
+from bakeoff.verdicts.observations import observe
 from bakeoff.verdicts.question import Compare
 from bakeoff.version import __version__
 
@@ -78,13 +78,6 @@ class Contents:
         """An arm has one colour in all pictures; an ablation has its base's."""
         return self.base_arms.index(self.ablated[arm].base if arm in self.ablated else arm)
 
-    def observe(self, metric: str) -> Observations:
-        """A metric that the analysis does not declare has no range, score or summary from it."""
-        if metric in self.declared or not self.declared:
-            return observe(self.results, metric)
-        plain = {"bounds": None, "failure_score": None, "margin": None, "relative_margin": None, "summary": None}
-        return observe(self.results, metric, self.analysis.model_copy(update=plain))
-
     @cached_property
     def results(self) -> Results:
         return edition_results(self.edition)
@@ -133,7 +126,7 @@ def ablations(contents: Contents) -> list[Ablations]:
     tables = []
     for metric in contents.main:
         try:
-            observations = contents.observe(metric)
+            observations = observe(contents.results, metric)
         except BakeoffError:
             continue
         # The value of each run by arm; None where it has none.

@@ -142,11 +142,11 @@ def _panel(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(panel.y_range)
     if panel.x_range is not None:
         axes.set_xlim(panel.x_range)
-    if panel.x_ticks is None and panel.y_ticks is not None:  # names at the side leave little room
-        axes.locator_params(axis="x", nbins=5)
-    if panel.x_ticks is None:  # fractions of a cent have more digits than there is room for
-        axes.ticklabel_format(axis="x", scilimits=(-3, 6))
-    if panel.x_ticks is not None:
+    if panel.x_ticks is None:
+        if panel.y_ticks is not None:  # names at the side leave little room
+            axes.locator_params(axis="x", nbins=5)
+        axes.ticklabel_format(axis="x", scilimits=(-3, 6))  # fractions of a cent have too many digits
+    else:
         axes.set_xticks([at for at, _ in panel.x_ticks], [text for _, text in panel.x_ticks])
     if panel.y_ticks is not None:
         axes.set_yticks([at for at, _ in panel.y_ticks], [text for _, text in panel.y_ticks])
@@ -337,18 +337,13 @@ def _cleaned(svg: str, prefix: str, name: str) -> str:
     svg = svg.replace(f"'{style.FONT}'", "var(--fonts)")
     svg = _PLACES.sub(lambda match: re.sub(r"\s+", " ", re.sub(r"(\d\.\d)\d+", r"\1", match[0])), svg)
     svg = re.sub(r"\n\s*", "\n", svg)
-    svg = _DOTS.sub(_together, svg)
+    for group in _DOTS.finditer(svg):  # dots of one look say so once
+        dots = _DOT.findall(group[2])
+        if len({(shape, look) for shape, _, _, look in dots}) == 1:
+            body = "".join(f'<use href="{shape}" x="{x}" y="{y}"/>' for shape, x, y, _ in dots)
+            svg = svg.replace(group[0], f'<g clip-path="{group[1]}" style="{dots[0][3]}">{body}</g>')
     label = html.escape(name, quote=True)
     # The page sets width and height; the view box keeps the shape.
     start = re.search(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', svg)
     assert start is not None
     return f'<svg viewBox="{start[1]}" role="img" aria-label="{label}">{svg[start.end() :]}'
-
-
-def _together(match: re.Match[str]) -> str:
-    """Dots of one look say so once."""
-    dots = _DOT.findall(match[2])
-    if len({(shape, look) for shape, _, _, look in dots}) != 1:
-        return match[0]
-    body = "".join(f'<use href="{shape}" x="{x}" y="{y}"/>' for shape, x, y, _ in dots)
-    return f'<g clip-path="{match[1]}" style="{dots[0][3]}">{body}</g>'

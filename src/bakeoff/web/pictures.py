@@ -26,7 +26,7 @@ from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.compare_answer import CompareAnswer
 from bakeoff.verdicts.describe import format_level
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT
-from bakeoff.verdicts.observations import Observations
+from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Plot, Power, Rank
 from bakeoff.verdicts.testing import sides
 from bakeoff.verdicts.variance import draw_sample, precision
@@ -183,9 +183,8 @@ def _power(results: Results, plot: Plot) -> Figure:
     """Chance to detect an effect against the number of units."""
     effect = plot.effect or results.analysis.margin
     candidate = next(iter(plot.arms), None)
-    planned = answer(
-        results, Power.ask(metric=plot.metric, control=plot.control, candidate=candidate, effect=effect)
-    )  # fmt: skip
+    question = Power.ask(metric=plot.metric, control=plot.control, candidate=candidate, effect=effect)
+    planned = answer(results, question)
     if planned.plan is None:
         raise UsageError(str(planned.numbers["reason"]))
     return of_comparisons.power_by_units(planned.plan)
@@ -310,11 +309,8 @@ def _planned(contents: Contents, ablations: Sequence[Ablations]) -> Iterator[tup
             if len(lines) > 1:
                 yield "verdicts", f"effects-{metric}", partial(_effects, contents, lines)
         for observations in verdict.observations:
-            yield (
-                "verdicts",
-                f"differences-{observations.metric}",
-                partial(_verdict_pairs, contents, verdict, observations.metric),
-            )
+            make = partial(_verdict_pairs, contents, verdict, observations.metric)
+            yield "verdicts", f"differences-{observations.metric}", make
     for metric in main[:3]:
         yield "values", f"distribution-{metric}", partial(_distribution, contents, metric)
     # The declared metric by step, or the first two that were logged. Curves of many arms cannot be told apart:
@@ -361,7 +357,7 @@ def _verdict_pairs(contents: Contents, verdict: CompareAnswer, metric: str) -> F
 
 
 def _distribution(contents: Contents, metric: str) -> Figure:
-    observations = contents.observe(metric)
+    observations = observe(contents.results, metric)
     arms = contents.arms if len(contents.arms) <= MOST_DRAWN_ARMS else contents.base_arms[:MOST_DRAWN_ARMS]
     states: dict[tuple[str, str], list[str]] = {}
     scores: dict[tuple[str, str], list[float]] = {}
