@@ -17,11 +17,11 @@ from pydantic import ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec import formats, registry
-from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.problems import find_line, problems
+from bakeoff.spec.registry import NATIVE
 
 _BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
 """Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
