@@ -164,20 +164,14 @@ def parents() -> dict[str, Path]:
                 usable[controller] = path
     if usable or unified is None or "" not in own:
         return usable
-    return _v2_parents(unified, own[""])
-
-
-def _v2_parents(mount: Path, own: str) -> dict[str, Path]:
-    """The nearest group above ours that we may write to and that passes controllers on to its children.
-
-    Our own group is left out: it holds processes (us), and the "no internal processes" rule of cgroup-v2.rst says that
-    such a group cannot enable controllers for children. Only the root of the hierarchy is exempt.
-    """
-    path = mount / own.lstrip("/")
+    # Version 2: the nearest group above ours that we may write to and that passes controllers on to its children. Our
+    # own group is left out: it holds processes (us), and the "no internal processes" rule of cgroup-v2.rst says that
+    # such a group cannot enable controllers for children. Only the root of the hierarchy is exempt.
+    path = unified / own[""].lstrip("/")
     for parent in (path, *path.parents):
-        if parent != mount and mount not in parent.parents:
+        if parent != unified and unified not in parent.parents:
             break
-        if parent == path and parent != mount:
+        if parent == path and parent != unified:
             continue
         if not (os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK)):
             continue
@@ -187,7 +181,7 @@ def _v2_parents(mount: Path, own: str) -> dict[str, Path]:
             except OSError:
                 pass  # not ours to enable; it may be enabled already
         enabled = processes.text(parent / "cgroup.subtree_control").split()
-        usable: dict[str, Path] = {name: parent for name in _V2_CONTROLLERS if name in enabled}
+        usable = {name: parent for name in _V2_CONTROLLERS if name in enabled}
         if usable and _can_create(parent):
             return usable
     return {}

@@ -8,12 +8,12 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec import formats, registry
@@ -25,6 +25,7 @@ from bakeoff.spec.registry import NATIVE
 
 _BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
 """Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
@@ -49,13 +50,28 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
         plan = expand(validate(tree, path), base=base) if dialect is NATIVE else dialect.plan(tree, path)
         return replace(plan, overrides=tuple(overrides))
     except SpecError as error:
-        located = []
-        for problem in error.problems:
-            line = problem.line
-            if line is None and problem.key:
-                line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
-            located.append(replace(problem, line=line))
-        raise SpecError(located, path) from error
+        raise _located(error.problems, text, path) from error
+
+
+def read_model(path: Path, model: type[_Model], **defaults: Any) -> _Model:
+    """A file that is not an experiment (a policy, rules), as `model`. Raises SpecError with the line of every problem."""
+    text = read_text(path)
+    tree = {**defaults, **parse(text, path)}
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        raise _located(problems(error, model, given=tree), text, path) from error
+
+
+def _located(listed: Iterable[Problem], text: str, path: Path) -> SpecError:
+    """The error for problems with a file, each with its line where that can be found."""
+    located = []
+    for problem in listed:
+        line = problem.line
+        if line is None and problem.key:
+            line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
+        located.append(replace(problem, line=line))
+    return SpecError(located, path)
 
 
 def read_text(path: Path) -> str:

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bakeoff.workloads.schedsim.draws import LONGEST, Service, mean_ms, steps, stream, word, words
+from bakeoff.workloads.schedsim.draws import LONGEST, Service, load_tables, mean_ms, steps, stream, word, words
 from bakeoff.workloads.schedsim.engine import Model
-from bakeoff.workloads.schedsim.tiers import load_tables
 from bakeoff.workloads.schedsim.world import AGGREGATE, CHUNK, EMBED, EXTRACT, KINDS, LOAD, MASK, PLAN, SEARCH, shape
 
 

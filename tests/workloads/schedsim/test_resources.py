@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bakeoff.errors import SpecError, UsageError
-from bakeoff.workloads.schedsim.resources import TOKEN, WINDOW, Bucket, Rolling
-from bakeoff.workloads.schedsim.tiers import DEFAULT, load_tables
+from bakeoff.workloads.schedsim.draws import DEFAULT, load_tables
+from bakeoff.workloads.schedsim.world import TOKEN, WINDOW, Bucket, Rolling
 
 
 @given(

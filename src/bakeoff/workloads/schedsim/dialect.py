@@ -103,7 +103,20 @@ class SweepDialect(Dialect):
         for combination in itertools.product(*(axes[key] for key in sorted(axes))):
             params = {**sweep.common_args, **dict(zip(sorted(axes), combination, strict=True))}
             params.pop("seed", None)
-            settings = _built_in(params, axes) if built_in else {"command": command(binary), "metrics": METRICS}
+            settings: dict[str, Any] = {"outputs": True}
+            if built_in:
+                model = registry.workload(BUILT_IN).Params
+                try:
+                    model.model_validate({**params, **settings})
+                except ValidationError as error:
+                    raise SpecError(
+                        [
+                            Problem(f"{'matrix' if p.key in axes else 'common_args'}.{p.key}", p.message, p.fix)
+                            for p in problems(error, model, given=dict(params))
+                        ]
+                    ) from error
+            else:
+                settings = {"command": command(binary), "metrics": METRICS}
             cells += [
                 _cell(len(cells) + number, params, ablation, axes, settings)
                 for number, ablation in enumerate(ablations)
@@ -217,21 +230,6 @@ def _check_file_name(key: str, text: str) -> None:
     if not re.fullmatch(r"[\w.+=-]+", text, re.ASCII):
         message = f"{text!r} becomes part of a directory's name"
         raise SpecError([Problem(key, message, "use only letters, digits and - _ . + =")])
-
-
-def _built_in(params: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the parameters with the built-in simulator's model; return what it needs besides: to write its files."""
-    model, settings = registry.workload(BUILT_IN).Params, {"outputs": True}
-    try:
-        model.model_validate({**params, **settings})
-    except ValidationError as error:
-        raise SpecError(
-            [
-                Problem(f"{'matrix' if p.key in axes else 'common_args'}.{p.key}", p.message, p.fix)
-                for p in problems(error, model, given=dict(params))
-            ]
-        ) from error
-    return settings
 
 
 def _cell(

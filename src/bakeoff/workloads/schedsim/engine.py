@@ -20,10 +20,8 @@ from typing import Any, NamedTuple
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.plan import uncollected
-from bakeoff.workloads.schedsim.draws import Service, stream
+from bakeoff.workloads.schedsim.draws import Service, Tables, stream
 from bakeoff.workloads.schedsim.policies import Hedge, Policy, Restart, Wait
-from bakeoff.workloads.schedsim.resources import Queue, Slots, Urgent, build
-from bakeoff.workloads.schedsim.tiers import Tables
 from bakeoff.workloads.schedsim.world import (
     CLASS,
     DECIDE,
@@ -32,11 +30,15 @@ from bakeoff.workloads.schedsim.world import (
     MASK,
     NODE_BITS,
     PLAN,
+    Queue,
     Shape,
+    Slots,
+    Urgent,
     Workflow,
+    build,
     mix,
     stops,
-)
+)  # fmt: skip
 
 OK, FAILED, TIMEOUT = range(3)
 RUNNING, UNWANTED, ENDED = range(3)

@@ -23,8 +23,7 @@ from typing import Literal
 
 from bakeoff.records.layout import atomic_write
 from bakeoff.workloads.schedsim.engine import Engine, TraceEvent
-from bakeoff.workloads.schedsim.resources import MILLION, Slots
-from bakeoff.workloads.schedsim.world import CPU, EMBEDDING, IO, KINDS, LLM
+from bakeoff.workloads.schedsim.world import CPU, EMBEDDING, IO, KINDS, LLM, MILLION, Slots
 
 Value = float | int | str
 Row = dict[str, Value]
@@ -222,8 +221,26 @@ def _timeline(events: Sequence[TraceEvent]) -> Iterator[str]:
     for name, number in groups.items():
         yield f'{comma}{{"ph":"M","name":"process_name","pid":{number},"tid":0,"args":{{"name":"{name}"}}}}'
         comma = ",\n"
-    for line in _attempt_spans(events, groups):
-        yield comma + line
+    # Each attempt is drawn in the lowest slot that is free when it starts.
+    colours = {"AttemptFinish": "", "AttemptFail": ',"cname":"terrible"', "AttemptCancel": ',"cname":"grey"'}
+    free: dict[str, list[int]] = {name: [] for name in groups}
+    used = dict.fromkeys(groups, 0)
+    slot_of: dict[tuple[int, int, int], int] = {}
+    for name, time, workflow, node, kind, attempt, place, duration, remark in events:
+        key = (workflow, node, attempt)
+        if name == "AttemptStart":
+            if not free[place]:
+                used[place] += 1
+                free[place].append(used[place])
+            slot_of[key] = heapq.heappop(free[place])
+        elif name in colours:
+            slot = slot_of.pop(key)
+            heapq.heappush(free[place], slot)
+            yield (
+                f'{comma}{{"ph":"X","name":"{KINDS[kind]}","cat":"{name}","pid":{groups[place]},"tid":{slot},'
+                f'"ts":{time - duration},"dur":{duration}{colours[name]},'
+                f'"args":{{"workflow":{workflow},"node":{node},"attempt":{attempt},"end":"{remark}"}}}}'
+            )
     for event in events:
         if event.event == "WorkflowDone":
             yield (
@@ -232,29 +249,6 @@ def _timeline(events: Sequence[TraceEvent]) -> Iterator[str]:
                 f'"args":{{"status":"{event.remark}"}}}}'
             )
     yield "\n]}\n"
-
-
-def _attempt_spans(events: Sequence[TraceEvent], groups: Mapping[str, int]) -> Iterator[str]:
-    """Each attempt in the lowest slot that is free when it starts."""
-    colours = {"AttemptFinish": "", "AttemptFail": ',"cname":"terrible"', "AttemptCancel": ',"cname":"grey"'}
-    free: dict[str, list[int]] = {name: [] for name in groups}
-    used = dict.fromkeys(groups, 0)
-    slot_of: dict[tuple[int, int, int], int] = {}
-    for event, time, workflow, node, kind, attempt, place, duration, remark in events:
-        key = (workflow, node, attempt)
-        if event == "AttemptStart":
-            if not free[place]:
-                used[place] += 1
-                free[place].append(used[place])
-            slot_of[key] = heapq.heappop(free[place])
-        elif event in colours:
-            slot = slot_of.pop(key)
-            heapq.heappush(free[place], slot)
-            yield (
-                f'{{"ph":"X","name":"{KINDS[kind]}","cat":"{event}","pid":{groups[place]},"tid":{slot},'
-                f'"ts":{time - duration},"dur":{duration}{colours[event]},'
-                f'"args":{{"workflow":{workflow},"node":{node},"attempt":{attempt},"end":"{remark}"}}}}'
-            )
 
 
 def printed(config: Mapping[str, object], figures: Mapping[str, Value], files: Mapping[str, Path]) -> Iterator[str]:

@@ -25,10 +25,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from bakeoff.errors import UsageError, did_you_mean
-from bakeoff.workloads.schedsim.draws import mean_ms, median_ms
-from bakeoff.workloads.schedsim.resources import MILLION, Slots
-from bakeoff.workloads.schedsim.tiers import Tables
-from bakeoff.workloads.schedsim.world import CLASS, DECIDE, EMBED, EXTRACT, KINDS, PLAN, Shape, Workflow
+from bakeoff.workloads.schedsim.draws import Tables, mean_ms, median_ms
+from bakeoff.workloads.schedsim.world import CLASS, DECIDE, EMBED, EXTRACT, KINDS, MILLION, PLAN, Shape, Slots, Workflow
 
 if TYPE_CHECKING:
     from bakeoff.workloads.schedsim.engine import Attempt, Engine

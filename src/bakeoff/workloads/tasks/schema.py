@@ -82,6 +82,29 @@ Artifacts = list[
 """A path alone is an artifact with this source."""
 
 
+class Rubric(Table):
+    """One thing that a prepared task is scored by: by the scripts that name it, and by the judge.
+
+    An entry of `evaluation.rubrics`. Weights need not sum to 1.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    id: Annotated[str, Field(min_length=1)]
+    criterion: str = ""
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    evaluation_criteria: tuple[str, ...] = ()
+
+
+class ModelEndpoint(BaseModel):
+    """`openai` of an overrides file: the model endpoint that a task is run with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    base_url: str | None = None
+    api_key: str | None = Field(None, repr=False)
+    model: str | None = None
+    provider: str | None = None
+
+
 class NetworkTable(Table):
     """The keys about a network, which environment, agent and verifier share."""
 
