@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff import plugins
-from bakeoff.engine import executors
 from bakeoff.engine.executors import Executor, NodeSetup
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import Scheduler, Summary, Switch
@@ -125,10 +123,10 @@ def test_executors_are_found_by_their_entry_point(lab: Lab, monkeypatch: pytest.
 
 
 def test_local_is_installed_and_another_kind_names_those_that_are(tmp_path: Path) -> None:
-    assert list(plugins.entry_points(registry.EXECUTORS)) == ["local"]
+    assert registry.executors() == ["local"]
     file = tmp_path / "trial.toml"
     file.write_text('params = { command = "true" }\n[executor]\nkind = "lokal"\n')
     with pytest.raises(SpecError, match=r"trial.toml:3: executor.kind: no executor called 'lokal'\n.*'local'"):
         load_plan(file)
     with pytest.raises(UsageError, match="no executor called 'ray'; known executors: local"):
-        executors.open_executor("ray", None)  # type: ignore[arg-type]
+        registry.load(registry.EXECUTORS, "ray", "executor")

@@ -237,7 +237,7 @@ def test_a_killed_supervisor_is_an_infrastructure_error(sandbox: Bubblewrap) -> 
 
 WORKER = """
 from bakeoff.engine import processes
-from bakeoff.engine.node.world import World
+from bakeoff.engine.node.worker import World
 from bakeoff.sandbox.base import BoxSpec, choose
 
 world = World()

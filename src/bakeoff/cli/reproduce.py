@@ -23,7 +23,8 @@ import click
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option, run_argument
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition, find_run
+from bakeoff.records.edition import Edition
+from bakeoff.records.lookup import find_run
 from bakeoff.records.provenance import REDACTED, code_change, git_state
 from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import read_meta
@@ -112,7 +113,7 @@ def _command_recipe(edition: Edition, run: RunRecord, command: str, provenance: 
     from bakeoff.spec import registry
     from bakeoff.spec.workload import CommandWorkload
 
-    facts, cell = edition.facts(), edition.cell(run.cell)
+    facts, cell = edition.facts(), edition.cells(run.cell)[0]
     base = Path(provenance.get("base") or provenance["cwd"])
     workload = registry.workload(facts["workload"])
     if not isinstance(workload, CommandWorkload):

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths, experiment_directory, new_edition, point_latest
-from bakeoff.records.lease import is_held
+from bakeoff.records.layout import EditionPaths, experiment_directory, is_held, new_edition, point_latest
 from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import SERIES
 from bakeoff.records.series import Series, read_jsonl
@@ -23,10 +22,10 @@ from bakeoff.results.importers.directories import scalars
 from bakeoff.results.importers.files import read_lines
 from bakeoff.results.table import Results, Row
 from bakeoff.spec import registry
-from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.identity import slug
 from bakeoff.spec.plan import Arm, Cell, Plan, Run, Task
+from bakeoff.spec.registry import NATIVE
 
 
 def read_directory(directory: Path) -> Results:

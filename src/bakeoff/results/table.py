@@ -57,7 +57,7 @@ class Row:
     flags: tuple[str, ...] = ()
     workload: str = "command"
     dialect: str = "native"
-    """The dialect of experiment files that the run belongs to (`spec/dialect.py`)."""
+    """The dialect of experiment files that the run belongs to (`spec/registry.py`)."""
     command: str | None = None
     directory: Path | None = None
     """Where the run's files are, if it has any."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
 
-from bakeoff.engine import cgroup, processes
+from bakeoff.engine import processes
 from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Limits
 
@@ -106,20 +106,20 @@ class Groups:
 def usage(groups: dict[str, Path]) -> Usage:
     """Read the counters of groups, which are given by controller.
 
-    Called for `Groups.paths` of a box and for the groups of a container, which `engine.cgroup.of` finds.
+    Called for `Groups.paths` of a box and for the groups of a container, which `engine.processes.cgroups_of` finds.
     """
     memory, pids = groups.get("memory"), groups.get("pids")
     if any(_is_v2(group) for group in groups.values()):
         cpu = groups.get("cpu")
         peak = _number(memory, "memory.peak")
-        kills = cgroup.field(memory, "memory.events", "oom_kill")
-        seconds = cgroup.field(cpu, "cpu.stat", "usage_usec") / 1e6 if cpu else None
+        kills = processes.counter_in(memory, "memory.events", "oom_kill")
+        seconds = processes.counter_in(cpu, "cpu.stat", "usage_usec") / 1e6 if cpu else None
     else:
         peak = _number(memory, "memory.max_usage_in_bytes")
-        kills = cgroup.field(memory, "memory.oom_control", "oom_kill")
+        kills = processes.counter_in(memory, "memory.oom_control", "oom_kill")
         nanoseconds = _number(groups.get("cpuacct"), "cpuacct.usage")
         seconds = nanoseconds / 1e9 if nanoseconds is not None else None
-    return Usage(peak, seconds, kills, cgroup.field(pids, "pids.events", "max"))
+    return Usage(peak, seconds, kills, processes.counter_in(pids, "pids.events", "max"))
 
 
 def planned(name: str) -> dict[str, Path]:
@@ -154,10 +154,10 @@ def members(group: Path) -> list[int]:
 @once
 def parents() -> dict[str, Path]:
     """Controller to the directory below which we may create groups with it. Empty when we may not at all."""
-    hierarchies, unified = cgroup.mounted()
-    own = cgroup.paths()
+    hierarchies, unified = processes.cgroup_mounts()
+    own = processes.cgroup_paths()
     usable: dict[str, Path] = {}
-    for controller in cgroup.CONTROLLERS:
+    for controller in processes.CONTROLLERS:
         if controller in hierarchies and controller in own:
             path = hierarchies[controller] / own[controller].lstrip("/")
             if os.access(path, os.W_OK) and _can_create(path):
@@ -180,7 +180,7 @@ def parents() -> dict[str, Path]:
                 (parent / "cgroup.subtree_control").write_text(f"+{controller}")
             except OSError:
                 pass  # not ours to enable; it may be enabled already
-        enabled = cgroup.text(parent / "cgroup.subtree_control").split()
+        enabled = processes.text(parent / "cgroup.subtree_control").split()
         usable = {name: parent for name in _V2_CONTROLLERS if name in enabled}
         if usable and _can_create(parent):
             return usable
@@ -205,5 +205,5 @@ def _can_create(parent: Path) -> bool:
 
 def _number(group: Path | None, file: str) -> int | None:
     """The number in a file of a group; None when there is no such file, or it says `max`."""
-    text = cgroup.text(group / file).strip() if group else ""
+    text = processes.text(group / file).strip() if group else ""
     return int(text) if text.isdigit() else None

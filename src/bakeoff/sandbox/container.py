@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from bakeoff.engine import cgroup
+from bakeoff.engine import processes
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, bridge, cache, cgroups, images
 from bakeoff.sandbox.base import CAPABILITIES, Box, BoxSpec, Command, CommandResult, Streams, box_path
@@ -148,7 +148,7 @@ class DockerBox(Box):
                 user=command.user or self.spec.user or "",
                 stdin=stdin is not None,
             )
-            groups = cgroup.of(self._pid())  # read by us: the service's own statistics take a second
+            groups = processes.cgroups_of(self._pid())  # read by us: the service's own statistics take a second
             before, began = cgroups.usage(groups), time.monotonic()
             ended, reasons = threading.Event(), list[str]()
             watch = threading.Thread(target=self._watch, args=(command.timeout, ended, reasons), daemon=True)
@@ -227,7 +227,7 @@ class DockerBox(Box):
         """End whatever a command left running: stop the container and start it again. Files stay."""
         if not killed:
             # Counted from outside: what `ps` inside says is up to whoever ran there.
-            groups = cgroup.of(self._pid())
+            groups = processes.cgroups_of(self._pid())
             if groups and all(len(cgroups.members(group)) <= 1 for group in groups.values()):
                 return
             self._api.kill(self._id)

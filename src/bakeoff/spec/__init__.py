@@ -9,5 +9,5 @@
 | `expand` | matrix, arms, ablations and tasks multiplied out |
 | `plan`, `identity` | cells and runs; run ids |
 | `select` | expressions that choose runs |
-| `workload`, `dialect`, `registry` | the interfaces of a kind of run and of another tool's files; how they are found |
+| `workload`, `registry` | the interface of a kind of run; plug-ins by name, and the interface of another tool's files |
 """

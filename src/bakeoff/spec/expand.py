@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bakeoff import plugins
 from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import ArmEntry, Experiment, TaskEntry, flatten
@@ -44,7 +43,7 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     plan = _filtered(Plan(experiment, cells, base=base, **more))
     control = experiment.analysis.control
     if control is not None and plan.cells:
-        kept = {arm.name for arm in plan.arms}
+        kept = {cell.arm.name for cell in plan.cells}
         if control not in kept:
             raise SpecError([Problem("analysis.control", f"no arm called {control!r}", _one_of(control, kept))])
     return plan
@@ -114,7 +113,7 @@ def _check_entries(experiment: Experiment, arms: Sequence[Arm], tasks: Sequence[
         for name in ablation.arms or ():
             if name not in known:
                 raise SpecError([Problem(f"ablations.{number}.arms", f"no arm called {name!r}", _one_of(name, known))])
-    installed = plugins.entry_points(registry.EXECUTORS)
+    installed = registry.executors()
     if experiment.executor is not None and experiment.executor.kind not in installed:
         kind = experiment.executor.kind
         raise SpecError([Problem("executor.kind", f"no executor called {kind!r}", _one_of(kind, installed))])
@@ -176,8 +175,8 @@ def _combinations(experiment: Experiment, keys: Sequence[str]) -> list[tuple[str
     alone = alone and all(isinstance(value, str) for value in experiment.matrix[keys[0]])
     axes = [experiment.matrix[key] for key in keys]
     labels = []
-    for key, values in zip(keys, axes, strict=True):
-        texts = [str(value) if isinstance(value, str | float) else canonical_json(value) for value in values]
+    for key, axis in zip(keys, axes, strict=True):
+        texts = [str(value) if isinstance(value, str | float) else canonical_json(value) for value in axis]
         labels.append(texts if alone else [f"{key}={text}" for text in texts])
     nested = any("." in key for key in keys)  # merging costs, so plain keys are taken as they are
     combos = []

@@ -78,24 +78,14 @@ _SEEDS = "seeds must be a list, a count, a range such as '1..15', {count = 15, b
 
 def parse_seeds(value: Any) -> list[int]:
     """A list, a count, a range in text (`"1..15"`, both ends in it), or `{count, base}` / `{start, stop, step}`."""
-    seeds = list(value) if isinstance(value, list) else _seed_range(value)
-    if not seeds:
-        raise ValueError("at least one seed is needed")
-    if any(isinstance(seed, bool) or not isinstance(seed, int) for seed in seeds):
-        raise ValueError("every seed must be a whole number")
-    if len(set(seeds)) != len(seeds):
-        raise ValueError("a seed stands twice in the list; the second run would only be a copy of the first")
-    if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
-        raise ValueError("a seed must fit into 64 bits")
-    return seeds
-
-
-def _seed_range(value: Any) -> list[int]:
+    first, step, count = 0, 1, 0
+    seeds: list[int] | None = None
     # Booleans are ints in Python, so `seeds = true` would mean one seed: every case excludes them.
-    first, step = 0, 1
     numbers = value.values() if isinstance(value, dict) else ()
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
     match value:
+        case list():
+            seeds = list(value)
         case str() if (match := re.fullmatch(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*", value)) is not None:
             first, count = int(match[1]), int(match[2]) - int(match[1]) + 1
         case int() | str() if not isinstance(value, bool) and re.fullmatch(r"-?\d+", str(value)):
@@ -109,9 +99,19 @@ def _seed_range(value: Any) -> list[int]:
             count = (stop - first) // step + 1
         case _:
             raise ValueError(_SEEDS)
-    if count > MOST_SEEDS:
-        raise ValueError(f"{count} seeds are too many; the limit is {MOST_SEEDS}")
-    return [first + step * number for number in range(count)]
+    if seeds is None:
+        if count > MOST_SEEDS:
+            raise ValueError(f"{count} seeds are too many; the limit is {MOST_SEEDS}")
+        seeds = [first + step * number for number in range(count)]
+    if not seeds:
+        raise ValueError("at least one seed is needed")
+    if any(isinstance(seed, bool) or not isinstance(seed, int) for seed in seeds):
+        raise ValueError("every seed must be a whole number")
+    if len(set(seeds)) != len(seeds):
+        raise ValueError("a seed stands twice in the list; the second run would only be a copy of the first")
+    if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
+        raise ValueError("a seed must fit into 64 bits")
+    return seeds
 
 
 Seeds = Annotated[list[int], BeforeValidator(parse_seeds)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,11 +17,11 @@ from pydantic import BaseModel, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec import formats, registry
-from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.problems import find_line, problems
+from bakeoff.spec.registry import NATIVE
 
 _BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
 """Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
@@ -50,13 +50,7 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
         plan = expand(validate(tree, path), base=base) if dialect is NATIVE else dialect.plan(tree, path)
         return replace(plan, overrides=tuple(overrides))
     except SpecError as error:
-        located = []
-        for problem in error.problems:
-            line = problem.line
-            if line is None and problem.key:
-                line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
-            located.append(replace(problem, line=line))
-        raise SpecError(located, path) from error
+        raise _located(error.problems, text, path) from error
 
 
 def read_model(path: Path, model: type[_Model], **defaults: Any) -> _Model:
@@ -66,11 +60,18 @@ def read_model(path: Path, model: type[_Model], **defaults: Any) -> _Model:
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        located = []
-        for problem in problems(error, model, given=tree):
-            line = find_line(text, path.suffix.lower(), tuple(problem.key.split("."))) if problem.key else None
-            located.append(replace(problem, line=line))
-        raise SpecError(located, path) from error
+        raise _located(problems(error, model, given=tree), text, path) from error
+
+
+def _located(listed: Iterable[Problem], text: str, path: Path) -> SpecError:
+    """The error for problems with a file, each with its line where that can be found."""
+    located = []
+    for problem in listed:
+        line = problem.line
+        if line is None and problem.key:
+            line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
+        located.append(replace(problem, line=line))
+    return SpecError(located, path)
 
 
 def read_text(path: Path) -> str:

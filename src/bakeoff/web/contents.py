@@ -12,8 +12,7 @@ from typing import Any
 
 from bakeoff.errors import BakeoffError
 from bakeoff.records.edition import Edition
-from bakeoff.records.overview import Tally
-from bakeoff.records.run import FAILED, CellRecord, RunRecord
+from bakeoff.records.run import FAILED, CellRecord, RunRecord, Tally
 from bakeoff.results.editions import edition_results
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Experiment

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import StorageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.overview import by_arm
+from bakeoff.records.run import by_arm
 from bakeoff.text import duration, figure, number, printable
 from bakeoff.verdicts.answer import TEMPLATES
 from bakeoff.verdicts.describe import format_level, format_p

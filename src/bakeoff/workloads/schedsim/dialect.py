@@ -27,11 +27,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bakeoff.errors import Problem, SpecError, did_you_mean
 from bakeoff.spec import registry
-from bakeoff.spec.dialect import Dialect, IdentifiedRun
 from bakeoff.spec.experiment import Analysis, Experiment, Name, parse_seeds
 from bakeoff.spec.identity import DIGEST_LENGTH, canonical_json
 from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
+from bakeoff.spec.registry import Dialect, IdentifiedRun
 
 if TYPE_CHECKING:
     import polars as pl

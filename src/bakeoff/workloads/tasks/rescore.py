@@ -20,8 +20,7 @@ from typing import Any
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.records import provenance
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths
-from bakeoff.records.lease import Lease
+from bakeoff.records.layout import EditionPaths, Lease
 from bakeoff.records.run import Attempt, RunRecord
 from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.sandbox.cache import scratch
@@ -65,7 +64,7 @@ def rescore(
     `judge` are settings that replace those of the experiment file. Each new score is recorded before `report` is
     called with it. Raises UsageError for an edition of another workload.
     """
-    with Lease(paths.lease), closing(Edition.open(paths, readonly=False)) as edition:
+    with closing(Lease(paths.lease)), closing(Edition.open(paths, readonly=False)) as edition:
         if edition.facts()["workload"] != TasksWorkload.kind:
             raise UsageError(f"{paths.experiment}/{paths.name} has no task rollouts; only those can be scored again")
         edition.lock()  # with PostgreSQL the lease also has to hold on other machines
@@ -90,7 +89,7 @@ def rescore(
                     if row.status != "infra_error":
                         # The work is the same, so the new attempt has the series and trajectory of the last one.
                         result.series = edition.series(run.position)
-                        result.trajectory = edition.trajectory(run.position)
+                        result.trajectory = edition.trajectories().get(run.position)
                         edition.finish([result], session)
                     rescored.append(row)
                     report(row)
