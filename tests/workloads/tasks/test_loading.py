@@ -129,7 +129,7 @@ def test_a_harbor_task_takes_a_prompt_and_variables_but_no_rubrics(tmp_path: Pat
     file = tmp_path / "o.json"
     file.write_text(json.dumps({"prompt": "other", "environment_variables": {"A": "1"}}))
     task = load_task(folder, overrides_file=file)
-    assert (task.instruction, dict(task.environment.env)) == ("other", {"A": "1"})
+    assert (task.first.instruction, dict(task.environment.env)) == ("other", {"A": "1"})
     file.write_text(json.dumps({"rubrics": [], "remove_repo_paths": []}))
     with pytest.raises(SpecError, match="is for prepared tasks"):
         load_task(folder, overrides_file=file)

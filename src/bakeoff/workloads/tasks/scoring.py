@@ -121,7 +121,7 @@ def _run_scripts(
             place = f"{PLACE}/{script.name}"
             box.put(script, place)
             argv = (*_RUNNERS[script.suffix], place)
-            ended = box.run(argv, stdin=json.dumps(run).encode(), timeout=task.verifier.timeout)
+            ended = box.run(argv, stdin=json.dumps(run).encode(), timeout=task.first.verifier.timeout)
             if not ended.ok:
                 reason = "took too long" if ended.timed_out else ended.stderr.decode(errors="replace")[-400:]
                 measured.problems[script.name] = f"ended with {ended.code}: {reason}"
