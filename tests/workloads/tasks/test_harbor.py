@@ -178,7 +178,7 @@ def test_a_separate_verifier_needs_no_test_script_but_its_own_image(tmp_path: Pa
 @pytest.mark.parametrize("toml", ['[verifier]\nenvironment_mode = "separate"\n', "[verifier.environment]\ncpus = 1\n"])
 def test_a_separate_verifier_without_its_own_image_has_the_tasks(tmp_path: Path, toml: str) -> None:
     folder = harbor_task(tmp_path / "t", toml=toml)
-    verifier = load_task(folder).verifier
+    verifier = load_task(folder).first.verifier
     assert verifier.environment is not None and verifier.environment.dockerfile == folder / "environment/Dockerfile"
     assert not verifier.tests_in_image
     (folder / "tests/test.sh").unlink()

@@ -48,7 +48,7 @@ def test_the_older_names_of_keys_are_read(tmp_path: Path) -> None:
 def test_the_instruction_is_the_one_that_agents_were_shown(
     tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
-    assert load_task(prepared_task(tmp_path / "t", files)).instruction == expected
+    assert load_task(prepared_task(tmp_path / "t", files)).first.instruction == expected
 
 
 def test_overlays_go_beside_and_into_the_repository_and_secrets_stay_out(tmp_path: Path) -> None:
