@@ -154,9 +154,9 @@ def _on_repository(task: Task, worker: Worker, sandbox: Sandbox) -> TaskAttempt:
     with scratch() as here:
         tree = here / "tree"
         with sandbox.open(worker.extend(spec)) as box:
-            lay_out(task, start.tree, box, user=task.agent.user)
-            if worker.agent.needs_solution and task.solution is not None:
-                box.write(f"{SOLUTION}/diff.patch", task.solution.diff or b"")
+            lay_out(task, start.tree, box, user=task.first.agent.user)
+            if worker.agent.needs_solution and task.first.solution is not None:
+                box.write(f"{SOLUTION}/diff.patch", task.first.solution.diff or b"")
             worker.work(box, task.steps[0])
             # All links are kept: nothing follows them, and the diff records where they point.
             try:

@@ -89,7 +89,7 @@ def _complete(task: Task) -> Iterator[Finding]:
             yield Finding("note", None, f"no test covers {listed}: only a judge can score that")
     missing = missing_reference(task)
     yield Finding("has a reference", not missing, missing and f"add {missing}")
-    if DRAFT in task.instruction:
+    if DRAFT in task.first.instruction:
         yield Finding("note", None, "the instruction is still a draft from commit messages")
 
 
@@ -146,7 +146,7 @@ def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     if missing := missing_reference(task):
         raise UsageError(f"{task.directory}: there is no reference\n  fix: add {missing}")
     if task.format == "prepared":
-        diff = (task.solution.diff if task.solution else None) or b""
+        diff = (task.first.solution.diff if task.first.solution else None) or b""
         return verify_diff(task, diff, sandbox, logs=logs)
     problems: list[str] = []
 
@@ -212,9 +212,9 @@ def described(task: Task) -> dict[str, Any]:
         "workdir": task.workdir,
         "network": environment.network.mode,
         "limits": {name: value for name, value in limits.items() if value is not None},
-        "agent_seconds": task.agent.timeout,
-        "verifier_seconds": task.verifier.timeout,
-        "verifier": task.verifier.mode if task.format != "prepared" else None,
+        "agent_seconds": task.first.agent.timeout,
+        "verifier_seconds": task.first.verifier.timeout,
+        "verifier": task.first.verifier.mode if task.format != "prepared" else None,
         "variables": sorted(environment.env),
         "removed": list(task.removals),
         "overlays": [file.target for file in task.overlays],

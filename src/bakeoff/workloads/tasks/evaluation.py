@@ -202,7 +202,13 @@ def evaluate(
     if judge_settings is not None and task.rubrics:
         tests = {case.name: case.outcome == "passed" for case in verification.cases}
         judged = tuple(
-            judge(task.rubrics, instruction=task.instruction, diff=readable(diff), tests=tests, settings=judge_settings)
+            judge(
+                task.rubrics,
+                instruction=task.first.instruction,
+                diff=readable(diff),
+                tests=tests,
+                settings=judge_settings,
+            )
         )
     evaluation = Evaluation(task, run, attempt, totals, judged)
     rewards = dict(verification.rewards)

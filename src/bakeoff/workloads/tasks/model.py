@@ -242,10 +242,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as agents, verifiers and reports see it.
-
-    `agent`, `verifier`, `solution` and `instruction` are those of the first step, which is the only one of most tasks.
-    """
+    """A task as agents, verifiers and reports see it."""
 
     id: str
     format: Format
@@ -274,20 +271,9 @@ class Task:
     """What the user should know: unknown keys, files that agents do not see, commits that move."""
 
     @property
-    def instruction(self) -> str:
-        return self.steps[0].instruction
-
-    @property
-    def agent(self) -> AgentSettings:
-        return self.steps[0].agent
-
-    @property
-    def verifier(self) -> Verifier:
-        return self.steps[0].verifier
-
-    @property
-    def solution(self) -> Solution | None:
-        return self.steps[0].solution
+    def first(self) -> Step:
+        """The first step, which is the only one of most tasks."""
+        return self.steps[0]
 
     @property
     def workdir(self) -> str | None:

@@ -100,7 +100,7 @@ class ModelEndpoint(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     base_url: str | None = None
-    api_key: str | None = Field(None, repr=False)
+    api_key: Annotated[str | None, Field(repr=False)] = None
     model: str | None = None
     provider: str | None = None
 

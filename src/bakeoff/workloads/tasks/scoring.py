@@ -121,7 +121,7 @@ def _run_scripts(
             place = f"{PLACE}/{script.name}"
             box.put(script, place)
             argv = (*_RUNNERS[script.suffix], place)
-            ended = box.run(argv, stdin=json.dumps(run).encode(), timeout=task.verifier.timeout)
+            ended = box.run(argv, stdin=json.dumps(run).encode(), timeout=task.first.verifier.timeout)
             if not ended.ok:
                 reason = "took too long" if ended.timed_out else ended.stderr.decode(errors="replace")[-400:]
                 measured.problems[script.name] = f"ended with {ended.code}: {reason}"
@@ -182,8 +182,6 @@ class Vote:
     score: float | None
     reasoning: str = ""
     error: str | None = None
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,14 +311,7 @@ def _read_vote(answer: Any) -> Vote:
     score = verdict["score"]
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         raise ValueError(f"score {score!r} is not a number from 0 to 1")
-    usage = answer.get("usage")
-    used = usage if isinstance(usage, dict) else {}
-    return Vote(
-        float(score),
-        " ".join(str(verdict[name]) for name in ("reasoning", "evidence") if verdict.get(name)),
-        prompt_tokens=int(used.get("prompt_tokens") or 0),
-        completion_tokens=int(used.get("completion_tokens") or 0),
-    )
+    return Vote(float(score), " ".join(str(verdict[name]) for name in ("reasoning", "evidence") if verdict.get(name)))
 
 
 def _verdict(text: str) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def run_scripts(
         with suppress(GitFailed):  # the agent's .gitattributes may keep git from reading its files
             git("add", "-A", "--sparse", at=tree)  # scripts may ask git what the agent changed
         guarded = guard(start.tree, tree, task.scripts)
-        env = filled_in(task, "verifier", task.verifier.env)
+        env = filled_in(task, "verifier", task.first.verifier.env)
         spec = box_spec(task, image, mounts=tools(), env=env)
         results = [
             _run_script(task, script, guarded.configurations[script.path], tree, sandbox, spec, logs)
@@ -122,7 +122,7 @@ def _run_script(
     sealed: str | None = None
     cases: tuple[Case, ...] = ()
     with sandbox.open(spec) as box:
-        lay_out(task, tree, box, task.verifier.user)
+        lay_out(task, tree, box, task.first.verifier.user)
         # The secret comes through standard input, so code under test does not find it in a file or in /proc.
         secret = secrets.token_hex(16)
         path = command_path(box, f"{REPOSITORY}/{script.path}")
@@ -134,11 +134,11 @@ def _run_script(
         ended = box.run(
             argv,
             cwd=box.spec.workdir,
-            timeout=task.verifier.timeout,
+            timeout=task.first.verifier.timeout,
             stdin=f"{secret}\n".encode() if script.by_pytest else None,
             stdout=output,
             stderr=output,
-            user=task.verifier.user,
+            user=task.first.verifier.user,
         )
         if script.by_pytest:
             sealed = _sealed(box, secret)

@@ -22,9 +22,9 @@ import posixpath
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.sandbox.base import Mount
@@ -120,7 +120,7 @@ SHIPPED: dict[str, Callable[[], TaskAgent]] = {
 }
 
 
-def agent(name: str, tables: Mapping[str, Any] | None = None, base: Path | None = None) -> TaskAgent:
+def agent(name: str, tables: Mapping[str, AgentEntry] | None = None, base: Path | None = None) -> TaskAgent:
     """The agent with this name. Raises UsageError, with the names that exist.
 
     `tables` is a file's `[agents]`, which may replace an agent that ships. Relative paths in it start from `base`
@@ -128,13 +128,7 @@ def agent(name: str, tables: Mapping[str, Any] | None = None, base: Path | None 
     """
     tables = tables or {}
     if name in tables:
-        try:
-            entry = AgentEntry.model_validate(tables[name])
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"])
-            raise UsageError(f"agents.{name}.{key}: {first['msg']}") from error
-        return CommandAgent(name, entry, base)
+        return CommandAgent(name, tables[name], base)
     if name in SHIPPED:
         return SHIPPED[name]()
     if ":" not in name:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.formats import MissingVariable, expand, variables
@@ -177,8 +177,8 @@ class Providers:
     environment: Mapping[str, str]
 
     @classmethod
-    def read(cls, tables: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Providers:
-        """The `[providers.*]` tables of a file on top of OpenAI and Anthropic. Raises UsageError with the wrong key.
+    def read(cls, tables: Mapping[str, Provider], environment: Mapping[str, str] | None = None) -> Providers:
+        """The `[providers.*]` tables of a file on top of OpenAI and Anthropic.
 
         `environment` is by default the process environment with the nearest `.env` file.
         """
@@ -192,14 +192,7 @@ class Providers:
                 env_key=None if base_url and not environment.get(key) else key,
                 wire_api=ALL if vendor == "openai" and "OPENAI_BASE_URL" in environment else apis,
             )
-        for name, entry in tables.items():
-            try:
-                table[name] = Provider.model_validate(entry)
-            except ValidationError as error:
-                first = error.errors()[0]
-                key = ".".join(str(part) for part in first["loc"])
-                raise UsageError(f"providers.{name}.{key}: {first['msg']}") from error
-        return cls(table, environment)
+        return cls({**table, **tables}, environment)
 
     def with_endpoint(self, base_url: str, key: str | None) -> Providers:
         """One endpoint for every model, as a task's overrides name it by URL and key."""
