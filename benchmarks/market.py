@@ -1,5 +1,7 @@
-"""How fast the market world is, as a ratio to one Gymnasium CartPole in the same run: many worlds at once, one world with an
-agent; and how long a scenario file and the first use on a machine take.
+"""How fast the market world is, as a ratio to one Gymnasium CartPole in the same run.
+
+It steps many worlds at once, and one world with an agent. It also measures how long a scenario file and the first use on
+a machine take.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def wanted(ticks: int, worlds: int) -> np.ndarray:
 
 def same_as_single(ticks: int) -> None:
     """Stop unless worlds of a batch are the single worlds."""
-    from bakeoff.workloads.market.batch import MarketBatch
+    from bakeoff.workloads.market.world.advance import MarketBatch
 
     targets = wanted(ticks, WORLDS)
     batch = MarketBatch(scenario(ticks), range(WORLDS))
@@ -63,7 +65,7 @@ def same_as_single(ticks: int) -> None:
 
 
 def batched(ticks: int, *, acting: bool) -> Callable[[], float]:
-    from bakeoff.workloads.market.batch import MarketBatch
+    from bakeoff.workloads.market.world.advance import MarketBatch
 
     targets = wanted(ticks, WORLDS)
     if not acting:
@@ -82,8 +84,7 @@ def batched(ticks: int, *, acting: bool) -> Callable[[], float]:
 
 def alone(ticks: int) -> Callable[[], float]:
     """The worlds with all that happens in them, while nobody plays and nothing is observed."""
-    from bakeoff.workloads.market.batch import MarketBatch
-    from bakeoff.workloads.market.world.advance import NOBODY, advance
+    from bakeoff.workloads.market.world.advance import NOBODY, MarketBatch, advance
 
     batch = MarketBatch(scenario(ticks), range(WORLDS))
 

@@ -168,7 +168,7 @@ def _code_notes(provenance: Mapping[str, Any], run_id: str) -> list[str]:
 
 def _execute(recipe: Recipe) -> int:
     """Run the recipe, with a fresh directory in place of the run's own. Returns its exit code, 128 + a signal's number."""
-    from bakeoff.spec.variables import expand_tree, variables
+    from bakeoff.spec.formats import expand_tree, variables
 
     argv, env = list(recipe.argv), dict(recipe.env)
     if recipe.directory is not None:

@@ -30,7 +30,7 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.lease import Lease
 from bakeoff.records.run import RunRecord
-from bakeoff.spec import registry, variables
+from bakeoff.spec import formats, registry
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
 from bakeoff.spec.workload import Checked
@@ -178,12 +178,12 @@ def environment(plan: Plan) -> dict[str, str]:
 
     Raises SpecError for a variable that is not set.
     """
-    known = variables.variables()
+    known = formats.variables()
     filled = {}
     for name, text in plan.experiment.env.items():
         try:
-            filled[name] = variables.expand(text, known)
-        except variables.MissingVariable as missing:
+            filled[name] = formats.expand(text, known)
+        except formats.MissingVariable as missing:
             fix = f"export {missing.args[0]}=... before the run"
             raise SpecError([Problem(f"env.{name}", f"${{{missing.args[0]}}} is not set", fix)]) from missing
     return filled

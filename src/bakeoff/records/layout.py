@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import StorageError, UsageError, did_you_mean
-from bakeoff.spec.identity import directory_name
+from bakeoff.spec.identity import NOT_IN_DIRECTORIES, slug
 
 ROOT_VARIABLE = "BAKEOFF_ROOT"
 DEFAULT_ROOT = "bakeoff-runs"
@@ -85,7 +85,7 @@ def registration_of(source: Path) -> Path:
 
 
 def experiment_directory(root: Path, name: str) -> Path:
-    return root.absolute() / directory_name(name)
+    return root.absolute() / slug(name, 200, unwanted=NOT_IN_DIRECTORIES)
 
 
 # -- finding

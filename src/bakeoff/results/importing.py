@@ -114,7 +114,7 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
         key = json.dumps([row.arm, row.task, dict(row.params)], sort_keys=True)
         if key not in cells:
             arm = Arm(row.arm, {}, row.flags, base=row.base or row.arm, ablation=row.ablation)
-            cells[key] = Cell(len(cells), arm, Task(row.task), row.params, {}, 1, lambda seed, rollout: "")
+            cells[key] = Cell(len(cells), arm, Task(row.task), row.params, 1, lambda seed, rollout: "")
         assert row.seed is not None  # read_directory leaves out runs without one
         runs.append(Run(position, row.run_id, cells[key], row.seed, row.rollout))
     names = {row.dialect for row in results.rows}

@@ -3,7 +3,7 @@
 | module | what it does |
 |---|---|
 | `load` | an experiment file becomes a plan: `load_plan` |
-| `formats`, `variables` | TOML, YAML and JSON; `${VAR}` and `.env` files |
+| `formats` | TOML, YAML and JSON; `${VAR}` and `.env` files |
 | `experiment` | the file as one model, with durations and sizes |
 | `problems` | what is wrong with a file, and in which line |
 | `expand` | matrix, arms, ablations and tasks multiplied out |

@@ -93,14 +93,16 @@ def parse_seeds(value: Any) -> list[int]:
 def _seed_range(value: Any) -> list[int]:
     # Booleans are ints in Python, so `seeds = true` would mean one seed: every case excludes them.
     first, step = 0, 1
+    numbers = value.values() if isinstance(value, dict) else ()
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
     match value:
         case str() if (match := re.fullmatch(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*", value)) is not None:
             first, count = int(match[1]), int(match[2]) - int(match[1]) + 1
         case int() | str() if not isinstance(value, bool) and re.fullmatch(r"-?\d+", str(value)):
             count = int(value)
-        case {"count": count, **rest} if set(rest) <= {"base"} and _whole(value):
+        case {"count": count, **rest} if set(rest) <= {"base"} and whole:
             first = value.get("base", 0)
-        case {"start": first, "stop": stop, **rest} if set(rest) <= {"step"} and _whole(value):
+        case {"start": first, "stop": stop, **rest} if set(rest) <= {"step"} and whole:
             step = value.get("step", 1)
             if step == 0:
                 raise ValueError("step must not be 0")
@@ -110,10 +112,6 @@ def _seed_range(value: Any) -> list[int]:
     if count > MOST_SEEDS:
         raise ValueError(f"{count} seeds are too many; the limit is {MOST_SEEDS}")
     return [first + step * number for number in range(count)]
-
-
-def _whole(table: dict[str, Any]) -> bool:
-    return all(isinstance(number, int) and not isinstance(number, bool) for number in table.values())
 
 
 Seeds = Annotated[list[int], BeforeValidator(parse_seeds)]
@@ -351,16 +349,14 @@ class Experiment(Section):
     @field_validator("matrix", mode="before")
     @classmethod
     def _flatten(cls, value: Any) -> Any:
-        """`[matrix.optimizer] lr = [...]` means the parameter `optimizer.lr`."""
-        return flatten(value) if isinstance(value, dict) else value
-
-    @field_validator("matrix")
-    @classmethod
-    def _no_empty_axis(cls, value: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        for key, values in value.items():
-            if not values:
+        """`[matrix.optimizer] lr = [...]` means the parameter `optimizer.lr`; an axis without values is an error."""
+        if not isinstance(value, dict):
+            return value
+        axes = flatten(value)
+        for key, values in axes.items():
+            if isinstance(values, list | tuple) and not values:
                 raise ValueError(f"{key} has no values, so the product is empty")
-        return value
+        return axes
 
     @field_validator("name")
     @classmethod

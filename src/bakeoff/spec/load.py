@@ -11,13 +11,12 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec import formats, registry
-from bakeoff.spec import variables as env
 from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import Experiment
@@ -26,6 +25,7 @@ from bakeoff.spec.problems import find_line, problems
 
 _BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
 """Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
@@ -41,7 +41,12 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
     try:  # overrides come before everything else, so that they are validated like the file
         dialect = registry.dialect_of(tree)
         if dialect.variables:
-            tree = _fill_in(tree)
+            missing: list[Problem] = []
+            known = formats.variables()
+            # Environment variables keep the names, so that no secret is stored; so do headers, see _BY_NAME.
+            tree = {key: item if key == "env" else _filled(item, key, known, missing) for key, item in tree.items()}
+            if missing:
+                raise SpecError(missing)
         plan = expand(validate(tree, path), base=base) if dialect is NATIVE else dialect.plan(tree, path)
         return replace(plan, overrides=tuple(overrides))
     except SpecError as error:
@@ -50,6 +55,20 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
             line = problem.line
             if line is None and problem.key:
                 line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
+            located.append(replace(problem, line=line))
+        raise SpecError(located, path) from error
+
+
+def read_model(path: Path, model: type[_Model], **defaults: Any) -> _Model:
+    """A file that is not an experiment (a policy, rules), as `model`. Raises SpecError with the line of every problem."""
+    text = read_text(path)
+    tree = {**defaults, **parse(text, path)}
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        located = []
+        for problem in problems(error, model, given=tree):
+            line = find_line(text, path.suffix.lower(), tuple(problem.key.split("."))) if problem.key else None
             located.append(replace(problem, line=line))
         raise SpecError(located, path) from error
 
@@ -114,16 +133,6 @@ def _entry(entries: list[Any], part: str, override: str) -> int:
     raise UsageError(f"--set {override!r}: no entry called {part!r}; there are {listed}")
 
 
-def _fill_in(tree: dict[str, Any]) -> dict[str, Any]:
-    """`${VAR}` everywhere except in environment variables and headers, which keep names so that no secret is stored."""
-    known = env.variables()
-    missing: list[Problem] = []
-    filled = {key: value if key == "env" else _filled(value, key, known, missing) for key, value in tree.items()}
-    if missing:
-        raise SpecError(missing)
-    return filled
-
-
 def _filled(value: Any, key: str, known: Mapping[str, str], missing: list[Problem]) -> Any:
     """The value at the dotted `key`, with variables filled in; those that are not set are added to `missing`."""
     if isinstance(value, dict):
@@ -134,8 +143,8 @@ def _filled(value: Any, key: str, known: Mapping[str, str], missing: list[Proble
     if isinstance(value, list):
         return [_filled(item, f"{key}.{number}", known, missing) for number, item in enumerate(value)]
     try:
-        return env.expand(value, known) if isinstance(value, str) and "$" in value else value
-    except env.MissingVariable as error:
+        return formats.expand(value, known) if isinstance(value, str) and "$" in value else value
+    except formats.MissingVariable as error:
         name = error.args[0]
         fix = f"export {name}=..., put it into .env, or write ${{{name}:-default}}"
         missing.append(Problem(key, f"${{{name}}} is not set", fix))

@@ -33,11 +33,6 @@ def load(group: str, name: str, noun: str) -> Any:
         raise UsageError(f"{noun} {name!r} ({entries[name]}) cannot be imported: {error}{fix}") from error
 
 
-def executors() -> list[str]:
-    """The names of all installed executors; `bakeoff.engine.executors` opens them."""
-    return sorted(plugins.entry_points(EXECUTORS))
-
-
 def kinds() -> list[str]:
     """The names of all installed workloads."""
     return sorted(plugins.entry_points(WORKLOADS))

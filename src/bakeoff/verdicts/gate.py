@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -19,18 +18,17 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from bakeoff.errors import SpecError
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Section, Summary
-from bakeoff.spec.load import parse, read_text
-from bakeoff.spec.problems import find_line, problems
+from bakeoff.spec.problems import problems
 from bakeoff.stats.decision import Decision, holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, printable
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
 from bakeoff.verdicts.compare import SEED, choose_arms
-from bakeoff.verdicts.describe import describe
+from bakeoff.verdicts.describe import describe, signed
 from bakeoff.verdicts.design import Design, build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Gate, Question
-from bakeoff.verdicts.testing import comparison_test, share_test
+from bakeoff.verdicts.testing import comparison_test
 from bakeoff.version import __version__
 
 Outcome = Literal["pass", "fail", "undecided"]
@@ -99,19 +97,6 @@ class Policy(Section):
     """The arm to be released (default: every arm but the control)."""
     tasks: Literal["sample", "fixed"] | None = None
     seeds: Literal["nested", "crossed"] | None = None
-
-
-def read_policy(path: Path) -> Policy:
-    """From TOML, YAML or JSON; errors name the file, the line, the key and the fix."""
-    text = read_text(path)
-    tree = parse(text, path)
-    try:
-        return policy(tree)
-    except SpecError as error:
-        suffix = path.suffix.lower()
-        lines = [find_line(text, suffix, tuple(problem.key.split("."))) for problem in error.problems]
-        found = [replace(problem, line=line) for problem, line in zip(error.problems, lines, strict=True)]
-        raise SpecError(found, path) from error
 
 
 def policy(tree: Mapping[str, Any]) -> Policy:
@@ -191,13 +176,10 @@ def check(
     asked = []
     for observations, arm, text, allowed in rules:
         design = build_design(observations, control, arm, unpaired=question.unpaired, intersect=question.intersect)
-        if allowed.relative:
-            # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
-            test = share_test(design, -allowed.size, alpha=level, comparisons=len(rules))
-            asked.append(_Asked(observations, arm, design, text, test, 0.0))
-        else:
-            test = comparison_test(design, alpha=level, comparisons=len(rules), margin=None, relative=None)
-            asked.append(_Asked(observations, arm, design, text, test, 0.0 - allowed.size))
+        # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
+        share = -allowed.size if allowed.relative else None
+        test = comparison_test(design, alpha=level, comparisons=len(rules), share=share)
+        asked.append(_Asked(observations, arm, design, text, test, 0.0 if allowed.relative else 0.0 - allowed.size))
     # p of "not worse than the rule allows".
     p_broken = [
         monotone_tails(each.test.evidence, each.above).less
@@ -290,7 +272,7 @@ class GateAnswer(Answer):
     def blocks(self) -> list[Block]:
         headers = ["metric", "arm", "rule", "effect", "interval", "outcome"]
         rows = [
-            [check.metric, check.candidate, check.rule, NOTHING if check.effect is None else f"{check.effect:+.4g}",
+            [check.metric, check.candidate, check.rule, signed(check.effect),
              check.needed(), check.outcome_in_words]
             for check in self.checks
         ]  # fmt: skip
@@ -314,7 +296,7 @@ def answer(results: Results, question: Gate) -> GateAnswer:
     observed = []
     for name, rule in policy.metrics.items():
         declared = results.analysis.about(name)
-        design = {key: value for key, value in (("tasks", policy.tasks), ("seeds", policy.seeds)) if value is not None}
+        design = policy.model_dump(include={"tasks", "seeds"}, exclude_none=True)
         own = rule.model_dump(include={"direction", "bounds", "failure_score"}, exclude_none=True)
         if name in question.directions:
             own.pop("direction", None)  # said for this metric alone, by whoever asks
@@ -351,9 +333,8 @@ def as_junit(answer: GateAnswer) -> str:
     for check in answer.checks:
         name = printable(f"{check.candidate}: {check.metric} {check.rule}")
         case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{check.metric}", name=name)
-        effect = NOTHING if check.effect is None else f"{check.effect:+.4g}"
         reason = f" ({check.reason})" if check.reason and check.reason != TITLES[check.outcome] else ""
-        message = printable(f"effect {effect}; {check.needed()}; {check.population}{reason}")
+        message = printable(f"effect {signed(check.effect)}; {check.needed()}; {check.population}{reason}")
         if check.outcome == "fail":
             ElementTree.SubElement(case, "failure", message=message, type="regression")
         elif check.outcome == "undecided":

@@ -22,8 +22,8 @@ from bakeoff.stats.ranks import AverageRanks, BradleyTerry, bradley_terry, fried
 from bakeoff.text import NOTHING, number
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric
 from bakeoff.verdicts.observations import Observations, observe
-from bakeoff.verdicts.passing import Chance, Passing, is_binary, passing
 from bakeoff.verdicts.question import Rank
+from bakeoff.verdicts.summarize import Chance, Passing, is_binary, passing
 from bakeoff.version import __version__
 
 POPULATION = "Intervals resample runs inside tasks: they speak for these tasks only."

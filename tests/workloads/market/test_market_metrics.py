@@ -7,12 +7,10 @@ import json
 import pytest
 
 from bakeoff.workloads.market import journal, metrics, outputs
-from bakeoff.workloads.market import rollout as rollouts
-from bakeoff.workloads.market.agents.base import Brief, Seat
-from bakeoff.workloads.market.agents.load import BASELINES, load
+from bakeoff.workloads.market import play as rollouts
+from bakeoff.workloads.market.agents.base import BASELINES, Brief, Seat, load
 from bakeoff.workloads.market.metrics import MICRO, micro
-from bakeoff.workloads.market.play import Episode
-from bakeoff.workloads.market.rollout import Prices, Rollout, roll_out
+from bakeoff.workloads.market.play import Episode, Prices, Rollout, roll_out
 from bakeoff.workloads.market.scenario import scenario, world_key
 from bakeoff.workloads.market.world.world import World
 

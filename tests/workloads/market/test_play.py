@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from bakeoff.workloads.market import play
-from bakeoff.workloads.market.agents.base import Brief, LlmCall, Seat
-from bakeoff.workloads.market.agents.load import load
+from bakeoff.workloads.market.agents.base import Brief, LlmCall, Seat, load
 from bakeoff.workloads.market.journal import steps
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.rpc import RpcError

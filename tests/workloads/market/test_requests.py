@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakeoff.workloads.market import requests
+from bakeoff.workloads.market import rpc
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError
 from workloads.market.test_rpc import ANY_JSON
@@ -22,7 +22,7 @@ OPEN = {"ticker": "BTCX", "side": "LONG", "size": 100, "leverage": 2}
 
 def fault(method: str, params: Any) -> tuple[str, str]:
     with pytest.raises(RpcError) as caught:
-        requests.read(METHODS[method].params, params)
+        rpc.read(METHODS[method].params, params)
     assert caught.value.code == -32602
     return caught.value.data["path"], caught.value.message
 
@@ -31,7 +31,7 @@ def fault(method: str, params: Any) -> tuple[str, str]:
 @pytest.mark.parametrize("name", ["size", "amount"])
 def test_a_position_is_opened_by_size_or_amount_and_a_side_in_any_case(side: str, name: str) -> None:
     params = {"ticker": "BTCX", "side": side, name: 100}
-    read = requests.read(requests.OpenPosition, params)
+    read = rpc.read(rpc.OpenPosition, params)
     assert (read.side, read.notional, read.leverage) == ("LONG", 100, 1)
 
 
@@ -52,16 +52,16 @@ def test_a_position_is_opened_by_size_or_amount_and_a_side_in_any_case(side: str
     ],
 )
 def test_every_parameter_that_agents_of_the_protocol_send_is_taken(method: str, params: dict[str, Any]) -> None:
-    assert requests.read(METHODS[f"a2a.{method}"].params, params)
+    assert rpc.read(METHODS[f"a2a.{method}"].params, params)
 
 
 def test_a_whole_number_may_be_written_with_a_point_as_in_json_schema() -> None:
-    assert requests.read(requests.GetFeed, {"limit": 2.0, "offset": 0.0}).limit == 2
+    assert rpc.read(rpc.GetFeed, {"limit": 2.0, "offset": 0.0}).limit == 2
 
 
 def test_shares_are_sold_by_position_or_by_market_and_outcome() -> None:
-    assert requests.read(requests.SellShares, {"positionId": "p", "shares": 1}).position_id == "p"
-    assert requests.read(requests.SellShares, {"marketId": "m", "outcome": "no", "shares": 1}).outcome == "NO"
+    assert rpc.read(rpc.SellShares, {"positionId": "p", "shares": 1}).position_id == "p"
+    assert rpc.read(rpc.SellShares, {"marketId": "m", "outcome": "no", "shares": 1}).outcome == "NO"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_fault_is_told_with_its_place(method: str, params: dict[str, Any], pat
 @given(method=st.sampled_from(sorted(METHODS)), params=st.dictionaries(st.text(max_size=12), ANY_JSON, max_size=5))
 def test_no_parameters_make_the_reader_fail(method: str, params: dict[str, Any]) -> None:
     try:
-        requests.read(METHODS[method].params, params)
+        rpc.read(METHODS[method].params, params)
     except RpcError as error:
         assert error.type == "invalid_params"
 
@@ -120,7 +120,7 @@ def test_what_fits_the_published_schema_of_single_values_is_taken(data: st.DataO
     params = {name: data.draw(_fitting(value)) for name, value in schema.get("properties", {}).items()}
     jsonschema.validate(params, schema)
     try:
-        requests.read(METHODS[method].params, params)
+        rpc.read(METHODS[method].params, params)
     except RpcError as error:
         assert error.data["path"] == ""
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import httpx
 
-from bakeoff.workloads.tasks.proxy.budget import Budget
-from bakeoff.workloads.tasks.proxy.providers import Providers
+from bakeoff.workloads.tasks.proxy.providers import Budget, Providers
 from bakeoff.workloads.tasks.proxy.records import Call, read_calls
 from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun, ServerLimits
 from workloads.tasks.scripted import Failure, ScriptedModel, Turn

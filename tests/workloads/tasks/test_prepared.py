@@ -10,7 +10,8 @@ import pytest
 
 from bakeoff.errors import SpecError
 from bakeoff.workloads.tasks.loading import load_task
-from bakeoff.workloads.tasks.model import Rubric, Script
+from bakeoff.workloads.tasks.model import Script
+from bakeoff.workloads.tasks.schema import Rubric
 from workloads.tasks.tasked import DIFF, TEST, meta, prepared_task, write_files
 
 
@@ -18,7 +19,7 @@ def test_a_prepared_task_has_all_its_parts(tmp_path: Path) -> None:
     task = load_task(prepared_task(tmp_path / "t", {"diff.patch": DIFF}))
     assert (task.id, task.format, task.title, task.tags) == ("double", "prepared", "Double it", ("bug",))
     assert task.instruction == "Repair double."
-    assert task.rubrics == (Rubric("works", "It doubles.", 1.0),)
+    assert task.rubrics == (Rubric(id="works", criterion="It doubles.", weight=1.0),)
     assert task.scripts == (Script("tests/test_double.py", TEST, "works"),)
     assert task.solution is not None and task.solution.diff == DIFF.encode()
     assert task.repository is not None and task.repository.url == str(tmp_path / "t/repo")

@@ -2,7 +2,7 @@
 
 Each function takes a session and its validated parameters. Its docstring is what agents read in tools and in the
 OpenAPI document: a description, and after `Returns` a sketch of the result. A method that changes something takes a
-`requests.Mutation`; all others only read.
+`rpc.Mutation`; all others only read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.alias_generators import to_camel
 
-from bakeoff.workloads.market import render, requests
+from bakeoff.workloads.market import rpc
 from bakeoff.workloads.market.rpc import refusal
+from bakeoff.workloads.market.world.views import plain, plains
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.session import Session
@@ -40,7 +41,7 @@ class Method:
     name: str
     short: str
     """The name without its prefix, for places that allow no dots."""
-    params: type[requests.Params]
+    params: type[rpc.Params]
     run: Implementation
     description: str
     result: str
@@ -51,20 +52,20 @@ class Method:
     @property
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the parameters."""
-        return requests.schema(self.params)
+        return rpc.schema(self.params)
 
 
 METHODS: dict[str, Method] = {}
 """Every method by its full name, in the order of this module."""
 
 
-def _method(params: type[requests.Params], name: str = "") -> Callable[[Implementation], Implementation]:
+def _method(params: type[rpc.Params], name: str = "") -> Callable[[Implementation], Implementation]:
     """Register a function as a method: `get_feed` becomes `a2a.getFeed`, unless a name is given."""
 
     def register(run: Implementation) -> Implementation:
         short = name or to_camel(run.__name__)
         description, _, result = " ".join((run.__doc__ or "").split()).partition(" Returns ")
-        mutates = issubclass(params, requests.Mutation)
+        mutates = issubclass(params, rpc.Mutation)
         METHODS[PREFIX + short] = Method(PREFIX + short, short, params, run, description, result, mutates)
         return run
 
@@ -82,8 +83,8 @@ def find(name: str) -> Method:
     raise refusal("method_not_found", f"there is no method {name[:100]!r}{hint}")
 
 
-@_method(requests.NoParams)
-def observe(session: Session, _: requests.NoParams) -> Result:
+@_method(rpc.NoParams)
+def observe(session: Session, _: rpc.NoParams) -> Result:
     """Everything you may see in this tick: markets, perpetuals, your account and positions, posts, chats.
 
     Returns {tick, ticks, timestamp, done, agentId, actionsLeft, account, predictionMarkets[], perpetualMarkets[],
@@ -94,20 +95,20 @@ def observe(session: Session, _: requests.NoParams) -> Result:
         **session.clock_facts(),
         "agentId": session.agent_id,
         "actionsLeft": session.actions_left,
-        "account": render.plain(world.account(seat)),
-        "predictionMarkets": render.plains(world.markets()),
-        "perpetualMarkets": render.plains(world.perpetuals()),
-        "positions": render.positions(world.positions(seat)),
-        "fills": render.plains(world.fills(seat)),
-        "posts": render.plains(world.posts(seat, OBSERVED_POSTS)),
-        "groupChats": [render.chat(view) for view in session.chats()],
-        "sources": render.plains(world.sources()),
-        "agents": render.plains(world.background()),
+        "account": plain(world.account(seat)),
+        "predictionMarkets": plains(world.markets()),
+        "perpetualMarkets": plains(world.perpetuals()),
+        "positions": plain(world.positions(seat)),
+        "fills": plains(world.fills(seat)),
+        "posts": plains(world.posts(seat, OBSERVED_POSTS)),
+        "groupChats": plains(session.chats()),
+        "sources": plains(world.sources()),
+        "agents": plains(world.background()),
     }
 
 
-@_method(requests.EndTurn)
-def end_turn(session: Session, request: requests.EndTurn) -> Result:
+@_method(rpc.EndTurn)
+def end_turn(session: Session, request: rpc.EndTurn) -> Result:
     """End your turn in this tick. Time advances when every agent of the world has ended its turn, or is late.
 
     Returns {tick, ticks, timestamp, done}
@@ -118,8 +119,8 @@ def end_turn(session: Session, request: requests.EndTurn) -> Result:
 # -- markets
 
 
-@_method(requests.GetPredictions)
-def get_predictions(session: Session, request: requests.GetPredictions) -> Result:
+@_method(rpc.GetPredictions)
+def get_predictions(session: Session, request: rpc.GetPredictions) -> Result:
     """The prediction markets: open questions, or resolved ones.
 
     Returns {predictions: [{id, question, yesShares, noShares, yesPrice, noPrice, liquidity, totalVolume, createdAt,
@@ -127,18 +128,18 @@ def get_predictions(session: Session, request: requests.GetPredictions) -> Resul
     """
     resolved = request.status == "resolved"
     markets = session.world.resolved_markets() if resolved else session.world.markets()
-    rows = [render.plain(view) for view in markets if view.resolved is resolved]
+    rows = [plain(view) for view in markets if view.resolved is resolved]
     return {"predictions": rows, "count": len(rows)}
 
 
-@_method(requests.NoParams)
-def get_perpetuals(session: Session, _: requests.NoParams) -> Result:
+@_method(rpc.NoParams)
+def get_perpetuals(session: Session, _: rpc.NoParams) -> Result:
     """The perpetual futures with index and mark price, funding and open interest.
 
     Returns {perpetuals: [{ticker, price, indexPrice, priceChange24h, volume24h, openInterest, fundingRate,
     nextFundingTime, maxLeverage, announcementTick, ...}]}
     """
-    return {"perpetuals": render.plains(session.world.perpetuals())}
+    return {"perpetuals": plains(session.world.perpetuals())}
 
 
 def _market(session: Session, market_id: str) -> MarketView:
@@ -149,15 +150,15 @@ def _market(session: Session, market_id: str) -> MarketView:
     raise refusal("market_not_found", f"there is no market {market_id!r}", marketId=market_id)
 
 
-@_method(requests.OfMarket)
-def get_market_data(session: Session, request: requests.OfMarket) -> Result:
+@_method(rpc.OfMarket)
+def get_market_data(session: Session, request: rpc.OfMarket) -> Result:
     """One prediction market.
 
     Returns {marketId, question, outcomes: [YES, NO], prices: [yes, no], volume, liquidity, resolveAt, resolved}
     """
     view = _market(session, request.market_id)
     return {
-        **render.plain(view),
+        **plain(view),
         "marketId": view.id,
         "outcomes": ["YES", "NO"],
         "prices": [view.yes_price, view.no_price],
@@ -165,8 +166,8 @@ def get_market_data(session: Session, request: requests.OfMarket) -> Result:
     }
 
 
-@_method(requests.OfMarket)
-def get_market_prices(session: Session, request: requests.OfMarket) -> Result:
+@_method(rpc.OfMarket)
+def get_market_prices(session: Session, request: rpc.OfMarket) -> Result:
     """The prices of one prediction market.
 
     Returns {marketId, prices: [{outcome, price}], timestamp}
@@ -182,14 +183,14 @@ _SEALED = ("kind", "target", "side", "positionId", "tick", "orderId", "status")
 
 def _fill(fill: Fill, **aliases: float) -> Result:
     """Return a fill as JSON, with `aliases` that the protocol uses. A sealed order has no price or size yet."""
-    row = render.plain(fill)
+    row = plain(fill)
     if fill.status == "sealed":
         return {**{name: row[name] for name in _SEALED}, "queued": True}
     return {**row, "avgPrice": fill.price, "queued": False, **aliases}
 
 
-@_method(requests.BuyShares)
-def buy_shares(session: Session, request: requests.BuyShares) -> Result:
+@_method(rpc.BuyShares)
+def buy_shares(session: Session, request: rpc.BuyShares) -> Result:
     """Spend dollars on YES or NO shares of a prediction market. A share of the right side pays 1.
 
     Returns {shares, avgPrice, positionId, cost, fee} or {queued: true, positionId} when orders are sealed
@@ -198,8 +199,8 @@ def buy_shares(session: Session, request: requests.BuyShares) -> Result:
     return _fill(fill, cost=fill.amount)
 
 
-@_method(requests.SellShares)
-def sell_shares(session: Session, request: requests.SellShares) -> Result:
+@_method(rpc.SellShares)
+def sell_shares(session: Session, request: rpc.SellShares) -> Result:
     """Sell shares you hold, named by positionId or by marketId and outcome.
 
     Returns {shares, avgPrice, positionId, proceeds, fee} or {queued: true, positionId}
@@ -221,8 +222,8 @@ def sell_shares(session: Session, request: requests.SellShares) -> Result:
     return _fill(fill, proceeds=fill.amount)
 
 
-@_method(requests.OpenPosition)
-def open_position(session: Session, request: requests.OpenPosition) -> Result:
+@_method(rpc.OpenPosition)
+def open_position(session: Session, request: rpc.OpenPosition) -> Result:
     """Go LONG or SHORT in a perpetual for `size` dollars of notional value with isolated margin size / leverage. The
     same side adds to your position, the other side reduces it first.
 
@@ -232,8 +233,8 @@ def open_position(session: Session, request: requests.OpenPosition) -> Result:
     return _fill(fill, entryPrice=fill.price, size=fill.amount)
 
 
-@_method(requests.ClosePosition)
-def close_position(session: Session, request: requests.ClosePosition) -> Result:
+@_method(rpc.ClosePosition)
+def close_position(session: Session, request: rpc.ClosePosition) -> Result:
     """Close a perpetual position, or `size` dollars of it.
 
     Returns {pnl, exitPrice, size, fee, positionId} or {queued: true, positionId}
@@ -247,37 +248,37 @@ def close_position(session: Session, request: requests.ClosePosition) -> Result:
     return _fill(fill, exitPrice=fill.price, size=fill.amount, pnl=fill.realized_pnl)
 
 
-@_method(requests.AboutUser)
-def get_positions(session: Session, request: requests.AboutUser) -> Result:
+@_method(rpc.AboutUser)
+def get_positions(session: Session, request: rpc.AboutUser) -> Result:
     """Your open positions.
 
     Returns {marketPositions: [{id, marketId, question, side, shares, avgPrice, currentPrice, unrealizedPnL}],
     perpPositions: [{id, ticker, side, size, entryPrice, currentPrice, leverage, unrealizedPnL, liquidationPrice}]}
     """
     _check_own(session, request.user_id)
-    return render.positions(session.world.positions(session.seat))
+    return plain(session.world.positions(session.seat))
 
 
-@_method(requests.GetTrades)
-def get_trades(session: Session, request: requests.GetTrades) -> Result:
+@_method(rpc.GetTrades)
+def get_trades(session: Session, request: rpc.GetTrades) -> Result:
     """The newest trades of everybody.
 
     Returns {trades: [{tick, traderId, kind, target, side, amount, shares, price}]}
     """
     if request.market_id is None:
-        return {"trades": render.plains(session.world.trades(request.limit))}
+        return {"trades": plains(session.world.trades(request.limit))}
     trades = [trade for trade in session.world.trades(SEARCHED_POSTS) if trade.target == request.market_id]
-    return {"trades": render.plains(trades[: request.limit])}
+    return {"trades": plains(trades[: request.limit])}
 
 
-@_method(requests.GetTradeHistory)
-def get_trade_history(session: Session, request: requests.GetTradeHistory) -> Result:
+@_method(rpc.GetTradeHistory)
+def get_trade_history(session: Session, request: rpc.GetTradeHistory) -> Result:
     """Your own newest trades.
 
     Returns {trades: [{tick, traderId, kind, target, side, amount, shares, price}]}
     """
     _check_own(session, request.user_id)
-    return {"trades": render.plains(session.world.own_trades(session.seat, request.limit))}
+    return {"trades": plains(session.world.own_trades(session.seat, request.limit))}
 
 
 # -- portfolio
@@ -289,8 +290,8 @@ def _check_own(session: Session, user_id: str | None) -> None:
         raise refusal("not_permitted", f"you are {session.agent_id}; accounts of others are private", path="userId")
 
 
-@_method(requests.NoParams)
-def get_balance(session: Session, _: requests.NoParams) -> Result:
+@_method(rpc.NoParams)
+def get_balance(session: Session, _: rpc.NoParams) -> Result:
     """Your cash and your result so far.
 
     Returns {balance, totalDeposited, totalWithdrawn, lifetimePnL, reputationPoints}
@@ -305,14 +306,14 @@ def get_balance(session: Session, _: requests.NoParams) -> Result:
     }
 
 
-@_method(requests.NoParams)
-def get_portfolio(session: Session, _: requests.NoParams) -> Result:
+@_method(rpc.NoParams)
+def get_portfolio(session: Session, _: rpc.NoParams) -> Result:
     """Your account and positions.
 
     Returns {balance, equity, pnl, positions: [...]}
     """
     account = session.world.account(session.seat)
-    held = render.positions(session.world.positions(session.seat))
+    held = plain(session.world.positions(session.seat))
     return {
         "balance": account.cash,
         "equity": account.equity,
@@ -321,8 +322,8 @@ def get_portfolio(session: Session, _: requests.NoParams) -> Result:
     }
 
 
-@_method(requests.NoParams)
-def get_dashboard(session: Session, _: requests.NoParams) -> Result:
+@_method(rpc.NoParams)
+def get_dashboard(session: Session, _: rpc.NoParams) -> Result:
     """Your account in a few numbers.
 
     Returns {balance, equity, reputation, totalPnl, activePositions}
@@ -338,28 +339,28 @@ def get_dashboard(session: Session, _: requests.NoParams) -> Result:
     }
 
 
-@_method(requests.AboutUser)
-def get_user_wallet(session: Session, request: requests.AboutUser) -> Result:
+@_method(rpc.AboutUser)
+def get_user_wallet(session: Session, request: rpc.AboutUser) -> Result:
     """Your account in full. Those of others are private.
 
     Returns {userId, balance, equity, margin, realizedPnl, fees, funding, liquidations, reputation}
     """
     _check_own(session, request.user_id)
     account = session.world.account(session.seat)
-    return {"userId": session.agent_id, "balance": account.cash, **render.plain(account)}
+    return {"userId": session.agent_id, "balance": account.cash, **plain(account)}
 
 
 # -- social
 
 
-def _page(rows: Sequence[Any], request: requests.Page) -> tuple[Sequence[Any], bool]:
+def _page(rows: Sequence[Any], request: rpc.Page) -> tuple[Sequence[Any], bool]:
     """Return the requested rows, and whether there are more."""
     end = request.offset + request.limit
     return rows[request.offset : end], len(rows) > end
 
 
-@_method(requests.GetFeed)
-def get_feed(session: Session, request: requests.GetFeed) -> Result:
+@_method(rpc.GetFeed)
+def get_feed(session: Session, request: rpc.GetFeed) -> Result:
     """The public feed, newest first: news, rumours, posts.
 
     Returns {posts: [{id, authorId, authorName, content, createdAt, marketId}], hasMore}
@@ -372,23 +373,23 @@ def get_feed(session: Session, request: requests.GetFeed) -> Result:
         and request.market_id in (None, view.market_id, view.ticker)
     ]
     shown, more = _page(posts, request)
-    return {"posts": render.plains(shown), "hasMore": more}
+    return {"posts": plains(shown), "hasMore": more}
 
 
-@_method(requests.OfPost)
-def get_post(session: Session, request: requests.OfPost) -> Result:
+@_method(rpc.OfPost)
+def get_post(session: Session, request: rpc.OfPost) -> Result:
     """One post of the feed.
 
     Returns {post: {...}}
     """
     for view in session.world.posts(session.seat, SEARCHED_POSTS):
         if view.id == request.post_id:
-            return {"post": render.plain(view)}
+            return {"post": plain(view)}
     raise refusal("post_not_found", f"there is no post {request.post_id!r} among the newest {SEARCHED_POSTS}")
 
 
-@_method(requests.CreatePost)
-def create_post(session: Session, request: requests.CreatePost) -> Result:
+@_method(rpc.CreatePost)
+def create_post(session: Session, request: rpc.CreatePost) -> Result:
     """Write to the feed. A probability you state for a market is scored when it resolves and moves your reputation.
 
     Returns {postId}
@@ -410,17 +411,17 @@ def _chat(views: Sequence[ChatView], chat_id: str, **data: Any) -> ChatView:
     raise refusal("chat_not_found", f"there is no chat {chat_id!r}", **data)
 
 
-@_method(requests.GetChats)
-def get_chats(session: Session, request: requests.GetChats) -> Result:
+@_method(rpc.GetChats)
+def get_chats(session: Session, request: rpc.GetChats) -> Result:
     """Group chats you are in or invited to.
 
     Returns {chats: [{id, name, memberCount, messageCount, lastActivity, invited, joined}]}
     """
-    return {"chats": [] if request.filter == "dms" else [render.chat(view) for view in session.chats()]}
+    return {"chats": [] if request.filter == "dms" else plains(session.chats())}
 
 
-@_method(requests.GetChatMessages)
-def get_chat_messages(session: Session, request: requests.GetChatMessages) -> Result:
+@_method(rpc.GetChatMessages)
+def get_chat_messages(session: Session, request: rpc.GetChatMessages) -> Result:
     """The newest messages of a chat you are in.
 
     Returns {messages: [{id, authorId, content, createdAt}], hasMore}
@@ -429,11 +430,11 @@ def get_chat_messages(session: Session, request: requests.GetChatMessages) -> Re
     if not view.joined:
         raise refusal("not_permitted", f"you are not in {view.id}", path="chatId")
     shown, more = _page(view.messages, request)
-    return {"messages": render.plains(shown), "hasMore": more}
+    return {"messages": plains(shown), "hasMore": more}
 
 
-@_method(requests.SendMessage)
-def send_message(session: Session, request: requests.SendMessage) -> Result:
+@_method(rpc.SendMessage)
+def send_message(session: Session, request: rpc.SendMessage) -> Result:
     """Write to a chat you are in.
 
     Returns {messageId}
@@ -441,8 +442,8 @@ def send_message(session: Session, request: requests.SendMessage) -> Result:
     return {"messageId": session.world.message(session.seat, request.chat_id, request.content)}
 
 
-@_method(requests.NoParams)
-def get_group_invites(session: Session, _: requests.NoParams) -> Result:
+@_method(rpc.NoParams)
+def get_group_invites(session: Session, _: rpc.NoParams) -> Result:
     """Chats that have invited you.
 
     Returns {invites: [{inviteId, groupId, name}]}
@@ -461,8 +462,8 @@ def _hide(session: Session, chat_id: str, *, joined: bool) -> Result:
     return {"success": True, "chatId": chat_id}
 
 
-@_method(requests.OfInvite)
-def decline_group_invite(session: Session, request: requests.OfInvite) -> Result:
+@_method(rpc.OfInvite)
+def decline_group_invite(session: Session, request: rpc.OfInvite) -> Result:
     """Hide an invitation.
 
     Returns {success}
@@ -470,9 +471,9 @@ def decline_group_invite(session: Session, request: requests.OfInvite) -> Result
     return _hide(session, request.chat_id, joined=False)
 
 
-@_method(requests.OfInvite, "acceptGroupInvite")
-@_method(requests.JoinGroup)
-def join_group(session: Session, request: requests.JoinGroup | requests.OfInvite) -> Result:
+@_method(rpc.OfInvite, "acceptGroupInvite")
+@_method(rpc.JoinGroup)
+def join_group(session: Session, request: rpc.JoinGroup | rpc.OfInvite) -> Result:
     """Join a chat that invited you.
 
     Returns {success}
@@ -483,8 +484,8 @@ def join_group(session: Session, request: requests.JoinGroup | requests.OfInvite
     return {"success": True, "chatId": request.chat_id}
 
 
-@_method(requests.LeaveChat)
-def leave_chat(session: Session, request: requests.LeaveChat) -> Result:
+@_method(rpc.LeaveChat)
+def leave_chat(session: Session, request: rpc.LeaveChat) -> Result:
     """Hide a chat you are in.
 
     Returns {success}
@@ -497,7 +498,7 @@ def leave_chat(session: Session, request: requests.LeaveChat) -> Result:
 
 def _traders(session: Session) -> list[Result]:
     """Return all traders. The result of another agent is private, so it is None."""
-    rows = [{**render.plain(view), "kind": "trader"} for view in session.world.background()]
+    rows = [{**plain(view), "kind": "trader"} for view in session.world.background()]
     for seat in range(session.world.seats):
         account = session.world.account(seat)
         rows.append(
@@ -521,8 +522,8 @@ def _trader(session: Session, user_id: str) -> Result:
     raise refusal("agent_not_found", f"there is no trader {user_id!r}")
 
 
-@_method(requests.GetLeaderboard)
-def get_leaderboard(session: Session, request: requests.GetLeaderboard) -> Result:
+@_method(rpc.GetLeaderboard)
+def get_leaderboard(session: Session, request: rpc.GetLeaderboard) -> Result:
     """Traders by result.
 
     Returns {leaderboard: [{rank, id, name, reputation, totalPnl}], page, pageSize, total}
@@ -540,8 +541,8 @@ def get_leaderboard(session: Session, request: requests.GetLeaderboard) -> Resul
     }
 
 
-@_method(requests.AboutUser)
-def get_reputation(session: Session, request: requests.AboutUser) -> Result:
+@_method(rpc.AboutUser)
+def get_reputation(session: Session, request: rpc.AboutUser) -> Result:
     """Reputation of a trader, from 0 to 100 (default: your own).
 
     Returns {userId, reputation}
@@ -550,9 +551,9 @@ def get_reputation(session: Session, request: requests.AboutUser) -> Result:
     return {"userId": row["id"], "reputation": row["reputation"]}
 
 
-@_method(requests.GetInfo)
-@_method(requests.GetProfile, "getUserProfile")
-def get_info(session: Session, request: requests.GetInfo | requests.GetProfile) -> Result:
+@_method(rpc.GetInfo)
+@_method(rpc.GetProfile, "getUserProfile")
+def get_info(session: Session, request: rpc.GetInfo | rpc.GetProfile) -> Result:
     """What is public about a trader.
 
     Returns {id, name, archetype, reputation, totalPnl}
@@ -560,13 +561,13 @@ def get_info(session: Session, request: requests.GetInfo | requests.GetProfile) 
     return _trader(session, request.user_id)
 
 
-@_method(requests.Discover)
-def discover(session: Session, request: requests.Discover) -> Result:
+@_method(rpc.Discover)
+def discover(session: Session, request: rpc.Discover) -> Result:
     """The other traders, filtered.
 
     Returns {agents: [{id, name, archetype, reputation, totalPnl}], total}
     """
-    filters = request.filters or requests.Filters.model_validate({})
+    filters = request.filters or rpc.Filters.model_validate({})
     rows = [
         row
         for row in _traders(session)
@@ -576,17 +577,17 @@ def discover(session: Session, request: requests.Discover) -> Result:
     return {"agents": rows[: request.limit], "total": len(rows)}
 
 
-@_method(requests.NoParams)
-def get_organizations(session: Session, _: requests.NoParams) -> Result:
+@_method(rpc.NoParams)
+def get_organizations(session: Session, _: rpc.NoParams) -> Result:
     """The sources of news, and how often they were right so far.
 
     Returns {organizations: [{id, name, ...}]}
     """
-    return {"organizations": render.plains(session.world.sources())}
+    return {"organizations": plains(session.world.sources())}
 
 
-@_method(requests.NoParams)
-def get_system_stats(session: Session, _: requests.NoParams) -> Result:
+@_method(rpc.NoParams)
+def get_system_stats(session: Session, _: rpc.NoParams) -> Result:
     """Rules and numbers of the world: limits, fees, regime, tier.
 
     Returns {tick, ticks, timestamp, done, actionBudget, responseTimeout, scenario: {...}}
@@ -600,8 +601,8 @@ def get_system_stats(session: Session, _: requests.NoParams) -> Result:
     }
 
 
-@_method(requests.Page)
-def get_trending_tags(session: Session, request: requests.Page) -> Result:
+@_method(rpc.Page)
+def get_trending_tags(session: Session, request: rpc.Page) -> Result:
     """What recent posts are about.
 
     Returns {tags: [{tag, count}]}

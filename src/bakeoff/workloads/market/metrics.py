@@ -1,24 +1,24 @@
 """Metrics of one seat in an episode: money, forecasts, trading, risk, social, conduct. docs/market.md has the formulas.
 
 `read_ledger` turns the record of a seat's turns into trades, statements and counts; `measure` turns these into
-metrics. Money is added up in micro-dollars, so that parts give the whole exactly.
+metrics. Money is added up in micro-dollars, so that parts give the whole exactly. The formulas of the scores come last:
+plain numbers in, plain numbers out.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-
-from bakeoff.workloads.market import scores
-from bakeoff.workloads.market.scores import Forecast
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.journal import Attendance, Turn
     from bakeoff.workloads.market.world.views import Account, PositionsView
     from bakeoff.workloads.market.world.world import World
+
 
 Number = float | int | None
 Groups = dict[str, dict[str, Number]]
@@ -56,6 +56,7 @@ class Trade:
 
     @property
     def of_market(self) -> bool:
+        """Whether it was an order for shares, not for a perpetual."""
         return self.kind in ("buy", "sell")
 
     @property
@@ -117,30 +118,16 @@ class _Book:
             after = 1 / (1 + math.exp(-self.odds[target]))
         else:
             before = after = self.index[target]
-            self.units[target] = _units_after(self.units.get(target, 0.0), kind, side, fill["shares"])
-        return Trade(
-            tick=fill["tick"],
-            kind=kind,
-            target=target,
-            side=side,
-            amount=fill["amount"],
-            shares=fill["shares"],
-            price=fill["price"],
-            fee=fill["fee"],
-            before=before,
-            after=after,
-            realized=fill["realizedPnl"],
-        )
-
-
-def _units_after(held: float, kind: str, side: str, units: float) -> float:
-    """Signed units after an order. One against the position first closes it; the rest then stands on the other side."""
-    sign = 1 if side == "LONG" else -1
-    if kind == "open" and held * sign >= 0:
-        return held + sign * units
-    if kind == "open" and units > abs(held):
-        return sign * (units - abs(held))
-    return held - math.copysign(units, held)
+            held, units, sign = self.units.get(target, 0.0), fill["shares"], 1 if side == "LONG" else -1
+            if kind == "open" and held * sign >= 0:
+                self.units[target] = held + sign * units
+            elif kind == "open" and units > abs(held):
+                # Against the position: it is closed first, and the rest then stands on the other side.
+                self.units[target] = sign * (units - abs(held))
+            else:
+                self.units[target] = held - math.copysign(units, held)
+        copied = {name: fill[name] for name in ("tick", "kind", "target", "side", "amount", "shares", "price", "fee")}
+        return Trade(**copied, before=before, after=after, realized=fill["realizedPnl"])
 
 
 def read_ledger(turns: Sequence[Turn], end: Mapping[str, Any]) -> Ledger:
@@ -191,7 +178,7 @@ class Result:
     equity: list[float]
     """At the beginning of each turn, and after the last one."""
     cash: list[float]
-    bins: list[scores.Bin]
+    bins: list[Bin]
     """Forecasts against outcomes. One episode has few: add bins up over episodes."""
     ledger: Ledger
     outcomes: dict[str, bool]
@@ -216,16 +203,16 @@ def measure(world: World, player: Attendance) -> Result:
         if question.outcome is not None and question.resolve_tick <= world.tick
     }
     stated = forecasts(ledger, outcomes)
-    bins = scores.calibration(stated)
-    returns = scores.tick_returns(equity)
+    bins = calibration(stated)
+    returns = tick_returns(equity)
     groups: Groups = {
         "money": money(ledger, outcomes, account, positions),
-        "forecasts": {**judged(stated), "calibration": scores.calibration_error(bins)},
+        "forecasts": {**judged(stated), "calibration": calibration_error(bins)},
         "trading": trading(ledger, outcomes, account, positions),
         "risk": {
-            "max_drawdown": max(scores.drawdowns(equity)),
-            "sharpe": scores.sharpe(returns),
-            "sortino": scores.sortino(returns),
+            "max_drawdown": max(drawdowns(equity)),
+            "sharpe": sharpe(returns),
+            "sortino": sortino(returns),
             "liquidations": account.liquidations,
         },
         "social": social(turns, ledger, account),
@@ -305,10 +292,10 @@ def forecasts(ledger: Ledger, outcomes: Mapping[str, bool]) -> list[Forecast]:
 
 def judged(stated: Sequence[Forecast]) -> dict[str, Number]:
     """Scores of the forecasts, beside those of the market's price at the same moments."""
-    own = scores.mean_by_market(stated, [scores.brier(each.probability, each.outcome) for each in stated])
-    market = scores.mean_by_market(stated, [scores.brier(each.price, each.outcome) for each in stated])
-    log_own = scores.mean_by_market(stated, [scores.log_score(each.probability, each.outcome) for each in stated])
-    log_market = scores.mean_by_market(stated, [scores.log_score(each.price, each.outcome) for each in stated])
+    own = mean_by_market(stated, [brier(each.probability, each.outcome) for each in stated])
+    market = mean_by_market(stated, [brier(each.price, each.outcome) for each in stated])
+    log_own = mean_by_market(stated, [log_score(each.probability, each.outcome) for each in stated])
+    log_market = mean_by_market(stated, [log_score(each.price, each.outcome) for each in stated])
     return {
         "forecasts": len(stated),
         "brier": own,
@@ -338,9 +325,9 @@ def trading(
     return {
         "trades": len(ledger.trades),
         "turnover": account.volume / account.initial,
-        "prediction_accuracy": scores.mean(right),
+        "prediction_accuracy": mean(right),
         "predictions_settled": len(right),
-        "perp_win_rate": scores.mean(wins),
+        "perp_win_rate": mean(wins),
         "refused": ledger.refused,
     }
 
@@ -376,3 +363,125 @@ def conduct(player: Attendance) -> dict[str, Number]:
         "completion_tokens": sum(call.completion_tokens for call in calls),
         "tokens": sum(call.prompt_tokens + call.completion_tokens for call in calls),
     }
+
+
+# -- formulas
+
+LEAST = 1e-4
+"""The log score keeps forecasts this far from 0 and 1, so that one certain mistake costs 9.2 and not infinity."""
+BINS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A probability of YES for one market, the market's own when the turn began, and the outcome."""
+
+    market: str
+    tick: int
+    probability: float
+    price: float
+    outcome: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Forecasts between `low` and `high` against how often they came true."""
+
+    low: float
+    high: float
+    count: int
+    forecast: float
+    """Mean forecast."""
+    share: float
+    """How often YES happened."""
+
+
+# -- forecasts. Brier and log score are proper: no forecast has a better expectation than the true probability (Gneiting
+# and Raftery 2007, Strictly Proper Scoring Rules).
+
+
+def brier(probability: float, outcome: bool) -> float:
+    """Squared error: 0 is perfect, higher is worse."""
+    return (probability - outcome) ** 2
+
+
+def log_score(probability: float, outcome: bool) -> float:
+    """The logarithm of the probability given to what happened: 0 is perfect, lower is worse."""
+    inside = min(max(probability, LEAST), 1 - LEAST)
+    return math.log(inside if outcome else 1 - inside)
+
+
+def mean_by_market(forecasts: Iterable[Forecast], values: Iterable[float]) -> float | None:
+    """Mean over markets of the mean in each: a market weighs the same however many forecasts it got."""
+    by_market: dict[str, list[float]] = {}
+    for forecast, value in zip(forecasts, values, strict=True):
+        by_market.setdefault(forecast.market, []).append(value)
+    return mean([mean(inside) or 0.0 for inside in by_market.values()])
+
+
+def calibration(forecasts: Sequence[Forecast]) -> list[Bin]:
+    """Forecasts in equal bins; empty bins are left out."""
+    bins: list[list[Forecast]] = [[] for _ in range(BINS)]
+    for forecast in forecasts:
+        bins[min(int(forecast.probability * BINS), BINS - 1)].append(forecast)
+    return [
+        Bin(
+            low=index / BINS,
+            high=(index + 1) / BINS,
+            count=len(inside),
+            forecast=math.fsum(forecast.probability for forecast in inside) / len(inside),
+            share=sum(forecast.outcome for forecast in inside) / len(inside),
+        )
+        for index, inside in enumerate(bins)
+        if inside
+    ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float | None:
+    """Mean distance between forecast and share, weighted by count. With few forecasts it is mostly noise: pool bins."""
+    total = sum(each.count for each in bins)
+    return math.fsum(each.count * abs(each.forecast - each.share) for each in bins) / total if total else None
+
+
+# -- equity curves
+
+
+def drawdowns(equity: Sequence[float]) -> list[float]:
+    """At each tick, the distance to the highest point so far, as a share of that point."""
+    falls, peak = [], -math.inf
+    for value in equity:
+        peak = max(peak, value)
+        falls.append((peak - value) / peak if peak > 0 else 0.0)
+    return falls
+
+
+def tick_returns(equity: Sequence[float]) -> list[float]:
+    """Relative change of equity from tick to tick; 0 once nothing is left."""
+    return [after / before - 1 if before > 0 else 0.0 for before, after in pairwise(equity)]
+
+
+def sharpe(returns: Sequence[float]) -> float:
+    """Mean over standard deviation of the returns per tick, not annualised; 0 where nothing moves."""
+    average = mean(returns) or 0.0
+    return _ratio(returns, math.fsum((value - average) ** 2 for value in returns))
+
+
+def sortino(returns: Sequence[float]) -> float | None:
+    """Mean over downside deviation (root mean square of the losses) per tick.
+
+    None where there are gains and no losses.
+    """
+    losses = math.fsum(min(value, 0.0) ** 2 for value in returns)
+    if not losses and any(value > 0 for value in returns):
+        return None
+    return _ratio(returns, losses)
+
+
+def _ratio(returns: Sequence[float], squares: float) -> float:
+    """Mean over the root of a mean square; 0 where there is no spread."""
+    return (mean(returns) or 0.0) / math.sqrt(squares / len(returns)) if squares > 0 else 0.0
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """None for no values."""
+    return math.fsum(values) / len(values) if values else None

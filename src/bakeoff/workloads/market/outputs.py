@@ -1,21 +1,31 @@
-"""The files of a run, for people and for report pages. What was hidden from the agent is in `truth.json` alone."""
+"""The files of a run, for people and for report pages. What was hidden from the agent is in `truth.json` alone.
+
+`bakeoff market run` makes one `Run` for each rollout, writes it with `write_run`, and puts the `summary` of each agent's
+runs into comparison.json.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import hashlib
 import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
+
 from bakeoff.records.layout import atomic_write
-from bakeoff.workloads.market import scores
+from bakeoff.spec.identity import canonical_json
+from bakeoff.stats.ttests import one_sample_t
 from bakeoff.workloads.market.journal import Turn, action_json
-from bakeoff.workloads.market.metrics import Trade
-from bakeoff.workloads.market.rollout import Rollout, truth
-from bakeoff.workloads.market.world.views import TradeView
+from bakeoff.workloads.market.metrics import drawdowns
+from bakeoff.workloads.market.play import Rollout, truth
 
 Row = Sequence[Any]
 
@@ -62,10 +72,7 @@ def actions(turns: Sequence[Turn]) -> Iterator[Row]:
 
 def trades(rollout: Rollout) -> Iterator[Row]:
     """Yield the agent's trades, and its liquidations: at the index, before the agent's turn in that tick."""
-
-    def common(trade: Trade | TradeView) -> Row:
-        return trade.tick, trade.kind, trade.target, trade.side, trade.amount, trade.shares, trade.price
-
+    common = attrgetter(*TRADES[:7])
     own = [
         (*common(trade), trade.fee, round(trade.before, 6), round(trade.after, 6))
         for trade in rollout.result.ledger.trades
@@ -81,7 +88,7 @@ def equity(rollout: Rollout) -> Iterator[Row]:
     result, player = rollout.result, rollout.player
     reputations = [turn.observation["account"]["reputation"] for turn in player.turns]
     reputations.append(rollout.world.account(player.session.seat).reputation)
-    columns = zip(result.equity, result.cash, scores.drawdowns(result.equity), reputations, strict=True)
+    columns = zip(result.equity, result.cash, drawdowns(result.equity), reputations, strict=True)
     for tick, (value, cash, drawdown, reputation) in enumerate(columns):
         yield tick, value, cash, round(drawdown, 9), reputation
 
@@ -150,3 +157,126 @@ def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, text.encode("utf-8", errors="replace"))
     return path
+
+
+# -- several runs of agents on one world
+
+LEVEL = 0.95
+CLOCKED = frozenset({"think_ms_mean", "think_ms_max"})
+"""Metrics of the machine's clock: they differ between runs that are otherwise the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One agent's run, with the seed of its own randomness."""
+
+    number: int
+    seed: int
+    agent: str
+    benchmark: str
+    """The world's id."""
+    rollout: Rollout
+
+    @property
+    def id(self) -> str:
+        """A digest of what was played, not when."""
+        return hashlib.sha256(canonical_json([self.benchmark, self.agent, self.seed]).encode()).hexdigest()[:16]
+
+
+# -- files
+
+
+def write_run(run: Run, directory: Path, *, trajectory: bool) -> list[Path]:
+    """Write result.json (what was played, every action, profit by tick, errors) and the files of `write`.
+
+    With `trajectory` also trajectory.json. Returns the paths of all of them.
+    """
+    rollout, files = run.rollout, write(run.rollout, directory)
+    identity = {"id": run.id, "agentId": run.agent, "benchmarkId": run.benchmark, "seed": run.seed}
+    start, turns = rollout.result.equity[0], rollout.player.turns
+    actions = []
+    for turn in turns:
+        for call in turn.actions:
+            action = action_json(call)
+            actions.append({"tick": turn.tick, "timestamp": turn.timestamp, "data": action.pop("params"), **action})
+    result = {
+        **identity,
+        "startTime": turns[0].timestamp,
+        "endTime": rollout.world.time,
+        "ticksProcessed": len(turns),
+        "scenario": rollout.scenario.model_dump(mode="json"),
+        "metrics": rollout.metrics,
+        "actions": actions,
+        "pnlHistory": [{"tick": tick, "pnl": value - start} for tick, value in enumerate(rollout.result.equity)],
+        "errors": rollout.player.errors,
+    }
+    files.append(write_json(directory / "result.json", result))
+    if trajectory:
+        steps = [msgspec.to_builtins(msgspec.structs.replace(step, truth=None)) for step in rollout.steps()]
+        files.append(write_json(directory / "trajectory.json", {**identity, "steps": steps}))
+    return files
+
+
+def remove_earlier(directory: Path) -> None:
+    """Remove the files of an earlier campaign, so that none of them is taken for one of this campaign's."""
+    try:
+        names = json.loads((directory / "comparison.json").read_bytes())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for name in map(PurePosixPath, names):
+        # The file may have been edited: never delete outside the directory.
+        if name.is_absolute() or ".." in name.parts:
+            continue
+        (directory / name).unlink(missing_ok=True)
+        for parent in list(name.parents)[:-1]:
+            with contextlib.suppress(OSError):  # it holds something else
+                (directory / parent).rmdir()
+
+
+# -- summaries
+
+
+def summary(runs: Sequence[Run]) -> dict[str, Any]:
+    """An agent's runs: mean, standard deviation and interval of every metric, and which runs were best and worst."""
+    # Runs with the same metrics are one run, however many there are. The clock's own are left out.
+    steady = [{name: run.rollout.metrics[name] for name in run.rollout.metrics.keys() - CLOCKED} for run in runs]
+    same = len(runs) > 1 and all(metrics == steady[0] for metrics in steady)
+    by_pnl = sorted(runs, key=lambda run: (run.rollout.metrics["total_pnl"] or 0.0, -run.number))
+    idle = [run.rollout for run in runs if run.rollout.never_acted]
+    if idle:
+        note = f"it never acted in {len(idle)} of {len(runs)} runs: {idle[0].trouble}"
+    elif same:
+        note = f"{len(runs)} identical runs: the agent is deterministic, so they count as one and show no spread"
+    elif len(runs) == 1:
+        note = "one run has no spread; give --runs"
+    else:
+        note = "runs share one world: the interval is about this agent's own randomness, not about other worlds"
+    return {
+        "agent": runs[0].agent,
+        "runs": len(runs),
+        "deterministic": same,
+        "neverActed": len(idle),
+        "note": note,
+        "metrics": {name: _statistics(runs, name, same) for name in runs[0].rollout.metrics},
+        "bestRun": by_pnl[-1].number,
+        "worstRun": by_pnl[0].number,
+    }
+
+
+def _statistics(runs: Sequence[Run], metric: str, same: bool) -> dict[str, Any]:
+    """Mean, spread and t-interval of a metric over the runs that have it.
+
+    Without spread (one run, or `same`: identical ones) there is no interval.
+    """
+    numbers = [float(value) for run in runs if (value := run.rollout.metrics[metric]) is not None]
+    if not numbers:
+        return {"n": 0, "mean": None, "sd": None, "low": None, "high": None, "min": None, "max": None}
+    mean = sum(numbers) / len(numbers)
+    facts = {"n": len(numbers), "mean": mean, "min": min(numbers), "max": max(numbers)}
+    if len(numbers) < 2 or same:
+        return {**facts, "sd": None, "low": None, "high": None}
+    if min(numbers) == max(numbers):
+        return {**facts, "sd": 0.0, "low": mean, "high": mean}
+    estimate = one_sample_t(numbers)
+    interval = estimate.interval(LEVEL)
+    return {**facts, "sd": estimate.se * len(numbers) ** 0.5, "low": interval.low, "high": interval.high}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.workloads.market import methods, requests
+from bakeoff.workloads.market import methods, rpc
 from bakeoff.workloads.market.rpc import RpcError, encode, refusal
 from bakeoff.workloads.market.world.views import ChatView, Rejected
 
@@ -165,7 +165,7 @@ class Session:
             method = target.name  # recorded with its prefix, however it was called
             if idempotency_key is not None and target.mutates:
                 params = {"idempotencyKey": idempotency_key, **params}
-            request = requests.read(target.params, params)
+            request = rpc.read(target.params, params)
             with self.lock:
                 self._follow()
                 result = self._change(target, request) if target.mutates else target.run(self, request)
@@ -199,7 +199,7 @@ class Session:
             raise RpcError(answer.error.code, answer.error.message, answer.error.data)
         return dict(answer.result)
 
-    def _admit(self, method: methods.Method, request: requests.Mutation) -> None:
+    def _admit(self, method: methods.Method, request: rpc.Mutation) -> None:
         """Raise RpcError if no change is allowed now, else count the action.
 
         A refusal here costs no action and is not stored under an idempotency key, so the call can be repeated.

@@ -27,12 +27,12 @@ import msgspec
 from bakeoff.errors import UsageError
 from bakeoff.records.layout import atomic_write
 from bakeoff.spec.identity import canonical_json
-from bakeoff.workloads.market import render
 from bakeoff.workloads.market import scenario as scenarios
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.world.reader import EPOCH, digits
 from bakeoff.workloads.market.world.rules import ticker_of
 from bakeoff.workloads.market.world.truth import chronicle
+from bakeoff.workloads.market.world.views import plains
 from bakeoff.workloads.market.world.world import World
 
 VERSION = "1.0.0"
@@ -139,11 +139,11 @@ def game_state(world: World) -> dict[str, Any]:
     return {
         "tick": world.tick,
         "timestamp": world.time,
-        "predictionMarkets": render.plains(world.markets()),
-        "perpetualMarkets": render.plains(world.perpetuals()),
-        "agents": render.plains(world.background()),
-        "posts": render.plains(world.posts()),
-        "groupChats": [render.chat(chat) for chat in world.chats(0)],
+        "predictionMarkets": plains(world.markets()),
+        "perpetualMarkets": plains(world.perpetuals()),
+        "agents": plains(world.background()),
+        "posts": plains(world.posts()),
+        "groupChats": plains(world.chats(0)),
     }
 
 

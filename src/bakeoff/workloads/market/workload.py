@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bakeoff.spec.workload import Outcome, RunContext
-from bakeoff.workloads.market import scores
+from bakeoff.workloads.market.metrics import drawdowns
 from bakeoff.workloads.market.scenario import Scenario, scenario, world_key
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -71,7 +71,7 @@ class MarketWorkload:
         """Raise UsageError for names and files that do not exist. An agent's own code is not loaded here."""
 
         from bakeoff.errors import UsageError
-        from bakeoff.workloads.market.agents.load import BASELINES, agent_class
+        from bakeoff.workloads.market.agents.base import BASELINES, agent_class
 
         if find_spec("numba") is None:
             raise UsageError("the market world needs the package numba: pip install 'bakeoff[market]'")
@@ -88,8 +88,8 @@ class MarketWorkload:
     def run(self, params: MarketParams, ctx: RunContext) -> Outcome:
         """Play one agent in one world. A run in which the agent never acted has failed."""
         from bakeoff.workloads.market import outputs
-        from bakeoff.workloads.market.agents.load import load
-        from bakeoff.workloads.market.rollout import Prices, roll_out
+        from bakeoff.workloads.market.agents.base import load
+        from bakeoff.workloads.market.play import Prices, roll_out
 
         scenario, key = params.world(ctx.seed, ctx.base)
         rollout = roll_out(
@@ -103,8 +103,8 @@ class MarketWorkload:
             stop=lambda: ctx.cancelled,
         )
         result = rollout.result
-        drawdowns = scores.drawdowns(result.equity)
-        for tick, (equity, cash, drawdown) in enumerate(zip(result.equity, result.cash, drawdowns, strict=True)):
+        falls = drawdowns(result.equity)
+        for tick, (equity, cash, drawdown) in enumerate(zip(result.equity, result.cash, falls, strict=True)):
             ctx.log(tick, equity=equity, cash=cash, drawdown=drawdown)
         if params.save_trajectories:
             for step in rollout.steps():

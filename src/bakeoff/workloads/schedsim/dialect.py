@@ -254,7 +254,7 @@ def _cell(
         ablation=ablation.name,
     )
     task = Task(f"{TASK_KEY}={params[TASK_KEY]}", {TASK_KEY: params[TASK_KEY]})
-    return Cell(index, arm, task, {**params, **settings}, dict(params), 1, partial(_run_id, params, ablation))
+    return Cell(index, arm, task, {**params, **settings}, 1, partial(_run_id, params, ablation))
 
 
 def arm_name(base: str, ablation: str) -> str:

@@ -115,7 +115,7 @@ def _caption(contents: Contents, policies: Sequence[Lane]) -> str:
 
 def ablations(contents: Contents) -> Figure | None:
     """The p95 makespan of each ablation of `full` relative to `full`, largest first; None when there is no ablation."""
-    arms = [arm for arm, (base, _) in contents.base_of.items() if base == FULL]
+    arms = [arm for arm, cell in contents.ablated.items() if cell.base == FULL]
     if FULL not in contents.base_arms or not arms:
         return None
     panels = []
@@ -148,7 +148,7 @@ def _ratio(contents: Contents, arm: str, task: str, base: Mapping[int, float]) -
     if not logs.any():
         notes.append("changes nothing")
     interval = Interval(low, high, 0.95) if math.isfinite(low) else None
-    name = contents.base_of[arm][1]
+    name = contents.ablated[arm].ablation
     return Effect(name, math.exp(float(logs.mean())), interval, contents.colour(arm), ", ".join(notes))
 
 

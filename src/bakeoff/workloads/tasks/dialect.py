@@ -236,7 +236,7 @@ def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: P
         workload=WORKLOAD, revision="1", arm=arm, task=task.name, task_digest=task.digest, params=identity
     )  # fmt: skip
     settings = {"model": entry.model}
-    return Cell(index, Arm(arm, settings, base=arm), task, {**params, **task.params}, identity, rollouts, ids.run_id)
+    return Cell(index, Arm(arm, settings, base=arm), task, {**params, **task.params}, rollouts, ids.run_id)
 
 
 def stamp_of(edition: str) -> str:

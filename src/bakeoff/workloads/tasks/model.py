@@ -4,7 +4,7 @@
 make another `Task` (`dataclasses.replace`), and the directory stays as it is.
 
 Everything is a frozen dataclass that the readers (`prepared.py`, `harbor.py`) fill in, except tables that need no
-translation (`Healthcheck`, `Collect` and `Artifact` in `schema.py`).
+translation (`Healthcheck`, `Collect`, `Artifact`, `Rubric` and `ModelEndpoint` in `schema.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from bakeoff.workloads.tasks.schema import (
     Collect,
     EnvironmentTable,
     Healthcheck,
+    ModelEndpoint,
     NetworkMode,
     NetworkTable,
+    Rubric,
     VerifierMode,
     VerifierTable,
     first_file,
@@ -224,16 +226,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Rubric:
-    """One thing that a prepared task is scored by: by the scripts that name it, and by the judge."""
-
-    id: str
-    criterion: str
-    weight: float
-    evaluation_criteria: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Script:
     """A hidden file of a prepared task. It is run if it has a rubric; otherwise other scripts import or read it."""
 
@@ -246,16 +238,6 @@ class Script:
     def by_pytest(self) -> bool:
         """pytest runs Python files; any other file is a program that passes by its exit code."""
         return self.path.endswith(".py")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOverride:
-    """What an overrides file says about the model endpoint."""
-
-    base_url: str | None = None
-    api_key: str | None = field(default=None, repr=False)
-    model: str | None = None
-    provider: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +267,7 @@ class Task:
     artifacts: tuple[Artifact, ...] = ()
     multi_step_reward: Literal["mean", "final"] = "mean"
     tags: tuple[str, ...] = ()
-    model: ModelOverride | None = None
+    model: ModelEndpoint | None = None
     network_granted: bool = False
     """Whether sandboxes of this task get the network that the task asks for; by default they get none."""
     notes: tuple[str, ...] = ()

@@ -27,14 +27,14 @@ from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import FINISHED, Status
 from bakeoff.workloads.tasks.attempt import AgentResult, TaskAttempt
-from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff
+from bakeoff.workloads.tasks.diff import apply_diff
 from bakeoff.workloads.tasks.environment import chown
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation, evaluate, settle
-from bakeoff.workloads.tasks.harbor_run import run_steps
+from bakeoff.workloads.tasks.harbor_run import verified_steps
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
 from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
+from bakeoff.workloads.tasks.scoring import JudgeSettings
 from bakeoff.workloads.tasks.verify import verify_diff
 from bakeoff.workloads.tasks.workload import CALLS, TasksParams, TasksWorkload, task_of
 
@@ -193,9 +193,4 @@ def verify_again(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verif
         if step.agent.user is not None:
             chown(box, step.agent.user, (workdir,))
 
-    try:
-        return run_steps(task, sandbox, act, logs=logs)
-    except PatchFailed as error:
-        return Verification("patch_failed", error=str(error))
-    except InfraError as error:
-        return Verification("error", error=str(error))
+    return verified_steps(task, sandbox, act, logs)

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 import bakeoff
-from bakeoff.workloads.market.agents.load import load
+from bakeoff.workloads.market.agents.base import load
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.scenario import scenario
 from bakeoff.workloads.market.world.rules import REGIME_LAWS

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bakeoff.workloads.market.agents import llm
+from bakeoff.workloads.market.agents.base import load
 from bakeoff.workloads.market.agents.llm import LlmAgent
-from bakeoff.workloads.market.agents.load import load
 from bakeoff.workloads.market.journal import steps
 from bakeoff.workloads.market.play import Episode, Player
 from market_games import SHORT, fresh_world

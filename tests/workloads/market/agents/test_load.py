@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.market.agents.base import Agent
-from bakeoff.workloads.market.agents.load import BASELINES, load, shipped
+from bakeoff.workloads.market.agents.base import BASELINES, Agent, load, shipped
 from bakeoff.workloads.market.agents.process import LinesAgent
 from bakeoff.workloads.market.play import Episode, Player
 from bakeoff.workloads.market.scenario import Scenario

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bakeoff.workloads.market.agents.probes import LCGS, GeneratorCracker, State, states
+from bakeoff.workloads.market.agents.baselines import LCGS, GeneratorCracker, State, states
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.scenario import PUBLISHED_SECRET, scenario
 from bakeoff.workloads.market.world.world import World

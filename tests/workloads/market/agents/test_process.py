@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.workloads.market.agents import process
-from bakeoff.workloads.market.agents.base import Brief, Seat
-from bakeoff.workloads.market.agents.load import load
+from bakeoff.workloads.market.agents.base import Brief, Seat, load
 from bakeoff.workloads.market.agents.process import LinesAgent
 from bakeoff.workloads.market.play import Episode, Player
 from lab import eventually, process_exists

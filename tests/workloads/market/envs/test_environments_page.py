@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bakeoff.workloads.market.batch import feature_names
 from bakeoff.workloads.market.scenario import Scenario
+from bakeoff.workloads.market.world.advance import feature_names
 
 PAGE = Path(__file__).parents[4] / "docs" / "market-environments.md"
 

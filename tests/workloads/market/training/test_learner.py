@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bakeoff.workloads.market.training.loop import Adam, Decisions, surrogate_gradient
-from bakeoff.workloads.market.training.policy import Network, log_softmax
+from bakeoff.workloads.market.policy import Network, log_softmax
+from bakeoff.workloads.market.training import Adam, Decisions, surrogate_gradient
 
 CLIP = 0.2
 

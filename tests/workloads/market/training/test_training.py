@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.market.agents.learned import PolicyAgent, Reader
-from bakeoff.workloads.market.agents.load import load
-from bakeoff.workloads.market.batch import MarketBatch
+from bakeoff.workloads.market.agents.base import load
 from bakeoff.workloads.market.play import Episode
+from bakeoff.workloads.market.policy import FEATURES, FLAT, Policy, PolicyAgent, Reader, features, see
 from bakeoff.workloads.market.scenario import Scenario
-from bakeoff.workloads.market.training.features import FEATURES, features, see
-from bakeoff.workloads.market.training.loop import CHECKPOINT, FIRST_WORLD, LOG, Settings, Training, play
-from bakeoff.workloads.market.training.policy import FLAT, Policy
+from bakeoff.workloads.market.training import CHECKPOINT, FIRST_WORLD, LOG, Settings, Training, play
+from bakeoff.workloads.market.world.advance import MarketBatch
 from bakeoff.workloads.market.world.layout import OPEN
 from bakeoff.workloads.market.world.world import World
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bakeoff.workloads.market.batch import MarketBatch
 from bakeoff.workloads.market.scenario import REGIMES, TIERS, Scenario
 from bakeoff.workloads.market.world import layout as at
+from bakeoff.workloads.market.world.advance import MarketBatch
 from bakeoff.workloads.market.world.world import World
 from workloads.market.world.accounts import MOVES, Move, money, outstanding_is_held
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bakeoff.workloads.market.batch import MarketBatch
 from bakeoff.workloads.market.scenario import PUBLISHED_SECRET, Scenario
 from bakeoff.workloads.market.snapshot import game_state
 from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world import philox, seats
+from bakeoff.workloads.market.world.advance import MarketBatch
 from bakeoff.workloads.market.world.layout import allocate
 from bakeoff.workloads.market.world.reader import digits
 from bakeoff.workloads.market.world.world import World

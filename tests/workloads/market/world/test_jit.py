@@ -17,7 +17,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("module", ["world.world", "batch", "envs.gymnasium_env"])
+@pytest.mark.parametrize("module", ["world.world", "world.advance", "envs.gymnasium_env"])
 def test_without_numba_the_world_names_the_extra_that_brings_it(module: str) -> None:
     done = python(f"{WITHOUT_NUMBA}import bakeoff.workloads.market.{module}")
     assert done.stderr.splitlines()[-1] == (

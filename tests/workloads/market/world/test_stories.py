@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from bakeoff.workloads.market.batch import MarketBatch
 from bakeoff.workloads.market.scenario import REGIMES, Scenario
 from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world import seats
+from bakeoff.workloads.market.world.advance import MarketBatch
 from bakeoff.workloads.market.world.rules import DRIFT, EXPOSURE, JUMP, KINDS, LOG_Z, PRIOR, SIGMA, VARIANCE, rules_of
 from bakeoff.workloads.market.world.truth import chronicle
 from bakeoff.workloads.market.world.world import World

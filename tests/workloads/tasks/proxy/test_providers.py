@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from bakeoff.errors import UsageError
+from bakeoff.workloads.tasks.proxy.http import WIRES
 from bakeoff.workloads.tasks.proxy.providers import Providers
-from bakeoff.workloads.tasks.proxy.wire import WIRES
 
 LOCAL = {
     "base_url": "http://127.0.0.1:8000/v1",

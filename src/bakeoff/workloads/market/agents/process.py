@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
+from pydantic.alias_generators import to_camel
 
 from bakeoff.engine import processes
 from bakeoff.errors import UsageError
-from bakeoff.workloads.market import methods, render, requests, rpc
-from bakeoff.workloads.market.agents.base import Brief, Seat
-from bakeoff.workloads.market.agents.load import agent_class, load
+from bakeoff.workloads.market import methods, rpc
+from bakeoff.workloads.market.agents.base import Brief, Seat, agent_class, load
 from bakeoff.workloads.market.rpc import RpcError, refusal
 from bakeoff.workloads.market.world import views
 
@@ -55,6 +55,12 @@ GRACE = 1.0
 """Seconds for the program to exit after `end`."""
 POLL = 0.2
 """Seconds between two checks whether the program still runs."""
+
+
+_BRIEF = {
+    to_camel(name): name for name in ("agent_id", "seat", "ticks", "scenario", "action_budget", "response_timeout")
+}
+"""Parameters of `reset` that are fields of a brief, and these fields; `seed` and `rules` follow them."""
 
 
 class ProgramEnded(Exception):
@@ -102,17 +108,9 @@ class LinesAgent:
         self._end_reason = ""
         """Why it ended, once it has."""
         self._start()
-        params = {
-            "agentId": brief.agent_id,
-            "seat": brief.seat,
-            "ticks": brief.ticks,
-            "scenario": brief.scenario,
-            "actionBudget": brief.action_budget,
-            "responseTimeout": brief.response_timeout,
-            "seed": int(brief.rng.integers(2**53)),  # stands for the generator, which cannot be sent
-            "rules": brief.rules,
-        }
-        self._send("reset", params)
+        params = {key: getattr(brief, name) for key, name in _BRIEF.items()}
+        # The seed stands for the generator, which cannot be sent.
+        self._send("reset", {**params, "seed": int(brief.rng.integers(2**53)), "rules": brief.rules})
         if self._says_ready:
             deadline = time.monotonic() + READY_TIMEOUT
             while (line := self._next_line()) is None:
@@ -219,7 +217,10 @@ class LinesAgent:
             self._wait(left)
 
     def _answer(self, seat: Seat, line: bytes, open_turn: bool) -> bool:
-        """Queue the answer to one line and return whether the line ended the turn. Empty lines are ignored."""
+        """Queue the answers to one line and return whether the line ended the turn. Empty lines are ignored.
+
+        Raises ProgramFailed when the program reports a failure.
+        """
         if not line.strip():
             return False
         try:
@@ -230,9 +231,24 @@ class LinesAgent:
         is_batch = isinstance(message, list) and 0 < len(message) <= rpc.LARGEST_BATCH
         answers, ended = [], False
         for item in message if is_batch else [message]:
-            answer, ends = _answered(seat, item, open_turn and not ended)
-            ended = ended or ends
-            if answer is not None:
+            notification, may_change = False, open_turn and not ended
+            try:
+                request = rpc.read_request(item)
+                notification = request.notification
+                if request.method == FAILED:
+                    raise ProgramFailed(str(request.params.get("message", ""))[:500])
+                method = methods.find(request.method)
+                if method.name == methods.END_TURN:
+                    ends = rpc.read(rpc.EndTurn, request.params).ends(seat.tick) or not may_change
+                    ended, result = ended or ends, seat.clock_facts()
+                elif method.mutates and not may_change:
+                    raise refusal("turn_over", "the deadline of the turn you are in has passed; end it")
+                else:
+                    result = seat.call(method.name, request.params)
+                answer = rpc.success(request.id, result)
+            except RpcError as error:
+                answer = rpc.failure(rpc.id_of(item), error)
+            if not notification:
                 answers.append(answer)
         if answers:
             self._write += rpc.encode(answers if is_batch else answers[0]) + b"\n"
@@ -297,27 +313,6 @@ class LinesAgent:
         return ProgramEnded(self._end_reason)
 
 
-def _answered(seat: Seat, message: Any, open_turn: bool) -> tuple[dict[str, Any] | None, bool]:
-    """Return the response to one request (None for a notification), and whether the request ended the turn."""
-    notification = ends = False
-    try:
-        request = rpc.read_request(message)
-        notification = request.notification
-        if request.method == FAILED:
-            raise ProgramFailed(str(request.params.get("message", ""))[:500])
-        method = methods.find(request.method)
-        if method.name == methods.END_TURN:
-            ends = requests.read(requests.EndTurn, request.params).ends(seat.tick) or not open_turn
-            result: Any = seat.clock_facts()
-        elif method.mutates and not open_turn:
-            raise refusal("turn_over", "the deadline of the turn you are in has passed; end it")
-        else:
-            result = seat.call(method.name, request.params)
-    except RpcError as error:
-        return None if notification else rpc.failure(rpc.id_of(message), error), False
-    return None if notification else rpc.success(request.id, result), ends
-
-
 # -- the other end of the pipe: a Python class in a child process
 
 
@@ -342,20 +337,12 @@ def main(spec: str, options: str, base: str) -> None:
         try:
             if method == "reset":
                 session.seat, session.ticks = params["seat"], params["ticks"]
-                brief = Brief(
-                    agent_id=params["agentId"],
-                    seat=params["seat"],
-                    ticks=params["ticks"],
-                    scenario=params["scenario"],
-                    action_budget=params["actionBudget"],
-                    response_timeout=params["responseTimeout"],
-                    rng=np.random.default_rng(params["seed"]),
-                    rules=params["rules"],
-                )
-                agent.reset(brief)
+                known = {name: params[key] for key, name in _BRIEF.items()}
+                agent.reset(Brief(**known, rng=np.random.default_rng(params["seed"]), rules=params["rules"]))
                 session.send(READY, {})
             elif method == "tick":
-                session.begin(params)
+                session.tick, session.ended, left = params["tick"], False, params["responseTimeout"]
+                session.deadline = None if left is None else time.monotonic() + left
                 agent.act(Seat(cast("Any", session)))
                 session.send(methods.END_TURN, {})
             elif method == "end":
@@ -377,23 +364,16 @@ class _RemoteSession:
         self.lock = nullcontext()  # the episode's own session has the lock
         self.seat = self.tick = self.ticks = 0
         self.ended = False
-        self._deadline: float | None = None
+        self.deadline: float | None = None
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield decoded lines until the pipe is closed."""
-        for line in self._reader:
-            yield cast("dict[str, Any]", rpc.decode(line))
+        yield from map(rpc.decode, self._reader)
 
     def send(self, method: str, params: Mapping[str, Any], **more: Any) -> None:
         """Send a notification, or with `id=...` a request."""
         self._writer.write(self._encode({"jsonrpc": "2.0", "method": method, "params": params, **more}) + b"\n")
         self._writer.flush()
-
-    def begin(self, params: Mapping[str, Any]) -> None:
-        """Begin the turn that a `tick` notification announced."""
-        self.tick, self.ended = params["tick"], False
-        left = params["responseTimeout"]
-        self._deadline = None if left is None else time.monotonic() + left
 
     def call(self, method: str, params: Any = None, *, idempotency_key: str | None = None) -> Any:
         """Return the result of a method. Raises RpcError when it is refused, SystemExit when the episode is over."""
@@ -401,7 +381,7 @@ class _RemoteSession:
         target = methods.find(method)
         if target.name == methods.END_TURN:
             # Not sent: the episode would end the turn and answer nothing more. The return from `act` sends it.
-            self.ended = requests.read(requests.EndTurn, arguments).ends(self.tick) or self.ended
+            self.ended = rpc.read(rpc.EndTurn, arguments).ends(self.tick) or self.ended
             return self.clock_facts()
         if target.mutates and self.ended:
             raise refusal("turn_over", f"your turn in tick {self.tick} is over", tick=self.tick)
@@ -430,14 +410,14 @@ class _RemoteSession:
 
     @property
     def seconds_left(self) -> float | None:
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def end_turn(self) -> None:
         self.ended = True
 
     def _views(self, view: type[V], method: str, key: str, **params: Any) -> list[V]:
         """Call a method and return the rows below `key` of its result as views."""
-        return [render.revived(view, row) for row in self.call(method, params)[key]]
+        return [views.revived(view, row) for row in self.call(method, params)[key]]
 
     def markets(self) -> list[views.MarketView]:
         return self._views(views.MarketView, "a2a.getPredictions", "predictions")
@@ -446,16 +426,16 @@ class _RemoteSession:
         return self._views(views.PerpView, "a2a.getPerpetuals", "perpetuals")
 
     def account(self, seat: int) -> views.Account:
-        return render.revived(views.Account, self.call("a2a.getUserWallet"))
+        return views.revived(views.Account, self.call("a2a.getUserWallet"))
 
     def positions(self, seat: int) -> views.PositionsView:
-        return render.revived_positions(self.call("a2a.getPositions"))
+        return views.revived(views.PositionsView, self.call("a2a.getPositions"))
 
     def posts(self, seat: int, limit: int) -> list[views.PostView]:
         return self._views(views.PostView, "a2a.getFeed", "posts", limit=limit)
 
     def chats(self) -> list[views.ChatView]:
-        return [render.revived_chat(chat) for chat in self.call("a2a.getChats")["chats"]]
+        return self._views(views.ChatView, "a2a.getChats", "chats")
 
     def trades(self, limit: int) -> list[views.TradeView]:
         return self._views(views.TradeView, "a2a.getTrades", "trades", limit=limit)

@@ -1,6 +1,6 @@
 """`bakeoff market`: its verbs, each imported when it is called, and the options that choose a world.
 
-`generate` and `run` are in `run`, `serve` and `mcp` in `serve`, `train` in `train`.
+`generate`, `run` and `train` are in `run`, `serve` and `mcp` in `serve`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARKET_VERBS: dict[str, tuple[str, str]] = {
     "run": (f"{__name__}.run", "Play agents in the world of a snapshot and measure them."),
     "serve": (f"{__name__}.serve", "Serve a world to agents over HTTP: JSON-RPC, A2A and MCP."),
     "mcp": (f"{__name__}.serve", "Serve a world to one agent over MCP on standard input and output."),
-    "train": (f"{__name__}.train", "Generate, play, train, benchmark again and decide."),
+    "train": (f"{__name__}.run", "Generate, play, train, benchmark again and decide."),
 }
 """Each verb's module, which has a click command of the verb's name, and its line in `bakeoff market --help`."""
 

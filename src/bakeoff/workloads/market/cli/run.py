@@ -1,4 +1,8 @@
-"""`bakeoff market generate` and `bakeoff market run`: a scenario as files, and agents that play one world."""
+"""`bakeoff market generate`, `run` and `train`.
+
+`generate` writes a scenario as files. `run` lets agents play one world. `train` plays, learns, plays worlds that training
+never saw, and decides by a verdict.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bakeoff.cli.display import NOTHING, number, print_json, print_table, printable
-from bakeoff.cli.options import json_option
+from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import UsageError
 from bakeoff.workloads.market.cli import (
     DEFAULT_SEED,
@@ -25,7 +29,10 @@ from bakeoff.workloads.market.cli import (
 from bakeoff.workloads.market.scenario import LARGEST_SEED, read_secret
 
 if TYPE_CHECKING:
-    from bakeoff.workloads.market.campaign import Run
+    from bakeoff.verdicts.compare import Verdict
+    from bakeoff.workloads.market.outputs import Run
+    from bakeoff.workloads.market.training import Training
+
 
 SHOWN = ("total_pnl", "prediction_accuracy", "perp_win_rate", "brier_edge", "max_drawdown", "regret", "optimality")
 
@@ -115,7 +122,7 @@ def run(
     \b
     Exit code: 0 every agent played; 1 an agent never acted; 2 the call or a file is wrong.
     """
-    from bakeoff.workloads.market import campaign, outputs
+    from bakeoff.workloads.market import outputs
     from bakeoff.workloads.market.pages import write_campaign
 
     directory = output or Path("benchmark-results") / str(time.time_ns() // 1_000_000)
@@ -125,10 +132,12 @@ def run(
     for name, each in played.items():
         parent = directory / name if len(played) > 1 else directory
         kept += [(name, one, parent / f"run-{one.number}" if runs > 1 else parent) for one in each]
-    campaign.remove_earlier(directory)  # only now: a call that fails leaves the results of the last one alone
-    files = [file for _, one, own in kept for file in campaign.write_run(one, own, trajectory=save_trajectories)]
+    outputs.remove_earlier(directory)  # only now: a call that fails leaves the results of the last one alone
+    files = [file for _, one, own in kept for file in outputs.write_run(one, own, trajectory=save_trajectories)]
     comparison = _comparison(world.id, played, margin)
-    campaign.write_comparison(comparison, files, directory)
+    # With the names of the runs' files, so that a later campaign can remove them.
+    names = [file.relative_to(directory).as_posix() for file in files]
+    outputs.write_json(directory / "comparison.json", {**comparison, "files": names})
     metrics = list(kept[0][1].rollout.metrics)
     rows = [[name, one.number, one.seed, *map(one.rollout.metrics.get, metrics)] for name, one, _ in kept]
     outputs.write_csv(directory / "metrics.csv", ["agent", "run", "seed", *metrics], rows)
@@ -148,9 +157,9 @@ def _play(agents: Sequence[str], world: ChosenWorld, seeds: range, timeout: floa
 
     All agents are loaded once before any of them plays, so that a wrong name raises UsageError at once.
     """
-    from bakeoff.workloads.market.agents.load import load
-    from bakeoff.workloads.market.campaign import Run
-    from bakeoff.workloads.market.rollout import roll_out
+    from bakeoff.workloads.market.agents.base import load
+    from bakeoff.workloads.market.outputs import Run
+    from bakeoff.workloads.market.play import roll_out
 
     names: dict[str, str] = {}
     for agent in agents:
@@ -179,7 +188,7 @@ def _comparison(world_id: str, played: dict[str, list[Run]], margin: float | Non
     """Return what comparison.json has: a summary of each agent, and verdicts against the first one that acted."""
     from bakeoff.api import compare
     from bakeoff.version import __version__
-    from bakeoff.workloads.market.campaign import summary
+    from bakeoff.workloads.market.outputs import summary
 
     agents = {name: summary(runs) for name, runs in played.items()}
     comparison: dict[str, Any] = {"version": __version__, "benchmarkId": world_id, "agents": agents}
@@ -223,3 +232,117 @@ def _show(comparison: dict[str, Any], directory: Path) -> None:
     for verdict in comparison.get("verdicts", ()):
         click.echo(verdict["sentence"])
     click.echo(f"written to {directory}")
+
+
+# -- training
+
+ALPHA = 0.05
+
+
+@click.command()
+@click.option("--min-agents", "rollouts", default=5, show_default=True, type=click.IntRange(min=2), help="Rollouts of each world by the same policy: the size of a group.")  # fmt: skip
+@click.option("--iterations", default=10, show_default=True, type=click.IntRange(min=1), help="How often to play and learn.")  # fmt: skip
+@click.option("--windows-per-iteration", "windows", default=256, show_default=True, type=click.IntRange(min=1), help="Worlds in each iteration, new ones every time.")  # fmt: skip
+@click.option("--learning-rate", default=0.03, show_default=True, type=click.FloatRange(0, min_open=True), help="Learning rate of Adam.")  # fmt: skip
+@click.option("--held-out", default=64, show_default=True, type=click.IntRange(min=7), help="Worlds to decide on, which training never sees.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**20), help="Draws the starting point, the training worlds and the policy's choices.")  # fmt: skip
+@scenario_options
+@click.option("-o", "--output", type=DIRECTORY, default="market-training", show_default=True, metavar="DIR", help="Directory of policies, log and checkpoint; a training in it is continued.")  # fmt: skip
+@click.option("--fresh", is_flag=True, help="Start again instead of continuing.")
+@root_option
+@json_option
+@click.pass_context
+def train(
+    ctx: click.Context,
+    /,
+    rollouts: int,
+    iterations: int,
+    windows: int,
+    learning_rate: float,
+    held_out: int,
+    seed: int,
+    output: Path,
+    fresh: bool,
+    root: Path,
+    as_json: bool,
+    **size: Any,
+) -> None:
+    """Train a small policy and find out whether it has become better.
+
+    In each iteration the policy plays new worlds, several times each. Rollouts that earned more than the others of their
+    world make their decisions likelier: advantage = (reward - mean) / std of the group; groups whose rewards are all equal
+    are dropped. Then the trained policy, its starting point and `momentum` meet as arms of an experiment on held-out worlds.
+    policy.json can be played anywhere as agent `policy:FILE`.
+
+    \b
+    Exit code: 0 better than both; 1 not better than one of them; 3 not decided; 2 the call is wrong.
+    """
+    from bakeoff import api
+    from bakeoff.workloads.market.training import RIVALS, TRAINED, Settings, Training
+
+    settings = Settings(
+        scenario=chosen_scenario(size),
+        iterations=iterations,
+        windows=windows,
+        rollouts=rollouts,
+        learning_rate=learning_rate,
+        seed=seed,
+    )
+    training = Training(settings, output, fresh=fresh)
+
+    def say(text: str) -> None:
+        if not as_json:
+            click.echo(text)
+
+    if training.done:
+        say(f"continuing after iteration {training.done} in {output}")
+    for facts in training:
+        say(
+            f"iteration {facts['step']:.0f}/{settings.iterations}: sampled {facts['reward']:+.1f}, "
+            f"greedy {facts['greedy_reward']:+.1f} dollars a world; {facts['groups']:.0f} groups"
+        )
+    say(f"playing {held_out} worlds that training never saw")
+    training.write()
+    experiment = api.load(training.write_experiment(held_out), root=root)
+    experiment.run()
+    # The two comparisons are one family, so each gets half of alpha (Bonferroni).
+    share = ALPHA / len(RIVALS)
+    verdicts = [
+        verdict for rival in RIVALS for verdict in api.compare(experiment, control=rival, arms=[TRAINED], alpha=share)
+    ]
+    if as_json:
+        print_json(_report(training, verdicts))
+    say("")
+    for verdict in verdicts:
+        say(printable(verdict.sentence))
+    say("")
+    say(f"policy: {output / 'policy.json'} (version {training.policy.version})")
+    say(f"curve:  {output / 'learning.png'}")
+    say(f"more:   bakeoff report market-train-{training.policy.version}")
+    words = {verdict.decision.verdict for verdict in verdicts}
+    ctx.exit(0 if words == {"better"} else 3 if "undecided" in words else 1)
+
+
+def _report(training: Training, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return what `--json` prints."""
+    return {
+        "settings": training.settings.as_json(),
+        "policy": training.directory / "policy.json",
+        "policy_version": training.policy.version,
+        "iterations": training.log(),
+        "experiment": f"market-train-{training.policy.version}",
+        "verdicts": [
+            {
+                "candidate": verdict.candidate,
+                "control": verdict.control,
+                "metric": verdict.metric,
+                "verdict": verdict.decision.verdict,
+                "effect": verdict.effect,
+                "interval": None if verdict.interval is None else [verdict.interval.low, verdict.interval.high],
+                "p": verdict.decision.p,
+                "units": verdict.units,
+                "sentence": verdict.sentence,
+            }
+            for verdict in verdicts
+        ],
+    }

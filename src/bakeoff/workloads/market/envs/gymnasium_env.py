@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from bakeoff.errors import UsageError
 from bakeoff.workloads.market import scenario as scenarios
-from bakeoff.workloads.market.batch import MarketBatch, feature_names
 from bakeoff.workloads.market.scenario import LARGEST_SEED, PRESETS, Scenario
+from bakeoff.workloads.market.world.advance import MarketBatch, feature_names
 from bakeoff.workloads.market.world.layout import MICRO, OPEN, TICK, Observations, State
 from bakeoff.workloads.market.world.seats import BET, SIZE
 from bakeoff.workloads.market.world.world import World
@@ -50,15 +50,11 @@ class Shape:
         self.names = feature_names(self.scenario)
         self.instruments = self.scenario.markets + self.scenario.perpetuals
         self._scale = np.array([BET / MICRO] * self.scenario.markets + [SIZE / MICRO] * self.scenario.perpetuals)
-
-    def observation_space(self) -> spaces.Space[Any]:
-        return spaces.Box(-LIMIT, LIMIT, (len(self.names),), np.float32)
-
-    def action_space(self) -> spaces.Space[Any]:
-        """One number for each market slot, then one for each perpetual."""
-        if self.actions == "targets":
-            return spaces.MultiDiscrete([CHOICES] * self.instruments)
-        return spaces.Box(-1.0, 1.0, (self.instruments,), np.float32)
+        self.observation_space: spaces.Space[Any] = spaces.Box(-LIMIT, LIMIT, (len(self.names),), np.float32)
+        # One number for each market slot, then one for each perpetual.
+        self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (self.instruments,), np.float32)
+        if actions == "targets":
+            self.action_space = spaces.MultiDiscrete([CHOICES] * self.instruments)
 
     def episode(self, options: Mapping[str, Any] | None) -> Scenario:
         """The scenario of an episode: `options["scenario"]` may change everything that the spaces do not depend on."""
@@ -129,7 +125,25 @@ def rendered(world: World, seat: int) -> str:
     return "\n".join(lines)
 
 
-class MarketEnv(gymnasium.Env[Observations, NDArray[Any]]):
+class _OverBatch:
+    """What both Gymnasium environments share: their shape, and the batch of worlds since the last reset."""
+
+    def __init__(self, scenario: ScenarioLike, actions: Actions, secret: str | None) -> None:
+        self.shape = Shape(scenario, actions)
+        self.scenario = self.shape.scenario
+        self.feature_names = self.shape.names
+        self._secret = secret
+        self._batch: MarketBatch | None = None
+
+    @property
+    def batch(self) -> MarketBatch:
+        """The worlds. Raises ResetNeeded before the first reset."""
+        if self._batch is None:
+            raise ResetNeeded("call reset() first")
+        return self._batch
+
+
+class MarketEnv(_OverBatch, gymnasium.Env[Observations, NDArray[Any]]):
     """One seat in one world. `reset(seed=s)` draws the world: the same seed is the same world.
 
     Observations are the numbers that `feature_names` names, clipped to +-100. With actions "targets", each market and
@@ -146,14 +160,9 @@ class MarketEnv(gymnasium.Env[Observations, NDArray[Any]]):
         secret: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.shape = Shape(scenario, actions)
-        self.scenario = self.shape.scenario
-        self.feature_names = self.shape.names
-        self.observation_space = self.shape.observation_space()
-        self.action_space = self.shape.action_space()
+        super().__init__(scenario, actions, secret)
+        self.observation_space, self.action_space = self.shape.observation_space, self.shape.action_space
         self.render_mode = render_mode
-        self._secret = secret
-        self._batch: MarketBatch | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -166,32 +175,26 @@ class MarketEnv(gymnasium.Env[Observations, NDArray[Any]]):
 
     def observe(self) -> tuple[Observations, dict[str, Any]]:
         """What the seat sees now, without a step."""
-        return np.clip(self.batch.observe()[0], -LIMIT, LIMIT), self._info()
+        return np.clip(self.batch.observe()[0], -LIMIT, LIMIT), self.shape.info(
+            self.batch.state, float(self.batch.equity[0])
+        )
 
     def step(self, action: NDArray[Any]) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
         """One tick. Returns observation, reward, terminated, truncated (never) and info."""
         observations, rewards, done = self.batch.step(self.shape.read(action)[None])
-        return np.clip(observations[0], -LIMIT, LIMIT), float(rewards[0]), bool(done[0]), False, self._info()
+        info = self.shape.info(self.batch.state, float(self.batch.equity[0]))
+        return np.clip(observations[0], -LIMIT, LIMIT), float(rewards[0]), bool(done[0]), False, info
 
     def render(self) -> str | None:
         return rendered(self.world, 0) if self.render_mode == "ansi" else None
-
-    @property
-    def batch(self) -> MarketBatch:
-        if self._batch is None:
-            raise ResetNeeded("call reset() first")
-        return self._batch
 
     @property
     def world(self) -> World:
         """The Python interface of the world, over the same memory."""
         return World.view(self.batch, 0)
 
-    def _info(self) -> dict[str, Any]:
-        return self.shape.info(self.batch.state, float(self.batch.equity[0]))
 
-
-class MarketVectorEnv(VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
+class MarketVectorEnv(_OverBatch, VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
     """Many worlds in one call. World i of `reset(seed=s)` is that of `MarketEnv.reset(seed=s + i)`. All end together.
 
     The step after the end begins new worlds, as Gymnasium's NEXT_STEP mode has it. Their seeds are drawn as `MarketEnv`
@@ -207,17 +210,12 @@ class MarketVectorEnv(VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
         actions: Actions = "targets",
         secret: str | None = None,
     ) -> None:
+        super().__init__(scenario, actions, secret)
         self.num_envs = num_envs
-        self.shape = Shape(scenario, actions)
-        self.scenario = self.shape.scenario
-        self.feature_names = self.shape.names
-        self.single_observation_space = self.shape.observation_space()
-        self.single_action_space = self.shape.action_space()
+        self.single_observation_space, self.single_action_space = self.shape.observation_space, self.shape.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._secret = secret
         self._draws: list[np.random.Generator] = []
-        self._batch: MarketBatch | None = None
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -248,12 +246,6 @@ class MarketVectorEnv(VectorEnv[Observations, NDArray[Any], NDArray[Any]]):
             return observations, np.zeros(self.num_envs), nothing, nothing.copy(), info
         observations, rewards, done = batch.step(self.shape.read(actions))
         return np.clip(observations, -LIMIT, LIMIT), rewards, done, np.zeros(self.num_envs, np.bool_), self._info()
-
-    @property
-    def batch(self) -> MarketBatch:
-        if self._batch is None:
-            raise ResetNeeded("call reset() first")
-        return self._batch
 
     def _begin(self, scenario: Scenario, seeds: Sequence[int | None]) -> tuple[Observations, dict[str, Any]]:
         """Worlds of these seeds; those without one draw theirs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from typing import Any, ClassVar
 
@@ -58,8 +59,9 @@ class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: 
         self.render_mode = render_mode
         self.possible_agents = [f"seat-{seat}" for seat in range(seats)]
         self.agents: list[str] = []
-        self._observation_spaces = {agent: self.shape.observation_space() for agent in self.possible_agents}
-        self._action_spaces = {agent: self.shape.action_space() for agent in self.possible_agents}
+        # A copy for each agent: a space has its own random generator.
+        self._observation_spaces = {agent: deepcopy(self.shape.observation_space) for agent in self.possible_agents}
+        self._action_spaces = {agent: deepcopy(self.shape.action_space) for agent in self.possible_agents}
         self._secret = secret
         self._rng: np.random.Generator | None = None
         self._world: World | None = None
@@ -125,9 +127,6 @@ class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: 
         return observations, {agent: info for agent, (_, info) in pairs.items()}
 
 
-Order = Callable[[], Any]
-
-
 def place_orders(world: World, seat: int, row: NDArray[np.generic], actions: Actions) -> None:
     """One row of actions as orders, in the order in which a batch executes them. Refused orders are skipped."""
     orders = _target_orders if actions == "targets" else _dollar_orders
@@ -136,9 +135,11 @@ def place_orders(world: World, seat: int, row: NDArray[np.generic], actions: Act
             order()
 
 
-def _target_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Order]:
+def _target_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Callable[[], Any]]:
     """From what is held to what is wanted: sell or close what is on the other side, then buy or open."""
-    for m, want in _open_slots(world, row):
+    for m, want in enumerate(row[: world.scenario.markets].tolist()):
+        if not world.state.markets[0, m, at.OPEN]:
+            continue
         market, holding = f"market-{world.state.markets[0, m, at.ID]}", world.state.shares[0, m, seat]
         have = 1 if holding[at.YES] > 0 else -1 if holding[at.NO] > 0 else 0
         if have and have != want:
@@ -149,26 +150,21 @@ def _target_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterato
     for a, want in enumerate(row[world.scenario.markets :].tolist()):
         have = int(np.sign(world.state.positions[0, a, seat, at.UNITS]))
         if have and have != want:
-            yield partial(world.close, seat, world.ticker(a))
+            yield partial(world.close, seat, world.tickers[a])
         if want and have != want:
-            yield partial(world.open, seat, world.ticker(a), _WAYS[int(want)], SIZE / at.MICRO, LEVERAGE)
+            yield partial(world.open, seat, world.tickers[a], _WAYS[int(want)], SIZE / at.MICRO, LEVERAGE)
 
 
-def _dollar_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Order]:
+def _dollar_orders(world: World, seat: int, row: NDArray[np.generic]) -> Iterator[Callable[[], Any]]:
     """Signed dollars to trade now, in whole micro-dollars."""
-    whole = np.floor(row.astype(np.float64) * at.MICRO + 0.5) / at.MICRO
-    for m, dollars in _open_slots(world, whole):
-        if dollars:
-            market = f"market-{world.state.markets[0, m, at.ID]}"
-            yield partial(world.buy, seat, market, _SIDES[1 if dollars > 0 else -1], abs(dollars))
-    for a, dollars in enumerate(whole[world.scenario.markets :].tolist()):
-        if dollars:
-            way = _WAYS[1 if dollars > 0 else -1]
-            yield partial(world.open, seat, world.ticker(a), way, abs(dollars), LEVERAGE)
-
-
-def _open_slots(world: World, row: NDArray[np.generic]) -> Iterator[tuple[int, Any]]:
-    """The number of each open market slot with its entry in the row."""
-    for m, wanted in enumerate(row[: world.scenario.markets].tolist()):
-        if world.state.markets[0, m, at.OPEN]:
-            yield m, wanted
+    whole = (np.floor(row.astype(np.float64) * at.MICRO + 0.5) / at.MICRO).tolist()
+    markets = world.scenario.markets
+    for number, dollars in enumerate(whole):
+        sign = 1 if dollars > 0 else -1
+        if not dollars or (number < markets and not world.state.markets[0, number, at.OPEN]):
+            continue
+        if number < markets:
+            market = f"market-{world.state.markets[0, number, at.ID]}"
+            yield partial(world.buy, seat, market, _SIDES[sign], abs(dollars))
+        else:
+            yield partial(world.open, seat, world.tickers[number - markets], _WAYS[sign], abs(dollars), LEVERAGE)

@@ -15,7 +15,7 @@ import numpy as np
 
 from bakeoff.records.edition import Edition
 from bakeoff.web.folder import Page, write_pages
-from bakeoff.workloads.market.campaign import Run
+from bakeoff.workloads.market.outputs import Run
 from bakeoff.workloads.market.pages import content
 from bakeoff.workloads.market.pages.runs import Curve, Played, of_edition
 

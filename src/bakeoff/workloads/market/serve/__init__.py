@@ -3,8 +3,7 @@
 | module | what it has |
 |---|---|
 | `game` | a world that waits for its seats, the tokens of a table, and what a served game leaves behind |
-| `auth` | who gets in, and limits of a request |
-| `http` | JSON-RPC over HTTP, and its OpenAPI document |
+| `http` | JSON-RPC over HTTP, its OpenAPI document, and authentication for all protocols |
 | `a2a` | standard A2A |
 | `mcp` | MCP, over stdio and HTTP |
 | `server` | all of them on one port, from the first call to the last tick |

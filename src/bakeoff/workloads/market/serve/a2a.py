@@ -29,8 +29,8 @@ from starlette.routing import Route
 from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, decode, encode, refusal
-from bakeoff.workloads.market.serve.auth import Authenticated, Call, call_now, internal_error, place_in
 from bakeoff.workloads.market.serve.game import Place, Table
+from bakeoff.workloads.market.serve.http import Authenticated, Call, call_now, internal_error, place_in
 
 if TYPE_CHECKING:
     from a2a.server.context import ServerCallContext

@@ -23,8 +23,8 @@ from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, encode
 from bakeoff.workloads.market.scenario import rules_text
-from bakeoff.workloads.market.serve.auth import Authenticated, Call, call_now, internal_error, place_in
 from bakeoff.workloads.market.serve.game import Game, Place, Table
+from bakeoff.workloads.market.serve.http import Authenticated, Call, call_now, internal_error, place_in
 from bakeoff.workloads.market.session import Session
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from bakeoff.workloads.market.serve.game import Table
 from bakeoff.workloads.market.serve.http import JOIN_TIMEOUT, HttpTable
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
     from starlette.types import Receive, Scope, Send
 
 MAX_HEAD = 1 << 16
@@ -89,21 +88,7 @@ class Connection(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn with our connections and without its signal handlers."""
-
-    def __init__(self, app: Starlette) -> None:
-        settings = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            http=Connection,
-            ws="none",
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=int(GRACE),
-        )
-        super().__init__(settings)
+    """uvicorn without its signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -182,7 +167,18 @@ def serve(
     async def run() -> Served:
         http = HttpTable(table, join_timeout=join_timeout)
         http.app.router.default = OtherProtocols(http)
-        server = _Server(http.app)
+        config = uvicorn.Config(
+            http.app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            http=Connection,
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=int(GRACE),
+        )
+        server = _Server(config)
         ended = asyncio.Event()
         received: list[signal.Signals] = []
 

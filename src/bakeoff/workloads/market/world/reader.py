@@ -57,7 +57,8 @@ class WorldReader:
         self.key = key
         self.said: dict[tuple[int, int], Said] = {}
         """By seat and number of what it did."""
-        self._tickers = [rules.ticker_of(a) for a in range(scenario.assets)]
+        self.tickers = [rules.ticker_of(a) for a in range(scenario.assets)]
+        """By the number of the asset."""
         self._ints, self._floats = state.ints, state.floats  # what entries take, without two attribute look-ups
 
     # -- time and laws
@@ -158,8 +159,8 @@ class WorldReader:
         # The index at which margin + units * index - entry equals the requirement; see perps.guard.
         liquidation = (entry - margin) / (units * 1e-3 * (1.0 - sign * self._requirement(a)))
         return views.PerpPositionView(
-            id=self.ticker(a),
-            ticker=self.ticker(a),
+            id=self.tickers[a],
+            ticker=self.tickers[a],
             side="LONG" if units > 0 else "SHORT",
             size=round(size, 6),
             units=abs(units) * 1e-9,
@@ -211,7 +212,7 @@ class WorldReader:
     def _market(
         self, slot: list[int], *, strike: float, yes: float, opened: float, liquidity: float, born: int, outcome: bool | None
     ) -> views.MarketView:  # fmt: skip
-        ticker, kind, strike, yes = self.ticker(slot[at.ASSET]), slot[at.KIND], digits(strike), round(yes, 6)
+        ticker, kind, strike, yes = self.tickers[slot[at.ASSET]], slot[at.KIND], digits(strike), round(yes, 6)
         return views.MarketView(
             id=f"market-{slot[at.ID]}",
             question=feed.question(kind, ticker, strike, slot[at.DUE]),
@@ -248,7 +249,7 @@ class WorldReader:
             price, premium = floats[at.PRICE], floats[at.MARKUP]
             rate = max(-laws.funding_cap, min(laws.funding_cap, laws.funding_share * premium))
             view = views.PerpView(
-                ticker=self.ticker(a),
+                ticker=self.tickers[a],
                 price=digits(price * (1.0 + premium)),
                 index_price=digits(price),
                 price_change_24h=round(100.0 * (price / float(hours[kept[0], 0]) - 1.0), 4),
@@ -294,7 +295,7 @@ class WorldReader:
     def _post(self, row: list[int]) -> views.PostView:
         """A row of the ring in words. Text, stance and likes of a seat's post come from what the seat wrote."""
         (author, kind), style, claim = divmod(row[at.POST_BY], 4), row[at.POST_STYLE], row[at.POST_CLAIM]
-        ticker = self.ticker(row[at.POST_ASSET]) if row[at.POST_ASSET] >= 0 else None
+        ticker = self.tickers[row[at.POST_ASSET]] if row[at.POST_ASSET] >= 0 else None
         common: dict[str, Any] = {
             "kind": _POST_KINDS[kind],
             "tick": row[at.POST_TICK],
@@ -384,7 +385,7 @@ class WorldReader:
             content = self.said[author, row[at.POST_STYLE]].content
         else:
             author_id, author_name = f"chat-{chat}", f"{feed.CHAT_NAMES[chat]} host"
-            ticker, claim = self.ticker(row[at.POST_ASSET]), row[at.POST_CLAIM]
+            ticker, claim = self.tickers[row[at.POST_ASSET]], row[at.POST_CLAIM]
             content = feed.sentence(feed.TIPS, claim, row[at.POST_STYLE], ticker, row[at.POST_EVENT])
         return views.MessageView(
             id=f"message-{row[at.POST_NO]}",
@@ -441,7 +442,7 @@ class WorldReader:
             tick=row[at.TRADE_TICK],
             trader_id=f"seat-{holder}" if holder < self.seats else f"agent-{holder - self.seats}",
             kind=_TRADE_KINDS[kind],
-            target=f"market-{target}" if of_market else self.ticker(target),
+            target=f"market-{target}" if of_market else self.tickers[target],
             side=(("YES", "NO") if of_market else ("LONG", "SHORT"))[side],
             amount=dollars,
             shares=units,
@@ -455,15 +456,11 @@ class WorldReader:
         self._check_seat(seat)
         return f"seat-{seat}"
 
-    def ticker(self, a: int) -> str:
-        """Ticker of an asset, by its number."""
-        return self._tickers[a]
-
     def asset(self, ticker: str) -> int:
         """Number of an asset, by its ticker. Raises Rejected("unknown_ticker")."""
-        if ticker not in self._tickers:
-            raise Rejected("unknown_ticker", f"there is no {ticker!r}; there are {', '.join(self._tickers)}")
-        return self._tickers.index(ticker)
+        if ticker not in self.tickers:
+            raise Rejected("unknown_ticker", f"there is no {ticker!r}; there are {', '.join(self.tickers)}")
+        return self.tickers.index(ticker)
 
     def perp(self, ticker: str) -> int:
         """Number of an asset that has a perpetual. Raises Rejected("unknown_ticker")."""

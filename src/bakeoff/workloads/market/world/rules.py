@@ -204,18 +204,12 @@ def rules_of(scenario: Scenario) -> Rules:
 
     Fees, liquidity and leverage come from its tier; the rest is the same in all scenarios.
     """
-    tier = TIER_LAWS[scenario.tier]
+    tier = TIER_LAWS[scenario.tier]._asdict()
     return Rules(
-        claim_rate=tier.claim_rate,
-        tip_rate=tier.tip_rate,
-        fee=tier.fee,
-        perp_fee=tier.perp_fee,
-        liquidity=tier.liquidity,
-        depth=tier.depth,
+        **{name: tier[name] for name in Rules._fields if name in tier},
         linear=0.03,
         root=0.006,
         relax=0.8,
-        max_leverage=tier.max_leverage,
         maintenance=0.03,
         penalty=0.005,
         funding_share=0.25,

@@ -56,7 +56,7 @@ class Model:
         """P(YES) of an open market."""
         world = self._world
         m = world.slot(market_id)
-        belief = self.belief(world.ticker(int(world.state.markets[0, m, at.ASSET])), seat)
+        belief = self.belief(world.tickers[world.state.markets[0, m, at.ASSET]], seat)
         return float(seats.market_chance(world.state.ints, world.state.floats, world.r, m, *belief))
 
     def growth(self, ticker: str, due: int, seat: int | None = None) -> float:

@@ -1,13 +1,18 @@
 """What the world shows: frozen records in dollars, shares and ticks.
 
-Everything except `Question` and `Story` is public or the seat's own; nothing hidden is in it. `inspection` fills
-these from a world's rows, `render` turns them into JSON and back.
+Everything except `Question` and `Story` is public or the seat's own; nothing hidden is in it. `reader` fills them
+from a world's rows; `plain` and `revived` turn them into JSON and back.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic.alias_generators import to_camel
 
 OrderKind = Literal["buy", "sell", "open", "close"]
 TradeKind = Literal["buy", "sell", "open", "close", "liquidation"]
@@ -292,3 +297,63 @@ class Story:
     start_tick: int
     event_tick: int
     theta: int
+
+
+# -- views as JSON, and back: the same fields, named in camelCase
+
+V = TypeVar("V")
+
+_NAMES = {
+    "unrealized_pnl": "unrealizedPnL",
+    "price_change_24h": "priceChange24h",
+    "volume_24h": "volume24h",
+    "markets": "marketPositions",
+    "perps": "perpPositions",
+}
+"""Names that the protocol spells otherwise than `to_camel` would."""
+
+
+class _Shape(NamedTuple):
+    """How views of one type become JSON objects."""
+
+    names: tuple[str, ...]
+    """The JSON name of each field."""
+    values: Callable[[Any], tuple[Any, ...]]
+    nested: dict[str, type]
+    """Fields that hold a tuple, by JSON name: the type of its items. JSON has lists instead."""
+
+
+@cache
+def _shape(view: type[Any]) -> _Shape:
+    attributes = [field.name for field in fields(view)]
+    names = tuple(_NAMES.get(name) or to_camel(name) for name in attributes)
+    hints = get_type_hints(view)
+    kinds = {name: hints[attribute] for name, attribute in zip(names, attributes, strict=True)}
+    nested = {name: get_args(kind)[0] for name, kind in kinds.items() if get_origin(kind) is tuple}
+    return _Shape(names, attrgetter(*attributes), nested)
+
+
+def plain(view: Any) -> dict[str, Any]:
+    """Return a view as a JSON object. Views inside it become objects too.
+
+    plain(world.account(0))  # {"cash": 10000.0, "equity": 10000.0, ...}
+    """
+    shape = _shape(type(view))
+    content = dict(zip(shape.names, shape.values(view), strict=True))
+    for name, kind in shape.nested.items():
+        content[name] = list(content[name]) if kind is str else plains(content[name])
+    return content
+
+
+def plains(views: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return views as a JSON list."""
+    return [plain(view) for view in views]
+
+
+def revived(view: type[V], content: Mapping[str, Any]) -> V:
+    """Return the view that `plain` turned into this object. Keys that the view does not have are ignored."""
+    shape = _shape(view)
+    values = {name: content[name] for name in shape.names}
+    for name, kind in shape.nested.items():
+        values[name] = tuple(item if kind is str else revived(kind, item) for item in content[name])
+    return view(*values.values())

@@ -27,10 +27,9 @@ from bakeoff.errors import UsageError
 from bakeoff.records.layout import atomic_write
 from bakeoff.spec.identity import canonical_json
 from bakeoff.stats.effects import group_relative, varies
-from bakeoff.workloads.market.batch import MarketBatch
+from bakeoff.workloads.market.policy import FEATURES, Network, Policy, features, log_softmax, see
 from bakeoff.workloads.market.scenario import Scenario
-from bakeoff.workloads.market.training.features import FEATURES, features, see
-from bakeoff.workloads.market.training.policy import Network, Policy, log_softmax
+from bakeoff.workloads.market.world.advance import MarketBatch
 from bakeoff.workloads.market.world.layout import OPEN, Floats, Ints
 
 if TYPE_CHECKING:
