@@ -129,7 +129,8 @@ def ablations(contents: Contents) -> Figure | None:
     caption = (
         "Dots: geometric mean over shared seeds of p95 makespan divided by that of full without the ablation on the "
         "same seed; lines: 95 % t interval of the mean log ratio (three seeds or more). Right of 1: the ablation makes "
-        f"it slower, so the part that it removes helps.{f'{_COUNTED}.' if contents.tally.failed else ''} {contents.label}."
+        "it slower, so the part that it removes helps."
+        f"{f'{_COUNTED}.' if contents.tally.failed else ''} {contents.label}."
     )
     title = "Ablations of full: p95 makespan relative to full"
     return forest(panels, "p95 makespan relative to full (ratio)", title, caption, at=1.0)
