@@ -150,6 +150,7 @@ class BubblewrapBox(FileTreeBox):
             limits.pids + cgroups.OWN_PIDS if limits.pids is not None and "pids" not in enforced else None
         )
         rlimits = {"RLIMIT_CORE": 0}
+        # getrlimit(2): a write beyond RLIMIT_FSIZE ends with SIGXFSZ, more memory than RLIMIT_DATA with ENOMEM.
         if limits.disk_mb is not None:  # output goes to a file of ours, outside of the box's volume
             rlimits["RLIMIT_FSIZE"] = (limits.disk_mb + limits.disk_mb // 20 + 1) << 20
         if self._watch_mb is not None:  # for one process that grows faster than the supervisor looks

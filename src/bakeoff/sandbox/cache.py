@@ -143,7 +143,7 @@ def remove_abandoned() -> Removed:
     def remove_groups(listed: Iterable[Path]) -> None:
         nonlocal groups
         for group in listed:
-            # A list that is damaged must not make us kill what is in a group of somebody else.
+            # A damaged list must not make us kill processes in a group that is not ours.
             if group.name.startswith(PREFIX) and group.is_dir():
                 try:
                     cgroups.remove(group)

@@ -29,7 +29,7 @@ OWN_PIDS = 3
 """Processes of ours that count against a box: its starter, bwrap's monitor and the first process inside."""
 _V2_CONTROLLERS = ("memory", "pids", "cpu")
 _PERIOD_US = 100_000
-_MIN_QUOTA_US = 1000  # the kernel refuses less
+_MIN_QUOTA_US = 1000  # the kernel refuses less (Documentation/scheduler/sched-bwc.rst)
 _REMOVE_SECONDS = 5.0
 
 
@@ -61,11 +61,13 @@ class Groups:
                 group, size = planned["memory"], str(limits.memory_mb << 20)
                 (group / ("memory.max" if v2 else "memory.limit_in_bytes")).write_text(size)
                 # Without these a box would swap instead of being killed. Version 1 limits memory plus swap, version 2
-                # swap alone; kernels without swap accounting have neither file.
+                # swap alone; kernels without swap accounting have neither file. They come second: the sum may not be
+                # below the limit of memory alone (cgroup-v1/memory.rst, memory.memsw.limit_in_bytes).
                 for swap, value in (("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", size)):
                     if (group / swap).exists():
                         (group / swap).write_text(value)
                 self.limited.add("memory")
+            # pids.max counts threads too, and refuses fork(2) and clone(2) with EAGAIN (cgroup-v1/pids.rst).
             if limits.pids is not None and "pids" in planned:
                 (planned["pids"] / "pids.max").write_text(str(limits.pids + OWN_PIDS))
                 self.limited.add("pids")
@@ -111,7 +113,7 @@ def usage(groups: dict[str, Path]) -> Usage:
     memory, pids = groups.get("memory"), groups.get("pids")
     if any(_is_v2(group) for group in groups.values()):
         cpu = groups.get("cpu")
-        peak = _number(memory, "memory.peak")
+        peak = _number(memory, "memory.peak")  # from Linux 5.19 on
         kills = processes.counter_in(memory, "memory.events", "oom_kill")
         seconds = processes.counter_in(cpu, "cpu.stat", "usage_usec") / 1e6 if cpu else None
     else:
@@ -139,6 +141,8 @@ def remove(group: Path) -> None:
         except OSError as error:
             if error.errno != errno.EBUSY or time.monotonic() > deadline:
                 raise
+        # Read and killed again and again: a process that forks meanwhile may have a child that was not in the list.
+        # `cgroup.kill`, which cannot miss one, is only in version 2 and from Linux 5.14 on (cgroup-v2.rst).
         processes.send(members(group), signal.SIGKILL)
         time.sleep(0.002)
 

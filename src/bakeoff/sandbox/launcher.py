@@ -1,8 +1,8 @@
 """The owner's end of supervisor.py, and the messages between the two.
 
-Each Python process that opens boxes has one launcher process, and a socket to the supervisor of each box. Messages are
-JSON objects with descriptors behind them (`syscalls.send`): the owner sends `Settings` once, then one `Request` for each
-command, and gets a `Reply` or `{"error": text}` for each.
+Each Python process that opens boxes has one launcher process, and a socket to the supervisor of each box. Messages
+are JSON objects with descriptors behind them (`syscalls.send`): the owner sends `Settings` once, then one `Request`
+for each command, and gets a `Reply` or `{"error": text}` for each.
 """
 
 from __future__ import annotations

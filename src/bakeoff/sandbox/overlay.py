@@ -44,7 +44,7 @@ _DEVICE_LINKS = {
 _BYTES_PER_FILE = 16384
 """A limited volume has room for one file in so many bytes: empty files fill a disk too."""
 _EXT4_TABLES_MB = 1
-# mke2fs(8): no journal and no reserved blocks, since nothing here outlives the box; the first user is root.
+# mke2fs(8): no journal and no reserved blocks, since nothing here outlives the box; its top directory is root's.
 _MKFS = (
     f"mkfs.ext4 -q -F -m 0 -b 4096 -i {_BYTES_PER_FILE} -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0"
 )

@@ -81,8 +81,8 @@ def _supervise(owner: int, launcher: socket.socket) -> NoReturn:
     code = 1
     control: socket.socket | None = None
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        processes.become_subreaper()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would make wait4(2) lose the exit status
+        processes.become_subreaper()  # orphans below us become our children (PR_SET_CHILD_SUBREAPER, prctl(2))
         syscalls.leave_session_keyring()
         os.umask(0o022)
         starter = Starter()
@@ -138,7 +138,7 @@ class _Supervisor:
         to mount only inside a user namespace, and may map only itself (user_namespaces(7)).
         """
         if os.geteuid() == 0:
-            syscalls.unshare(syscalls.CLONE_NEWNS)
+            syscalls.unshare(syscalls.CLONE_NEWNS)  # else our mounts would be made in the owner's namespace
             overlay.mount_all(self._settings, image)
             syscalls.unshare(namespaces)
             launcher.sendall(b"m")
@@ -147,7 +147,9 @@ class _Supervisor:
         else:
             uid, gid = os.geteuid(), os.getegid()
             syscalls.unshare(namespaces)
-            _write("/proc/self/setgroups", "deny")  # required before an unprivileged gid_map
+            # Required before an unprivileged gid_map: who could drop a group could reach files that the group's mode
+            # forbids (CVE-2014-8989, user_namespaces(7)).
+            _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"0 {uid} 1")
             _write("/proc/self/gid_map", f"0 {gid} 1")
             overlay.mount_all(self._settings, image)
@@ -313,8 +315,8 @@ class Starter:
 
     It is in the box's cgroups, and so is everything it starts. Joining a cgroup can take longer than the rest of a
     command: the kernel takes cgroup_threadgroup_rwsem for writing, which waits for an RCU grace period (its
-    Documentation/locking/percpu-rw-semaphore.rst). So the starter joins once for each box, while the supervisor is still mounting,
-    and no command waits.
+    Documentation/locking/percpu-rw-semaphore.rst). So the starter joins once for each box, while the supervisor is
+    still mounting, and no command waits.
     """
 
     def __init__(self) -> None:
@@ -404,6 +406,7 @@ def _start_commands(control: socket.socket, supervisor: int) -> None:
             if request["switch"] and user == 0:
                 # Groups first: after the change of user there is no right to change them (setgroups(2)).
                 os.setgroups(request["groups"])
+                # All three numbers each: a saved number that stayed 0 could be taken back (setresuid(2)).
                 os.setresgid(*[request["gid"]] * 3)
                 os.setresuid(*[request["uid"]] * 3)
                 user = request["uid"]
@@ -414,6 +417,7 @@ def _start_commands(control: socket.socket, supervisor: int) -> None:
         finally:
             for fd in received.fds:
                 os.close(fd)
+        # The supervisor kills by pidfd: the pid may be used again once `wait4` below has returned (pidfd_open(2)).
         pidfd = os.pidfd_open(pid)
         send(control, {"pid": pid}, [pidfd])
         os.close(pidfd)

@@ -1,6 +1,6 @@
 """Linux system calls: those that Python has no function for, and those that a command in a box may not make.
 
-Besides, messages that carry open descriptors between our processes, and `seccomp_filter`, which `bwrap --seccomp` takes.
+It also has the messages that carry open descriptors between our processes. `seccomp_filter` is for `bwrap --seccomp`.
 
 Numbers and flags are those of the kernel's uapi headers (`linux/mount.h`, `linux/sched.h`, `linux/openat2.h`). Imports
 are few on purpose: every supervisor is a fork of a process that has loaded this module, and a fork copies page tables.
@@ -150,6 +150,7 @@ def send(target: socket.socket, body: Mapping[str, Any], fds: Sequence[int] = ()
 
 def receive(source: socket.socket) -> Message | None:
     """The next message that `send` sent; None when the other end is closed."""
+    # SCM_RIGHTS carries at most 253 descriptors (unix(7)); ours need fewer than 32.
     # socket.recv_fds ignores its flags in Python 3.11, and without MSG_CMSG_CLOEXEC a descriptor that arrives could
     # be inherited by a command in a sandbox.
     room = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
@@ -179,7 +180,7 @@ _NEW_CALLS: Final[Mapping[str, int]] = {
     "open_tree_attr": 467,
 }  # fmt: skip
 """Refused on every architecture: calls from number 424 on have one number everywhere."""
-_CLONE3: Final = 435
+_CLONE3: Final = 435  # the same on every architecture too
 
 
 class _Abi(NamedTuple):
@@ -258,8 +259,11 @@ def seccomp_filter() -> bytes | None:
     abis = _MACHINES.get(os.uname().machine)
     if abis is None:
         return None
+    # The interface first: the same number is another call in each of them (seccomp(2), the caveat about `arch`).
     steps = [_step(_LOAD, _ARCHITECTURE)]
     for abi in abis:
+        # The jump over a body is one of its own, since conditional jumps reach no further than 255 steps: their
+        # offsets are bytes in struct sock_filter, that of a plain jump is a word (linux/filter.h).
         body = _filter(abi)
         steps += [_step(_IF_EQUAL, abi.audit, 1, 0), _step(_JUMP, len(body)), *body]
     return b"".join([*steps, _fail(errno.ENOSYS)])
@@ -276,6 +280,8 @@ def _filter(abi: _Abi) -> list[bytes]:
     for call, flags in ((abi.clone, _NAMESPACE_FLAGS), (abi.unshare, _NAMESPACE_FLAGS | _TIME_NAMESPACE)):
         check = [_step(_LOAD, _FIRST_ARGUMENT), *_when(_IF_BITS, flags, [_fail(errno.EPERM)]), _step(_RETURN, _ALLOW)]
         steps += _when(_IF_EQUAL, call, check)
+    # Arguments are 64 bits wide, of which the lower half is read (both processors are little-endian). That is enough:
+    # a family is an int, `clone` takes the lower 32 bits of its flags, and `unshare` refuses flags above them.
     families = [step for family in _FAMILIES for step in _when(_IF_EQUAL, family, [_step(_RETURN, _ALLOW)])]
     for call in (abi.socket, abi.socketpair):
         check = [_step(_LOAD, _FIRST_ARGUMENT), *families, _fail(errno.EAFNOSUPPORT)]
@@ -289,7 +295,7 @@ def _when(test: int, value: int, then: list[bytes]) -> list[bytes]:
 
 
 def _fail(number: int) -> bytes:
-    """A step that ends the program: the call fails with this errno and is not made."""
+    """A step that ends the program: the call fails with this errno and is not made (SECCOMP_RET_ERRNO)."""
     return _step(_RETURN, _ERRNO | number)
 
 
@@ -301,8 +307,8 @@ def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
 def narrowed_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
     """The seccomp profile of a container service with everything refused that the filter above refuses.
 
-    `profile` is JSON in the format of docker and podman, whose default lets more through, for containers in
-    containers. Rules of ours replace all rules about the same calls.
+    `profile` is JSON in the format of docker and podman (docs.docker.com/engine/security/seccomp), whose default lets
+    more through, for containers in containers. Rules of ours replace all rules about the same calls.
     """
     refused = {name for abi in (_X86_64, _I386, _AARCH64) for name in abi.refused} | set(_NEW_CALLS)
     replaced = refused | {"clone", "clone3", "unshare", "socket", "socketpair"}
@@ -313,6 +319,7 @@ def narrowed_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
         {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "args": [], "errnoRet": errno.ENOSYS},
     ]
     for name, flags in (("clone", _NAMESPACE_FLAGS), ("unshare", _NAMESPACE_FLAGS | _TIME_NAMESPACE)):
+        # seccomp_rule_add(3): `value` is the mask here, `valueTwo` what has to be left of the argument under it.
         without = {"index": 0, "value": flags, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
         added.append({"names": [name], "action": "SCMP_ACT_ALLOW", "args": [without]})
     for family in _FAMILIES:

@@ -5,8 +5,8 @@
      "matrix": {"policy": ["fifo_cheapest", "full"], "workflows": [5], "seeds": [1, 2],
                 "ablations": [{"name": "baseline"}, {"name": "no_hedge", "flags": ["--disable_hedging"]}]}}
 
-Run ids, flags and directories come out as that tool makes them, so existing results and scripts keep their names. If
-`sim_binary` is called agent_sched_sim and does not exist, the built-in simulator runs, which is the workload `schedsim`.
+Run ids, flags and directories come out as that tool makes them, so existing results and scripts keep their names.
+If `sim_binary` is called agent_sched_sim and does not exist, the built-in simulator runs: the workload `schedsim`.
 
 Every `bakeoff run` imports this module to find out in which dialect a file is written, so it imports nothing heavy;
 `sweep_files` reads and writes tables.
@@ -57,12 +57,16 @@ METRICS: list[Any] = [
 
 
 class Ablation(BaseModel):
+    """An entry of `matrix.ablations`: flags that are added to the simulator's command line."""
+
     model_config = ConfigDict(extra="forbid")
     name: Name
     flags: list[str] = []
 
 
 class Sweep(BaseModel):
+    """An experiment file of the sweep runner. Everything has a default."""
+
     model_config = ConfigDict(extra="forbid")
     name: Name = "exp"
     sim_binary: Annotated[str, Field(min_length=1)] = "./build/agent_sched_sim"
@@ -73,6 +77,8 @@ class Sweep(BaseModel):
 
 
 class SweepDialect(Dialect):
+    """Experiment files of the sweep runner, and the files that its users expect; see `Dialect` for the hooks."""
+
     name: ClassVar[str] = "sweep"
     live_files: ClassVar[bool] = True
     variables: ClassVar[bool] = False
@@ -103,7 +109,7 @@ class SweepDialect(Dialect):
         for combination in itertools.product(*(axes[key] for key in sorted(axes))):
             params = {**sweep.common_args, **dict(zip(sorted(axes), combination, strict=True))}
             params.pop("seed", None)
-            settings: dict[str, Any] = {"outputs": True}
+            settings: dict[str, Any] = {"outputs": True}  # what the simulator needs besides: to write its files
             if built_in:
                 model = registry.workload(BUILT_IN).Params
                 try:

@@ -3,7 +3,8 @@
 No draw comes from a shared stream, so no policy can shift another draw: arms with the same seed meet the same
 latencies, failures and hangs. A draw is keyed by (seed, workflow, node, attempt, purpose). `stream` mixes the first
 two into a state, `position` counts the rest, and the draw is the output of SplitMix64 (Steele, Lea and Flood 2014)
-at that state and position. The purposes of one attempt:
+at that state and position. Like the counter-based generators of Salmon, Moraes, Dror and Shaw (SC 2011; Philox is
+one), it can be asked for any position in any order. The purposes of one attempt:
 
     SERVICE   its base service time
     LUCK      upper half: the heavy tail; lower half: whether the provider fails
@@ -55,7 +56,7 @@ SHORTEST = 1000
 LONGEST = 1 << 62
 """Nor more than 146,000 years, so that times fit into 64 bits."""
 _UNIT, _TURN, _LOW = 1.0 / HALF, 2 * math.pi / HALF, HALF - 1
-_TO_UNIT = 2.0**-53
+_TO_UNIT = 2.0**-53  # the upper 53 bits of a word become a float without rounding
 _TOGETHER = 128
 """Workflows whose draws are made together."""
 

@@ -345,8 +345,8 @@ class Engine:
                     break
                 if not heap or not where.takes_new:
                     break
-                # Only look: the call stays in the queue when it may not go here, or has to wait for a token. The bits of
-                # a negative priority need no care, since Python shifts and masks as in endless two's complement.
+                # Only look: the call stays in the queue when it may not go here, or has to wait for a token. The bits
+                # of a negative priority need no care: Python shifts and masks as in endless two's complement.
                 key = heap[0]
                 node = key & _NODE
                 workflow = workflows[key >> NODE_BITS & _NODE]

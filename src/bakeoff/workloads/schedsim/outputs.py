@@ -7,7 +7,8 @@
     trace.perfetto.json   the run as a timeline, for chrome://tracing and ui.perfetto.dev
 
 Milliseconds have three decimals, money six. A quantile is a linear interpolation between order statistics: of n sorted
-values, quantile q is the one at place q*(n-1), counted from 0, and between two places the weighted mean of both.
+values, quantile q is the one at place q*(n-1), counted from 0, and between two places the weighted mean of both
+(definition 7 of Hyndman and Fan, The American Statistician 50(4), 1996, which is numpy's default).
 Makespan is from a workflow's first attempt to its end, flow time from its arrival to its end. Both, and cost, are over
 the workflows that succeeded; the others are counted.
 """
@@ -140,14 +141,17 @@ def _utilization(slots: Slots, horizon: int) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
+    """The mean, summed without rounding errors, so it does not depend on the order; NaN when there are no values."""
     return fmean(values) if values else _NAN
 
 
 def _ms(time: float) -> float:
+    """Microseconds as milliseconds, to the microsecond."""
     return round(time / 1000, 3)
 
 
 def _money(millionths: float) -> float:
+    """Millionths as units of price."""
     return round(millionths / MILLION, 6)
 
 
@@ -209,7 +213,7 @@ def _trace(events: Sequence[TraceEvent]) -> Iterator[str]:
 
 
 def _timeline(events: Sequence[TraceEvent]) -> Iterator[str]:
-    """The trace in Chrome's Trace Event Format, in virtual microseconds.
+    """The trace in Chrome's Trace Event Format ("X" is a complete event, "M" metadata), in virtual microseconds.
 
     One track group for each tier and pool with one track for each slot, and one group for workflows from their first
     attempt to their end.

@@ -107,9 +107,9 @@ def _caption(contents: Contents, policies: Sequence[Lane]) -> str:
     if contents.tally.failed + contents.tally.missing:
         lost = f"{_COUNTED}; a seed that some policy lost is left out for all."
     return (
-        f"Small dots: single seeds; large: their mean. Line: 95 % t interval of the paired difference from {control} over "
-        f"N = {seeds} shared seeds, drawn around the mean: if it does not touch the dashed line (mean of {control}), they "
-        f"differ.{few}{lost} {contents.label}."
+        f"Small dots: single seeds; large: their mean. Line: 95 % t interval of the paired difference from {control} "
+        f"over N = {seeds} shared seeds, drawn around the mean: if it does not touch the dashed line (mean of "
+        f"{control}), they differ.{few}{lost} {contents.label}."
     )
 
 
@@ -127,9 +127,10 @@ def ablations(contents: Contents) -> Figure | None:
     if not panels:
         return None
     caption = (
-        "Dots: geometric mean over shared seeds of p95 makespan divided by that of full without the ablation on the same "
-        "seed; lines: 95 % t interval of the mean log ratio (three seeds or more). Right of 1: the ablation makes it "
-        f"slower, so the part that it removes helps.{f'{_COUNTED}.' if contents.tally.failed else ''} {contents.label}."
+        "Dots: geometric mean over shared seeds of p95 makespan divided by that of full without the ablation on the "
+        "same seed; lines: 95 % t interval of the mean log ratio (three seeds or more). Right of 1: the ablation makes "
+        "it slower, so the part that it removes helps."
+        f"{f'{_COUNTED}.' if contents.tally.failed else ''} {contents.label}."
     )
     title = "Ablations of full: p95 makespan relative to full"
     return forest(panels, "p95 makespan relative to full (ratio)", title, caption, at=1.0)

@@ -161,6 +161,8 @@ def simulate(params: SchedsimParams, seed: int, base: Path, *, trace: bool = Fal
 
 
 class SchedsimWorkload:
+    """The workload; see `spec/workload.py` for the interface."""
+
     kind: ClassVar[str] = "schedsim"
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = SchedsimParams

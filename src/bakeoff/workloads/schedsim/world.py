@@ -40,7 +40,7 @@ NODE_BITS = 24
 """Bits that hold the number of a node, and those of a workflow."""
 
 MASK = 0xFFFFFFFFFFFFFFFF
-GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio, made odd: the increment of SplitMix64
 _DECIDE = 0xD1B54A32D192ED03
 Words = npt.NDArray[np.uint64]
 
@@ -54,7 +54,11 @@ WINDOW = 1000
 
 
 def mix(x: int) -> int:
-    """The finalizer of SplitMix64 (Stafford's variant 13): every bit of the input flips about half of the output's."""
+    """The finalizer of SplitMix64: every bit of the input flips about half of the output's.
+
+    It is Stafford's variant 13 of MurmurHash3's finalizer, as in Steele, Lea and Flood, "Fast splittable pseudorandom
+    number generators", OOPSLA 2014. The multiplications are modulo 2**64, hence the masks.
+    """
     x ^= x >> 30
     x = x * 0xBF58476D1CE4E5B9 & MASK
     x ^= x >> 27
@@ -209,7 +213,10 @@ class Workflow:
 
 
 class Bucket:
-    """A continuous token bucket in whole numbers: no drift, no burst above its size, the same on every machine."""
+    """A continuous token bucket in whole numbers: no drift, no burst above its size, the same on every machine.
+
+    Nothing happens between calls: the level is brought up to date when a token is asked for.
+    """
 
     __slots__ = ("_at", "_level", "rate", "size")
 
