@@ -1,6 +1,6 @@
 #!/bin/sh -e
 # Compare all scheduling policies, paired over 30 seeds, and print the verdicts: the figures of docs/schedsim.md.
-#   scripts/compare-policies.sh [ROOT]        results go to ROOT (default: bakeoff-runs), verdicts also to ROOT/policies/verdicts.txt
+#   scripts/compare-policies.sh [ROOT]        ROOT (default: bakeoff-runs) gets the results and policies/verdicts.txt
 cd "$(dirname "$0")/.."
 root=${1:-bakeoff-runs}
 bakeoff=.venv/bin/bakeoff

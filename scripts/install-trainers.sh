@@ -1,7 +1,7 @@
 #!/bin/sh
-# install-trainers.sh [DIRECTORY]: install the training libraries that read what `bakeoff export` writes into a separate
-# virtual environment (default: BAKEOFF_TRAINERS, else .trainers), because they need other versions of mcp and openai than
-# the tests do. Without torch, which is not needed to load data. Does nothing if these versions are installed already.
+# install-trainers.sh [DIRECTORY]: install the training libraries that read what `bakeoff export` writes.
+# They get a separate virtual environment (default: BAKEOFF_TRAINERS, else .trainers), because they need other versions of
+# mcp and openai than the tests do. torch is not needed to load data. Does nothing if these versions are installed already.
 set -eu
 cd "$(dirname "$0")/.."
 target=${1:-${BAKEOFF_TRAINERS:-.trainers}}

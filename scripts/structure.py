@@ -116,7 +116,7 @@ def total(figures: Iterable[Figures]) -> Figures:
 
 
 def trace(arguments: list[str], output: Path) -> None:
-    """Run the command line with `arguments` in this process and write the (file, function) pairs it called to `output`."""
+    """Run the command line with `arguments` in this process; write the (file, function) pairs it called to `output`."""
     import bakeoff
     from bakeoff.cli import main
 
