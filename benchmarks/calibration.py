@@ -61,12 +61,12 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} replicates a cell instead of {LONG:,}")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} replicates per cell instead of {LONG:,}")
     parser.add_argument("--only", default="", metavar="TEXT", help="only cells whose key contains this, as JSON")
     parser.add_argument("--resume", action="store_true", help="keep the cells that an interrupted run has finished")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the JSON object goes")
-    parser.add_argument("--page", action="store_true", help="simulate nothing; write the page from the result at hand")
+    parser.add_argument("--page", action="store_true", help="simulate nothing; write the page from the stored result")
     return parser.parse_args()
 
 

@@ -75,9 +75,9 @@ def tables(result: Result) -> str:
     bars = [bar for one in rows for bar in one["bars"]]
     held = sum(bar["holds"] for bar in bars)
     intro = (
-        f"{result['replicates']:,} replicates a cell, alpha = {_percent(result['alpha'])}, {len(rows)} cells, "
+        f"{result['replicates']:,} replicates per cell, alpha = {_percent(result['alpha'])}, {len(rows)} cells, "
         f"{held} of {len(bars)} bounds hold. {result['measured_at']}, "
-        f"{result['processor_seconds']:,} s of processor time, bakeoff {result['versions']['bakeoff']}, "
+        f"{result['processor_seconds']:,} s of CPU time, bakeoff {result['versions']['bakeoff']}, "
         f"numpy {result['versions']['numpy']}, scipy {result['versions']['scipy']}, seed {result['seed']}."
     )
     parts = {part: [one for one in rows if one["part"] == part] for part in dict.fromkeys(r["part"] for r in rows)}
@@ -85,11 +85,11 @@ def tables(result: Result) -> str:
         ("Arms that do not differ: `better` or `worse`, % of replicates", _no_effect(parts["no effect"])),
         ("Several questions at once: any wrong verdict", _several(parts["several at once"])),
         ("No average effect, but effects that differ by task", _tasks(parts["tasks differ"])),
-        ("Coverage, and power beside the t-test", _power(parts["coverage and power"])),
+        ("Coverage, and power compared with the t-test", _power(parts["coverage and power"])),
         ("A look after every pair", _looking(parts["sequential"])),
-        ("Pooled steps and generations against one value a seed", _pools(parts["pooled"])),
+        ("Pooled steps and generations against one value per seed", _pools(parts["pooled"])),
         ("Shown without a bound", _shown(parts["without a bar"])),
-        ("For reference: what other habits give on such data", _references(parts)),
+        ("For reference: common practices on such data", _references(parts)),
     ]
     return "\n\n".join([intro, *(f"### {title}\n\n{body}" for title, body in sections)])
 
