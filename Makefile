@@ -1,24 +1,24 @@
-# One verb for every chore. The first use of any of them creates .venv; the second is quick.
+# The first target that you run creates .venv.
 BIN := .venv/bin
-# One more than there are cores: about half of the time goes into waiting for processes.
+# One worker more than there are cores, because tests spend about half of their time waiting for processes.
 PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
 FIGURES := overhead collect startup plan compare schedsim market market_http rollouts
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
-# Tests that need only Python; the markers are explained in pyproject.toml.
+# Selects the tests that need only Python; pyproject.toml explains the markers.
 ANYWHERE := not (root or apt or npm or trainers or browser or daemon)
 .PHONY: help demo check test for-tests coverage lint docs site structure bench figures calibration release clean
 
-help: ## list the verbs
+help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 demo: ## install into .venv, run the example experiment, show its verdicts and write its report
 	@scripts/install.sh market
 	$(BIN)/bakeoff run examples/market.toml
-	$(BIN)/bakeoff compare market || [ $$? -eq 3 ] # 3: not every arm is decided, which is an answer too
+	$(BIN)/bakeoff compare market || [ $$? -eq 3 ] # 3: some arms are undecided, which is a valid result
 	$(BIN)/bakeoff report market
 
-check: lint ## lint, types, and the tests that need only Python: no root, apt, npm, browser or daemon
+check: lint ## run lint, type checks, and the tests that need only Python: no root, apt, npm, browser or daemon
 	$(PYTEST) -m "$(ANYWHERE)"
 
 test: ## install what the tests need, run every check and every test
@@ -29,11 +29,11 @@ test: ## install what the tests need, run every check and every test
 for-tests:
 	@scripts/install-for-tests.sh
 
-coverage: ## the same tests, with a table of the lines that no test reaches
+coverage: ## run the same tests and print the lines that no test reaches
 	@scripts/install-for-tests.sh
 	$(PYTEST) --cov
 
-lint: ## style, types and the import rule
+lint: ## check style, types and the import rules
 	@scripts/install.sh test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,16 +48,16 @@ site: ## build the documentation site in site/, with the API reference
 	@scripts/install.sh site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-structure: ## print files, lines and functions of every package, and the path of one verdict
+structure: ## print files, lines and functions of every package, and how many of them one verdict passes through
 	@scripts/install.sh
 	$(BIN)/python scripts/structure.py
 
-bench: ## measure the hot paths; one JSON object for each benchmark
+bench: ## measure the hot paths; print one JSON object for each benchmark
 	@scripts/install.sh bench
 	@command -v parallel >/dev/null || scripts/apt-install.sh parallel
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script" >&2; $(BIN)/python $$script; done
 
-figures: ## measure, keep the results in benchmarks/results/ and write them into docs/benchmarks.md
+figures: ## measure, store the results in benchmarks/results/ and write them into docs/benchmarks.md
 	@scripts/install.sh bench
 	@command -v parallel >/dev/null || scripts/apt-install.sh parallel
 	@set -e; for name in $(FIGURES); do echo "== $$name" >&2; \
@@ -68,12 +68,12 @@ calibration: ## simulate error rates, coverage and power; write them into docs/c
 	@scripts/install.sh
 	$(BIN)/python benchmarks/calibration.py
 
-release: ## check version and changelog, build sdist and wheel, try the wheel in a fresh venv; publishes nothing
+release: ## check version and changelog, build sdist and wheel, test the wheel in a fresh venv; publish nothing
 	@scripts/install.sh
 	@scripts/pip-install.sh $(BIN)/python build
 	$(BIN)/python scripts/release.py
 
-clean: ## remove .venv, agents, trainers, caches and build output; results in bakeoff-runs/ stay
+clean: ## remove .venv, agents, trainers, caches and build output; keep results in bakeoff-runs/
 	rm -rf .venv .agents .trainers build dist site .coverage .coverage.* htmlcov
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

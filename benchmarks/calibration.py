@@ -1,11 +1,11 @@
-"""How often the verdict is wrong, how wide its intervals are and what it finds, counted on simulated tables of runs.
+"""Measure error rates, coverage and power of the verdict on simulated tables of runs.
 
-    python benchmarks/calibration.py            20,000 replicates a cell: about 100 minutes of processor time
-    python benchmarks/calibration.py --quick    2,000 replicates a cell
-    python benchmarks/calibration.py --resume   goes on where an interrupted run stopped; the code must be the same
+    python benchmarks/calibration.py            20,000 replicates per cell: about 100 minutes of CPU time
+    python benchmarks/calibration.py --quick    2,000 replicates per cell
+    python benchmarks/calibration.py --resume   continue an interrupted run; the code must be the same
 
-The tables are printed. The long form also writes benchmarks/results/calibration.json, the tables into
-docs/calibration.md and the figure into docs/images/. Exit code 1 when a bound does not hold.
+Prints the tables. The long run also writes benchmarks/results/calibration.json, the tables in docs/calibration.md and
+the figure in docs/images/. Exits with 1 if a bound does not hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one thread a process: the processes are the parallelism
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # processes run in parallel, so one thread is enough
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "simulations"))
 
@@ -61,17 +61,17 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} replicates a cell instead of {LONG:,}")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} replicates per cell instead of {LONG:,}")
     parser.add_argument("--only", default="", metavar="TEXT", help="only cells whose key contains this, as JSON")
     parser.add_argument("--resume", action="store_true", help="keep the cells that an interrupted run has finished")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the JSON object goes")
-    parser.add_argument("--page", action="store_true", help="simulate nothing; write the page from the result at hand")
+    parser.add_argument("--page", action="store_true", help="simulate nothing; write the page from the stored result")
     return parser.parse_args()
 
 
 def _known(begun: Path, replicates: int) -> dict[str, dict[str, Any]]:
-    """Cells of an interrupted run with as many replicates."""
+    """Finished cells of an interrupted run with the same number of replicates."""
     if not begun.exists():
         return {}
     found: dict[str, Any] = json.loads(begun.read_text())
@@ -79,7 +79,7 @@ def _known(begun: Path, replicates: int) -> dict[str, dict[str, Any]]:
 
 
 def simulate(replicates: int, only: str, processes: int, done: dict[str, dict[str, Any]], begun: Path) -> None:
-    """Every cell that is not done yet; each is kept as soon as it is there."""
+    """Simulate every cell that is not done yet; store each one as soon as it is finished."""
     cells = [cell for key, cell in CELLS.items() if only in key and key not in done]
     for number, (cell, counts, seconds) in enumerate(replicate_all(cells, replicates, processes), 1):
         row = done[cell.key] = page.row(cell, counts, seconds)

@@ -1,4 +1,4 @@
-"""How long 10,000 finished runs take to become a table, against a loop with json and pandas.read_csv."""
+"""Measure how long it takes to make a table of 10,000 finished runs, against a loop with json and pandas.read_csv."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ command = ["simulate", "{{flags}}", "--out", "{{out}}"]
 
 
 def write_runs(directory: Path, count: int) -> Path:
-    """Finished runs as the engine leaves them. Returns the edition's directory."""
+    """Write finished runs as the engine would. Returns the edition's directory."""
     from bakeoff.records import layout
     from bakeoff.records.edition import Edition
     from bakeoff.records.run import Attempt
@@ -95,7 +95,7 @@ def meta(attempt: Any, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_process(edition_directory: Path) -> dict[str, Any]:
-    """Two callables that give seconds; what they made is compared once."""
+    """Two callables that return the seconds they took, and `made`, which holds the tables that they made."""
     from bakeoff.records.edition import Edition
     from bakeoff.records.layout import EditionPaths
     from bakeoff.results.frame import read_table
@@ -122,7 +122,7 @@ def in_process(edition_directory: Path) -> dict[str, Any]:
 
 
 def assert_same(made: dict[str, Any]) -> None:
-    """Both sides must have made the same table, or the ratio means nothing."""
+    """Exit unless both sides made the same table; otherwise the ratio would mean nothing."""
     ours = made["ours"].sort("run_id")
     theirs = made["theirs"].sort_values("run_id")
     for number in range(METRICS):

@@ -1,4 +1,4 @@
-"""How long `bakeoff compare` takes on a finished experiment of 30 runs, against `import scipy.stats`. Whole processes."""
+"""Measure `bakeoff compare` on a finished experiment of 30 runs against `import scipy.stats`, as whole processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How fast the market world is, as a ratio to one Gymnasium CartPole in the same run.
+"""Measure the speed of the market world as a ratio to one Gymnasium CartPole in the same run.
 
-It steps many worlds at once, and one world with an agent. It also measures how long a scenario file and the first use on
-a machine take.
+Many worlds at once, and one world with an agent. Also how long it takes to write a scenario file, and the first use on
+a machine, which compiles the kernels.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def scenario(ticks: int) -> Any:
 
 
 def wanted(ticks: int, worlds: int) -> np.ndarray:
-    """[tick, world, instrument]: positions that change in one instrument each tick."""
+    """Target positions of shape [tick, world, instrument]; one instrument changes in each tick."""
     draws = np.random.default_rng(1)
     targets = np.zeros((ticks, worlds, MARKETS + PERPETUALS), np.int8)
     for tick in range(1, ticks):
@@ -47,7 +47,7 @@ def wanted(ticks: int, worlds: int) -> np.ndarray:
 
 
 def same_as_single(ticks: int) -> None:
-    """Stop unless worlds of a batch are the single worlds."""
+    """Exit unless the worlds of a batch are bit for bit the single worlds."""
     from bakeoff.workloads.market.world.advance import MarketBatch
 
     targets = wanted(ticks, WORLDS)
@@ -83,7 +83,7 @@ def batched(ticks: int, *, acting: bool) -> Callable[[], float]:
 
 
 def alone(ticks: int) -> Callable[[], float]:
-    """The worlds with all that happens in them, while nobody plays and nothing is observed."""
+    """Step the worlds with everything that happens in them, but without players and observations."""
     from bakeoff.workloads.market.world.advance import NOBODY, MarketBatch, advance
 
     batch = MarketBatch(scenario(ticks), range(WORLDS))

@@ -1,10 +1,10 @@
-"""Do the market world's agents come out as they should, and do the exploit probes earn nothing?
+"""Check that the market world's agents rank as expected and that the exploit probes earn nothing.
 
     python benchmarks/market_baselines.py            40 seeds x 6 regimes for every agent: some minutes on 2 cores
     python benchmarks/market_baselines.py --quick    4 seeds x 6 regimes
 
-Everything goes through `bakeoff run` and `bakeoff compare`, as a user's own experiment would. Prints one JSON object; the
-long form also writes the table into docs/market.md.
+Uses `bakeoff run` and `bakeoff compare`, as a user's experiment would. Prints one JSON object; the long run also writes
+the table in docs/market.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROBES = (
     "price-pusher",
 )
 SECRET = "market-baselines"
-"""Not the published one: that is the one the generator cracker tries."""
+"""Not the published secret, because the generator cracker tries that one."""
 MARGIN = 50.0
 """Dollars: half a percent of the stake, and a small part of what the Bayes player earns."""
 PAGE = Path(__file__).parents[1] / "docs" / "market.md"
@@ -60,7 +60,7 @@ def experiment(seeds: int) -> str:
 
 
 def bakeoff(directory: Path, *words: str) -> str:
-    """Standard output; 3 is a comparison in which something is undecided."""
+    """Run bakeoff and return its standard output. Exit code 3 is allowed: something is undecided."""
     env = {**environment(), "BAKEOFF_MARKET_SECRET": SECRET}
     done = subprocess.run([*BAKEOFF, *words], cwd=directory, env=env, capture_output=True, text=True)
     if done.returncode not in (0, 3):
@@ -74,7 +74,7 @@ def verdicts(directory: Path, control: str, *more: str) -> dict[str, dict[str, A
 
 
 def checks(bayes: dict[str, Any], null: dict[str, Any]) -> list[dict[str, Any]]:
-    """What must hold, and does or does not."""
+    """Every expected verdict, and whether it holds."""
     found = [_held(f"{arm} earns less than kelly-bayes", bayes[arm], ("worse",)) for arm in ("null", *NAIVE)]
     found.append(_held("kelly-bayes earns more than null", null["kelly-bayes"], ("better",)))
     found.append(_held("clairvoyant earns more than kelly-bayes", bayes["clairvoyant"], ("better",)))
@@ -100,7 +100,7 @@ def _short(verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(null: dict[str, Any], bayes: dict[str, Any]) -> str:
-    """Rows of the page, best first."""
+    """Rows of the table in docs/market.md, best agent first."""
     lines = [
         f"| agent | mean | interval of the verdict | against `null`, margin {MARGIN:g} | against `kelly-bayes` |",
         "|---|---|---|---|---|",
@@ -114,7 +114,7 @@ def table(null: dict[str, Any], bayes: dict[str, Any]) -> str:
 
 
 def write_page(text: str) -> None:
-    """Into docs/market.md, between its two marks."""
+    """Write the table into docs/market.md, between its two markers."""
     before, rest = PAGE.read_text().split(MARKS[0])
     PAGE.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{rest.split(MARKS[1])[1]}")
 

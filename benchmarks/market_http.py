@@ -1,4 +1,4 @@
-"""Sixty-four agents at one HTTP server for a minute: requests a second, and that no action is lost."""
+"""Let 64 agents play at one HTTP server for a minute: measure requests per second and check that no action is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METHOD = (
 
 @dataclass
 class Agent:
-    """One agent on one connection, as fast as answers come."""
+    """One agent on one connection that plays as fast as answers arrive."""
 
     host: str
     port: int
@@ -67,7 +67,7 @@ class Agent:
         began = time.perf_counter()
         self._writer.write(head.encode() + body)
         answer = json.loads(await self._answer())
-        if method != "a2a.endTurn":  # which waits for the others
+        if method != "a2a.endTurn":  # waits for the other agents
             self.latencies.append(time.perf_counter() - began)
         self.requests += 1
         if "error" in answer:
@@ -90,9 +90,9 @@ async def play(url: str, tokens: dict[str, str], seconds: float) -> list[Agent]:
 
 
 def measured(directory: Path, way: str, seconds: float) -> dict[str, Any]:
-    """Start a server, let 64 agents play, end it with a signal, and compare the books."""
+    """Start a server, let 64 agents play, stop it with a signal, and compare the counts of both sides."""
     output = directory / way
-    # Longer than any machine plays in a minute; nobody is late, however busy the machine is.
+    # More ticks than any machine plays in a minute, and a timeout that no agent misses on a busy machine.
     argv = [*BAKEOFF, "market", "serve", f"--{way}", "--seats", str(AGENTS), "--port", "0", "--duration", "1000000",
             "--tick-timeout", "600", "--json", "--output", str(output)]  # fmt: skip
     used_before = cpu_of_children()
@@ -107,7 +107,7 @@ def measured(directory: Path, way: str, seconds: float) -> dict[str, Any]:
         server.terminate()
     ended = json.loads(server.stdout.readline())
     code = server.wait(60)
-    # Start included, a second or two: what a busy machine cannot blur.
+    # CPU time, which other work on the machine hardly affects. It includes a second or two for the start.
     return {**judged(agents, ended, took, code), "server_cpu_s": cpu_of_children() - used_before}
 
 

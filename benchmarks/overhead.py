@@ -1,4 +1,4 @@
-"""What a run costs beyond itself: no-op runs per second, durable, against Inspect AI, xargs and GNU parallel."""
+"""Measure the overhead of a run: durable no-op runs per second, against Inspect AI, xargs and GNU parallel."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _names = itertools.count()
 
 
 def bakeoff(directory: Path, text: str, runs: int) -> float:
-    """Seconds for `runs` runs: a new experiment each time, so that nothing is there yet."""
+    """Seconds for `runs` runs. Each call runs a new experiment, so that no run is done already."""
     name = f"noop-{next(_names)}"
     file = directory / f"{name}.toml"
     file.write_text(f"seeds = {runs}\n{text}")

@@ -1,4 +1,4 @@
-"""How long a plan of 100,000 runs takes to expand, and whether memory stays flat while 100,000 runs are done."""
+"""Measure how long a plan of 100,000 runs takes to expand, and whether memory stays flat during 100,000 runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def sweep(some: int) -> str:
 
 
 def expand(directory: Path, name: str, text: str, runs: int, rounds: int) -> tuple[float, float]:
-    """(wall seconds, CPU seconds) from the file to the last run's id. On a busy machine only the second one is ours."""
+    """(wall seconds, CPU seconds) from the file to the last run's id. CPU seconds are reliable on a busy machine."""
     from bakeoff.spec.load import load_plan
 
     file = directory / ("sweep.json" if text.startswith("{") else "shape.toml")
@@ -88,7 +88,7 @@ def below(pid: int) -> list[int]:
 
 
 def watch(directory: Path, runs: int) -> list[tuple[int, float, float]]:
-    """(runs recorded, scheduler's MB, workers' MB) again and again, while the experiment runs."""
+    """Sample (runs recorded, scheduler's MB, workers' MB) repeatedly while the experiment runs."""
     (directory / "noop.py").write_text('def noop(seed):\n    return {"score": seed}\n')
     file = directory / "noop.toml"
     file.write_text(f"{HEAD}seeds = {runs}\n")
@@ -106,11 +106,11 @@ def watch(directory: Path, runs: int) -> list[tuple[int, float, float]]:
         try:
             done = database.execute("SELECT MAX(rowid) FROM attempts").fetchone()[0] or 0
         except sqlite3.OperationalError:
-            continue  # the tables are not there yet
+            continue  # the tables do not exist yet
         samples.append((done, megabytes(process.pid), sum(map(megabytes, below(process.pid)))))
     if process.returncode != 0:
         raise SystemExit(f"the no-op experiment ended with exit code {process.returncode}")
-    # The last samples are of a process that is ending: its memory is given back already.
+    # The last samples are from a process that is exiting and has already freed memory.
     return [sample for sample in samples if sample[1] > 0 and sample[0] < runs]
 
 

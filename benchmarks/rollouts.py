@@ -1,6 +1,6 @@
-"""What a task rollout costs beside the agent: the reference solution on a trivial Harbor task, against Harbor with podman.
+"""Measure the overhead of a task rollout: the reference solution on a trivial Harbor task, against Harbor with podman.
 
-Harbor is looked for at $HARBOR (its program) and in .peers/harbor:
+Harbor's program is found at $HARBOR or in .peers/harbor, which these commands create:
 python3.12 -m venv .peers/harbor && .peers/harbor/bin/pip install harbor==0.24.0 podman-compose
 """
 
@@ -79,7 +79,7 @@ def write_task(place: Path) -> None:
 
 
 def write_root(root: Path) -> None:
-    """The image: bash with its libraries, and busybox for everything else."""
+    """Build the image: bash with its libraries, and busybox for everything else."""
     for name in ("bin", "etc", "tmp", "root", "proc", "dev", "sys", "app", "usr/bin"):
         (root / name).mkdir(parents=True)
     shutil.copy2("/usr/bin/busybox", root / "bin/busybox")
@@ -132,7 +132,7 @@ def theirs(place: Path, program: Path, env: Mapping[str, str]) -> Callable[[int]
         out = place / "harbor"
         shutil.rmtree(out, ignore_errors=True)
         words = [str(program), "run", "-p", "trivial", "-a", "oracle", "-e", "podman", "-k", str(number)]
-        # Its containers go all the same; with --delete the image goes too, and the next trial has none.
+        # Containers are removed anyway; with --delete Harbor also removes the image, and the next trial has none.
         took = timed([*words, "-n", str(AT_ONCE), "--no-delete", "-y", "-o", str(out)], place, mine)
         rewards = Counter(file.read_text().strip() for file in out.glob("*/*/verifier/reward.txt"))
         if rewards != {"1": number}:
@@ -182,12 +182,12 @@ def _quietly(argv: list[str], env: Mapping[str, str]) -> None:
 
 
 def many(given: Options, directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """All correct, nothing left; killed in the middle and resumed, the same table."""
+    """Check that all scores are right, nothing is left behind, and a killed and resumed run gives the same table."""
     from lab import Lab, eventually
     from workloads.tasks.small import write_task as write_small
 
     rollouts = 3 if given.quick else 50
-    earlier = set(leftovers(directory))  # of others on this machine
+    earlier = set(leftovers(directory))  # from other processes on this machine
     write_small(directory / "sums")
     lab = Lab(directory)
     lab.environment["BAKEOFF_CACHE"] = str(directory / "cache")
@@ -234,7 +234,7 @@ def leftovers(directory: Path) -> list[str]:
             told = b"".join((process / name).read_bytes() for name in ("cmdline", "environ"))
             mounts = (process / "mountinfo").read_text()
         except OSError:
-            continue  # ended meanwhile
+            continue  # the process has ended meanwhile
         if str(directory).encode() in told:
             found.append(f"process {process.name}: {told[:120]!r}")
         if str(directory) in mounts:

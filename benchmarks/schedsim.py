@@ -1,4 +1,4 @@
-"""How fast the scheduling simulator is: events per second against the same model in SimPy, and how its cost grows."""
+"""Measure the scheduling simulator: events per second against the same model in SimPy, and how its time grows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def model(workflows: int) -> Any:
 
 
 def simulated(workflows: int, policy: str = "fifo_cheapest") -> tuple[float, Any]:
-    """Seconds of processor time, and the finished simulation."""
+    """Seconds of CPU time, and the finished simulation."""
     import gc
 
     from bakeoff.workloads.schedsim.engine import Engine

@@ -1,4 +1,4 @@
-"""How long `bakeoff --help` takes, against the bare interpreter. Whole processes, entry-point script included."""
+"""Measure `bakeoff --help` against the bare interpreter, as whole processes, entry-point script included."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Measure the statistics against scipy, and say which bar of the design holds.
+"""Measure the statistics against scipy, and report which speed bars hold.
 
     python benchmarks/stats.py            a table, then which bars hold
     python benchmarks/stats.py --json     one JSON object on stdout
     python benchmarks/stats.py --quick    fewer repeats and no 100,000-resample runs, for a smoke test
 
-Every ratio is of two times from this run: the other side's smallest over ours, repeats interleaved so that a slow
-moment of a shared machine hits both. Peak memory is that of a fresh process, above the process that only imports.
+A ratio is the other side's smallest time divided by ours, both from this run. Repeats are interleaved, so that a slow
+moment of a shared machine affects both. Peak memory is what a fresh process needs beyond its imports.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Line:
 
 
 def smallest(repeats: int, *calls: Callable[[], object]) -> list[float]:
-    """Smallest wall time of each call, interleaved, after one unmeasured round for the cheap ones."""
+    """Smallest wall time of each call over `repeats` interleaved rounds."""
     best = [math.inf] * len(calls)
     for _ in range(repeats):
         for i, call in enumerate(calls):
@@ -60,7 +60,7 @@ def against(
     name: str, bar: float | None, repeats: int, ours: Callable[[], object], theirs: Callable[[], object]
 ) -> Line:
     mine, other = smallest(repeats, ours, theirs)
-    # Short calls are repeated on their own: one slow scheduler tick would otherwise decide the ratio.
+    # Short calls are repeated without interleaving; otherwise one slow scheduler tick would decide the ratio.
     if mine < 0.02:
         mine = min(mine, *smallest(5 * repeats, ours))
     if bar is None:
@@ -93,7 +93,7 @@ def _iqm(rows: np.ndarray, axis: int = -1) -> np.ndarray:
 
 
 def _scipy(x: np.ndarray, statistic: Callable[..., np.ndarray], resamples: int, n: int) -> object:
-    """scipy at its best: vectorised, in batches that stay in cache."""
+    """scipy in its fastest form: vectorised, in batches that fit into the cache."""
     return stats.bootstrap(
         (x,), statistic, n_resamples=resamples, vectorized=True, batch=max(1, 2**18 // n), method="percentile", rng=0
     )
@@ -137,7 +137,7 @@ def exact_tests(quick: bool) -> list[Line]:
 
 
 def _two_sample_15(a: np.ndarray, b: np.ndarray, repeats: int) -> Line:
-    """scipy's exact 15+15 would visit 155,117,520 splits: its time is scaled up from 20,000 of them."""
+    """scipy's exact 15+15 would visit 155,117,520 splits, so its time is scaled up from 20,000 of them."""
     mine, part = smallest(repeats, lambda: permutation_mean(a, b), lambda: _scipy_permute(a, b, 20_000))
     mine = min(mine, *smallest(10, lambda: permutation_mean(a, b)))
     whole = part * math.comb(30, 15) / 20_000
@@ -152,7 +152,7 @@ def _two_sample_15(a: np.ndarray, b: np.ndarray, repeats: int) -> Line:
 
 
 def _scaled(name: str, ours: Callable[[], object], theirs: Callable[[], object]) -> Line:
-    """Random splits cost the same each: scipy draws 5,000 and its time is scaled to 100,000."""
+    """Every random split costs the same, so scipy draws 5,000 and its time is scaled up to 100,000."""
     mine, part = smallest(2, ours, theirs)
     return Line(
         f"{name} (scipy scaled from 5,000)", mine, 20 * part, 20 * part / mine, "at least 1.5x", 20 * part / mine >= 1.5
@@ -231,7 +231,7 @@ from pathlib import Path
 import numpy as np
 from bakeoff.stats.bootstrap import bootstrap
 
-def peak():  # of this process's own memory; ru_maxrss would carry the parent's peak through exec
+def peak():  # peak memory of this process; ru_maxrss would include the parent's peak from before exec
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
@@ -262,7 +262,7 @@ def main() -> int:
     options = parser.parse_args()
     lines = [*bootstraps(options.quick), *exact_tests(options.quick), *rliable_procedure(options.quick)]
     peaks = memory(options.quick)
-    # Flat: the answer itself (0.8 MB for 100,000 resamples) and its quantiles may grow, an index matrix (800 MB) not.
+    # Flat: the answer (0.8 MB for 100,000 resamples) and its quantiles may grow, but no index matrix (800 MB) exists.
     flat = all(max(by.values()) - min(by.values()) < 8.0 for by in peaks.values())
     if options.json:
         versions = {"python": sys.version.split()[0], "numpy": np.__version__, "scipy": scipy.__version__}

@@ -1,4 +1,4 @@
-"""Write the table of measured figures in docs/benchmarks.md anew, from benchmarks/results/*.json."""
+"""Regenerate the table of measured figures in docs/benchmarks.md from benchmarks/results/*.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEGIN, END = "<!-- figures: written by benchmarks/table.py -->", "<!-- end of fi
 
 
 def load(results: Path) -> list[dict[str, Any]]:
-    """Results that are measured against a bar of speed; calibration and verdicts have pages of their own."""
+    """Results that are measured against a speed bar. Calibration and verdicts are on other pages."""
     found = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
     return [benchmark for benchmark in found if any("bar" in check for check in benchmark.get("checks", ()))]
 

@@ -1,14 +1,14 @@
-"""What rules for 'enough runs' answer when the truth is known: `python benchmarks/variance_rule.py [--json]`.
+"""Compare rules for 'enough runs' on simulated data: `python benchmarks/variance_rule.py [--json]`.
 
-15 runs are drawn from a normal law with a known coefficient of variation (CV), many times over. Four rules are asked
+15 runs are drawn many times from a normal distribution with a known coefficient of variation (CV). Four rules answer
 how many runs are enough for a precision of 5 %:
 
 * first CV below 5 %: the first n at which the CV of the first n runs is below 5 %
 * CV settles: the first n at which that CV changes by less than 5 % from the one before
-* bootstrap CV settles: the same of the CV averaged over resamples of size n
+* bootstrap CV settles: the same for the CV averaged over resamples of size n
 * relative error: `bakeoff variance`, the n at which sd / sqrt(n) / |mean| is at most 5 %
 
-A rule that measures precision has to answer (CV / 5 %)^2, so 16 times as many runs for 4 times the noise.
+A rule that measures precision must answer (CV / 5 %)^2: 16 times as many runs for 4 times the noise.
 """
 
 from __future__ import annotations

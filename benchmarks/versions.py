@@ -1,4 +1,4 @@
-"""This version beside an earlier one: whole commands of both checkouts, in turns, on the same files.
+"""Compare the speed of this version with an earlier one: whole commands of both checkouts, in turns, on the same files.
 
 git worktree add ../before COMMIT && (cd ../before && scripts/install.sh bench)
 .venv/bin/python benchmarks/versions.py ../before
@@ -23,11 +23,11 @@ NOOP = 'workload = "python"\nseeds = {runs}\n[params]\nfunction = "noop:noop"\n[
 COMMAND = 'workload = "command"\nseeds = {runs}\n[params]\ncommand = ["/bin/true"]\n'
 ARMS = 'seeds = {runs}\nworkload = "python"\n[params]\nfunction = "noop:noop"\n[matrix]\nx = [1, 2, 3, 4]\n[analysis]\nmetric = "score"\n'
 ALLOWED = (0, 3)
-"""Exit codes of a verb that worked; 3 is an answer that leaves something undecided."""
+"""Exit codes of a command that worked; 3 means that something is undecided."""
 
 
 def commands(quick: bool) -> dict[str, tuple[list[str], int]]:
-    """Arguments and rounds of each measured command, in the order in which they have to be called."""
+    """Arguments and rounds of each measured command, in the order in which they must run."""
     rounds = 1 if quick else 3
     return {
         "--help": (["--help"], 10 * rounds),

@@ -1,11 +1,11 @@
-"""A gradient bandit: the whole of the quickstart's workload."""
+"""A gradient bandit: all the code that the quickstart runs."""
 
 import math
 
 
 def play(ctx, steps: int, step_size: float, gap: float) -> dict[str, float]:
     """Play `steps` pulls; the better arm pays with probability 0.5 + gap / 2, the other one with 0.5 - gap / 2."""
-    world = ctx.rng("world")  # the same for every arm: both meet the same luck
+    world = ctx.rng("world")  # the same numbers for every arm
     better = int(world.integers(2))
     luck = world.random((steps, 2))
     choices = ctx.rng("choices").random(steps)

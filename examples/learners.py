@@ -4,7 +4,7 @@ import math
 
 
 def train(ctx, steps: int, pace: float, height: float, difficulty: float) -> dict[str, float]:
-    """One training run: what is shared by all arms comes from the world, the rest is the run's own luck."""
+    """One training run. `world` is the same for all arms on a seed; `own` differs between runs."""
     world, own = ctx.rng("world"), ctx.rng("own", own=True)
     ceiling = height - difficulty + 0.06 * world.normal() + 0.05 * own.normal()
     delay = 8.0 * abs(world.normal())

@@ -5,7 +5,7 @@ sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
 
 if ! command -v apt-get >/dev/null || { [ -n "$sudo" ] && ! command -v sudo >/dev/null; }; then
-    echo "missing: $*. Install it with your system's package manager (here: no apt-get, or no right to use it)." >&2
+    echo "missing: $*. Install it with your system's package manager (apt-get is missing, or needs root or sudo)." >&2
     exit 2
 fi
 echo "installing $* with apt-get"

@@ -1,4 +1,4 @@
-"""Write the command-line reference (docs/cli.md) from what `--help` says."""
+"""Write the command-line reference (docs/cli.md) from the output of `--help`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ This page is what `--help` prints, written by `make docs`; a test fails when the
 
 
 def commands(command: click.Command, parent: click.Context | None, name: str) -> Iterator[click.Context]:
-    """The command and everything below it, depth first, in the order in which help lists them."""
+    """Yield the context of a command and of all its subcommands, depth first, in the order of the help."""
     settings = {"max_content_width": 100, "terminal_width": 100, **command.context_settings}
     context = click.Context(command, parent=parent, info_name=name, **settings)
     context.color = False

@@ -1,12 +1,12 @@
 #!/bin/sh -e
-# The paired comparison of all scheduling policies over 30 seeds, with its verdicts: the figures of docs/schedsim.md.
-#   scripts/compare-policies.sh [ROOT]        results go to ROOT (bakeoff-runs), verdicts to ROOT/policies/verdicts.txt too
+# Compare all scheduling policies, paired over 30 seeds, and print the verdicts: the figures of docs/schedsim.md.
+#   scripts/compare-policies.sh [ROOT]        ROOT (default: bakeoff-runs) gets the results and policies/verdicts.txt
 cd "$(dirname "$0")/.."
 root=${1:-bakeoff-runs}
 bakeoff=.venv/bin/bakeoff
 "$bakeoff" run examples/policies.toml --root "$root" --yes
 
-# Exit code 3 says that something is undecided, which is an answer too.
+# Exit code 3 means that something is undecided, which is a valid result.
 verdicts() { "$bakeoff" compare "$@" --root "$root" || [ $? -eq 3 ]; }
 {
     verdicts policies

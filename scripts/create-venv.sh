@@ -1,5 +1,5 @@
 #!/bin/sh
-# Create .venv, also with a Debian Python that comes without ensurepip. PYTHON chooses the interpreter.
+# Create .venv. Also works with a Debian Python without ensurepip. PYTHON selects the interpreter.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -17,5 +17,5 @@ else
     scripts/apt-install.sh python3-venv
     "$python" -m venv .venv
 fi
-# uv installs in half the time. It does not read pip's settings: where pip has an index of its own, pip does the work.
+# uv installs in half the time, but does not read pip's settings. So do not install it if pip is set to a custom index.
 .venv/bin/python -m pip config list | grep -q '\.index-url=' || .venv/bin/python -m pip install --quiet uv || true

@@ -1,6 +1,6 @@
-"""Draw the pictures of the README, docs/plots.md and docs/sequential.md anew, from example experiments run for it.
+"""Run example experiments and redraw the pictures of the README, docs/plots.md and docs/sequential.md.
 
-.venv/bin/python scripts/docs_images.py [DIRECTORY]      # docs/images when left out
+.venv/bin/python scripts/docs_images.py [DIRECTORY]      # default: docs/images
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ README = ("quickstart", "curves")
 
 
 def figures(root: Path) -> dict[str, Figure]:
-    """Every kind of plot, from the real engine."""
+    """Run the experiments with the real engine and return one figure for each kind of plot."""
     drawn = {}
     for name in ("learners", "until-decided"):
         experiment = bakeoff.load(HOME / "examples" / f"{name}.toml", root=root)
@@ -52,6 +52,7 @@ def figures(root: Path) -> dict[str, Figure]:
 
 
 def readme_figure(root: Path) -> Figure:
+    """Run the quickstart and return its learning curves."""
     experiment = bakeoff.load(HOME / "examples" / f"{README[0]}.toml", root=root)
     experiment.run()
     results = open_results([str(experiment.edition.directory)], root)
@@ -62,7 +63,7 @@ def readme_figure(root: Path) -> Figure:
 
 
 def _undated(figure: Figure, results: Results) -> Figure:
-    """An edition's name is a time; a picture in the documentation should not change with it."""
+    """Remove the edition's name, a time stamp, from the caption, so that pictures do not change with every run."""
     return replace(figure, caption=figure.caption.replace(f"/{results.label.partition('/')[2]}", ""))
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tasks run in boxes of bubblewrap; its tests also use a tiny image of busybox. This puts both on the machine.
+# Install bubblewrap, which runs tasks in sandboxes, and busybox, from which the tests build a small image.
 set -eu
 missing=
 command -v bwrap >/dev/null 2>&1 || missing="$missing bubblewrap"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tests start a dockerd and a podman of their own (tests/sandbox/test_docker.py); this puts them on the machine.
+# Install docker and podman: the tests start their own dockerd and podman (tests/sandbox/test_docker.py).
 set -eu
 missing=
 command -v dockerd >/dev/null 2>&1 || missing="$missing docker.io"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# install-for-tests.sh: everything that the tests use. Most of the time goes into downloads, so several run at once.
+# install-for-tests.sh: install everything that the tests use. Downloads take most of the time, so some run in parallel.
 set -eu
 cd "$(dirname "$0")/.."
 logs=$(mktemp -d)
@@ -14,7 +14,7 @@ for name in agents trainers; do
     downloads="$downloads -$!"
 done
 for name in bubblewrap containers postgres chromium; do
-    scripts/install-$name.sh # one after the other: apt-get lets only one in
+    scripts/install-$name.sh # one after the other, because apt-get holds a lock
 done
 wait
 downloads=

@@ -1,4 +1,4 @@
 #!/bin/sh
-# The tests start a PostgreSQL server of their own (tests/conftest.py); this puts its programs on the machine.
+# Install PostgreSQL: the tests start their own server (tests/conftest.py).
 set -eu
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || "$(dirname "$0")/apt-install.sh" postgresql

@@ -1,7 +1,7 @@
 #!/bin/sh
-# install-trainers.sh [DIRECTORY]: the training libraries that read what `bakeoff export` writes, in a virtual
-# environment of their own (.trainers): they want other versions of mcp and openai than the tests do. No torch: loading
-# data needs none. Set BAKEOFF_TRAINERS to a directory elsewhere; one that is there already at these versions is left alone.
+# install-trainers.sh [DIRECTORY]: install the training libraries that read what `bakeoff export` writes.
+# They get a separate virtual environment (default: BAKEOFF_TRAINERS, else .trainers), because they need other versions of
+# mcp and openai than the tests do. torch is not needed to load data. Does nothing if these versions are installed already.
 set -eu
 cd "$(dirname "$0")/.."
 target=${1:-${BAKEOFF_TRAINERS:-.trainers}}
@@ -15,5 +15,5 @@ echo "installing training libraries into $target (once; may take two minutes)"
 [ -x "$target/bin/python" ] || "$python" -m venv --without-pip "$target"
 scripts/pip-install.sh "$target/bin/python" "verifiers==$verifiers" "openpipe-art==$art" datasets
 "$python" -m pip --python "$target/bin/python" install --quiet --disable-pip-version-check --no-deps \
-    --ignore-requires-python "trl==$trl" "harbor==$harbor" # harbor's data models run on 3.11; the rest of it wants 3.12
+    --ignore-requires-python "trl==$trl" "harbor==$harbor" # harbor's data models run on 3.11; the rest of it needs 3.12
 echo "$stamp" >"$target/installed"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# install.sh [EXTRA]: bring .venv up to date with pyproject.toml, creating it when it is absent.
+# install.sh [EXTRA]: update .venv to match pyproject.toml; create it if it does not exist.
 set -eu
 cd "$(dirname "$0")/.."
 extra=${1:-}
@@ -7,7 +7,7 @@ python=.venv/bin/python
 
 "$python" -c 'import pip' 2>/dev/null || scripts/create-venv.sh
 
-# The directory belongs to the key: an editable install points at it.
+# The key includes the directory, because an editable install points to it.
 key=$({ pwd; cat pyproject.toml; } | sha256sum | cut -c1-64)
 stamp=.venv/.installed-${extra:-base}
 fresh=
@@ -18,10 +18,10 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     fresh=yes
 fi
 
-# Where PYTHONDONTWRITEBYTECODE is set nothing else writes these, and every start would compile the package again.
+# If PYTHONDONTWRITEBYTECODE is set, nothing else writes bytecode, and every start would compile the package again.
 "$python" -m compileall -q src
 
-# The market world's kernels become machine code at their first use, which takes twenty seconds: better here than there.
+# Compile the market world's kernels now. Otherwise their first use would take twenty seconds.
 if [ -n "$fresh" ] && "$python" -c 'import sys, importlib.util as u; sys.exit(u.find_spec("numba") is None)'; then
     first=$(mktemp -d)
     .venv/bin/bakeoff market run --agent kelly-bayes --duration 10 --output "$first/played" >/dev/null

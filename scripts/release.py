@@ -1,9 +1,9 @@
-"""Build a release and try it; publish nothing. docs/releasing.md says what comes before and after.
+"""Build a release and test it; publish nothing. docs/releasing.md says what to do before and after.
 
-1. The version in pyproject.toml, `bakeoff.version` and CITATION.cff is the same, and CHANGELOG.md has its section.
-2. Nothing is uncommitted, and the tag does not exist yet.
-3. `python -m build` writes an sdist and a wheel to dist/.
-4. The wheel is installed into a fresh virtual environment, where an experiment runs and is compared.
+1. Check that pyproject.toml, `bakeoff.version` and CITATION.cff have the same version, and CHANGELOG.md its section.
+2. Check that nothing is uncommitted and that the tag does not exist yet.
+3. Write an sdist and a wheel to dist/ with `python -m build`.
+4. Install the wheel into a fresh virtual environment and run an experiment there.
 
 Exits with 1 and the list of problems if something is wrong.
 """
@@ -21,11 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def version(root: Path) -> str:
+    """The version in pyproject.toml."""
     return str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
 
 
 def problems_of_files(root: Path) -> list[str]:
-    """What the files of a checkout lack for a release of the version in pyproject.toml."""
+    """Problems with versions and changelog that prevent a release of the version in pyproject.toml."""
     wanted = version(root)
     problems = []
     for name, pattern in (
@@ -76,7 +77,7 @@ def build(root: Path) -> tuple[Path, Path]:
 
 
 def try_wheel(wheel: Path, expected: str) -> None:
-    """Install the wheel into a fresh venv, away from the checkout, and run a small experiment with it."""
+    """Install the wheel into a fresh venv outside the checkout, run a small experiment and print the venv's size."""
     with tempfile.TemporaryDirectory() as directory:
         venv = Path(directory, "venv")
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)

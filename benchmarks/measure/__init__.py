@@ -1,7 +1,7 @@
-"""What every benchmark needs: arguments, timing of whole processes, fair turns, machine facts, and the one JSON object.
+"""Shared code of all benchmarks: arguments, timing of whole processes, turns, machine facts and the JSON output.
 
-Both sides of a ratio are measured in the same run, in turns, and the best of several counts for both: on a machine that
-others use too, the minimum is the figure that the program is responsible for.
+Both sides of a ratio are measured in the same run, in turns, and the best of several rounds counts for both. On a
+shared machine the minimum is least affected by other work.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def options(description: str) -> Options:
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the JSON object into this file")
     given = parser.parse_args()
-    # As in an installed wheel: with PYTHONDONTWRITEBYTECODE set, every start would compile the package again.
+    # As in an installed wheel. If PYTHONDONTWRITEBYTECODE is set, every start would compile the package again.
     compileall.compile_dir(REPOSITORY / "src", quiet=2)
     return Options(given.quick, given.out)
 
@@ -53,7 +53,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A directory on a real disk (`/tmp` may be memory, where durable means nothing), gone afterwards."""
+    """A temporary directory on a real disk. `/tmp` may be in memory, where durability costs nothing."""
     parent = REPOSITORY / "build" / "benchmarks"
     parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(dir=parent))
@@ -64,12 +64,12 @@ def workspace() -> Iterator[Path]:
 
 
 def environment() -> dict[str, str]:
-    """This one, without settings that would lead bakeoff elsewhere."""
+    """This process's environment without variables that would redirect bakeoff."""
     return {name: value for name, value in os.environ.items() if not name.startswith("BAKEOFF_")}
 
 
 def seconds(argv: Sequence[str], cwd: Path | None = None, allowed: Sequence[int] = (0,)) -> float:
-    """Wall time of a whole process that must end with an allowed exit code."""
+    """Wall time of a whole process, which must end with an allowed exit code."""
     began = time.perf_counter()
     done = subprocess.run(argv, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL, capture_output=True)
     took = time.perf_counter() - began
@@ -81,7 +81,7 @@ def seconds(argv: Sequence[str], cwd: Path | None = None, allowed: Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What one side took, round by round, and which share of the machine other processes used meanwhile."""
+    """The time of one side in each round, and the share of the machine that other processes used meanwhile."""
 
     seconds: list[float]
     others: list[float]
@@ -100,7 +100,7 @@ class Turns:
 
 
 def in_turns(sides: Mapping[str, Callable[[], float]], rounds: int, patience: float = 30.0) -> dict[str, Turns]:
-    """Every side once, then every side again, each begun in a calm moment if one comes within `patience` seconds."""
+    """Run every side once, then again, for all rounds. Each waits up to `patience` seconds for an idle machine."""
     taken = {name: Turns([], []) for name in sides}
     for number in range(rounds):
         for name, side in sides.items():
@@ -116,7 +116,7 @@ def in_turns(sides: Mapping[str, Callable[[], float]], rounds: int, patience: fl
 
 
 def wait_for_calm(patience: float) -> None:
-    """Until other processes leave nine tenths of the machine idle for half a second, or patience ends."""
+    """Wait until other processes leave nine tenths of the machine idle for half a second, or patience runs out."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         before = _busy()
@@ -133,18 +133,18 @@ def _busy() -> float:
 
 
 def _own() -> float:
-    """CPU seconds of this process and of everything that it started and that has ended."""
+    """CPU seconds of this process and of its child processes that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def steady(small: tuple[int, float], large: tuple[int, float]) -> float:
-    """Runs per second once started: what the further runs of the larger experiment cost."""
+    """Runs per second without start-up, from the additional runs of the larger experiment."""
     return (large[0] - small[0]) / max(large[1] - small[1], 1e-9)
 
 
 def rounded(value: Any) -> Any:
-    """Four significant digits: more would be noise."""
+    """Round to four significant digits; more would be noise."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, Turns):
@@ -163,7 +163,7 @@ def check(
     sense: Literal["at least", "under"] = "at least",
     unit: str = "x",
 ) -> dict[str, Any]:
-    """One line of the table: a measured value and the bar it is held against."""
+    """One line of the table: a measured value and its bar."""
     holds = value >= bar if sense == "at least" else value < bar
     say(
         f"{'holds' if holds else 'FAILS'}: {what}: {value:.3g} {unit} (bar: {sense} {bar:g} {unit}); ours {ours}, theirs {theirs}"
@@ -212,7 +212,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def first_line(*argv: str) -> str:
-    """The version that a program tells."""
+    """The version that a program reports."""
     return subprocess.run(argv, capture_output=True, text=True).stdout.partition("\n")[0]
 
 
@@ -220,7 +220,7 @@ def publish(
     name: str, given: Options, checks: Sequence[dict[str, Any]], figures: Mapping[str, Any], *, method: str,
     facts: Mapping[str, Any], programs: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """The one JSON object on standard output. A bar that fails is told, not raised: the figures are the result."""
+    """Print the JSON object. A bar that fails is reported but raises nothing, because the figures are the result."""
     result = {
         "benchmark": name,
         "quick": given.quick,

@@ -1,4 +1,4 @@
-"""N samples through Inspect AI with its mock model: inspect_noop.py N CONCURRENCY LOG_DIR. Started by overhead.py."""
+"""Run N samples of Inspect AI with its mock model: inspect_noop.py N CONCURRENCY LOG_DIR. Started by overhead.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inspect_ai.solver import generate
 
 
 def answer(*_: object, **__: object) -> ModelOutput:
-    """With token usage supplied: without it the mock model would download a tokenizer to count."""
+    """An answer with token usage. Without it the mock model would download a tokenizer to count tokens."""
     output = ModelOutput.from_content("mockllm/model", "ok")
     output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
     return output

@@ -1,4 +1,4 @@
-"""What people write: a loop with json and pandas.read_csv over run directories. Used and started by collect.py."""
+"""The usual script: a loop with json and pandas.read_csv over run directories. Imported and started by collect.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The scheduling simulator's model in SimPy, written as a SimPy user would: processes, priority resources, timeouts.
 
 Policy `fifo_cheapest` with routing: the oldest workflow first, its nodes by id, on the cheapest tier of each provider.
-Random numbers and latency laws are the simulator's own, so that both sides meet the same world and do the same draws.
+Random numbers and latency distributions are the simulator's, so that both sides simulate the same world.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Place:
     at: float = 0.0
 
     def wait_for_token(self, now: float) -> float:
-        """Takes a token, which may be there only after the time returned."""
+        """Take a token. Returns how long to wait until it is available."""
         if not self.rate:
             return 0.0
         self.level = min(self.burst, self.level + (now - self.at) * self.rate) - 1
@@ -84,7 +84,7 @@ class SimpyModel:
         return places
 
     def run(self) -> dict[int, float]:
-        """When each workflow ended, in microseconds."""
+        """The time at which each workflow ended, in microseconds."""
         for number in range(1, self.model.workflows + 1):
             self.env.process(self.workflow(number))
         self.env.run()

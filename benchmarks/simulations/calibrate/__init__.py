@@ -1,13 +1,13 @@
-"""Calibration: tables of simulated runs go through `compare`, and what it decides is counted.
+"""Calibration: run `compare` on tables of simulated runs and count its verdicts.
 
 | module | what it has |
 |---|---|
-| laws | what runs score: worlds that arms share, and runs in them |
+| laws | distributions of scores: worlds that arms share, and runs in them |
 | cells | every line of the table: what is simulated, what is counted, which bound it must meet |
-| table | simulated values become a table of runs, and the table a verdict |
+| table | makes a table of runs from simulated values, and a verdict from the table |
 | peers | other analyses of the same numbers, for reference |
-| looking | tests that are looked at after every pair |
-| pooled | steps and generations of all seeds in one pot, as a training campaign's analysis had it |
-| count | replicates in parallel, the same numbers whatever the number of processes |
-| page | the result as Markdown, and the figure |
+| looking | tests that look after every pair |
+| pooled | steps and generations of all seeds pooled, as a training campaign's analysis did it |
+| count | runs replicates in parallel; the numbers do not depend on the number of processes |
+| page | writes the result as Markdown and draws the figure |
 """

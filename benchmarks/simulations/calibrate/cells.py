@@ -25,15 +25,15 @@ Peers = Mapping[str, Callable[[Batch], Array]]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """`outcome` as a share of all replicates, held against fixed limits or against another analysis of the same data."""
+    """The share of replicates with `outcome`, compared with fixed limits or with another analysis of the same data."""
 
     outcome: str
     at_most: float = 1.0
     at_least: float = 0.0
     noise: bool = False
-    """The limit is alpha where the replicates cannot tell a larger one from it: alpha + 3 standard errors."""
+    """Whether the limit is at least alpha + 3 standard errors, to allow for the noise of the simulation."""
     near: str = ""
-    """Another outcome, of which ours may fall short by `points`."""
+    """Another outcome; our share may be lower than its share by `points`."""
     points: float = 0.0
     statistic: Literal["mean", "median"] = "mean"
 
@@ -54,7 +54,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One line. `count` simulates replicates and returns one number each for every outcome."""
+    """One line of the table. `count` simulates replicates and returns one number per replicate for every outcome."""
 
     key: str
     part: Part
@@ -73,7 +73,7 @@ def _through_compare(draw: Draw, judge: Judge, others: Peers | None = None) -> C
 
 
 def false_positives(stated: float = ALPHA) -> Bar:
-    """better + worse, where there is no difference."""
+    """better + worse, if there is no difference."""
     return Bar("decided", at_most=stated, noise=True)
 
 
@@ -110,7 +110,7 @@ def no_effect() -> Iterator[Cell]:
 
 
 def three_metrics(rng: Rng, replicates: int, seeds: int) -> Batch:
-    """Metrics of one run correlate with 0.6."""
+    """Metrics of one run with a correlation of 0.6."""
     shape = (replicates, 1, seeds, 1)
     metrics: dict[str, dict[str, Array]] = {name: {} for name in ("score", "second", "third")}
     for arm in "AB":
@@ -168,7 +168,7 @@ def _shifted_unpaired(rng: Rng, replicates: int, sizes: tuple[int, int], effect:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Tasks on which the effect differs, by task, by seed and by both; standard deviations in rollouts' units."""
+    """Effects that differ by task, by seed and by both; standard deviations relative to that of a rollout."""
 
     tasks: int
     seeds: int
@@ -176,7 +176,7 @@ class Grid:
     by_task: float = 1.0
     by_seed: float = 0.0
     centred: bool = False
-    """The effects of these very tasks sum to 0: what is true when tasks are fixed."""
+    """Whether the effects of these tasks sum to exactly 0, which is the null hypothesis if tasks are fixed."""
     effect: float = 0.0
 
     def draw(self, rng: Rng, replicates: int) -> Batch:
@@ -254,10 +254,10 @@ def coverage_and_power() -> Iterator[Cell]:
 
 
 def _found_by_welch(a: int, b: int) -> float:
-    """The difference of means that Welch's test finds with 80 % power when both arms have standard deviation 1."""
+    """The difference of means that Welch's test detects with 80 % power if both arms have standard deviation 1."""
     va, vb = 1.0 / a, 1.0 / b
     df = (va + vb) ** 2 / (va**2 / (a - 1) + vb**2 / (b - 1))
-    # Its degrees of freedom with equal spreads; the paired formula with df + 1 units has the same t.
+    # Welch's degrees of freedom with equal spreads; the paired formula with df + 1 units has the same t.
     return minimum_detectable_effect(math.sqrt((va + vb) * (df + 1.0)), df + 1.0)
 
 
@@ -305,7 +305,7 @@ def _success(rng: Rng, replicates: int, runs: int, rates: tuple[float, float]) -
 def sequential() -> Iterator[Cell]:
     for law in (NORMAL, LOGNORMAL, HEAVY, BINARY):
         count = partial(looking.no_effect, law=law)
-        # An e-process promises alpha itself, so no allowance for the simulation's noise.
+        # An e-process guarantees alpha, so there is no allowance for the simulation's noise.
         bars = (Bar("decided", at_most=ALPHA),)
         yield Cell(f"looking-{law.name}", "sequential", "no effect", law.name, count, bars)
     for size in looking.EFFECTS:
@@ -353,4 +353,4 @@ CELLS: dict[str, Cell] = {
     )
     for cell in part()
 }
-"""All lines by key; keys seed the random numbers, so a line keeps its numbers when others come and go."""
+"""All lines by key. Keys seed the random numbers, so adding or removing lines does not change the others."""

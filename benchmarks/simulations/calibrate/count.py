@@ -1,4 +1,4 @@
-"""Replicates in chunks, in parallel. The numbers depend on a cell's key and the chunk, never on who computes them."""
+"""Run replicates in chunks, in parallel. The numbers depend only on a cell's key and the chunk, not on the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEED = 20_000
 
 
 def keep_freed_memory() -> None:
-    """Arrays of 100,000 draws come and go: fresh pages for each would cost as much as the arithmetic (glibc only)."""
+    """Let malloc reuse memory (glibc only). Fresh pages for each large array would cost as much as the arithmetic."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         for what in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
@@ -26,7 +26,7 @@ def keep_freed_memory() -> None:
 
 
 def chunk(key: str, number: int) -> tuple[Counts, float]:
-    """The outcomes of CHUNK replicates, and the seconds of processor time they took."""
+    """The outcomes of CHUNK replicates, and the seconds of CPU time they took."""
     rng = np.random.default_rng([SEED, zlib.crc32(key.encode()), number])
     began = time.process_time()
     counts = CELLS[key].count(rng, CHUNK)
@@ -39,12 +39,12 @@ def joined(parts: Iterable[Counts]) -> Counts:
 
 
 def replicate(key: str, replicates: int) -> Counts:
-    """One cell, in this process."""
+    """Run one cell in this process."""
     return joined(chunk(key, number)[0] for number in range(replicates // CHUNK))
 
 
 def replicate_all(cells: Iterable[Cell], replicates: int, processes: int) -> Iterator[tuple[Cell, Counts, float]]:
-    """Every cell with its outcomes and processor seconds, as they are done, in order."""
+    """Yield every cell with its outcomes and CPU seconds as it is done, in order."""
     with ProcessPoolExecutor(processes, initializer=keep_freed_memory) as pool:
         jobs = [(cell, [pool.submit(chunk, cell.key, n) for n in range(replicates // CHUNK)]) for cell in cells]
         for cell, parts in jobs:

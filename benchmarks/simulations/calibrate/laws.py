@@ -1,4 +1,4 @@
-"""What runs score. A world is what the arms of one seed share; a run is one draw in its world.
+"""Distributions of scores. A world is what the arms of one seed share; a run is one draw in its world.
 
 Arrays have the shape (replicates, tasks, seeds, rollouts) throughout.
 """
@@ -18,7 +18,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """`world(rng, shape)` is shared by the arms; `run(rng, world, shape)` is each arm's own draw in it."""
+    """`world(rng, shape)` is shared by the arms; `run(rng, world, shape)` is an arm's draw in that world."""
 
     name: str
     world: Callable[[Rng, Shape], Array]
@@ -36,7 +36,7 @@ def _standard(rng: Rng, shape: Shape) -> Array:
 
 
 def _chance(rng: Rng, shape: Shape) -> Array:
-    """How likely a run in this world succeeds: anything, mostly in the middle."""
+    """The probability that a run in this world succeeds: between 0 and 1, mostly in the middle."""
     return rng.beta(2.0, 2.0, size=shape)
 
 
@@ -51,12 +51,12 @@ LAWS = (NORMAL, QUARTERS, LOGNORMAL, HEAVY, BINARY)
 
 
 def exponential(rng: Rng, shape: Shape) -> Array:
-    """Mean 0, long to the right."""
+    """Mean 0, skewed to the right."""
     return rng.exponential(size=shape) - 1.0
 
 
 def lognormal(rng: Rng, shape: Shape) -> Array:
-    """Mean 0, longer to the right."""
+    """Mean 0, strongly skewed to the right."""
     return rng.lognormal(size=shape) - float(np.exp(0.5))
 
 

@@ -1,4 +1,4 @@
-"""Tests that are looked at after every pair: the e-process that may be, and the t-test that may not."""
+"""Tests that look after every pair: the e-process, for which this is valid, and the t-test, for which it is not."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ EFFECTS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
 
 
 def no_effect(rng: Rng, replicates: int, law: Law) -> Counts:
-    """Arms that do not differ: how often either analysis has ever decided by the last pair."""
+    """Arms that do not differ: whether each analysis has decided by the last pair."""
     a, b = law.arms(rng, (replicates, 1, PAIRS, 1), *[(replicates, 1, PAIRS, 1)] * 2)
     d = (b - a)[:, 0, :, 0]
     return {"decided": (_stops(d) <= PAIRS).astype(np.float64), "t-test after every pair": _peeking(d)}
 
 
 def effect(rng: Rng, replicates: int, size: float) -> Counts:
-    """Pairs until the stop; PAIRS + 1 where there was none."""
+    """Pairs until the stop; PAIRS + 1 if there was none."""
     d = rng.normal(size, 1.0, (replicates, PAIRS))
     stops = _stops(d)
     return {"stop": stops, "decided": (stops <= PAIRS).astype(np.float64)}
@@ -35,7 +35,7 @@ def _stops(d: Array) -> Array:
 
 
 def _peeking(d: Array) -> Array:
-    """An ordinary paired t-test from the sixth pair on, until it says yes."""
+    """An ordinary paired t-test after every pair from the sixth on, until it rejects."""
     n = np.arange(1, d.shape[1] + 1)
     mean = np.cumsum(d, axis=1) / n
     with np.errstate(divide="ignore", invalid="ignore"):

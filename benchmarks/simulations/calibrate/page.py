@@ -1,4 +1,4 @@
-"""The result as it is kept (JSON), as it is read (tables in Markdown), and as it is seen (the figure)."""
+"""Write the result as JSON, as Markdown tables and as a figure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Result = dict[str, Any]
 
 
 def row(cell: Cell, counts: Counts, seconds: float) -> Row:
-    """One cell as it stands in the JSON object: shares of the replicates, and each bar with its limits."""
+    """One cell of the JSON object: shares of the replicates, and each bar with its limits."""
     found = {
         "key": cell.key,
         "part": cell.part,
@@ -48,13 +48,13 @@ def _bar(bar: Bar, counts: Counts) -> Row:
 
 
 def _stop(counts: Counts) -> dict[str, float]:
-    """Pairs until the stop; whoever has not stopped has used all of them."""
+    """Pairs until the stop; replicates that did not stop count with all pairs."""
     median, eighty = (float(np.quantile(counts["stop"], q, method="inverted_cdf")) for q in (0.5, 0.8))
     return {"median": median, "mean": round(float(np.minimum(counts["stop"], PAIRS).mean()), 2), "eighty": eighty}
 
 
 def write(result: Result) -> None:
-    """The tables into their place on the page, and the figure beside it."""
+    """Write the tables into the page, and draw the figure."""
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(with_tables(page, result), encoding="utf-8")
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
@@ -70,14 +70,14 @@ def with_tables(page: str, result: Result) -> str:
 
 
 def tables(result: Result) -> str:
-    """Everything that was counted, part by part."""
+    """All tables of the page as Markdown, part by part."""
     rows: list[Row] = result["cells"]
     bars = [bar for one in rows for bar in one["bars"]]
     held = sum(bar["holds"] for bar in bars)
     intro = (
-        f"{result['replicates']:,} replicates a cell, alpha = {_percent(result['alpha'])}, {len(rows)} cells, "
+        f"{result['replicates']:,} replicates per cell, alpha = {_percent(result['alpha'])}, {len(rows)} cells, "
         f"{held} of {len(bars)} bounds hold. {result['measured_at']}, "
-        f"{result['processor_seconds']:,} s of processor time, bakeoff {result['versions']['bakeoff']}, "
+        f"{result['processor_seconds']:,} s of CPU time, bakeoff {result['versions']['bakeoff']}, "
         f"numpy {result['versions']['numpy']}, scipy {result['versions']['scipy']}, seed {result['seed']}."
     )
     parts = {part: [one for one in rows if one["part"] == part] for part in dict.fromkeys(r["part"] for r in rows)}
@@ -85,11 +85,11 @@ def tables(result: Result) -> str:
         ("Arms that do not differ: `better` or `worse`, % of replicates", _no_effect(parts["no effect"])),
         ("Several questions at once: any wrong verdict", _several(parts["several at once"])),
         ("No average effect, but effects that differ by task", _tasks(parts["tasks differ"])),
-        ("Coverage, and power beside the t-test", _power(parts["coverage and power"])),
+        ("Coverage, and power compared with the t-test", _power(parts["coverage and power"])),
         ("A look after every pair", _looking(parts["sequential"])),
-        ("Pooled steps and generations against one value a seed", _pools(parts["pooled"])),
+        ("Pooled steps and generations against one value per seed", _pools(parts["pooled"])),
         ("Shown without a bound", _shown(parts["without a bar"])),
-        ("For reference: what other habits give on such data", _references(parts)),
+        ("For reference: common practices on such data", _references(parts)),
     ]
     return "\n\n".join([intro, *(f"### {title}\n\n{body}" for title, body in sections)])
 
@@ -108,7 +108,7 @@ def _markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def _limit(bar: Row) -> str:
-    """The bound as it is read: `at most 5.5`, `93.0 to 97.0`, `at least 76.8`."""
+    """The bound in words: `at most 5.5`, `93.0 to 97.0`, `at least 76.8`."""
     if bar["at_most"] >= 1.0:
         return f"at least {_number(bar['at_least'])}"
     if bar["at_least"] <= 0.0:
@@ -227,7 +227,7 @@ def _references(parts: dict[str, list[Row]]) -> str:
 
 
 def _clusters(rows: list[Row]) -> str:
-    """Wrong verdicts on the tables with effects that differ by task."""
+    """Wrong verdicts if effects differ by task."""
     names = ("z", "z, no small-sample factor", "t on tasks")
     lines = [
         [one["row"].partition(",")[0], one["column"], *(_number(one["shares"][name]) for name in names)]
@@ -245,7 +245,7 @@ def _clusters(rows: list[Row]) -> str:
 
 
 def figure(result: Result) -> Figure:
-    """Wrong verdicts of three analyses of the same runs: as seeds differ more, and as runs get longer."""
+    """Draw the wrong verdicts of three analyses of the same runs, as seeds differ more and as runs get longer."""
     rows = [one for one in result["cells"] if one["part"] == "pooled"]
     by_seed = [one for one in rows if one["column"] == "60"]
     by_steps = sorted((one for one in rows if one["row"] == "1"), key=lambda one: int(one["column"]))

@@ -1,4 +1,4 @@
-"""Other analyses of the same numbers, all replicates at once. Each returns 1 where it rejects (or covers), else 0."""
+"""Other analyses of the same numbers, all replicates at once. Each returns 1 if it rejects (or covers), else 0."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _as_numbers(rejected: npt.NDArray[np.bool_]) -> Array:
 
 
 def differences(batch: Batch) -> Array:
-    """B - A of each seed of the one task, or of each task: (replicates, units)."""
+    """B - A of each seed if there is one task, else of each task: (replicates, units)."""
     d = batch.arm("B").mean(axis=3) - batch.arm("A").mean(axis=3)
     return np.asarray(d[:, 0, :] if d.shape[1] == 1 else d.mean(axis=2))
 
@@ -48,7 +48,7 @@ def welch_test(batch: Batch) -> Array:
 
 
 def z_over_tasks(batch: Batch) -> Array:
-    """A cluster-robust interval read at 1.96, its variance with the usual factor T / (T - 1)."""
+    """A cluster-robust interval with 1.96, its variance with the usual factor T / (T - 1)."""
     return _as_numbers(np.abs(_t(differences(batch))) >= Z)
 
 

@@ -1,9 +1,9 @@
-"""Steps and generations of all seeds in one pot, against one value a seed: the same training runs, analysed twice.
+"""Analyse the same training runs twice: pooled steps and generations of all seeds, and one value per seed.
 
-8 seeds x 60 steps x 128 generations an arm, each correct with its run's own rate: 47 % for every arm, plus what the
-seed does to it. The pooled analysis tests all generations of an arm against all of the other (a rate test) and all
-steps' mean rewards likewise (a test of the mean). A z and a t test stand for its Fisher and permutation tests: with
-61,440 generations and 480 steps an arm they decide the same (tested), and take microseconds.
+Each arm has 8 seeds x 60 steps x 128 generations. A generation is correct with its run's rate: 47 % for every arm, plus
+the seed's effect. The pooled analysis compares all generations of the two arms (a rate test) and the mean rewards of
+all steps (a test of the mean). A z-test and a t-test replace its Fisher and permutation tests: with 61,440 generations
+and 480 steps per arm they decide the same (a test checks this), and take microseconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Simulated values become a table of runs, and the table a verdict: the whole path that a user's runs take."""
+"""Make a table of runs from simulated values, and a verdict from the table, on the same path as a user's runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bakeoff.verdicts.observations import Observation, Observations
 from calibrate.laws import Array, Rng
 
 Counts = dict[str, Array]
-"""For each outcome one number a replicate: 1 or 0, or a number of pairs."""
+"""For each outcome one number per replicate: 1 or 0, or a number of pairs."""
 ALPHA = 0.05
 
 
@@ -23,7 +23,7 @@ class Batch:
 
     metrics: Mapping[str, Mapping[str, Array]]
     effect: float = 0.0
-    """What B - A is in truth."""
+    """The true value of B - A."""
 
     @property
     def replicates(self) -> int:
@@ -39,13 +39,13 @@ def two_arms(control: Array, candidate: Array, effect: float = 0.0) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """How the tables are judged, and whether their seeds are shared between arms."""
+    """How tables are judged, and whether arms share seeds."""
 
     analysis: Analysis = field(default_factory=Analysis)
     seeds_shared: bool = True
 
     def tables(self, batch: Batch) -> Iterator[list[Observations]]:
-        """One family of tables for each replicate."""
+        """Yield one family of tables for each replicate."""
         for r in range(batch.replicates):
             yield [
                 Observations(name, list(self._rows({arm: values[r] for arm, values in arms.items()})), self.analysis)
@@ -60,7 +60,7 @@ class Judge:
                 yield Observation(arm, place, seed if self.seeds_shared else None, rollout, "scored", float(value))
 
     def count(self, batch: Batch) -> Counts:
-        """What `compare` says of every replicate."""
+        """The verdict of `compare` for every replicate."""
         found: dict[str, list[bool]] = {name: [] for name in _OUTCOMES}
         for family in self.tables(batch):
             comparisons = compare(family, verdict_only=True)
