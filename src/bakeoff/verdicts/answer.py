@@ -6,8 +6,6 @@ spreadsheets, and an exit code. `as_text`, `as_markdown`, `as_csv`, `as_json` an
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis
-from bakeoff.text import drawn_table, markdown_table, plain_table, printable, standard
+from bakeoff.text import csv_text, drawn_table, markdown_table, plain_table, printable, standard
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
 from bakeoff.version import __version__
@@ -195,12 +193,8 @@ def as_markdown(answer: Answer) -> str:
 
 def as_csv(answer: Answer) -> str:
     """The answer's records as comma-separated values."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     records = answer.records()
-    writer.writerow(records.headers)
-    writer.writerows(records.rows)
-    return out.getvalue()
+    return csv_text(records.headers, records.rows)
 
 
 def as_json(answer: Answer) -> str:
