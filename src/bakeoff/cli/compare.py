@@ -39,7 +39,7 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
 
     SOURCE is an experiment (default: the newest), `A:arm B:arm` for arms of two, a table (.csv, .tsv, .parquet, .jsonl),
     directories with metrics.jsonl, a campaign, or W&B runs. Exits with 0 when everything is decided and with 3 when
-    not; --expect adds 1.
+    not. With --expect, 1 means decided, but not as expected.
     """
     from bakeoff.verdicts.answer import answer
 
