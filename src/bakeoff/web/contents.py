@@ -31,10 +31,12 @@ COLUMNS = 6
 
 
 class Contents:
-    """What the parts of a report share. `results` and `verdict` are computed when they are asked for.
+    """What the parts of a report share, for example
 
-    contents = Contents(edition, "quickstart/20260101-120000")
-    contents.arms, contents.metrics, contents.verdict
+        contents = Contents(edition, "quickstart/20260101-120000")
+        contents.arms, contents.metrics, contents.verdict
+
+    Everything is read at once, except `results` and `verdict`, which are computed when they are asked for.
     """
 
     def __init__(self, edition: Edition, label: str) -> None:
@@ -59,9 +61,8 @@ class Contents:
         if self.analysis.metric is not None:
             self.declared = list(dict.fromkeys((self.analysis.metric, *self.analysis.primary)))
         # Every number that a run reported: declared ones first, then by first appearance.
-        reported = dict.fromkeys(
-            name for run in self.runs for name, value in run.metrics.items() if is_number(value)
-        )  # fmt: skip
+        values = (item for run in self.runs for item in run.metrics.items())
+        reported = dict.fromkeys(name for name, value in values if is_number(value))
         self.metrics = sorted(reported, key=lambda name: name not in self.declared)
         # Metrics that pictures show: those declared, or the first two that were reported.
         self.main = self.declared or self.metrics[:2]
