@@ -3,6 +3,6 @@
 | module | agents |
 |---|---|
 | `base` | the interface of an agent: what it is assigned, and how it is started |
-| `registry` | agents by name; `nop`, `oracle` and the small agent of this package, whose program is `box/agent.py`; any command line as an agent |
+| `registry` | agents by name; any command line as an agent; `nop`, `oracle` and our own small one (`box/agent.py`) |
 | `clients` | `claude`, `codex`, `opencode` and `mini`: programs that are installed on this machine |
 """

@@ -1,4 +1,4 @@
-"""The record of a run's model calls, what they add up to, which call continues which, and the trajectory that they make.
+"""The record of a run's model calls: what they add up to, which call continues which, and their trajectory.
 
 `calls.jsonl` has one JSON line for each call. The line is on disk before the client sees the end of its answer, so a
 client that is done finds its call recorded. A line holds only what is new in its request (`kept` says how many messages
