@@ -182,14 +182,14 @@ def check(
         for test, check in zip(tests, checks, strict=True)
     ]
     broken = holm(p_broken, level)
-    for place, test in enumerate(tests):
-        if test is None:
+    for place, valid in enumerate(tests):
+        if valid is None:
             continue
         above = checks[place].holds_above
-        p_holds = monotone_tails(test.evidence, above).greater
+        p_holds = monotone_tails(valid.evidence, above).greater
         outcome: Outcome = "pass" if p_holds <= level else "fail" if broken.rejected[place] else "undecided"
-        low = test.interval(1.0 - 2.0 * level, at=(above,))
-        high = test.interval(1.0 - 2.0 * broken.levels[place], at=(above,))
+        low = valid.interval(1.0 - 2.0 * level, at=(above,))
+        high = valid.interval(1.0 - 2.0 * broken.levels[place], at=(above,))
         checks[place] = replace(
             checks[place],
             outcome=outcome,
@@ -197,7 +197,7 @@ def check(
             interval=Interval(low.low, max(low.low, high.high), low.level, low.low_open, high.high_open),
             p_holds=p_holds,
             p_broken=broken.adjusted[place],
-            method=test.evidence.method,
+            method=valid.evidence.method,
         )
     return checks
 
