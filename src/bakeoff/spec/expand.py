@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +112,10 @@ def _check_entries(experiment: Experiment, arms: Sequence[Arm], tasks: Sequence[
         for name in ablation.arms or ():
             if name not in known:
                 raise SpecError([Problem(f"ablations.{number}.arms", f"no arm called {name!r}", _one_of(name, known))])
-    installed = registry.executors()
-    if experiment.executor is not None and experiment.executor.kind not in installed:
-        kind = experiment.executor.kind
-        raise SpecError([Problem("executor.kind", f"no executor called {kind!r}", _one_of(kind, installed))])
+    kind = experiment.executor.kind if experiment.executor is not None else None
+    if kind is not None and kind not in registry.executors():
+        fix = _one_of(kind, registry.executors())
+        raise SpecError([Problem("executor.kind", f"no executor called {kind!r}", fix)])
 
 
 def _one_of(name: str, known: Iterable[str]) -> str:
@@ -232,7 +231,7 @@ class _CellMaker:
             params=identity,
             flags=arm.flags,
         )
-        return Cell(index, arm, task, LazyTable(partial(self._params, arm, task)), rollouts, ids)
+        return Cell(index, arm, task, LazyTable(self._params, arm, task), rollouts, ids)
 
     def _params(self, arm: Arm, task: Task, *, exclude_defaults: bool = False) -> dict[str, Any]:
         """The parameters of a cell, merged and validated. Raises SpecError that names the place in the file."""
