@@ -22,8 +22,8 @@ METHOD = (
 
 
 def model(workflows: int) -> Any:
+    from bakeoff.workloads.schedsim.draws import load_tables
     from bakeoff.workloads.schedsim.engine import Model
-    from bakeoff.workloads.schedsim.tiers import load_tables
     from bakeoff.workloads.schedsim.world import shape
 
     return Model(shape(10, 4), load_tables(), workflows=workflows, seed=SEED)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# apt-install.sh PACKAGE...: install Debian packages, or say which are missing.
+# apt-install.sh PACKAGE...: install Debian packages, or say which are missing. Services that come with them stay off.
 set -eu
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
@@ -9,6 +9,22 @@ if ! command -v apt-get >/dev/null || { [ -n "$sudo" ] && ! command -v sudo >/de
     exit 2
 fi
 echo "installing $* with apt-get"
-$sudo apt-get update -qq
-# RUNLEVEL=1 keeps a newly installed service from being started.
-$sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+# Packages ask this script whether their services may start; 101 means no (invoke-rc.d(8)). Someone's own script stays.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+    trap '$sudo rm -f $policy' EXIT
+    trap 'exit 130' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
+    $sudo chmod 755 $policy
+fi
+# Another apt-get may be running, such as the nightly upgrade: wait up to ten minutes for its lock.
+apt() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 "$@"; }
+# That setting does not cover the lock of the package lists (apt.conf(5)), so `update` is tried again while it is held.
+tries=0
+until message=$(apt update 2>&1); do
+    case $message in *lists/lock*) ;; *) tries=60 ;; esac
+    [ $tries -lt 60 ] || { echo "$message" >&2; exit 1; }
+    tries=$((tries + 1))
+    sleep 10
+done
+apt install -y --no-install-recommends "$@" >/dev/null

@@ -16,7 +16,7 @@ from bakeoff.results.table import Results
 from bakeoff.verdicts.question import Plot
 from bakeoff.web.drawing import write
 from bakeoff.web.figure import Figure
-from bakeoff.web.kinds import KINDS, draw
+from bakeoff.web.pictures import KINDS, draw
 
 HOME = Path(__file__).parent.parent
 OF_SEEDS = Plot(only_tasks=("maze",))

@@ -1,19 +1,23 @@
 #!/bin/sh
-# install-for-tests.sh: everything that the tests use. Most of the time goes into downloads, so several come at once.
+# install-for-tests.sh: everything that the tests use. Most of the time goes into downloads, so several run at once.
 set -eu
 cd "$(dirname "$0")/.."
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+downloads=
+# Whatever ends this script also ends the downloads that it started: each is a process group (setsid).
+trap '[ -z "$downloads" ] || kill -- $downloads 2>/dev/null || true; rm -rf "$logs"' EXIT
+trap 'exit 130' HUP INT TERM
 
 scripts/install.sh test
-together="agents trainers"
-for name in $together; do
-    { scripts/install-$name.sh && echo done >"$logs/$name.done"; } >"$logs/$name" 2>&1 &
+for name in agents trainers; do
+    setsid sh -c "scripts/install-$name.sh && touch '$logs/$name.done'" >"$logs/$name" 2>&1 &
+    downloads="$downloads -$!"
 done
 for name in bubblewrap containers postgres chromium; do
     scripts/install-$name.sh # one after the other: apt-get lets only one in
 done
 wait
-for name in $together; do
+downloads=
+for name in agents trainers; do
     [ -e "$logs/$name.done" ] || { cat "$logs/$name" >&2; echo "scripts/install-$name.sh failed" >&2; exit 1; }
 done

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,11 +29,11 @@ def test_the_package_and_pyproject_agree_on_the_version() -> None:
     assert tomllib.loads(read("pyproject.toml"))["project"]["version"] == bakeoff.__version__
 
 
-@pytest.mark.parametrize("door", sorted(ROOT.glob("src/bakeoff/*/**/__init__.py")), ids=lambda door: door.parent.name)
-def test_the_door_of_a_room_names_all_that_is_in_it(door: Path) -> None:
-    rooms = {inner.parent.name for inner in door.parent.glob("*/__init__.py")}
-    inside = rooms | {module.stem for module in door.parent.glob("*.py") if module != door}
-    text = door.read_text(encoding="utf-8")
+@pytest.mark.parametrize("init", sorted(ROOT.glob("src/bakeoff/*/**/__init__.py")), ids=lambda init: init.parent.name)
+def test_the_init_of_a_package_names_its_modules(init: Path) -> None:
+    rooms = {inner.parent.name for inner in init.parent.glob("*/__init__.py")}
+    inside = rooms | {module.stem for module in init.parent.glob("*.py") if module != init}
+    text = init.read_text(encoding="utf-8")
     assert not [name for name in sorted(inside) if not re.search(rf"[`.]{name}[`\": ]", text)]
 
 
@@ -53,6 +56,27 @@ def test_the_command_line_reference_is_what_help_says(tmp_path: Path) -> None:
     written = tmp_path / "cli.md"
     subprocess.run([sys.executable, ROOT / "scripts/cli_reference.py", written], check=True)
     assert read("docs/cli.md") == written.read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_an_install_that_fails_ends_the_downloads_that_it_started(tmp_path: Path) -> None:
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    shutil.copy(ROOT / "scripts" / "install-for-tests.sh", scripts)
+    started, tag = tmp_path / "started", f"4{os.getpid()}"
+    steps = {
+        "install": "",
+        "install-agents": f"sleep {tag} & touch {started}; wait",
+        "install-trainers": f"sleep {tag}",
+        "install-bubblewrap": f"until [ -e {started} ]; do sleep 0.02; done; exit 3",
+    }
+    for name, text in steps.items():
+        (scripts / f"{name}.sh").write_text(f"#!/bin/sh\n{text}\n")
+        (scripts / f"{name}.sh").chmod(0o755)
+    assert subprocess.run(["sh", scripts / "install-for-tests.sh"]).returncode == 3
+    deadline = time.monotonic() + 10
+    while left := subprocess.run(["pgrep", "-f", f"sleep {tag}"], capture_output=True, text=True).stdout:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
 
 
 def test_postgres_gives_each_caller_an_empty_database(postgres_url: Callable[[], str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import simpy
 
-from bakeoff.workloads.schedsim.draws import stream, threshold
+from bakeoff.workloads.schedsim.draws import stream
 from bakeoff.workloads.schedsim.engine import Model
 from bakeoff.workloads.schedsim.world import (
     AGGREGATE,
@@ -25,6 +25,7 @@ from bakeoff.workloads.schedsim.world import (
     PLAN,
     SEARCH,
     stops,
+    threshold,
 )  # fmt: skip
 
 Process = Generator[Any, Any, Any]

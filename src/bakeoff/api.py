@@ -119,7 +119,7 @@ def compare(
     return list(verdict.comparisons)
 
 
-def _results(sources: Sequence[Any], root: Path, columns: dict[str, str | None]) -> Results:
+def _results(sources: Sequence[Any], root: Path, columns: dict[str, Any]) -> Results:
     from bakeoff.results.sources import open_results
 
     if len(sources) == 1 and isinstance(sources[0], Experiment):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,27 @@ _ESCAPES = re.compile(
 def printable(text: str) -> str:
     """Text from outside without terminal escapes and control characters: a run's output must not drive a terminal."""
     return _ESCAPES.sub("", text)
+
+
+FORMULA = r"^[=+\-@\t\r]"
+"""A cell that starts like this is a formula to a spreadsheet (https://owasp.org/www-community/attacks/CSV_Injection)."""
+NOT_A_FORMULA = r"^([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|--[a-z_\-]+( --[a-z_\-]+)*)$"
+"""Numbers, and the flags of a command line (the sweep runner's table has a column of them)."""
+
+
+def csv_text(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as CSV. Text that a spreadsheet would run as a formula gets an apostrophe; None is an empty cell."""
+    import csv
+    import io
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in (headers, *rows):
+        formulas = [
+            isinstance(cell, str) and re.match(FORMULA, cell) and not re.match(NOT_A_FORMULA, cell) for cell in row
+        ]
+        writer.writerow([f"'{cell}" if formula else cell for cell, formula in zip(row, formulas, strict=True)])
+    return out.getvalue()
 
 
 def one_line(text: str | None, limit: int = 100) -> str:

@@ -124,13 +124,26 @@ def test_an_interrupt_ends_with_130(make_edition: MakeEdition, tmp_path: Path) -
     assert (process.returncode, said) == (130, b"interrupted\n")
 
 
-def test_a_reader_that_leaves_early_causes_no_traceback(make_edition: MakeEdition, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [["status"], ["--help"], ["--version"], ["compare", "--help"]])
+def test_a_reader_that_leaves_early_ends_us_quietly_as_sigpipe_would(
+    arguments: list[str], make_edition: MakeEdition, tmp_path: Path
+) -> None:
     make_edition()
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([*MODULE, "status"], cwd=tmp_path, stdout=write, stderr=subprocess.PIPE)
+    done = subprocess.run([*MODULE, *arguments], cwd=tmp_path, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
-    assert done.stderr == b""
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["--help"], ["--version"], ["compare", "--help"]])
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
+    arguments: list[str], make_edition: MakeEdition, tmp_path: Path
+) -> None:
+    make_edition()
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*MODULE, *arguments], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (1, b"error: [Errno 28] No space left on device\n")
 
 
 def test_an_experiment_runs_when_nobody_can_be_told(bakeoff: Bakeoff, tmp_path: Path) -> None:

@@ -82,6 +82,21 @@ def test_collect_writes_one_row_for_every_planned_run(
     assert frame.schema["seed"] == pl.Int64
 
 
+def test_a_spreadsheet_runs_nothing_that_a_run_reported(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:
+    texts = {1: "=HYPERLINK(1)", 2: "-1+2", 3: "-1.5"}
+    edition = make_edition(
+        outcome=lambda arm, seed: {"status": "succeeded", "metrics": {"text": texts[seed], "=cmd": 1}}
+    )
+    bakeoff("collect")
+    table = rows(edition.paths.aggregate / "runs.csv")
+    assert [row["text"] for row in table] == ["'=HYPERLINK(1)"] * 2 + ["'-1+2"] * 2 + ["-1.5"] * 2
+    assert "'=cmd" in table[0]
+    assert pl.read_parquet(edition.paths.aggregate / "runs.parquet")["text"].unique(maintain_order=True).to_list() == [
+        *texts.values()
+    ]
+    assert "'=HYPERLINK(1)" in bakeoff("query", "SELECT text FROM runs", "--csv").stdout
+
+
 def test_collect_writes_where_it_is_told(bakeoff: Bakeoff, make_edition: MakeEdition, tmp_path: Path) -> None:
     make_edition("sorting")
     result = bakeoff("collect", "sorting", "--out_csv", tmp_path / "deep/table.csv", "--json")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.engine import executors
 from bakeoff.engine.executors import Executor, NodeSetup
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import Scheduler, Summary, Switch
@@ -130,4 +129,4 @@ def test_local_is_installed_and_another_kind_names_those_that_are(tmp_path: Path
     with pytest.raises(SpecError, match=r"trial.toml:3: executor.kind: no executor called 'lokal'\n.*'local'"):
         load_plan(file)
     with pytest.raises(UsageError, match="no executor called 'ray'; known executors: local"):
-        executors.open_executor("ray", None)  # type: ignore[arg-type]
+        registry.load(registry.EXECUTORS, "ray", "executor")

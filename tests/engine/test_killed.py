@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
-from bakeoff.engine import cgroup
+from bakeoff.engine import processes
 from bakeoff.sandbox import cache, cgroups
 from bakeoff.sandbox.base import Limits
 from lab import LONG, Lab, eventually, reported
@@ -84,7 +84,7 @@ class Round:
 
     def kill(self, victim: Victim) -> None:
         """What belongs to whom is looked up first, so that all of it dies at one moment."""
-        supervisors = self.lab.processes_of("bakeoff.engine.node.supervisor")
+        supervisors = self.lab.processes_of("bakeoff.engine.processes")
         others = [pid for pid in self.lab.processes() if pid not in (*supervisors, self.process.pid)]
         chosen = {
             "scheduler": [self.process.pid],
@@ -200,9 +200,9 @@ def test_the_supervisor_of_a_killed_scheduler_leaves_the_next_ones_runs_alone(la
 def test_a_supervisor_that_was_killed_is_replaced(lab: Lab) -> None:
     lab.experiment('jobs = 1\nseeds = 1\nparams = { command = "sleep 600" }')
     this = Round(lab, 1)
-    first = eventually(lambda: lab.processes_of("bakeoff.engine.node.supervisor"), "a supervisor")
+    first = eventually(lambda: lab.processes_of("bakeoff.engine.processes"), "a supervisor")
     os.kill(first[0], signal.SIGKILL)
-    eventually(lambda: set(lab.processes_of("bakeoff.engine.node.supervisor")) - set(first), "another supervisor")
+    eventually(lambda: set(lab.processes_of("bakeoff.engine.processes")) - set(first), "another supervisor")
     os.kill(this.process.pid, signal.SIGKILL)
     this.process.wait(timeout=LONG)
     eventually(lambda: not lab.processes(), "the run died with its scheduler", patience=15)
@@ -211,10 +211,8 @@ def test_a_supervisor_that_was_killed_is_replaced(lab: Lab) -> None:
 def test_what_lost_its_supervisor_too_is_ended_by_the_next_scheduler(lab: Lab) -> None:
     lab.experiment('jobs = 1\nseeds = 1\nparams = { command = "test -e flag || sleep 600" }')
     this = Round(lab, 1)
-    eventually(
-        lambda: lab.processes_of("600") and lab.processes_of("bakeoff.engine.node.supervisor"), "run and supervisor"
-    )
-    supervisors = lab.processes_of("bakeoff.engine.node.supervisor")
+    eventually(lambda: lab.processes_of("600") and lab.processes_of("bakeoff.engine.processes"), "run and supervisor")
+    supervisors = lab.processes_of("bakeoff.engine.processes")
     orphans = set(lab.processes()) - {*supervisors, this.process.pid}
     for pid in (*supervisors, this.process.pid):
         os.kill(pid, signal.SIGKILL)
@@ -298,11 +296,11 @@ def test_somebody_elses_want_of_memory_is_not_the_runs(lab: Lab) -> None:
     lab.experiment("seeds = 1\nretries = { infra = 0 }\nparams = { command = 'exec sleep 600' }")
     process = lab.start("run", "trial.toml")
     (pid,) = eventually(lambda: lab.processes_of("600"), "the run")
-    of_all = cgroup.field(Path("/proc"), "vmstat", "oom_kill")
+    of_all = processes.counter_in(Path("/proc"), "vmstat", "oom_kill")
     with _short_of_memory(50) as doors:
         other = subprocess.run(["python", "-c", GREEDY], preexec_fn=lambda: _enter(doors), pass_fds=doors, check=False)
     assert other.returncode == -signal.SIGKILL
-    assert cgroup.field(Path("/proc"), "vmstat", "oom_kill") > of_all
+    assert processes.counter_in(Path("/proc"), "vmstat", "oom_kill") > of_all
     os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=LONG)
     (row,) = lab.rows()

@@ -104,7 +104,7 @@ def run(ctx):
     lab.run()
     (row,) = lab.rows()
     edition = lab.edition()
-    found = edition.database.one("SELECT path, steps, reward FROM trajectories")
+    (found,) = edition.database.rows("SELECT path, steps, reward FROM trajectories")
     edition.close()
     assert found == ("trajectory.jsonl.zst", 10, 5.0)
     assert (lab.run_directory(row["run_id"]) / "trajectory.jsonl.zst").stat().st_size > 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.records.database import VERSION
-from bakeoff.records.overview import Tally
+from bakeoff.records.run import Tally
 from lab import LONG, Lab, eventually, reported
 
 WORDY = "def run(seed): return {'value': seed, 'text': 'x' * 20_000}"

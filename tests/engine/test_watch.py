@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from bakeoff.engine.node.limits import Watch, death, ending, shell_code
+from bakeoff.engine.node.node import Watch, death, ending, shell_code
 from bakeoff.spec.experiment import Limits
 from lab import eventually, process_exists
 

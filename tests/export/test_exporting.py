@@ -60,7 +60,7 @@ def test_a_format_without_a_place_for_the_truth_says_so(name: str, edition: Edit
 def test_arms_that_are_the_same_policy_share_groups_and_others_never_do(edition: Edition) -> None:
     found: dict[str, set[str]] = {}
     for rollout in read_rollouts(edition, Counter()):
-        found.setdefault(rollout.group, set()).add(rollout.arm)
+        found.setdefault(rollout.group, set()).add(rollout.run.arm)
     arms = Counter(tuple(sorted(arms)) for arms in found.values())
     assert arms == {("chat", "twin"): 4, ("forgetful",): 4, ("numeric",): 4}
 

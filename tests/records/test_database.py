@@ -18,7 +18,7 @@ from bakeoff.errors import StorageError, UsageError
 from bakeoff.records import layout
 from bakeoff.records.database import VERSION, connect
 from bakeoff.records.edition import Edition
-from bakeoff.records.lease import Lease
+from bakeoff.records.layout import Lease
 from toy import SETTINGS, Begin, make_plan
 
 
@@ -159,10 +159,10 @@ def test_a_transaction_that_fails_leaves_nothing(begin: Begin) -> None:
     with pytest.raises(ZeroDivisionError), database.transaction() as transaction:
         transaction.run("UPDATE editions SET complete = 1")
         raise ZeroDivisionError
-    assert database.one("SELECT complete FROM editions") == (0,)
+    assert database.value("SELECT complete FROM editions") == 0
     with pytest.raises(StorageError, match="nothing_like_it"):
-        database.all("SELECT * FROM nothing_like_it")
-    assert database.one("SELECT complete FROM editions") == (0,)
+        list(database.rows("SELECT * FROM nothing_like_it"))
+    assert database.value("SELECT complete FROM editions") == 0
 
 
 @pytest.mark.root  # becomes another user
@@ -212,8 +212,8 @@ def test_results_that_are_not_yet_in_the_file_itself_are_not_overlooked(sqlite_e
 def test_a_full_disk_loses_nothing_that_was_reported(sqlite_edition: Edition) -> None:
     """The largest size that the file may have stands for the disk."""
     session = sqlite_edition.begin_session({}, 6)
-    (pages,) = sqlite_edition.database.one("PRAGMA page_count") or (0,)
-    sqlite_edition.database.one(f"PRAGMA max_page_count = {pages + 4}")
+    pages = sqlite_edition.database.value("PRAGMA page_count") or 0
+    sqlite_edition.database.value(f"PRAGMA max_page_count = {pages + 4}")
     runs = list(sqlite_edition.runs())
     reported = []
     with pytest.raises(StorageError, match="full"):

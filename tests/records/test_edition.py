@@ -22,7 +22,7 @@ from bakeoff.records.run import (
     Attempt,
     RunRecord,
     TrajectoryIndex,
-    decode_metrics,
+    decode_json,
     encode_metrics,
     storable,
 )
@@ -194,10 +194,10 @@ def test_everything_about_a_run_comes_back(begin: Begin) -> None:
     run = edition.run(2)
     assert (run.status, run.exit_code, run.error, run.command) == ("failed", 3, "bad", "echo 1")
     assert run.metrics == {"a": 1, "b": True, "c": "x", "d": None, "e": 0.1} and type(run.metrics["b"]) is bool
-    assert (run.started_at, run.ended_at, run.seed, edition.cell(run.cell).params["lr"]) == (102.0, 103.5, 1, 1)
+    assert (run.started_at, run.ended_at, run.seed, edition.cells(run.cell)[0].params["lr"]) == (102.0, 103.5, 1, 1)
     assert read_block(edition.series(2) or b"")["loss"][1].tolist() == [0.5]
-    assert edition.trajectory(2) == TrajectoryIndex("trajectory.jsonl.zst", 5, 1.5, 2**40)
-    assert edition.series(0) is None and edition.trajectory(0) is None
+    assert edition.trajectories()[2] == TrajectoryIndex("trajectory.jsonl.zst", 5, 1.5, 2**40)
+    assert edition.series(0) is None and 0 not in edition.trajectories()
     assert [position for position, _ in edition.all_series()] == [2]
     with pytest.raises(UsageError, match="no run number 77"):
         edition.run(77)
@@ -260,7 +260,7 @@ def test_metrics_that_json_cannot_hold_survive(begin: Begin) -> None:
     )
 )
 def test_metrics_come_back_as_they_were(metrics: dict[str, Any]) -> None:
-    found = decode_metrics(encode_metrics(metrics))
+    found = decode_json(encode_metrics(metrics))
     assert found == metrics
     assert {key: type(value) for key, value in found.items()} == {key: type(value) for key, value in metrics.items()}
 

@@ -8,24 +8,27 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
-from bakeoff.records.edition import Edition, find_run
+from bakeoff.records.edition import Edition
 from bakeoff.records.layout import (
     EditionPaths,
+    Lease,
     all_editions,
     default_root,
     editions,
     experiment_directory,
     experiments,
     find_edition,
+    is_held,
     new_edition,
     point_latest,
 )
-from bakeoff.records.lease import Lease, is_held
+from bakeoff.records.lookup import find_run
 from bakeoff.records.rundir import read_meta, set_aside, write_meta
 from bakeoff.spec import registry
 from factories import START, make_edition
@@ -121,7 +124,7 @@ def test_a_directory_in_the_place_of_the_link_is_told(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from bakeoff.records.lease import Lease
+from bakeoff.records.layout import Lease
 lease = Lease(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)
@@ -147,7 +150,7 @@ def test_a_second_scheduler_is_refused_by_name_until_the_first_is_gone(tmp_path:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
     assert not is_held(paths.lease)
-    with Lease(paths.lease):
+    with closing(Lease(paths.lease)):
         assert is_held(paths.lease)
     assert not is_held(paths.lease)
 
@@ -166,7 +169,7 @@ def test_looking_at_a_lease_never_keeps_a_scheduler_from_it(tmp_path: Path) -> N
     watcher.start()
     try:
         for _ in range(100):
-            Lease(path).release()
+            Lease(path).close()
     finally:
         stop.set()
         watcher.join()

@@ -8,7 +8,7 @@ import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import BoxSpec, Limits, Mount, choose
-from bakeoff.sandbox.commands import Account, Accounts
+from bakeoff.sandbox.images import Account, Accounts
 
 FILES = {
     "/etc/passwd": b"root:x:0:0::/root:/bin/sh\nagent:x:1000:100::/home/agent:/bin/sh\nbroken:line\nodd:x:7:8::odd:/bin/sh\n",

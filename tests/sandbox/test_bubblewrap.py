@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox import cache, cleanup
+from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Box, BoxSpec, Image, Limits, Mount
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from lab import eventually, process_exists
@@ -237,7 +237,7 @@ def test_a_killed_supervisor_is_an_infrastructure_error(sandbox: Bubblewrap) -> 
 
 WORKER = """
 from bakeoff.engine import processes
-from bakeoff.engine.node.world import World
+from bakeoff.engine.node.worker import World
 from bakeoff.sandbox.base import BoxSpec, choose
 
 world = World()
@@ -255,7 +255,7 @@ assert not world.restore(), "a box that was not closed is ended with its launche
 @pytest.mark.apt
 def test_a_run_that_closes_its_boxes_leaves_its_worker_clean() -> None:
     subprocess.run([sys.executable, "-c", WORKER], check=True)
-    assert cleanup.remove_abandoned().boxes == 1
+    assert cache.remove_abandoned().boxes == 1
 
 
 def test_a_forked_process_opens_boxes_of_its_own(sandbox: Bubblewrap) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.sandbox import cache, cgroups, cleanup
+from bakeoff.sandbox import cache, cgroups
 from lab import eventually
 
 SCRIPT = """
@@ -65,8 +65,8 @@ def test_a_killed_owner_takes_its_boxes_along(number: signal.Signals, volume: st
     eventually(lambda: living_in(namespace) == [], "its mounts are gone")
     left = [path for path in cache.directory("boxes").iterdir() if path.is_dir()]
     assert len(left) == 1 and left[0].name.endswith("-victim")
-    groups = [Path(line) for line in (left[0] / cleanup.CGROUP_LIST).read_text().splitlines()]
-    assert cleanup.remove_abandoned().boxes == 1
+    groups = [Path(line) for line in (left[0] / cache.CGROUP_LIST).read_text().splitlines()]
+    assert cache.remove_abandoned().boxes == 1
     assert not left[0].exists()
     assert not any(group.exists() for group in groups)
 
@@ -75,7 +75,7 @@ def test_what_belongs_to_a_running_process_is_left_alone() -> None:
     mine = cache.directory("boxes") / cache.unique_name("living")
     mine.mkdir()
     try:
-        assert cleanup.remove_abandoned().boxes == 0
+        assert cache.remove_abandoned().boxes == 0
         assert mine.is_dir()
     finally:
         mine.rmdir()
@@ -86,7 +86,7 @@ def test_what_a_killed_process_had_half_made_is_removed_too() -> None:
     name = f"{kept}-{pid}-{int(born) + 1}-7-volume"
     (cache.directory("boxes") / name).write_text("half an image")
     (cache.directory("layers") / name).mkdir()
-    assert cleanup.remove_abandoned().boxes == 2
+    assert cache.remove_abandoned().boxes == 2
     assert not (cache.directory("boxes") / name).exists() and not (cache.directory("layers") / name).exists()
 
 

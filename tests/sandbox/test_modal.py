@@ -10,8 +10,7 @@ import modal
 import pytest
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.base import BoxSpec, Image, Limits, Mount
-from bakeoff.sandbox.commands import Command
+from bakeoff.sandbox.base import BoxSpec, Command, Image, Limits, Mount
 from bakeoff.sandbox.modal import Modal, ModalBox, check, creation, execution
 
 

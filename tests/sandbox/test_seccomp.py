@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bakeoff.sandbox import seccomp
+from bakeoff.sandbox import syscalls
 
 ALLOWED = 0
 X86_64, I386, AARCH64, ARM = 0xC000003E, 0x40000003, 0xC00000B7, 0x40000028
@@ -23,14 +23,14 @@ def filter_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Filte
 
     def compiled(machine: str) -> Filter:
         monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=machine))
-        seccomp.program.cache_clear()
-        program = seccomp.program()
+        syscalls.seccomp_filter.cache_clear()
+        program = syscalls.seccomp_filter()
         assert program is not None
         steps = list(struct.iter_unpack("HBBI", program))
         return lambda architecture, call, argument=0: interpret(steps, architecture, call, argument)
 
     yield compiled
-    seccomp.program.cache_clear()
+    syscalls.seccomp_filter.cache_clear()
 
 
 def interpret(steps: list[tuple[int, ...]], architecture: int, call: int, argument: int) -> int:
@@ -85,9 +85,9 @@ def test_other_interfaces_of_the_kernel_are_closed(filter_of: Callable[[str], Fi
 
 def test_a_processor_without_a_table_has_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
-    seccomp.program.cache_clear()
-    assert seccomp.program() is None
-    seccomp.program.cache_clear()
+    syscalls.seccomp_filter.cache_clear()
+    assert syscalls.seccomp_filter() is None
+    syscalls.seccomp_filter.cache_clear()
 
 
 def test_the_profile_of_a_container_service_loses_what_the_filter_refuses() -> None:
@@ -98,7 +98,7 @@ def test_the_profile_of_a_container_service_loses_what_the_filter_refuses() -> N
             {"names": ["bpf"], "action": "SCMP_ACT_ALLOW"},
         ],
     }
-    rules = seccomp.narrowed(profile)["syscalls"]
+    rules = syscalls.narrowed_profile(profile)["syscalls"]
     assert rules[0] == {"names": ["read"], "action": "SCMP_ACT_ALLOW"}
     assert {rule["action"] for rule in rules if {"mount", "bpf"} & set(rule["names"])} == {"SCMP_ACT_ERRNO"}
     assert all(rule["args"] for rule in rules if {"clone", "socket"} & set(rule["names"]))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bakeoff.errors import SpecError, UsageError
+from bakeoff.spec.formats import expand, read_env_file, variables
 from bakeoff.spec.load import apply_override, load_plan
 from bakeoff.spec.plan import Plan
-from bakeoff.spec.variables import expand, read_env_file, variables
 
 FILE = """\
 seeds = 2

@@ -11,8 +11,8 @@ import pytest
 from bakeoff import plugins
 from bakeoff.errors import UsageError
 from bakeoff.spec import registry
-from bakeoff.spec.dialect import NATIVE, Dialect
 from bakeoff.spec.experiment import Analysis
+from bakeoff.spec.registry import NATIVE, Dialect
 
 
 class Shouting(Dialect):
@@ -56,7 +56,7 @@ def test_a_dialect_of_another_package_is_found_by_its_entry_point(installed: dic
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (f"{MODULE}:Shouting", "is not an instance of bakeoff.spec.dialect.Dialect"),
+        (f"{MODULE}:Shouting", "is not an instance of bakeoff.spec.registry.Dialect"),
         ("no_such_module:DIALECT", "dialect 'odd' .* cannot be imported: No module named"),
         (f"{MODULE}:NO_SUCH_NAME", "cannot be imported"),
     ],

@@ -25,7 +25,6 @@ from bakeoff.stats.decision import (
     skew_check,
     stratified_paired_test,
     stratified_test,
-    undecided,
     unpaired_test,
 )
 from bakeoff.stats.evidence import Test, with_margin
@@ -181,7 +180,7 @@ def test_fewer_than_three_units_are_too_few_and_still_count_in_the_family() -> N
     decisions = decide([few, strong])
     assert (decisions[0].verdict, decisions[0].reason, decisions[0].n) == ("undecided", "too_few", 2)
     assert decisions[1].p_adjusted == pytest.approx(2 * strong.p)
-    assert decide([undecided("seed_has_no_effect"), strong])[0].reason == "seed_has_no_effect"
+    assert decide([Decision("undecided", "seed_has_no_effect"), strong])[0].reason == "seed_has_no_effect"
 
 
 def test_constant_differences_are_undecided_below_six_units() -> None:

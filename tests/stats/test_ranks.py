@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bakeoff.stats.numerics import studentized_range_sf
-from bakeoff.stats.ranks import average_ranks, bradley_terry, friedman, mann_whitney, nemenyi_difference, wilcoxon
+from bakeoff.stats.numerics import average_ranks, studentized_range_sf
+from bakeoff.stats.ranks import bradley_terry, friedman, mann_whitney, nemenyi_difference, wilcoxon
 
 lumps = st.lists(st.integers(-6, 6), min_size=1, max_size=40).map(lambda v: np.array(v) / 4.0)
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bakeoff.errors import SpecError
-from bakeoff.verdicts.gate import Check, Policy, amount, check, overall, policy, read_policy
+from bakeoff.spec.load import read_model
+from bakeoff.verdicts.gate import Check, Policy, amount, check, overall, policy
 from bakeoff.verdicts.question import Compare
 from observed import Row, observations, paired
 
@@ -137,7 +138,7 @@ class TestPolicyFiles:
         return tmp_path / "policy.toml"
 
     def test_a_file_says_what_each_metric_may_do(self, tmp_path: Path) -> None:
-        found = read_policy(self.write(tmp_path, 'alpha = 0.1\ncontrol = "main"\n[metrics.loss]\ndirection = "minimize"\nmax_regression = "5%"\n[metrics.score]\nmust_improve = true\n'))  # fmt: skip
+        found = read_model(self.write(tmp_path, 'alpha = 0.1\ncontrol = "main"\n[metrics.loss]\ndirection = "minimize"\nmax_regression = "5%"\n[metrics.score]\nmust_improve = true\n'), Policy)  # fmt: skip
         assert (found.alpha, found.control) == (0.1, "main")
         assert found.metrics["loss"].max_regression == amount("5%")
         assert found.metrics["score"].must_improve == amount(0)
@@ -151,7 +152,7 @@ class TestPolicyFiles:
     ])  # fmt: skip
     def test_mistakes_name_the_line_the_key_and_the_fix(self, tmp_path: Path, text: str, message: str) -> None:
         with pytest.raises(SpecError, match=message):
-            read_policy(self.write(tmp_path, text))
+            read_model(self.write(tmp_path, text), Policy)
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, True, None, "5 percent"])

@@ -20,8 +20,8 @@ from bakeoff.stats.evidence import Interval
 from bakeoff.verdicts.answer import answer
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.compare_answer import CompareAnswer
+from bakeoff.verdicts.describe import format_p
 from bakeoff.verdicts.question import Compare
-from bakeoff.verdicts.wording import format_p
 
 QUICK = settings(max_examples=40, deadline=None)
 MIRRORED = {"better": "worse", "worse": "better", "equivalent": "equivalent", "undecided": "undecided"}

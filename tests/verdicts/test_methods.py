@@ -18,8 +18,8 @@ from bakeoff.cli.compare import command
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Summary
 from bakeoff.verdicts.compare import compare
-from bakeoff.verdicts.methods import METHODS, Line
 from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.testing import METHODS, Line
 from observed import Row, grid, observations, paired, rollouts, verdict
 
 RNG = np.random.default_rng(3)

@@ -11,9 +11,10 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats.power import Costs
-from bakeoff.verdicts import simulation
+from bakeoff.verdicts import pilot as simulation
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.power import Goal, NotAnswerable, Spread, curve, more_rollouts, pilot, plan, spend
+from bakeoff.verdicts.pilot import NotAnswerable, Spread, pilot
+from bakeoff.verdicts.power import Goal, curve, more_rollouts, plan, spend
 from bakeoff.verdicts.question import Compare
 
 
@@ -172,7 +173,7 @@ def test_simulated_t_tests_have_the_power_that_is_computed(design: str, oracle: 
 
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
 def test_every_statistic_keeps_its_error_rate_when_there_is_no_effect(design: str) -> None:
-    for name in simulation.names(design):
+    for name in (*simulation.TESTS[design], *simulation.STATISTICS):
         assert simulation.power_at(setting(name, design, 0.0, replicates=400), 9).power <= 0.085, name
 
 

@@ -13,9 +13,9 @@ from scipy.stats import friedmanchisquare, mannwhitneyu, trim_mean
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.passing import is_binary, passing
 from bakeoff.verdicts.question import Rank
 from bakeoff.verdicts.rank import rank
+from bakeoff.verdicts.summarize import is_binary, passing
 
 QUICK = Rank(resamples=200)
 

@@ -24,6 +24,7 @@ from bakeoff.errors import UsageError
 from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Analysis, Sequential
 from bakeoff.verdicts import sequential
+from bakeoff.verdicts.answer import is_sequential
 from bakeoff.verdicts.question import Question
 from bakeoff.verdicts.sequential import SequentialReport, sequential_rule
 from lab import Lab, eventually
@@ -400,6 +401,6 @@ def test_an_edition_without_any_pair_yet_says_so(tmp_path: Path) -> None:
 
 def test_an_edition_with_a_fixed_number_of_runs_has_no_path_to_follow(tmp_path: Path) -> None:
     with closing(factories.make_edition(tmp_path, files=False)) as edition:
-        assert not sequential.applies(edition)
+        assert not is_sequential(edition)
         with pytest.raises(UsageError, match="fixed number of runs"):
             sequential.report(edition_results(edition))

@@ -32,8 +32,8 @@ VALUES = np.random.default_rng(0).normal(10, 1, 15).tolist()
 def test_both_numbers_are_the_smallest_that_do() -> None:
     found = precision(sample(VALUES), threshold=0.05)
     sd, mean = np.std(VALUES, ddof=1), np.mean(VALUES)
-    assert found.runs_for_error.units == max(2, math.ceil((sd / mean / 0.05) ** 2))
-    n = found.runs_for_mde.units
+    assert found.runs_for_error.seen == max(2, math.ceil((sd / mean / 0.05) ** 2))
+    n = found.runs_for_mde.seen
     assert n is not None
     power = TTestIndPower().power
     assert power(0.05 * mean / sd, n, 0.05) >= 0.8 > power(0.05 * mean / sd, n - 1, 0.05)
@@ -73,20 +73,20 @@ def test_the_order_of_runs_changes_nothing_at_all(order: list[int], scale: float
 def test_a_mean_that_may_be_zero_has_no_relative_error() -> None:
     found = precision(sample([-1.0, 1.2, 0.3, -0.4, 0.2]), "Derivative")
     assert found.undefined and found.mde is None
-    assert found.runs_for_error.units is None and found.runs_for_mde.units is None
+    assert found.runs_for_error.seen is None and found.runs_for_mde.seen is None
     (told,) = found.sentences()
     assert "undefined" in told and "may be 0" in told and math.isfinite(found.mde_at_hand)
 
 
 def test_the_answer_grows_with_the_noise_instead_of_staying_at_two() -> None:
     unit = (np.array(VALUES) - np.mean(VALUES)) / np.std(VALUES, ddof=1)
-    needed = [precision(sample((1 + cv * unit).tolist())).runs_for_error.units for cv in (0.02, 0.1, 0.2, 0.4)]
+    needed = [precision(sample((1 + cv * unit).tolist())).runs_for_error.seen for cv in (0.02, 0.1, 0.2, 0.4)]
     assert needed == [2, 4, 16, 64]
 
 
 def test_runs_without_any_spread_need_the_fewest_runs_there_are() -> None:
     found = precision(sample([3.0, 3.0, 3.0]))
-    assert (found.runs_for_error.units, found.runs_for_mde.units, found.mde_at_hand) == (2, 2, 0.0)
+    assert (found.runs_for_error.seen, found.runs_for_mde.seen, found.mde_at_hand) == (2, 2, 0.0)
 
 
 def test_one_run_is_an_error() -> None:

@@ -23,7 +23,7 @@ from bakeoff.verdicts.question import Plot
 from bakeoff.web.arms import learning_curves
 from bakeoff.web.drawing import image, write
 from bakeoff.web.figure import Band, Dots, Figure, Line, Panel, Radial, Rule, Span
-from bakeoff.web.kinds import KINDS, draw
+from bakeoff.web.pictures import KINDS, draw
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 ONE_TASK = Plot(only_tasks=("maze",))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import click
@@ -112,6 +113,12 @@ class Verbs(click.Group):
         _open_streams()
         return super().main(*args, **settings)
 
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **settings)
+        except OSError as error:  # --help and --version print here
+            sys.exit(_output_error(error))
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -119,9 +126,7 @@ class Verbs(click.Group):
             click.echo("interrupted", err=True)
             ctx.exit(130)
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # the reader of our output left; click ends quietly
-            _fail(ctx, f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+            ctx.exit(_output_error(error))
         except ModuleNotFoundError as error:
             from bakeoff.errors import missing_extra
 
@@ -147,6 +152,19 @@ def _open_streams() -> None:
             number = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, mode))
+
+
+def _output_error(error: OSError) -> int:
+    """Report an error of the system and return the exit code: 141, as after SIGPIPE, when nobody reads our output."""
+    if error.errno != errno.EPIPE:
+        with suppress(OSError):
+            click.echo(f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error}", err=True)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # Python would try again when it exits, print that it failed and exit with 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return 141 if error.errno == errno.EPIPE else 1
 
 
 def _fail(ctx: click.Context, message: str, code: int) -> None:

@@ -45,7 +45,7 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
 
     question = ask(Compare, options)
     with closing(open_runs(options, root)) as results:
-        found = answer(results, question)
-        write_answer(found, csv=options["csv_path"], markdown=options["markdown"], json=options["output"])
-        print_answer(found, as_json)
-    ctx.exit(found.exit_code)
+        comparison = answer(results, question)
+        write_answer(comparison, csv=options["csv_path"], markdown=options["markdown"], json=options["output"])
+        print_answer(comparison, as_json)
+    ctx.exit(comparison.exit_code)

@@ -68,8 +68,8 @@ def ago(stamp: float) -> str:
 
 def edition_facts(edition: Edition) -> dict[str, Any]:
     """What `ls`, `status` and `import` say about an edition: names, state, age, run counts and place, as JSON has it."""
-    from bakeoff.records.lease import is_held
-    from bakeoff.records.overview import Tally
+    from bakeoff.records.layout import is_held
+    from bakeoff.records.run import Tally
 
     facts, paths, tally = edition.facts(), edition.paths, Tally.of(edition.counts())
     return {

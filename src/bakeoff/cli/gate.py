@@ -34,8 +34,8 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
     SOURCE is what `bakeoff compare` takes. Prints a summary in GitHub's Markdown. Exits with 0 when every rule holds, 1
     when one is broken, and 3 when there is not enough evidence for either.
     """
+    from bakeoff.verdicts.answer import as_markdown
     from bakeoff.verdicts.gate import answer, as_junit
-    from bakeoff.verdicts.render import as_markdown
 
     rules = _policy(options)
     question = ask(Gate, options, policy=rules, policy_name=str(options["file"]) if options["file"] else "flags")
@@ -52,13 +52,14 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
 
 def _policy(options: dict[str, Any]) -> Policy:
     """From a file, or from flags that say the same."""
-    from bakeoff.verdicts.gate import policy, read_policy
+    from bakeoff.spec.load import read_model
+    from bakeoff.verdicts.gate import Policy, policy
 
     flags = {"max_regression": options["max_regression"], "must_improve": options["must_improve"]}
     if options["file"] is not None:
         if any(flags.values()):
             raise UsageError("give rules in a file or by flags, not both")
-        return read_policy(options["file"])
+        return read_model(options["file"], Policy)
     metrics: dict[str, dict[str, Any]] = {}
     for rule, texts in flags.items():
         for text in texts:

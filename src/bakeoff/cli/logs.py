@@ -14,9 +14,8 @@ import click
 
 from bakeoff.cli.display import printable
 from bakeoff.cli.options import root_option, run_argument
-from bakeoff.records.edition import find_run
-from bakeoff.records.lease import is_held
-from bakeoff.records.rundir import find_log
+from bakeoff.records.layout import is_held
+from bakeoff.records.lookup import find_log, find_run
 
 CHUNK = 1 << 16
 LONGEST_ESCAPE = 64

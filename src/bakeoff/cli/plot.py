@@ -44,7 +44,7 @@ def command(kind: str, name: str, output: Path | None, root: Path, as_json: bool
     """
     from bakeoff.results.sources import open_results
     from bakeoff.web.drawing import check, write
-    from bakeoff.web.kinds import draw
+    from bakeoff.web.pictures import draw
 
     target = output or Path(f"{kind}.png")
     check(target)

@@ -48,10 +48,10 @@ def command(
         plan = answer(results, question)
     more: dict[str, Any] = {}
     if output is not None and plan.plan is not None:
-        from bakeoff.web import planning
+        from bakeoff.web.comparisons import power_by_units
         from bakeoff.web.drawing import write
 
-        write(planning.power(plan.plan), output)
+        write(power_by_units(plan.plan), output)
         more["plot"] = output
     print_answer(plan, as_json, **more)
     if more and not as_json:

@@ -38,7 +38,7 @@ def observers(session: Session, verbosity: int, source: UntilDecided | None = No
     state = Progress(session, source, announce=verbosity > 0 or not sys.stderr.isatty())
     shown: list[Observer] = [state]
     if verbosity > 1:
-        shown.append(Stream(session.paths.runs))
+        shown.append(Stream(session.edition.paths.runs))
     live = verbosity == 0 and sys.stderr.isatty()
     shown.append(Live(state) if live else Lines(state, every_run=verbosity > 0))
     return shown
@@ -54,7 +54,7 @@ class Progress:
     """The counts that the displays share. They cover the runs that were asked for, not those that --only left out."""
 
     def __init__(self, session: Session, source: UntilDecided | None, announce: bool) -> None:
-        self.name = f"{session.paths.experiment}/{session.paths.name}"
+        self.name = f"{session.edition.paths.experiment}/{session.edition.paths.name}"
         only = session.selected()
         self.by_arm: dict[str, Counter[str]] = {}
         if only is None:

@@ -27,7 +27,7 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
 
     from bakeoff.records.edition import Edition
     from bakeoff.records.layout import find_edition
-    from bakeoff.results.frame import read_table
+    from bakeoff.results.frame import read_table, without_formulas
 
     with closing(Edition.open(find_edition(name, root))) as edition:
         runs = read_table(edition).frame
@@ -39,7 +39,7 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
     if as_json:
         print_json(result.to_dicts())
     elif as_csv:
-        click.echo(result.write_csv(), nl=False)
+        click.echo(without_formulas(result).write_csv(), nl=False)
     else:
         rows = [[number(value) for value in row] for row in result.rows()]
         print_table(result.columns, rows, right=[name for name, kind in result.schema.items() if kind.is_numeric()])

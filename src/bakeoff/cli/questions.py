@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bakeoff.verdicts.answer import Answer
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-COLUMNS = ("arm", "task", "seed", "rollout", "value")
+COLUMNS = ("arm", "task", "seed", "rollout", "status", "value")
 JUDGING = (
     "summary", "window", "last", "threshold", "percentile", "smoothing", "direction", "failure_score", "bounds", "tasks",
     "seeds", "unpaired", "intersect",
@@ -154,8 +154,12 @@ _RUNS = [
     click.option("--pairs", cls=Several, metavar="JSON...", help='Pairs of runs: {"control": RUN, "candidate": RUN, "seed": N}, several of them or one list; seed may be left out.'),
 ]  # fmt: skip
 _COLUMNS = [
-    click.option(f"--{role}-column", metavar="NAME", help=f"Column of a table that holds the {role} (default: found by its usual names).")
-    for role in COLUMNS
+    *(
+        click.option(f"--{role}-from", f"--{role}-column", f"{role}_column", metavar="COLUMN", help=f"Column of a table that holds the {role} (default: found by its usual names).")
+        for role in COLUMNS
+    ),
+    click.option("--ignore", "ignore", multiple=True, metavar="COLUMN", help="A column of a table that looks like an identifier and is none. Can be repeated."),
+    click.option("--keep-duplicates", is_flag=True, help="Rows of a table that are equal in everything are separate runs."),
 ]  # fmt: skip
 
 
@@ -173,8 +177,10 @@ def column_options(function: F) -> F:
     return function
 
 
-def columns(options: Mapping[str, Any]) -> dict[str, str | None]:
-    return {role: options[f"{role}_column"] for role in COLUMNS}
+def columns(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options say about a table's columns: the fields of `results.importers.tables.Columns`."""
+    roles = {role: options[f"{role}_column"] for role in COLUMNS}
+    return {**roles, "ignore": options["ignore"], "keep_duplicates": options["keep_duplicates"]}
 
 
 def open_runs(options: Mapping[str, Any], root: Path) -> Results:
@@ -227,7 +233,7 @@ def parse_pairs(texts: Sequence[str]) -> list[Pair]:
 def print_answer(answer: Answer, as_json: bool, **more: Any) -> None:
     """JSON with `more` facts, or text for people: drawn on a terminal, plain in a pipe."""
     from bakeoff.cli.display import print_json
-    from bakeoff.verdicts.render import as_text
+    from bakeoff.verdicts.answer import as_text
 
     if as_json:
         print_json({**answer.facts(), **more})
@@ -242,11 +248,11 @@ def write_answer(
     answer: Answer, *, csv: Path | None = None, markdown: Path | None = None, json: Path | None = None
 ) -> None:
     """Into the files that options name."""
-    from bakeoff.verdicts import render
+    from bakeoff.verdicts.answer import as_csv, as_json, as_markdown
 
     if csv is not None:
-        csv.write_text(render.as_csv(answer), encoding="utf-8")
+        csv.write_text(as_csv(answer), encoding="utf-8")
     if markdown is not None:
-        markdown.write_text(render.as_markdown(answer), encoding="utf-8")
+        markdown.write_text(as_markdown(answer), encoding="utf-8")
     if json is not None:
-        json.write_text(render.as_json(answer) + "\n", encoding="utf-8")
+        json.write_text(as_json(answer) + "\n", encoding="utf-8")

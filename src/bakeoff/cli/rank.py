@@ -42,8 +42,8 @@ def command(
     with closing(open_results(names, root, columns(options))) as results:
         ranking = answer(results, ask(Rank, options))
     if output is not None:
+        from bakeoff.web.arms import profiles
         from bakeoff.web.drawing import write
-        from bakeoff.web.ranking import profiles
 
         write(profiles(ranking.ranking), output)
     print_answer(ranking, as_json)

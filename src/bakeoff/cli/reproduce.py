@@ -23,7 +23,8 @@ import click
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option, run_argument
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition, find_run
+from bakeoff.records.edition import Edition
+from bakeoff.records.lookup import find_run
 from bakeoff.records.provenance import REDACTED, code_change, git_state
 from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import read_meta
@@ -112,7 +113,7 @@ def _command_recipe(edition: Edition, run: RunRecord, command: str, provenance: 
     from bakeoff.spec import registry
     from bakeoff.spec.workload import CommandWorkload
 
-    facts, cell = edition.facts(), edition.cell(run.cell)
+    facts, cell = edition.facts(), edition.cells(run.cell)[0]
     base = Path(provenance.get("base") or provenance["cwd"])
     workload = registry.workload(facts["workload"])
     if not isinstance(workload, CommandWorkload):
@@ -168,7 +169,7 @@ def _code_notes(provenance: Mapping[str, Any], run_id: str) -> list[str]:
 
 def _execute(recipe: Recipe) -> int:
     """Run the recipe, with a fresh directory in place of the run's own. Returns its exit code, 128 + a signal's number."""
-    from bakeoff.spec.variables import expand_tree, variables
+    from bakeoff.spec.formats import expand_tree, variables
 
     argv, env = list(recipe.argv), dict(recipe.env)
     if recipe.directory is not None:

@@ -9,8 +9,8 @@ import click
 
 from bakeoff.cli.options import root_option
 from bakeoff.errors import BakeoffError, UsageError
-from bakeoff.records.edition import remove
 from bakeoff.records.layout import LATEST, editions, find_edition
+from bakeoff.records.lookup import remove
 
 
 @click.command()

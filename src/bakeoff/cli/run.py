@@ -295,9 +295,9 @@ def _report(session: Session, summary: Summary) -> dict[str, Any]:
     missing = sum(counts[status] for status in ("planned", "running", "cancelled", "infra_error"))
     interrupted = summary.stopped == "interrupted" and missing > 0
     return {
-        "experiment": session.paths.experiment,
-        "edition": session.paths.name,
-        "directory": str(session.paths.directory),
+        "experiment": session.edition.paths.experiment,
+        "edition": session.edition.paths.name,
+        "directory": str(session.edition.paths.directory),
         "runs": sum(counts.values()),
         "succeeded": counts["succeeded"],
         "failed": failed,

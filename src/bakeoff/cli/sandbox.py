@@ -95,7 +95,7 @@ def _note(sandbox: Sandbox) -> str:
         return "isolates nothing; of the limits, time and memory are watched"
     if sandbox.name != "bubblewrap":
         return "cgroups limit memory, cpu, pids; disk is checked once a second"
-    from bakeoff.sandbox import cgroups, overlay, seccomp
+    from bakeoff.sandbox import cgroups, overlay, syscalls
 
     enforced = sorted(set(cgroups.parents()) & set(_WITHOUT_CGROUP))
     notes = [f"cgroups limit {', '.join(enforced)}"] if enforced else []
@@ -105,7 +105,7 @@ def _note(sandbox: Sandbox) -> str:
         notes.append(f"{', '.join(missing)}, because we may not create {some} cgroups (fix: {fix})")
     problem = overlay.disk_image_problem()
     notes.append("disk is an ext4 image" if problem is None else f"disk is a tmpfs, which counts as memory ({problem})")
-    if seccomp.program() is None:
+    if syscalls.seccomp_filter() is None:
         notes.append(f"system calls are not filtered: there is no table for {os.uname().machine}")
     return "; ".join(notes)
 
@@ -115,9 +115,9 @@ def _note(sandbox: Sandbox) -> str:
 @json_option
 def clean(also_images: bool, as_json: bool) -> None:
     """Remove what killed runs left behind: directories, cgroups and containers of processes that are gone."""
-    from bakeoff.sandbox import cleanup, images
+    from bakeoff.sandbox import cache, images
 
-    removed = cleanup.remove_abandoned()
+    removed = cache.remove_abandoned()
     containers = 0
     for name in ("docker", "podman", "modal"):
         sandbox: Any = choose(name)

@@ -12,7 +12,8 @@ import click
 
 from bakeoff.cli.display import duration, number, one_line, print_facts, print_json, printable
 from bakeoff.cli.options import json_option, root_option, run_argument
-from bakeoff.records.edition import Edition, find_run
+from bakeoff.records.edition import Edition
+from bakeoff.records.lookup import find_run
 from bakeoff.records.series import read_block
 
 MOST_FILES = 20
@@ -36,7 +37,7 @@ def command(run: str, root: Path, as_json: bool) -> None:
 def gather(edition: Edition, position: int) -> dict[str, Any]:
     """Everything `show` says about the run at `position` of the plan, as `--json` prints it."""
     run = edition.run(position)
-    cell = edition.cell(run.cell)
+    cell = edition.cells(run.cell)[0]
     directory = edition.paths.run(run.run_id)
     block = edition.series(position)
     series = {

@@ -12,7 +12,7 @@ from bakeoff.cli import display
 from bakeoff.cli.options import edition_argument, json_option, root_option
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
-from bakeoff.records.overview import by_arm, failures, list_runs, time_spent
+from bakeoff.records.run import by_arm, failures, list_runs
 
 STATUSES = ("planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error")
 MOST_ARMS, MOST_FAILURES, MOST_RUNNING = 24, 5, 4
@@ -56,7 +56,7 @@ def gather(edition: Edition) -> dict[str, Any]:
     if limits["runs"] is not None:
         used["runs"] = {"used": common["succeeded"] + common["failed"], "limit": limits["runs"]}
     if limits["time"] is not None:
-        used["time"] = {"used": time_spent(edition), "limit": limits["time"]}
+        used["time"] = {"used": edition.time_spent(), "limit": limits["time"]}
     if limits["cost"] is not None:
         used[limits["cost_metric"]] = {"used": edition.spent(limits["cost_metric"]), "limit": limits["cost"]}
     return {
@@ -64,7 +64,7 @@ def gather(edition: Edition) -> dict[str, Any]:
         "description": spec["description"],
         "workload": facts["workload"],
         "sessions": len(edition.sessions()),
-        "time_s": time_spent(edition),
+        "time_s": edition.time_spent(),
         "counts": edition.counts(),
         "metric": metric,
         "arms": arms,

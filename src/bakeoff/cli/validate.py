@@ -10,8 +10,8 @@ import click
 from bakeoff.cli.display import listed, print_facts, print_json
 from bakeoff.cli.options import json_option, set_option
 from bakeoff.errors import SpecError
-from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.load import load_plan
+from bakeoff.spec.registry import NATIVE
 
 MOST_NAMES = 12
 

@@ -41,17 +41,17 @@ def command(
     with closing(opened) as results:
         precision = answer(results, ask(Variance, {**options, "arms": arms}))
     if output is not None:
-        from bakeoff.web import planning
+        from bakeoff.web.comparisons import precision_by_units
         from bakeoff.web.drawing import write
 
-        write(planning.variance(precision.precisions), output)
+        write(precision_by_units(precision.precisions), output)
     print_answer(precision, as_json, plot=output)
     if output is not None and not as_json:
         click.echo(f"plot: {output}")
     ctx.exit(precision.exit_code)
 
 
-def _open(names: tuple[str, ...], root: Path, columns: dict[str, str | None]) -> tuple[Results, str]:
+def _open(names: tuple[str, ...], root: Path, columns: dict[str, Any]) -> tuple[Results, str]:
     """One source, with the arm that is named after a colon; or runs that are named one by one, as one arm."""
     places = sources.expand(names)
     if len(places) > 1:

@@ -6,7 +6,7 @@
 | `scheduler`, `queue` | the loop and the budget; which attempt comes next |
 | `executors` | where attempts run: the interface, and the registry |
 | `node` | what runs attempts on one machine: commands, warm workers, limits, captured output |
-| `processes`, `cgroup` | process trees and marks; what the kernel counts |
+| `processes` | process trees, marks and cgroups; the supervisor that ends all runs when the node dies |
 
 Data flows in one type: the queue makes an `Attempt` (records/run.py), an executor runs it and fills in the result, the
 scheduler records it.

@@ -1,7 +1,10 @@
-"""Processes as a tree: marks, descendants, orphans, memory, and ending all of them. Linux only: it reads /proc.
+"""Processes as a tree: marks, descendants, orphans, memory, cgroups, and ending all of them. It reads /proc of Linux.
 
 Every process of a run carries BAKEOFF_MARK in its environment, which its children inherit. The node is a subreaper
 (prctl(2), PR_SET_CHILD_SUBREAPER), so a daemon that a run leaves behind becomes the node's child and can be found.
+
+`python -m bakeoff.engine.processes MARK` is the supervisor of a node, which ends every process with the mark when the
+node dies (`main`).
 """
 
 from __future__ import annotations
@@ -9,8 +12,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Collection, Iterable
+from functools import cache
+from pathlib import Path
 
 MARK = "BAKEOFF_MARK"
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -20,6 +26,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40
 _PATIENCE = 2.0
 """Seconds that `Orphans.end` waits for killed processes to disappear."""
+CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
+"""Of cgroups."""
 SPARED: set[int] = set()
 """Children of this process that serve it from one run to the next, so no run left them behind."""
 
@@ -45,14 +53,8 @@ def die_with_parent(parent: int) -> None:
 
 def children() -> list[int]:
     """Direct children of this process, adopted ones included."""
-    pids: list[int] = []
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/children", "rb") as file:
-                pids += map(int, file.read().split())
-        except OSError:
-            continue
-    return pids
+    tasks = os.listdir("/proc/self/task")
+    return [int(pid) for task in tasks for pid in text(f"/proc/self/task/{task}/children").split()]
 
 
 def has_children() -> bool:
@@ -81,19 +83,27 @@ def reap(pid: int, patience: float = 0.0) -> bool:
 # -- any process
 
 
-def _stat(pid: int) -> list[bytes] | None:
-    """Fields of /proc/pid/stat from the state on: the name before it may hold spaces and brackets (proc(5))."""
+def text(path: str | Path) -> str:
+    """The content of a file of the kernel; empty when it cannot be read."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
+        with open(path, "rb") as file:
+            return file.read().decode(errors="replace")
     except OSError:
-        return None
+        return ""
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/pid/stat from the state on: the name before it may hold spaces and brackets (proc(5)).
+
+    Empty when the process is gone.
+    """
+    return text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def alive(pid: int) -> bool:
     """Whether the process exists and is not a zombie."""
     fields = _stat(pid)
-    return fields is not None and fields[0] != b"Z"
+    return bool(fields) and fields[0] != "Z"
 
 
 def born(pid: int) -> int:
@@ -112,18 +122,13 @@ def never_executed(pid: int) -> bool:
     if ended is None or ended.si_code not in (os.CLD_KILLED, os.CLD_DUMPED):
         return False
     fields = _stat(pid)
-    return fields is not None and bool(int(fields[6]) & _PF_FORKNOEXEC)
+    return bool(fields) and bool(int(fields[6]) & _PF_FORKNOEXEC)
 
 
 def parents() -> dict[int, int]:
     """pid to parent's pid, of every process that can be seen."""
-    tree = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            fields = _stat(int(name))
-            if fields:
-                tree[int(name)] = int(fields[1])
-    return tree
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return {pid: int(fields[1]) for pid in pids if (fields := _stat(pid))}
 
 
 def descendants(roots: Iterable[int]) -> list[int]:
@@ -141,14 +146,70 @@ def descendants(roots: Iterable[int]) -> list[int]:
 
 def resident(pids: Iterable[int]) -> int:
     """Resident memory in bytes, summed. Shared pages count once for each process."""
-    total = 0
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/statm", "rb") as file:
-                total += int(file.read().split()[1]) * PAGE
-        except (OSError, IndexError):
-            continue
-    return total
+    tables = (text(f"/proc/{pid}/statm").split() for pid in pids)
+    return sum(int(fields[1]) * PAGE for fields in tables if fields)
+
+
+# -- cgroups, version 1 or 2: what the kernel counts. Nothing is made or limited here. File formats are those of
+# cgroups(7), and of the kernel's admin-guide pages cgroup-v1/memory and cgroup-v2.
+
+
+def cgroups_of(pid: int) -> dict[str, Path]:
+    """Controller to the group that a process is in, as far as we see it."""
+    hierarchies, unified = cgroup_mounts()
+    own = cgroup_paths(str(pid))
+    groups = {name: path / own[name].lstrip("/") for name, path in hierarchies.items() if name in own}
+    if not groups and unified is not None and "" in own:  # version 2: one hierarchy for all controllers
+        groups = dict.fromkeys(("memory", "pids", "cpu"), unified / own[""].lstrip("/"))
+    return {name: path for name, path in groups.items() if path.is_dir()}
+
+
+def oom_kills() -> int:
+    """How many processes of our own group the kernel has killed because memory ran out.
+
+    Where the group's count cannot be seen, it is the count of the whole machine.
+    """
+    file = _oom_counter()
+    return counter_in(file.parent, file.name, "oom_kill")
+
+
+@cache
+def _oom_counter() -> Path:
+    """Where the kernel counts for our group alone, without the groups inside it."""
+    own = cgroups_of(os.getpid()).get("memory")
+    group = own or cgroup_mounts()[0].get("memory")  # a container may see its group as the root
+    files = [group / "memory.events.local", group / "memory.oom_control"] if group else []
+    return next((file for file in files if "oom_kill " in text(file)), Path("/proc/vmstat"))
+
+
+def cgroup_mounts() -> tuple[dict[str, Path], Path | None]:
+    """Where each version 1 controller is mounted, and where version 2 is."""
+    first: dict[str, Path] = {}
+    second = None
+    for line in text("/proc/self/mounts").splitlines():
+        _, where, kind, options, *_ = line.split()
+        if kind == "cgroup":
+            first |= {option: Path(where) for option in options.split(",") if option in CONTROLLERS}
+        elif kind == "cgroup2":
+            second = Path(where)
+    return first, second
+
+
+def cgroup_paths(pid: str = "self") -> dict[str, str]:
+    """Controller to the path of a process's group; version 2 under the empty name."""
+    groups: dict[str, str] = {}
+    for line in text(f"/proc/{pid}/cgroup").splitlines():  # hierarchy:controllers:path
+        _, controllers, path = line.split(":", 2)
+        groups |= dict.fromkeys(controllers.split(","), path)
+    return groups
+
+
+def counter_in(group: Path | None, file: str, name: str) -> int:
+    """A counter in a file of `name value` lines; 0 when it is not there."""
+    for line in text(group / file).splitlines() if group else ():
+        if line.startswith(f"{name} "):
+            return int(line.split()[1])
+    return 0
 
 
 # -- marks
@@ -156,13 +217,8 @@ def resident(pids: Iterable[int]) -> int:
 
 def mark_of(pid: int) -> str | None:
     """The process's BAKEOFF_MARK; None when it has none, is gone, or belongs to another user."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            content = b"\0" + file.read()
-    except OSError:
-        return None
-    _, found, rest = content.partition(f"\0{MARK}=".encode())
-    return rest.partition(b"\0")[0].decode(errors="replace") if found else None
+    _, found, rest = f"\0{text(f'/proc/{pid}/environ')}".partition(f"\0{MARK}=")
+    return rest.partition("\0")[0] if found else None
 
 
 def marked(prefix: str) -> list[int]:
@@ -263,3 +319,21 @@ class Orphans:
             if mine:
                 left.append(child)
         return left
+
+
+def main() -> None:
+    """The supervisor: ends every process with the mark `sys.argv[1]` when its standard input ends.
+
+    The node holds the other end of that pipe, and the kernel closes it when the node dies, whatever the signal. So
+    `kill -9` of a scheduler also ends its runs.
+    """
+    # Whoever stops the scheduler by such a signal may send it to all its children: we have to outlive it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while os.read(0, 4096):  # nothing is ever written; it returns at end of file, when the last holder is gone
+        pass
+    end_marked(sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import FAILED, OPEN, Attempt, RunRecord
-from bakeoff.spec.experiment import Concurrency, flatten
+from bakeoff.spec.experiment import flatten
 from bakeoff.spec.identity import canonical_json
-from bakeoff.spec.plan import Cell, Plan
+from bakeoff.spec.plan import Plan
 
 _PAGE = 512
 _MOST_ASKED_FOR = 500
@@ -63,7 +63,14 @@ class Queue:
         self._group_of: dict[int, _Group] = {}
         groups: dict[tuple[Key, ...], _Group] = {}
         for cell in plan.cells:
-            keys = _keys(cell, plan.experiment.concurrency)
+            keys: tuple[Key, ...] = ()  # the limits that count runs of this cell
+            if plan.experiment.concurrency:
+                facts = {**cell.params, **flatten(dict(cell.params)), "arm": cell.arm.name, "task": cell.task.name}
+                keys = tuple(
+                    (number, canonical_json(facts[entry.by]))
+                    for number, entry in enumerate(plan.experiment.concurrency)
+                    if entry.by in facts and (entry.values is None or facts[entry.by] in entry.values)
+                )
             group = self._group_of[cell.index] = groups.setdefault(keys, _Group(keys))
             group.cells.append(cell.index)
         self._groups = list(groups.values())
@@ -143,15 +150,3 @@ class Queue:
 
     def empty(self) -> bool:
         return not self._front and not self._later and not any(self._filled(group) for group in self._groups)
-
-
-def _keys(cell: Cell, limits: list[Concurrency]) -> tuple[Key, ...]:
-    """The limits that count runs of this cell."""
-    if not limits:
-        return ()
-    facts = {**cell.params, **flatten(dict(cell.params)), "arm": cell.arm.name, "task": cell.task.name}
-    return tuple(
-        (number, canonical_json(facts[entry.by]))
-        for number, entry in enumerate(limits)
-        if entry.by in facts and (entry.values is None or facts[entry.by] in entry.values)
-    )

@@ -85,7 +85,7 @@ class Account:
         counts = edition.counts()
         self._runs = sum(counts.get(status, 0) for status in FINISHED)
         self._cost = edition.spent(budget.cost_metric) if budget.cost is not None else 0.0
-        self._seconds = sum(session["seen_at"] - session["started_at"] for session in edition.sessions())
+        self._seconds = edition.time_spent()
         self._began = time.monotonic()
         self.metered = budget.cost is not None
         self.unmetered: str | None = None
@@ -162,36 +162,31 @@ class Scheduler:
         self.summary = Summary()
 
     def run(self) -> Summary:
-        while self._step():
-            pass
-        self.summary.stopped = self._switch.why
-        return self.summary
-
-    def _step(self) -> bool:
-        """One turn of the loop. False when there is nothing left to do."""
-        if self._switch.state:
-            self._executor.stop(running=self._switch.state == "now")
-        if self._ended and self._account.metered:
-            self._record()  # what the next run may cost depends on what the last one did
-        self._fill()
-        # When nothing else is in flight there is no group to wait for.
-        if self._ended and (time.monotonic() >= self._record_at or len(self._ended) == len(self._in_flight)):
-            self._record()
-        if not self._in_flight and (self._switch.state or self._queue.empty()):
-            runs = list(self._more()) if self._more is not None and not self._switch.state else []
-            if not runs or not self._edition.add_runs(runs):
-                return False
-            self._queue.reopen()
-            return True
-        patience = max(0.0, min(_TICK, self._record_at - time.monotonic())) if self._ended else _TICK
-        for attempt in self._executor.wait(patience):
-            if attempt.status == "planned":
-                del self._in_flight[attempt.position]
-                self._queue.give_back(attempt)
-            else:
-                self._note(attempt)
-        self._tick()
-        return True
+        """The loop: start, record, wait, until there is nothing left to do."""
+        while True:
+            if self._switch.state:
+                self._executor.stop(running=self._switch.state == "now")
+            if self._ended and self._account.metered:
+                self._record()  # what the next run may cost depends on what the last one did
+            self._fill()
+            # When nothing else is in flight there is no group to wait for.
+            if self._ended and (time.monotonic() >= self._record_at or len(self._ended) == len(self._in_flight)):
+                self._record()
+            if not self._in_flight and (self._switch.state or self._queue.empty()):
+                runs = list(self._more()) if self._more is not None and not self._switch.state else []
+                if not runs or not self._edition.add_runs(runs):
+                    self.summary.stopped = self._switch.why
+                    return self.summary
+                self._queue.reopen()
+                continue
+            patience = max(0.0, min(_TICK, self._record_at - time.monotonic())) if self._ended else _TICK
+            for attempt in self._executor.wait(patience):
+                if attempt.status == "planned":
+                    del self._in_flight[attempt.position]
+                    self._queue.give_back(attempt)
+                else:
+                    self._note(attempt)
+            self._tick()
 
     def _fill(self) -> None:
         """Start as many attempts as capacity, budget and switch allow."""

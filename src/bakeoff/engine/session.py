@@ -21,16 +21,15 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bakeoff.engine.executors import NodeSetup, open_executor
+from bakeoff.engine.executors import Executor, NodeSetup
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
 from bakeoff.records import layout, provenance
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths
-from bakeoff.records.lease import Lease
+from bakeoff.records.layout import EditionPaths, Lease
 from bakeoff.records.run import RunRecord
-from bakeoff.spec import registry, variables
+from bakeoff.spec import formats, registry
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
 from bakeoff.spec.workload import Checked
@@ -76,10 +75,6 @@ class Session:
     switch: Switch = field(default_factory=Switch)
 
     @property
-    def paths(self) -> EditionPaths:
-        return self.edition.paths
-
-    @property
     def jobs(self) -> int:
         return self.options.jobs or self.plan.experiment.jobs or os.cpu_count() or 1
 
@@ -90,8 +85,7 @@ class Session:
             queue = Queue(self.plan, self.edition, only=self.selected(), retry_failed=self.options.retry_failed)
             summary = Summary()
             if more or not queue.empty():
-                entry = self.plan.experiment.executor
-                executor = open_executor(entry.kind if entry else "local", self._node_setup())
+                executor = self._open_executor()
                 try:
                     summary = Scheduler(
                         self.plan, self.edition, self.number, executor, queue,
@@ -112,15 +106,15 @@ class Session:
         summary.complete = self.edition.end_session(self.number, how)
         return summary
 
-    def _node_setup(self) -> NodeSetup:
-        experiment = self.plan.experiment
+    def _open_executor(self) -> Executor:
+        """The executor that the experiment file names, with the setup of its nodes. Raises UsageError."""
+        experiment, paths = self.plan.experiment, self.edition.paths
         live = self.options.stream or registry.dialect(self.plan.dialect).live_files
-        created = self.edition.facts()["created_at"]
-        name = f"{self.paths.experiment}/{self.paths.name}/{created}"
-        return NodeSetup(
+        name = f"{paths.experiment}/{paths.name}/{self.edition.facts()['created_at']}"
+        setup = NodeSetup(
             workload=experiment.workload,
             dialect=self.plan.dialect,
-            paths=self.paths,
+            paths=paths,
             base=self.plan.base,
             jobs=self.jobs,
             limits=experiment.limits,
@@ -130,6 +124,9 @@ class Session:
             edition_mark=hashlib.sha256(name.encode()).hexdigest()[:16],
             session=self.number,
         )
+        kind = experiment.executor.kind if experiment.executor else "local"
+        factory: Callable[[NodeSetup], Executor] = registry.load(registry.EXECUTORS, kind, "executor")
+        return factory(setup)
 
     def selected(self) -> Callable[[RunRecord], bool] | None:
         """The test for runs that `only` chooses; None when it chooses all."""
@@ -144,7 +141,7 @@ class Session:
         try:
             self.edition.close()
         finally:
-            self.lease.release()
+            self.lease.close()
 
 
 def open_session(plan: Plan, options: Options) -> Session:
@@ -178,12 +175,12 @@ def environment(plan: Plan) -> dict[str, str]:
 
     Raises SpecError for a variable that is not set.
     """
-    known = variables.variables()
+    known = formats.variables()
     filled = {}
     for name, text in plan.experiment.env.items():
         try:
-            filled[name] = variables.expand(text, known)
-        except variables.MissingVariable as missing:
+            filled[name] = formats.expand(text, known)
+        except formats.MissingVariable as missing:
             fix = f"export {missing.args[0]}=... before the run"
             raise SpecError([Problem(f"env.{name}", f"${{{missing.args[0]}}} is not set", fix)]) from missing
     return filled
@@ -195,7 +192,7 @@ def _begin(plan: Plan, options: Options, directory: Path) -> Session:
     with ExitStack() as undo:
         # Nothing is recorded yet: what stayed behind here would hide the editions before it.
         undo.callback(shutil.rmtree, paths.directory, ignore_errors=True)
-        lease = undo.enter_context(Lease(paths.lease))
+        lease = undo.enter_context(closing(Lease(paths.lease)))
         edition = undo.enter_context(closing(Edition.create(plan, paths)))
         edition.lock()
         if options.source is not None:
@@ -215,7 +212,7 @@ def _begin(plan: Plan, options: Options, directory: Path) -> Session:
 def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None:
     """The edition with its lease, or None when a new one is to be begun."""
     with ExitStack() as undo:
-        lease = undo.enter_context(_patiently(lambda: Lease(paths.lease), inf if options.wait else 0.0))
+        lease = undo.enter_context(closing(_patiently(lambda: Lease(paths.lease), inf if options.wait else 0.0)))
         try:
             edition = undo.enter_context(closing(Edition.open(paths, readonly=False)))
         except UsageError:
@@ -231,7 +228,14 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None
                 f"{edition.paths.experiment}/{edition.paths.name} runs until it is decided: go on with "
                 "--until-decided, or start a new edition with --fresh"
             )
-        fresh = _new_runs(plan, edition)
+        known, wanted = edition.run_ids(), {run.run_id for run in plan}
+        gone, fresh = known - wanted, wanted - known
+        if gone:
+            raise UsageError(
+                f"the file now describes other runs than {edition.paths.experiment}/{edition.paths.name}: "
+                f"{len(gone)} of its {len(known)} are gone, {len(fresh)} are new. "
+                "Start a new edition with --fresh, or restore the file"
+            )
         now = _provenance(plan, options)
         if fresh or options.retry_failed or not edition.complete:
             _check_code(edition, now, options)
@@ -254,20 +258,6 @@ def _patiently(take: Callable[[], T], patience: float) -> T:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(0.2)
-
-
-def _new_runs(plan: Plan, edition: Edition) -> set[str]:
-    """Ids of runs that the plan has gained. Raises UsageError when runs are gone: then it is another plan."""
-    known = edition.run_ids()
-    wanted = {run.run_id for run in plan}
-    gone, fresh = known - wanted, wanted - known
-    if gone:
-        raise UsageError(
-            f"the file now describes other runs than {edition.paths.experiment}/{edition.paths.name}: "
-            f"{len(gone)} of its {len(known)} are gone, {len(fresh)} are new. "
-            "Start a new edition with --fresh, or restore the file"
-        )
-    return fresh
 
 
 def _check_code(edition: Edition, now: dict[str, Any], options: Options) -> None:

@@ -16,64 +16,54 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from bakeoff.export.dialogue import Context, Dialogue, Line, Message, arguments_of, compact
+from bakeoff.export.dialogue import Dialogue, Line, Message, arguments_of, compact
 from bakeoff.export.rollouts import Rollout
 from bakeoff.spec.workload import Tokens
 from bakeoff.stats.effects import group_relative
 
 if TYPE_CHECKING:
-    from bakeoff.export.exporting import Job
+    from bakeoff.export.exporting import Job, Row
 
 # TRL: https://huggingface.co/docs/trl/dataset_formats. For SFT and KTO a row ends with the reply, so only what the
 # policy wrote is trained on, with any chat template.
 
 
-def write_trl_sft(job: Job) -> None:
-    with job.lines(job.place) as emit:
-        for rollout, turn in _trl_turns(job):
-            emit({**turn, **rollout.label, "reward": rollout.reward})
+def trl_turns(job: Job, *, labelled: bool = False) -> Iterator[Row]:
+    """One row for each reply of the policy; `labelled` adds what KTO learns from."""
+    for rollout, dialogue in job.dialogues():
+        for number, line, before in dialogue.turns():
+            yield {
+                "prompt": _for_template(before),
+                "completion": _for_template([line.message]),
+                "tools": dialogue.tools or None,
+                "turn": number,
+                "tokens": _token_table(line.tokens),
+                **({"label": rollout.success} if labelled else {}),
+                **rollout.label,
+                "reward": rollout.reward,
+            }
 
 
-def write_trl_kto(job: Job) -> None:
-    with job.lines(job.place) as emit:
-        for rollout, turn in _trl_turns(job):
-            emit({**turn, "label": rollout.success, **rollout.label, "reward": rollout.reward})
-
-
-def _trl_turns(job: Job) -> Iterator[tuple[Rollout, dict[str, Any]]]:
-    for group in job.groups:
-        for rollout, dialogue in job.dialogues(group):
-            for number, line, before in dialogue.turns():
-                row = {
-                    "prompt": _for_template(before),
-                    "completion": _for_template([line.message]),
-                    "tools": dialogue.tools or None,
-                    "turn": number,
-                    "tokens": _token_table(line.tokens),
-                }
-                yield rollout, row
-
-
-def write_trl_grpo(job: Job) -> None:
+def trl_grpo(job: Job) -> Iterator[Row]:
     """One row for each conversation; the advantage is computed over the whole group, as GRPOTrainer does."""
-    with job.lines(job.place) as emit:
-        for group in job.groups:
-            rewards = np.array([rollout.reward for rollout in group], dtype=np.float64)
-            advantages = dict(zip((rollout.run_id for rollout in group), group_relative(rewards).tolist(), strict=True))
-            for rollout, dialogue in job.dialogues(group):
-                for number, context in enumerate(dialogue.contexts):
-                    if context.opening == len(context.lines):
-                        continue  # the policy wrote nothing here
-                    row = {
-                        "prompt": _for_template(context.messages[: context.opening]),
-                        "completion": _for_template(context.messages[context.opening :]),
-                        "tools": dialogue.tools or None,
-                        "context": number,
-                        "tokens": [_token_table(line.tokens) for line in context.lines if line.sampled],
-                        "reward": rollout.reward,
-                        "advantage": advantages[rollout.run_id],
-                    }
-                    emit({**row, **rollout.label, "success": rollout.success})
+    for group in job.groups:
+        rewards = np.array([rollout.reward for rollout in group], dtype=np.float64)
+        advantages = dict(zip((rollout.run.run_id for rollout in group), group_relative(rewards).tolist(), strict=True))
+        for rollout, dialogue in job.dialogues(group):
+            for number, context in enumerate(dialogue.contexts):
+                if context.opening == len(context.lines):
+                    continue  # the policy wrote nothing here
+                yield {
+                    "prompt": _for_template(context.messages[: context.opening]),
+                    "completion": _for_template(context.messages[context.opening :]),
+                    "tools": dialogue.tools or None,
+                    "context": number,
+                    "tokens": [_token_table(line.tokens) for line in context.lines if line.sampled],
+                    "reward": rollout.reward,
+                    "advantage": advantages[rollout.run.run_id],
+                    **rollout.label,
+                    "success": rollout.success,
+                }
 
 
 def _for_template(messages: Sequence[Message]) -> list[Message]:
@@ -100,46 +90,40 @@ def _token_table(tokens: Tokens | None) -> dict[str, Any] | None:
 # `token_id:<id>`.
 
 
-def write_art(job: Job) -> None:
-    with job.lines(job.place) as emit:
-        for group in job.groups:
-            trajectories = [_art_trajectory(rollout, dialogue) for rollout, dialogue in job.dialogues(group)]
-            if trajectories:
-                metadata: dict[str, Any] = {"group": group[0].group, "task": group[0].task}
-                if len(seeds := {rollout.seed for rollout in group}) == 1:
-                    metadata["seed"] = seeds.pop()
-                emit({"trajectories": trajectories, "metadata": metadata, "metrics": {}, "logs": []})
+def art(job: Job) -> Iterator[Row]:
+    """One row for each group."""
+    for group in job.groups:
+        trajectories = [_art_trajectory(rollout, dialogue) for rollout, dialogue in job.dialogues(group)]
+        if trajectories:
+            metadata: dict[str, Any] = {"group": group[0].group, "task": group[0].run.task}
+            if len(seeds := {rollout.run.seed for rollout in group}) == 1:
+                metadata["seed"] = seeds.pop()
+            yield {"trajectories": trajectories, "metadata": metadata, "metrics": {}, "logs": []}
 
 
 def _art_trajectory(rollout: Rollout, dialogue: Dialogue) -> dict[str, Any]:
-    first, *others = [_art_history(context, dialogue) for context in dialogue.contexts]
-    version = rollout.policy_version
+    run, version = rollout.run, rollout.policy_version
+    histories = []
+    for context in dialogue.contexts:
+        lines = [_art_choice(line) if line.sampled and dialogue.by_model else line.message for line in context.lines]
+        histories.append({"messages_and_choices": lines, "tools": dialogue.tools or None})
     number = int(version) if version is not None and version.isdecimal() else None
     return {
-        **first,
-        "additional_histories": others,
+        **histories[0],
+        "additional_histories": histories[1:],
         "reward": rollout.reward,
         "initial_policy_version": number,
         "final_policy_version": number,
-        "metrics": {name: value for name, value in rollout.metrics.items() if isinstance(value, int | float)},
+        "metrics": {name: value for name, value in run.metrics.items() if isinstance(value, int | float)},
         "metadata": {
             **rollout.label,
-            "status": rollout.status,
+            "status": run.status,
             "success": rollout.success,
             "agent": rollout.agent,
             "model": dialogue.model,
             "policy_version": version,
         },
-        "logs": [] if rollout.error is None else [rollout.error],
-    }
-
-
-def _art_history(context: Context, dialogue: Dialogue) -> dict[str, Any]:
-    return {
-        "messages_and_choices": [
-            _art_choice(line) if line.sampled and dialogue.by_model else line.message for line in context.lines
-        ],
-        "tools": dialogue.tools or None,
+        "logs": [] if run.error is None else [run.error],
     }
 
 
@@ -170,26 +154,24 @@ def _art_choice(line: Line) -> dict[str, Any]:
 _SIDES = {"system": "system", "user": "human", "tool": "human", "assistant": "gpt"}
 
 
-def write_sharegpt(job: Job) -> None:
-    with job.lines(job.place) as emit:
-        for group in job.groups:
-            for rollout, dialogue in job.dialogues(group):
-                # The result is the reward as text, or what went wrong.
-                reward = None if rollout.reward is None else repr(rollout.reward)
-                for context in dialogue.contexts:
-                    emit(
-                        {
-                            "conversations": _alternating(context.messages),
-                            "tools": compact(dialogue.tools) if dialogue.tools else None,
-                            "agent": rollout.agent or rollout.arm,
-                            "model": dialogue.model,
-                            "episode": f"episode-{rollout.rollout}",
-                            "trial_name": rollout.run_id,
-                            "result": reward if rollout.status == "succeeded" else rollout.status,
-                            **rollout.label,
-                            "reward": rollout.reward,
-                        }
-                    )
+def sharegpt(job: Job) -> Iterator[Row]:
+    """One row for each conversation."""
+    for rollout, dialogue in job.dialogues():
+        run = rollout.run
+        # The result is the reward as text, or what went wrong.
+        reward = None if rollout.reward is None else repr(rollout.reward)
+        for context in dialogue.contexts:
+            yield {
+                "conversations": _alternating(context.messages),
+                "tools": compact(dialogue.tools) if dialogue.tools else None,
+                "agent": rollout.agent or run.arm,
+                "model": dialogue.model,
+                "episode": f"episode-{run.rollout}",
+                "trial_name": run.run_id,
+                "result": reward if run.status == "succeeded" else run.status,
+                **rollout.label,
+                "reward": rollout.reward,
+            }
 
 
 def _alternating(messages: Iterable[Message]) -> list[dict[str, str]]:

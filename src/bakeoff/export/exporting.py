@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ SUMMARY = "export.json"
 
 @dataclass(slots=True)
 class Job:
-    """One export in progress: what to write and where, and what has been written so far. Writers take it."""
+    """One export in progress: what to write and where, and what has been written so far. Formats take it."""
 
     experiment: str
     edition: str
@@ -39,11 +42,11 @@ class Job:
     kept: set[str] = field(default_factory=set)
     """Names of the groups of which something was written."""
 
-    def dialogues(self, group: Sequence[Rollout], render: bool | None = None) -> Iterator[tuple[Rollout, Dialogue]]:
-        """The rollouts of a group that can be written as conversations, one in memory at a time."""
-        for rollout in group:
+    def dialogues(self, group: Sequence[Rollout] | None = None) -> Iterator[tuple[Rollout, Dialogue]]:
+        """The rollouts (of one group) that can be written as conversations, one in memory at a time."""
+        for rollout in chain.from_iterable(self.groups) if group is None else group:
             try:
-                dialogue = read_dialogue(rollout.steps(), render=self.render if render is None else render)
+                dialogue = read_dialogue(rollout.steps(), render=self.render)
             except NotAConversation as reason:
                 self.dropped[str(reason)] += 1
                 continue
@@ -55,29 +58,33 @@ class Job:
         self.rollouts += 1
         self.kept.add(rollout.group)
 
-    @contextmanager
-    def lines(self, path: Path) -> Iterator[Callable[[Any], None]]:
-        """A function that writes one value as one line of JSON, and counts it as a row."""
-        with path.open("w", encoding="utf-8", newline="\n") as file:
 
-            def emit(value: Any) -> None:
-                file.write(to_json(value) + "\n")
-                self.rows += 1
+Row = dict[str, Any]
 
-            yield emit
+
+def write_lines(job: Job, rows: Iterable[Row]) -> None:
+    """One row is one line of JSON, in a file or in `traces.jsonl` of a directory."""
+    path = job.place / "traces.jsonl" if job.place.is_dir() else job.place
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            file.write(to_json(row) + "\n")
+            job.rows += 1
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: the function that writes it, and what it needs."""
+    """One format: its rows, how they are written, and what it needs."""
 
-    write: Callable[[Job], None]
+    rows: Callable[[Job], Iterator[Row]]
     file: str
     """Its name below `export/` of the edition; without a suffix it is a directory."""
+    write: Callable[[Job, Iterator[Row]], None] = write_lines
     needs_reward: bool = False
     grouped: bool = False
     """It is for group-relative updates: groups stay whole, and a single rollout is not a group."""
     holds_truth: bool = False
+    renders: bool = False
+    """A policy without a language model is always written as observations and actions."""
 
     @property
     def is_directory(self) -> bool:
@@ -85,15 +92,15 @@ class Format:
 
 
 FORMATS = {
-    "verifiers": Format(traces.write_verifiers, "verifiers"),
-    "trl-sft": Format(conversations.write_trl_sft, "trl-sft.jsonl"),
-    "trl-kto": Format(conversations.write_trl_kto, "trl-kto.jsonl"),
-    "trl-grpo": Format(conversations.write_trl_grpo, "trl-grpo.jsonl", needs_reward=True, grouped=True),
-    "art": Format(conversations.write_art, "art.jsonl", needs_reward=True, grouped=True),
-    "atif": Format(traces.write_atif, "atif"),
-    "sharegpt": Format(conversations.write_sharegpt, "sharegpt.jsonl"),
-    "jsonl": Format(traces.write_jsonl, "steps.jsonl", holds_truth=True),
-    "parquet": Format(traces.write_parquet, "steps.parquet", holds_truth=True),
+    "verifiers": Format(traces.verifiers, "verifiers"),
+    "trl-sft": Format(conversations.trl_turns, "trl-sft.jsonl"),
+    "trl-kto": Format(partial(conversations.trl_turns, labelled=True), "trl-kto.jsonl"),
+    "trl-grpo": Format(conversations.trl_grpo, "trl-grpo.jsonl", needs_reward=True, grouped=True),
+    "art": Format(conversations.art, "art.jsonl", needs_reward=True, grouped=True),
+    "atif": Format(traces.atif, "atif", traces.write_trajectories, renders=True),
+    "sharegpt": Format(conversations.sharegpt, "sharegpt.jsonl"),
+    "jsonl": Format(traces.steps, "steps.jsonl", holds_truth=True),
+    "parquet": Format(traces.steps, "steps.parquet", traces.write_parquet, holds_truth=True),
 }
 
 
@@ -151,8 +158,10 @@ def export(
     groups = select(read_rollouts(edition, dropped), filters, dropped)
     place = output or edition.paths.directory / DIRECTORY / form.file
     with _replacing(place, form) as fresh:
-        job = Job(facts["experiment"], facts["edition"], groups, fresh, render, with_truth, dropped)
-        form.write(job)
+        job = Job(
+            facts["experiment"], facts["edition"], groups, fresh, render or form.renders, with_truth, dropped
+        )  # fmt: skip
+        form.write(job, form.rows(job))
         written = [group for group in groups if group[0].group in job.kept]
         summary = Summary(
             experiment=facts["experiment"],
@@ -190,8 +199,8 @@ def _replacing(place: Path, form: Format) -> Iterator[Path]:
         if not ours:
             raise UsageError(f"--output {place}: exists and is not an export of bakeoff; name another directory")
     place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_name(f".{os.getpid()}-{place.name}")
-    try:
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as scratch:
+        fresh = Path(scratch) / place.name
         if form.is_directory:
             fresh.mkdir()
         yield fresh
@@ -201,9 +210,3 @@ def _replacing(place: Path, form: Format) -> Iterator[Path]:
         os.replace(fresh, place)
         if not form.is_directory:
             os.replace(_summary_path(fresh, form), _summary_path(place, form))
-    finally:
-        if form.is_directory:
-            shutil.rmtree(fresh, ignore_errors=True)
-        else:
-            fresh.unlink(missing_ok=True)
-            _summary_path(fresh, form).unlink(missing_ok=True)

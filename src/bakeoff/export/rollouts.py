@@ -22,7 +22,7 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.export.dialogue import NotAConversation, prompt_of
 from bakeoff.records.edition import Edition
-from bakeoff.records.run import FAILED, CellRecord, TrajectoryIndex
+from bakeoff.records.run import FAILED, CellRecord, RunRecord, TrajectoryIndex
 from bakeoff.records.series import read_trajectory
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.workload import Step
@@ -32,16 +32,7 @@ from bakeoff.spec.workload import Step
 class Rollout:
     """One run's trajectory. Its steps stay on disk until `steps` reads them."""
 
-    run_id: str
-    arm: str
-    task: str
-    seed: int
-    rollout: int
-    status: str
-    error: str | None
-    started_at: float | None
-    ended_at: float | None
-    metrics: Mapping[str, Any]
+    run: RunRecord
     path: Path
     reward: float | None
     """Sum of the steps' rewards, or the experiment's metric. None means unknown, which is not 0."""
@@ -56,14 +47,9 @@ class Rollout:
     @property
     def label(self) -> dict[str, Any]:
         """The columns that say where a row comes from; every format has them."""
-        return {
-            "run_id": self.run_id,
-            "arm": self.arm,
-            "task": self.task,
-            "seed": self.seed,
-            "rollout": self.rollout,
-            "group": self.group,
-        }
+        run = self.run
+        about = {"run_id": run.run_id, "arm": run.arm, "task": run.task, "seed": run.seed, "rollout": run.rollout}
+        return {**about, "group": self.group}
 
 
 def read_rollouts(edition: Edition, dropped: Counter[str]) -> Iterator[Rollout]:
@@ -84,41 +70,23 @@ def read_rollouts(edition: Edition, dropped: Counter[str]) -> Iterator[Rollout]:
         if first is None:
             dropped["no steps" if path.exists() else "file is missing"] += 1
             continue
-        reward = _reward(run.status, run.metrics, index, analysis)
+        reward = _reward(run, index, analysis)
         # The run's own metric `success` where it has one, otherwise a reward above zero.
-        succeeded = bool(run.metrics.get("success", reward is not None and reward > 0))
-        yield Rollout(
-            run_id=run.run_id,
-            arm=run.arm,
-            task=run.task,
-            seed=run.seed,
-            rollout=run.rollout,
-            status=run.status,
-            error=run.error,
-            started_at=run.started_at,
-            ended_at=run.ended_at,
-            metrics=run.metrics,
-            path=path,
-            reward=reward,
-            success=run.status == "succeeded" and succeeded,
-            group=_group(cells[run.cell], run.seed, first),
-            agent=first.agent,
-            policy_version=first.policy_version,
-        )
+        good = run.status == "succeeded" and bool(run.metrics.get("success", reward is not None and reward > 0))
+        group = _group(cells[run.cell], run.seed, first)
+        yield Rollout(run, path, reward, good, group, first.agent, first.policy_version)
 
 
-def _reward(
-    status: str, metrics: Mapping[str, Any], index: TrajectoryIndex, analysis: Mapping[str, Any]
-) -> float | None:
+def _reward(run: RunRecord, index: TrajectoryIndex, analysis: Mapping[str, Any]) -> float | None:
     """The steps' rewards, else the experiment's metric, turned so that larger is better; None if there is neither.
 
     A run that failed because of its arm gets `analysis.failure_score`, as in every verdict.
     """
     value: Any = index.reward
-    if status in FAILED:
+    if run.status in FAILED:
         value = analysis.get("failure_score")
     elif value is None and analysis.get("metric") is not None:
-        value = metrics.get(analysis["metric"])
+        value = run.metrics.get(analysis["metric"])
         if isinstance(value, int | float) and analysis.get("direction") == "minimize":
             value = -value
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
@@ -167,67 +135,41 @@ def select(rollouts: Iterable[Rollout], filters: Filters, dropped: Counter[str])
     Groups are ordered by task, seed and arm, and inside by seed, rollout and arm: the same edition gives the same
     order.
     """
-    kept = [rollout for rollout in rollouts if not _count(_unwanted(rollout, filters), 1, dropped)]
     groups = defaultdict(list)
-    for rollout in kept:
-        groups[rollout.group].append(rollout)
-    bounds = _reward_bounds(kept, filters.quantile)
-    selected = []
-    for group in sorted(
-        groups.values(), key=lambda group: (group[0].task, group[0].seed, group[0].arm, group[0].group)
-    ):
-        group.sort(key=lambda rollout: (rollout.seed, rollout.rollout, rollout.arm))
-        low, high = bounds.get(group[0].task, (-math.inf, math.inf))
-        if filters.whole_groups:
-            reason = ""
-            rewards = [rollout.reward for rollout in group if rollout.reward is not None]
-            if filters.success and not any(rollout.success for rollout in group):
-                reason = "no success in the group"
-            elif rewards and not low <= fmean(rewards) <= high:
-                reason = "group's mean reward outside the quantiles"
-            if _count(reason, len(group), dropped):
-                continue
-        else:
-            good = []
-            for rollout in group:
-                reason = ""
-                if filters.success and not rollout.success:
-                    reason = "no success"
-                elif rollout.reward is not None and not low <= rollout.reward <= high:
-                    reason = "reward outside the quantiles"
-                if not _count(reason, 1, dropped):
-                    good.append(rollout)
-            group = good
-        small = f"fewer than {filters.min_group} rollouts in the group" if len(group) < filters.min_group else ""
-        if group and not _count(small, len(group), dropped):
-            selected.append(group)
-    return selected
-
-
-def _unwanted(rollout: Rollout, filters: Filters) -> str:
-    """Why a rollout is left out whatever the others of its group are like; empty if it is not."""
-    if filters.arms and rollout.arm not in filters.arms:
-        return "another arm"
-    if filters.tasks and rollout.task not in filters.tasks:
-        return "another task"
-    if rollout.reward is None and (filters.needs_reward or filters.quantile):
-        return "no reward"
-    return ""
-
-
-def _count(reason: str, runs: int, dropped: Counter[str]) -> bool:
-    """Whether there is a reason to drop these runs; if so it is counted."""
-    if reason:
-        dropped[reason] += runs
-    return bool(reason)
-
-
-def _reward_bounds(rollouts: Sequence[Rollout], quantile: tuple[float, float] | None) -> dict[str, tuple[float, float]]:
-    """The lowest and highest wanted reward of each task: rewards of different tasks have different scales."""
-    if quantile is None:
-        return {}
     rewards = defaultdict(list)
     for rollout in rollouts:
-        rewards[rollout.task].append(rollout.reward)
-    ends = {task: np.quantile(np.array(values, dtype=np.float64), quantile) for task, values in rewards.items()}
-    return {task: (float(low), float(high)) for task, (low, high) in ends.items()}
+        if filters.arms and rollout.run.arm not in filters.arms:
+            dropped["another arm"] += 1
+        elif filters.tasks and rollout.run.task not in filters.tasks:
+            dropped["another task"] += 1
+        elif rollout.reward is None and (filters.needs_reward or filters.quantile):
+            dropped["no reward"] += 1
+        else:
+            groups[rollout.group].append(rollout)
+            rewards[rollout.run.task].append(rollout.reward)
+    # The lowest and highest wanted reward of each task: rewards of different tasks have different scales.
+    bounds: dict[str, Any] = {}
+    if filters.quantile is not None:
+        bounds = {task: np.quantile(np.array(of_task), filters.quantile) for task, of_task in rewards.items()}
+    first = [(group[0].run.task, group[0].run.seed, group[0].run.arm, name) for name, group in groups.items()]
+    selected = []
+    for *_, name in sorted(first):
+        group = groups[name]
+        group.sort(key=lambda rollout: (rollout.run.seed, rollout.run.rollout, rollout.run.arm))
+        low, high = bounds.get(group[0].run.task, (-math.inf, math.inf))
+        kept: list[Rollout] = []
+        # A whole group is judged by its best and by its mean reward, a rollout by its own.
+        for part in [group] if filters.whole_groups else [[rollout] for rollout in group]:
+            known = [rollout.reward for rollout in part if rollout.reward is not None]
+            if filters.success and not any(rollout.success for rollout in part):
+                dropped["no success in the group" if filters.whole_groups else "no success"] += len(part)
+            elif known and not low <= fmean(known) <= high:
+                what = "group's mean reward" if filters.whole_groups else "reward"
+                dropped[f"{what} outside the quantiles"] += len(part)
+            else:
+                kept += part
+        if len(kept) >= filters.min_group:
+            selected.append(kept)
+        elif kept:
+            dropped[f"fewer than {filters.min_group} rollouts in the group"] += len(kept)
+    return selected

@@ -10,8 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +21,7 @@ from bakeoff.export.rollouts import Rollout
 if TYPE_CHECKING:
     import polars as pl
 
-    from bakeoff.export.exporting import Job
+    from bakeoff.export.exporting import Job, Row
 
 # verifiers. A trace is a graph of messages, each linked to the one before it. A node carries the tokens that it adds
 # to the sequence, so those of a path, put together, are what the model read and wrote: `prompt_ids + completion_ids`
@@ -30,52 +29,51 @@ if TYPE_CHECKING:
 # path starts.
 
 
-def write_verifiers(job: Job) -> None:
-    with job.lines(job.place / "traces.jsonl") as emit:
-        for group in job.groups:
-            for rollout, dialogue in job.dialogues(group):
-                emit(_episode(job, rollout, dialogue))
+def verifiers(job: Job) -> Iterator[Row]:
+    """One `Episode` for each rollout, with its single `Trace`; verifiers repeats task and outcome in both."""
+    for rollout, dialogue in job.dialogues():
+        yield _episode(job, rollout, dialogue)
 
 
 def _episode(job: Job, rollout: Rollout, dialogue: Dialogue) -> dict[str, Any]:
-    """An `Episode` with its single `Trace`; verifiers repeats task and outcome in both."""
+    run = rollout.run
     prompt = dialogue.contexts[0].messages[: dialogue.contexts[0].opening]
     system = prompt[0]["content"] if prompt and prompt[0]["role"] == "system" else None
     data = {
-        "id": f"{rollout.task}__s{rollout.seed}",
-        "name": rollout.task,
+        "id": f"{run.task}__s{run.seed}",
+        "name": run.task,
         "prompt": [_verifiers_message(message) for message in (prompt if system is None else prompt[1:])],
         "system_prompt": system,
-        "seed": rollout.seed,
+        "seed": run.seed,
     }
     task = {"type": "Task", "data": data, "key": rollout.group}
-    succeeded = rollout.status == "succeeded"
+    succeeded = run.status == "succeeded"
     outcome = {
         "ok": succeeded,
-        "is_timeout": rollout.status == "timeout",
-        "errors": [] if succeeded else [{"type": rollout.status, "message": rollout.error or ""}],
+        "is_timeout": run.status == "timeout",
+        "errors": [] if succeeded else [{"type": run.status, "message": run.error or ""}],
     }
-    graph = _Graph(dialogue, rollout.ended_at or 0.0)
-    agent = {"config": {"model": dialogue.model}, "name": rollout.agent or rollout.arm, "trainable": dialogue.by_model}
+    nodes, calls = _graph(dialogue, run.ended_at or 0.0)
+    agent = {"config": {"model": dialogue.model}, "name": rollout.agent or run.arm, "trainable": dialogue.by_model}
     functions = [(tool, tool.get("function")) for tool in dialogue.tools]
-    numbers = {name: float(value) for name, value in rollout.metrics.items() if isinstance(value, int | float)}
+    numbers = {name: float(value) for name, value in run.metrics.items() if isinstance(value, int | float)}
     trace = {
         "version": 1,
-        "id": rollout.run_id,
+        "id": run.run_id,
         "task": task,
         "agent": agent,
         "tools": [{"type": "function", **(inner if isinstance(inner, dict) else tool)} for tool, inner in functions],
-        "nodes": graph.nodes,
-        "calls": graph.calls,
+        "nodes": nodes,
+        "calls": calls,
         "rewards": {} if rollout.reward is None else {"reward": {"score": rollout.reward, "weight": 1.0}},
         "metrics": numbers,
         "info": {**rollout.label, "policy_version": rollout.policy_version, "success": rollout.success},
         "is_completed": True,
         **outcome,
-        "timing": {"start": rollout.started_at or 0.0},
+        "timing": {"start": run.started_at or 0.0},
     }
     return {
-        "id": rollout.run_id,
+        "id": run.run_id,
         "env": {"id": "bakeoff", "name": job.experiment},
         "task": task,
         "group": {"id": rollout.group},
@@ -85,61 +83,38 @@ def _episode(job: Job, rollout: Rollout, dialogue: Dialogue) -> dict[str, Any]:
     }
 
 
-@dataclass
-class _Graph:
+def _graph(dialogue: Dialogue, timestamp: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Nodes and calls of a trace. Indices of nodes are their names."""
-
-    dialogue: Dialogue
-    timestamp: float
-    nodes: list[dict[str, Any]] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for context in self.dialogue.contexts:
-            parent: int | None = None
-            path: list[int] = []
-            for at, line in enumerate(context.lines):
-                if line.tokens is not None and line.tokens.prompt_ids[: len(path)] != path:
-                    parent, path = None, []
-                    for earlier in context.lines[:at]:
-                        parent = self._node(earlier, parent, sampled=False)
-                parent = self._node(line, parent, sampled=line.sampled and self.dialogue.by_model)
-                if line.sampled and self.dialogue.by_model:
-                    path = self._reply(line, parent, path)
-
-    def _node(self, line: Line, parent: int | None, *, sampled: bool) -> int:
-        self.nodes.append(
-            {
-                "parent": parent,
-                "message": _verifiers_message(line.message),
-                "sampled": sampled,
-                "timestamp": self.timestamp,
-                "token_ids": [],
-                "mask": [],
-                "logprobs": [],
-            }
-        )
-        return len(self.nodes) - 1
-
-    def _reply(self, line: Line, node: int, path: list[int]) -> list[int]:
-        """Give the reply's node the tokens that it adds to its path, and return the longer path."""
-        call: dict[str, Any] = {
-            "node": node,
-            "model": self.dialogue.model,
-            "finish_reason": "tool_calls" if "tool_calls" in line.message else "stop",
-        }
-        self.calls.append(call)
-        tokens = line.tokens
-        if tokens is None:
-            return path
-        read = tokens.prompt_ids[len(path) :]
-        self.nodes[node] |= {
-            "token_ids": read + tokens.completion_ids,
-            "mask": [False] * len(read) + [True] * len(tokens.completion_ids),
-            "logprobs": tokens.logprobs if len(tokens.logprobs) == len(tokens.completion_ids) else [],
-        }
-        call["usage"] = {"prompt_tokens": len(tokens.prompt_ids), "completion_tokens": len(tokens.completion_ids)}
-        return tokens.prompt_ids + tokens.completion_ids
+    nodes: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    for context in dialogue.contexts:
+        parent: int | None = None
+        path: list[int] = []
+        for at, line in enumerate(context.lines):
+            tokens, is_reply = line.tokens, line.sampled and dialogue.by_model
+            new = [line]
+            if tokens is not None and tokens.prompt_ids[: len(path)] != path:
+                parent, path, new = None, [], context.lines[: at + 1]
+            for added in new:
+                sampled, message = is_reply and added is line, _verifiers_message(added.message)
+                node = {"parent": parent, "message": message, "sampled": sampled, "timestamp": timestamp}
+                nodes.append({**node, "token_ids": [], "mask": [], "logprobs": []})
+                parent = len(nodes) - 1
+            if not is_reply:
+                continue
+            finish = "tool_calls" if "tool_calls" in line.message else "stop"
+            calls.append({"node": parent, "model": dialogue.model, "finish_reason": finish})
+            if tokens is not None:
+                # The reply's node gets the tokens that it adds to its path.
+                read, written = tokens.prompt_ids[len(path) :], tokens.completion_ids
+                nodes[-1] |= {
+                    "token_ids": read + written,
+                    "mask": [False] * len(read) + [True] * len(written),
+                    "logprobs": tokens.logprobs if len(tokens.logprobs) == len(written) else [],
+                }
+                calls[-1]["usage"] = {"prompt_tokens": len(tokens.prompt_ids), "completion_tokens": len(written)}
+                path = tokens.prompt_ids + written
+    return nodes, calls
 
 
 def _verifiers_message(message: dict[str, Any]) -> dict[str, Any]:
@@ -158,14 +133,19 @@ def _verifiers_message(message: dict[str, Any]) -> dict[str, Any]:
 _ATIF_SOURCES = {"system": "system", "assistant": "agent"}
 
 
-def write_atif(job: Job) -> None:
-    for group in job.groups:
-        for rollout, dialogue in job.dialogues(group, render=True):
-            directory = job.place / rollout.run_id / "agent"
-            directory.mkdir(parents=True)
-            text = to_json(_atif_document(job, rollout, dialogue))
-            (directory / "trajectory.json").write_text(text + "\n", encoding="utf-8")
-            job.rows += 1
+def atif(job: Job) -> Iterator[Row]:
+    """One document for each rollout."""
+    for rollout, dialogue in job.dialogues():
+        yield _atif_document(job, rollout, dialogue)
+
+
+def write_trajectories(job: Job, documents: Iterator[Row]) -> None:
+    """Each document becomes `<run>/agent/trajectory.json`."""
+    for document in documents:
+        directory = job.place / document["session_id"] / "agent"
+        directory.mkdir(parents=True)
+        (directory / "trajectory.json").write_text(to_json(document) + "\n", encoding="utf-8")
+        job.rows += 1
 
 
 def _atif_document(job: Job, rollout: Rollout, dialogue: Dialogue) -> dict[str, Any]:
@@ -173,20 +153,20 @@ def _atif_document(job: Job, rollout: Rollout, dialogue: Dialogue) -> dict[str, 
     # The agent's own version where a step has one, else its policy's.
     versions = (step.info["agent_version"] for step in rollout.steps() if "agent_version" in step.info)
     version = next(versions, None) or rollout.policy_version or "unversioned"
-    agent: dict[str, Any] = {"name": rollout.agent or rollout.arm, "version": str(version)}
+    agent: dict[str, Any] = {"name": rollout.agent or rollout.run.arm, "version": str(version)}
     if dialogue.model:
         agent["model_name"] = dialogue.model
     if dialogue.tools:
         agent["tool_definitions"] = dialogue.tools
-    final: dict[str, Any] = {"total_steps": len(steps), "extra": dict(rollout.metrics)}
+    final: dict[str, Any] = {"total_steps": len(steps), "extra": dict(rollout.run.metrics)}
     metrics = [step["metrics"] for step in steps if "metrics" in step]
     if metrics:
         for name in ("prompt_tokens", "completion_tokens"):
             final[f"total_{name}"] = sum(of_step[name] for of_step in metrics)
     return {
         "schema_version": "ATIF-v1.7",
-        "session_id": rollout.run_id,
-        "trajectory_id": rollout.run_id,
+        "session_id": rollout.run.run_id,
+        "trajectory_id": rollout.run.run_id,
         "agent": agent,
         "steps": steps,
         "final_metrics": final,
@@ -194,7 +174,7 @@ def _atif_document(job: Job, rollout: Rollout, dialogue: Dialogue) -> dict[str, 
             "experiment": job.experiment,
             "edition": job.edition,
             **rollout.label,
-            "status": rollout.status,
+            "status": rollout.run.status,
             "reward": rollout.reward,
             "success": rollout.success,
         },
@@ -271,26 +251,20 @@ ROW_GROUP = 16_384
 _NESTED = ("observation", "action", "messages", "tool_calls", "info", "truth")
 
 
-def write_jsonl(job: Job) -> None:
-    with job.lines(job.place) as emit:
-        for row in _step_rows(job):
-            emit(row)
+def steps(job: Job) -> Iterator[Row]:
+    """One row for each step, with what is known about its run."""
+    for rollout in chain.from_iterable(job.groups):
+        job.count(rollout)
+        outcome = {"status": rollout.run.status, "return": rollout.reward, "success": rollout.success}
+        for number, step in enumerate(rollout.steps()):
+            row = {**rollout.label, **outcome, "step": number, **msgspec.structs.asdict(step)}
+            row["tokens"] = None if step.tokens is None else msgspec.structs.asdict(step.tokens)
+            if not job.with_truth:
+                del row["truth"]
+            yield row
 
 
-def _step_rows(job: Job) -> Iterator[dict[str, Any]]:
-    for group in job.groups:
-        for rollout in group:
-            job.count(rollout)
-            about = {**rollout.label, "status": rollout.status, "return": rollout.reward, "success": rollout.success}
-            for number, step in enumerate(rollout.steps()):
-                row = {**about, "step": number, **{name: getattr(step, name) for name in step.__struct_fields__}}
-                row["tokens"] = None if step.tokens is None else msgspec.structs.asdict(step.tokens)
-                if not job.with_truth:
-                    del row["truth"]
-                yield row
-
-
-def write_parquet(job: Job) -> None:
+def write_parquet(job: Job, rows: Iterator[Row]) -> None:
     """Lists of tokens are lists; other nested values are JSON text, since their shape differs from step to step."""
     import polars as pl
     from polars.io.plugins import register_io_source
@@ -314,7 +288,6 @@ def write_parquet(job: Job) -> None:
     def batches(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        rows = _step_rows(job)
         while batch := list(islice(rows, BATCH)):
             job.rows += len(batch)
             yield pl.DataFrame([flat(row) for row in batch], schema=schema, strict=False)

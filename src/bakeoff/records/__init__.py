@@ -2,14 +2,13 @@
 
 | module | what it does |
 |---|---|
-| `edition` | one edition in the database: writing, reading, finding a run by name, deleting |
-| `run` | `RunRecord`, `CellRecord`, `Attempt`; metrics as text |
+| `edition` | one edition in the database: writing and reading |
+| `run` | `RunRecord`, `CellRecord`, `Attempt`; metrics as text; counts, failures and plain means |
+| `lookup` | a run and its output by name; deleting an edition |
 | `database` | the tables; SQLite and PostgreSQL behind one interface |
-| `layout` | where things lie on disk, editions by name, atomic writes |
-| `rundir` | a run's directory: `meta.json`, earlier attempts, output |
-| `lease` | the right to write |
+| `layout` | where things lie on disk, editions by name, the lease, atomic writes |
+| `rundir` | a run's directory: `meta.json` and earlier attempts |
 | `series` | per-step numbers and trajectories, compressed |
-| `overview` | an edition at a glance: counts, failures, plain means |
 | `provenance`, `diff` | where results came from, and what differs between two editions |
 | `script` | `bakeoff.log` and `bakeoff.finish` in a user's own script |
 

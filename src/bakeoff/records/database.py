@@ -21,8 +21,8 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,61 +144,68 @@ class Database:
         self.engine = engine
         self.place = place
         """The path of the SQLite file, or the URL."""
+        self.label = _without_password(place)
+        """`place` as it may be shown."""
         self.version = VERSION
         """The schema's version, which may be an older one when the database is only read."""
         self._errors: tuple[type[Exception], ...] = (sqlite3.Error,)
         self._file = _identity(place) if engine == "sqlite" else None
+        self._placeholder = "?"
         if engine == "postgres":
             import psycopg
 
             self._errors = (psycopg.Error,)
+            self._placeholder = "%s"
 
-    @property
-    def label(self) -> str:
-        """`place` as it may be shown: without a password."""
-        return _without_password(self.place)
-
-    def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+    def value(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """The first column of the first row; None when there is no row."""
         with self._storage_errors():
-            return list(self._connection.execute(self._sql(sql), values).fetchall())
+            row = self._execute(sql, values).fetchone()
+            return row[0] if row else None
 
-    def one(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
-        """The first row, or None."""
-        with self._storage_errors():
-            row: Row | None = self._connection.execute(self._sql(sql), values).fetchone()
-            return row
-
-    def stream(self, sql: str, values: Sequence[Any] = (), size: int = 5000) -> Iterator[Row]:
+    def rows(self, sql: str, values: Sequence[Any] = (), size: int = 5000) -> Iterator[Row]:
         """Rows in pages of `size`, without holding them all."""
         with self._storage_errors():
-            cursor = self._connection.cursor()
-            cursor.execute(self._sql(sql), values)
+            cursor = self._execute(sql, values)
             while rows := cursor.fetchmany(size):
                 yield from rows
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """All or nothing, and on disk when it ends. Raises StorageError when it cannot be recorded."""
+    def transaction(self) -> Iterator[Database]:
+        """All or nothing, and on disk when it ends. Raises StorageError when it cannot be recorded.
+
+        with database.transaction() as transaction:
+            transaction.run("DELETE FROM runs WHERE edition_id = ?", (3,))
+        """
         with self._storage_errors():
-            cursor = self._connection.cursor()
             # IMMEDIATE takes the write lock now: a read transaction that writes later may fail with SQLITE_BUSY
             # without waiting (https://sqlite.org/lang_transaction.html).
-            cursor.execute("BEGIN IMMEDIATE" if self.engine == "sqlite" else "BEGIN")
+            self._execute("BEGIN IMMEDIATE" if self.engine == "sqlite" else "BEGIN")
             try:
-                yield Transaction(cursor, self._sql)
-                cursor.execute("COMMIT")
+                yield self
+                self._execute("COMMIT")
                 if self.engine == "sqlite" and _identity(self.place) != self._file:
                     # SQLite goes on writing into a file that was deleted under it, where nobody would ever find it.
                     raise StorageError(f"{self.label}: was deleted or replaced while in use")
             except BaseException:
                 try:
-                    cursor.execute("ROLLBACK")
+                    self._execute("ROLLBACK")
                 except self._errors:
                     pass  # a failed COMMIT may have rolled back already; the first error is the one to report
                 raise
 
-    def _sql(self, sql: str) -> str:
-        return sql if self.engine == "sqlite" else sql.replace("?", "%s")
+    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Change rows, inside a `transaction`. Returns how many were changed."""
+        return int(self._execute(sql, values).rowcount)
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Change rows once for each of `rows`, inside a `transaction`."""
+        if rows != []:  # saves a round trip to a server
+            self._connection.cursor().executemany(sql.replace("?", self._placeholder), rows)
+
+    def _execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """A cursor of the DB-API (PEP 249)."""
+        return self._connection.execute(sql.replace("?", self._placeholder), values)
 
     @contextmanager
     def _storage_errors(self) -> Iterator[None]:
@@ -211,23 +218,6 @@ class Database:
         self._connection.close()
 
 
-class Transaction:
-    """What can be done inside `Database.transaction`."""
-
-    def __init__(self, cursor: Any, sql: Callable[[str], str]) -> None:
-        self._cursor = cursor
-        self._sql = sql
-
-    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Number of rows changed."""
-        self._cursor.execute(self._sql(sql), values)
-        return int(self._cursor.rowcount)
-
-    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        if rows != []:  # saves a round trip to a server
-            self._cursor.executemany(self._sql(sql), rows)
-
-
 def connect(place: str, *, readonly: bool = False) -> Database:
     """`place` is a PostgreSQL URL or the path of a SQLite file. Tables are created when they are missing.
 
@@ -235,12 +225,41 @@ def connect(place: str, *, readonly: bool = False) -> Database:
     """
     is_url = place.startswith(("postgres://", "postgresql://"))
     database = _postgres(place) if is_url else _sqlite(Path(place), readonly)
-    try:
-        _check_version(database, readonly)
-    except BaseException:
-        database.close()
-        raise
+    with ExitStack() as undo:
+        undo.callback(database.close)
+        known = database.value(_HAS_META[database.engine]) is not None
+        schema = database.value("SELECT value FROM meta WHERE key = 'schema'") if known else None
+        version = None if schema is None else int(schema)
+        if not readonly and (version is None or version < VERSION):
+            _create_tables(database)
+        elif version is None:
+            raise StorageError(f"{database.label}: has no bakeoff tables")
+        elif version > VERSION:
+            raise StorageError(
+                f"{database.label}: written by a newer bakeoff (schema {version}; this one knows {VERSION}). "
+                "Nothing was changed. Upgrade bakeoff to read it"
+            )
+        else:
+            database.version = version
+        undo.pop_all()
     return database
+
+
+def _create_tables(database: Database) -> None:
+    """Create the tables, or add those that a newer version has."""
+    if database.engine == "sqlite":  # the mode stays with the file; a file that is only read is left as it is
+        database.value("PRAGMA journal_mode=WAL")
+    with database.transaction() as transaction:
+        # Two first users at once: CREATE TABLE IF NOT EXISTS alone can fail with a unique violation in PostgreSQL.
+        if database.engine == "postgres":
+            transaction.run(f"SELECT pg_advisory_xact_lock({LOCK})")
+        for statement in TABLES.format(**_WORDS[database.engine]).split(";"):
+            if statement.strip():
+                transaction.run(statement)
+        transaction.run(
+            "INSERT INTO meta (key, value) VALUES ('schema', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (str(VERSION),),
+        )
 
 
 def _sqlite(path: Path, readonly: bool) -> Database:
@@ -298,34 +317,3 @@ def _without_password(url: str) -> str:
     # Greedy up to the last @: a password may contain one.
     shown = re.sub(r"(://[^:/@]*):\S*@", r"\1:***@", url)
     return re.sub(r"(?i)([?&][^=&]*passw[^=&]*=)[^&]*", r"\1***", shown)
-
-
-def _check_version(database: Database, readonly: bool) -> None:
-    """Create or extend the tables of a database that may be written; refuse one that is newer than this program."""
-    version = None
-    if database.one(_HAS_META[database.engine]) is not None:
-        row = database.one("SELECT value FROM meta WHERE key = 'schema'")
-        version = int(row[0]) if row else None
-    if not readonly and (version is None or version < VERSION):
-        if database.engine == "sqlite":  # the mode stays with the file; a file that is only read is left as it is
-            database.one("PRAGMA journal_mode=WAL")
-        with database.transaction() as transaction:
-            # Two first users at once: CREATE TABLE IF NOT EXISTS alone can fail with a unique violation in PostgreSQL.
-            if database.engine == "postgres":
-                transaction.run(f"SELECT pg_advisory_xact_lock({LOCK})")
-            for statement in TABLES.format(**_WORDS[database.engine]).split(";"):
-                if statement.strip():
-                    transaction.run(statement)
-            transaction.run(
-                "INSERT INTO meta (key, value) VALUES ('schema', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                (str(VERSION),),
-            )
-    elif version is None:
-        raise StorageError(f"{database.label}: has no bakeoff tables")
-    elif version > VERSION:
-        raise StorageError(
-            f"{database.label}: written by a newer bakeoff (schema {version}; this one knows {VERSION}). "
-            "Nothing was changed. Upgrade bakeoff to read it"
-        )
-    else:
-        database.version = version

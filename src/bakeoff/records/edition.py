@@ -12,32 +12,23 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.errors import BakeoffError, LeaseHeld, StorageError, UsageError
-from bakeoff.records.database import LOCK, TABLE_NAMES, URL_VARIABLE, Database, Row, connect
+from bakeoff.errors import LeaseHeld, StorageError, UsageError
+from bakeoff.records.database import LOCK, URL_VARIABLE, Database, Row, connect
 from bakeoff.records.layout import (
-    DATABASE,
-    LATEST,
     EditionPaths,
-    all_editions,
-    editions,
-    find_edition,
-    point_latest,
 )  # fmt: skip
-from bakeoff.records.lease import Lease, is_held
 from bakeoff.records.run import (
     OPEN,
     Attempt,
     CellRecord,
     RunRecord,
     TrajectoryIndex,
-    decode_metrics,
+    decode_json,
     encode_metrics,
     storable,
 )  # fmt: skip
@@ -56,14 +47,14 @@ _CELLS = "SELECT cell, arm, task, base, ablation, flags, task_digest, params, co
 _NOTHING_RUNS = "UPDATE runs SET status = 'planned' WHERE edition_id = ? AND status = 'running'"
 
 
+@dataclass(eq=False)
 class Edition:
     """An edition through one database connection. Close it when done; `contextlib.closing` does."""
 
-    def __init__(self, database: Database, edition_id: int, paths: EditionPaths) -> None:
-        self.database = database
-        self.edition_id = edition_id
-        self.paths = paths
-        self._locked = False
+    database: Database
+    edition_id: int
+    paths: EditionPaths
+    _locked: bool = False
 
     # -- creating and opening
 
@@ -97,13 +88,15 @@ class Edition:
             )
         database = connect(place, readonly=readonly)
         # A mailed or renamed directory still holds its own edition: in a file there is only one.
-        row = database.one(
+        number = database.value(
             "SELECT edition_id FROM editions WHERE experiment = ? AND edition = ?", (paths.experiment, paths.name)
-        ) or (database.one("SELECT edition_id FROM editions") if database.engine == "sqlite" else None)
-        if row is None:
+        )
+        if number is None and database.engine == "sqlite":
+            number = database.value("SELECT edition_id FROM editions")
+        if number is None:
             database.close()
             raise UsageError(f"{paths.directory}: no results were ever recorded here")
-        return cls(database, row[0], paths)
+        return cls(database, number, paths)
 
     def lock(self) -> None:
         """In PostgreSQL the lease also holds across machines: a session-level advisory lock.
@@ -111,15 +104,14 @@ class Edition:
         Raises LeaseHeld when another scheduler has it.
         """
         if self.database.engine == "postgres":
-            row = self.database.one(f"SELECT pg_try_advisory_lock({LOCK}, ?)", (self.edition_id,))
-            if not (row and row[0]):
+            if not self.database.value(f"SELECT pg_try_advisory_lock({LOCK}, ?)", (self.edition_id,)):
                 raise LeaseHeld(f"{self.paths.experiment}/{self.paths.name} is being run from another machine")
             self._locked = True
 
     def close(self) -> None:
         if self._locked:  # a server notices a closed connection only after a moment
             try:
-                self.database.one(f"SELECT pg_advisory_unlock({LOCK}, ?)", (self.edition_id,))
+                self.database.value(f"SELECT pg_advisory_unlock({LOCK}, ?)", (self.edition_id,))
             except StorageError:
                 pass  # the connection is lost, and the lock with it
         self.database.close()
@@ -141,7 +133,7 @@ class Edition:
             texts = json.dumps(params), json.dumps(columns)
             flags = json.dumps(list(arm.flags))
             rows.append((cell.index, arm.name, task.name, arm.base, arm.ablation, flags, task.digest, *texts))
-        before = self.database.all(
+        before = self.database.rows(
             f"{_CELLS} AND EXISTS (SELECT 1 FROM runs r WHERE r.edition_id = cells.edition_id AND r.cell = cells.cell) "
             "ORDER BY cell",
             (self.edition_id,),
@@ -201,7 +193,7 @@ class Edition:
 
     def begin_session(self, provenance: Mapping[str, Any], planned: int) -> int:
         """Record that a scheduler starts. Returns the session's number, from 1."""
-        number = int(self._value("SELECT COUNT(*) FROM sessions WHERE edition_id = ?")) + 1
+        number = int(self.database.value("SELECT COUNT(*) FROM sessions WHERE edition_id = ?", (self.edition_id,))) + 1
         now = time.time()
         with self.database.transaction() as transaction:
             transaction.run(
@@ -227,8 +219,9 @@ class Edition:
 
     def end_session(self, session: int, how: str) -> bool:
         """Record how the session ended. Returns whether every run has an outcome now."""
-        left = self._value(
-            f"SELECT COUNT(*) FROM runs WHERE edition_id = ? AND status IN ({', '.join(repr(s) for s in OPEN)})"
+        left = self.database.value(
+            f"SELECT COUNT(*) FROM runs WHERE edition_id = ? AND status IN ({', '.join(repr(s) for s in OPEN)})",
+            (self.edition_id,),
         )
         with self.database.transaction() as transaction:
             transaction.run(
@@ -298,7 +291,7 @@ class Edition:
     @property
     def complete(self) -> bool:
         """Whether every run had an outcome when the last session ended."""
-        return bool(self._value("SELECT complete FROM editions WHERE edition_id = ?"))
+        return bool(self.database.value("SELECT complete FROM editions WHERE edition_id = ?", (self.edition_id,)))
 
     def sessions(self) -> list[dict[str, Any]]:
         """Every session, oldest first: session, started_at, seen_at, ended, planned, provenance."""
@@ -308,18 +301,22 @@ class Edition:
 
     def last_productive_session(self) -> int | None:
         """The newest session that recorded anything; None when there is none, or the results were imported."""
-        number = self._value("SELECT MAX(session) FROM attempts WHERE edition_id = ?")
+        number = self.database.value("SELECT MAX(session) FROM attempts WHERE edition_id = ?", (self.edition_id,))
         return int(number) if number else None
+
+    def time_spent(self) -> float:
+        """Wall time over all sessions, in seconds."""
+        return sum(float(session["seen_at"] - session["started_at"]) for session in self.sessions())
 
     def spent(self, metric: str) -> float:
         """Sum of a metric over all attempts that reported it; NaN and infinities count nothing."""
         total = 0.0
         # `superseded` came with version 2; an older database that is only read does not have it.
         for table in ("runs", "superseded") if self.database.version > 1 else ("runs",):
-            for (text,) in self.database.stream(
+            for (text,) in self.database.rows(
                 f"SELECT metrics FROM {table} WHERE edition_id = ? AND metrics IS NOT NULL", (self.edition_id,)
             ):
-                value = decode_metrics(text).get(metric)
+                value = decode_json(text).get(metric)
                 total += float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
         return total
 
@@ -344,10 +341,10 @@ class Edition:
         if cells is not None:  # an empty list matches nothing; numbers are no text that could carry SQL
             conditions.append(f"r.cell IN ({', '.join(str(int(cell)) for cell in cells) or 'NULL'})")
         most = "" if limit is None else f" LIMIT {int(limit)}"
-        rows = self.database.stream(
+        rows = self.database.rows(
             f"{_RUNS} AND {' AND '.join(conditions)} ORDER BY r.position{most}", (self.edition_id, after, *statuses)
         )
-        return (RunRecord(*row[:-1], decode_metrics(row[-1])) for row in rows)  # type: ignore[call-arg]
+        return (RunRecord(*row[:-1], decode_json(row[-1])) for row in rows)  # type: ignore[call-arg]
 
     def run(self, position: int) -> RunRecord:
         """One run. Raises UsageError when the plan has no such position."""
@@ -357,12 +354,12 @@ class Edition:
         raise UsageError(f"no run number {position}")
 
     def run_ids(self) -> set[str]:
-        rows = self.database.stream("SELECT run_id FROM runs WHERE edition_id = ?", (self.edition_id,))
+        rows = self.database.rows("SELECT run_id FROM runs WHERE edition_id = ?", (self.edition_id,))
         return {run_id for (run_id,) in rows}
 
     def positions(self, pattern: str) -> list[tuple[int, str]]:
         """(position, run id) of runs whose id matches an SQL LIKE pattern with `!` as escape, in any case."""
-        rows = self.database.all(
+        rows = self.database.rows(
             "SELECT position, run_id FROM runs WHERE edition_id = ? AND LOWER(run_id) LIKE LOWER(?) ESCAPE '!' "
             "ORDER BY position",
             (self.edition_id, pattern),
@@ -371,18 +368,18 @@ class Edition:
 
     def planned(self) -> int:
         """How many runs the plan has."""
-        return int(self._value("SELECT COUNT(*) FROM runs WHERE edition_id = ?"))
+        return int(self.database.value("SELECT COUNT(*) FROM runs WHERE edition_id = ?", (self.edition_id,)))
 
     def counts(self) -> dict[str, int]:
         """Number of runs by status."""
-        rows = self.database.all(
+        rows = self.database.rows(
             "SELECT status, COUNT(*) FROM runs WHERE edition_id = ? GROUP BY status", (self.edition_id,)
         )
         return {status: int(number) for status, number in rows}
 
     def counts_by_arm(self) -> dict[str, dict[str, int]]:
         """Number of runs by status, for each arm in plan order."""
-        rows = self.database.all(
+        rows = self.database.rows(
             "SELECT c.arm, r.status, COUNT(*) FROM runs r JOIN cells c ON c.edition_id = r.edition_id AND c.cell = r.cell "
             "WHERE r.edition_id = ? GROUP BY c.arm, r.status, c.cell ORDER BY c.cell",
             (self.edition_id,),
@@ -394,22 +391,17 @@ class Edition:
         return by_arm
 
     def cells(self, number: int | None = None) -> list[CellRecord]:
-        """All cells by number, or only the one with this number."""
+        """All cells by number, or only the one with this number, which `RunRecord.cell` names."""
         values = (self.edition_id,) if number is None else (self.edition_id, number)
         which = "ORDER BY cell" if number is None else "AND cell = ?"
         return [
             CellRecord(
                 cell, arm, task, base, ablation, json.loads(flags), digest, json.loads(params), json.loads(columns)
             )
-            for cell, arm, task, base, ablation, flags, digest, params, columns in self.database.all(
+            for cell, arm, task, base, ablation, flags, digest, params, columns in self.database.rows(
                 f"{_CELLS} {which}", values
             )
         ]
-
-    def cell(self, number: int) -> CellRecord:
-        """The cell that `RunRecord.cell` names."""
-        (cell,) = self.cells(number)
-        return cell
 
     def attempts(self, position: int) -> list[dict[str, Any]]:
         """A run's attempts, oldest first: attempt, session, status, started_at, ended_at, exit_code, error."""
@@ -418,119 +410,29 @@ class Edition:
 
     def series(self, position: int) -> bytes | None:
         """A run's series as a block, which `records.series.read_block` reads; None when it logged nothing."""
-        row = self.database.one(
+        block = self.database.value(
             "SELECT block FROM series WHERE edition_id = ? AND position = ?", (self.edition_id, position)
         )
-        return bytes(row[0]) if row else None
+        return None if block is None else bytes(block)
 
     def all_series(self) -> Iterator[tuple[int, bytes]]:
         """(position, block) of every run that logged steps."""
-        rows = self.database.stream(
+        rows = self.database.rows(
             "SELECT position, block FROM series WHERE edition_id = ? ORDER BY position", (self.edition_id,), size=200
         )
         return ((int(position), bytes(block)) for position, block in rows)
 
     def trajectories(self) -> dict[int, TrajectoryIndex]:
         """Every trajectory that was recorded, by its run's position."""
-        rows = self.database.all(
+        rows = self.database.rows(
             "SELECT position, path, steps, reward, bytes FROM trajectories WHERE edition_id = ? ORDER BY position",
             (self.edition_id,),
         )
         return {int(position): TrajectoryIndex(*index) for position, *index in rows}
 
-    def trajectory(self, position: int) -> TrajectoryIndex | None:
-        return self.trajectories().get(position)
-
     def _named(self, names: Sequence[str], table: str, which: str = "", *values: int) -> list[dict[str, Any]]:
         """Rows of this edition as {column: value}."""
-        rows = self.database.all(
+        rows = self.database.rows(
             f"SELECT {', '.join(names)} FROM {table} WHERE edition_id = ? {which}", (self.edition_id, *values)
         )
         return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def _value(self, sql: str) -> Any:
-        """The one value of a query about this edition."""
-        row = self.database.one(sql, (self.edition_id,))
-        assert row is not None
-        return row[0]
-
-
-def find_run(name: str, root: Path) -> tuple[Edition, int]:
-    """The edition and position of the run that a user's `name` means. The caller closes the edition.
-
-    `name` is `latest`, an id, a part of an id that only one run has, or a run's directory. `experiment/run` and
-    `experiment/latest` narrow it to one experiment. Raises UsageError when no run or several match.
-    """
-    where, _, run = name.rstrip("/").rpartition("/")
-    if run == LATEST:
-        edition = Edition.open(find_edition(where or LATEST, root))
-        row = edition.database.one(
-            "SELECT position FROM runs WHERE edition_id = ? AND started_at IS NOT NULL ORDER BY started_at DESC LIMIT 1",
-            (edition.edition_id,),
-        )
-        if row is None:
-            edition.close()
-            raise UsageError(f"{edition.paths.experiment}/{edition.paths.name}: no run has started yet")
-        return edition, int(row[0])
-    if where:
-        in_runs = Path(where).is_dir() and Path(where).name == "runs"
-        searched = [find_edition(str(Path(where).parent) if in_runs else where, root)]
-    else:
-        searched = all_editions(root.absolute())
-    part = run.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    unreadable = ""
-    for paths in searched:
-        try:
-            edition = Edition.open(paths)
-        except BakeoffError as error:
-            if where:
-                raise
-            unreadable = f". Not searched: {error}"
-            continue
-        matches = edition.positions(part) or edition.positions(f"%{part}%")
-        if len(matches) == 1:
-            return edition, matches[0][0]
-        edition.close()
-        if matches:
-            listed = ", ".join(run_id for _, run_id in matches[:5]) + (" ..." if len(matches) > 5 else "")
-            raise UsageError(f"{run!r} could be {len(matches)} runs of {paths.experiment}/{paths.name}: {listed}")
-    hint = "`bakeoff status EXPERIMENT --runs` lists them"
-    raise UsageError(f"no run called {run!r} under {root.absolute()}; {hint}{unreadable}")
-
-
-def remove(paths: EditionPaths) -> None:
-    """Delete an edition for good. Raises LeaseHeld while it is being run.
-
-    Rows go first and the database file last: what an interrupted deletion leaves can still be seen and deleted again.
-    """
-    if is_held(paths.lease):
-        raise LeaseHeld(f"{paths.experiment}/{paths.name} is being run; stop it before deleting it")
-    with Lease(paths.lease):
-        url = os.environ.get(URL_VARIABLE)
-        if url and not paths.database.exists():
-            with closing(connect(url)) as database, database.transaction() as transaction:
-                of_edition = "(SELECT edition_id FROM editions WHERE experiment = ? AND edition = ?)"
-                for table in TABLE_NAMES:
-                    transaction.run(
-                        f"DELETE FROM {table} WHERE edition_id IN {of_edition}", (paths.experiment, paths.name)
-                    )
-        for entry in paths.directory.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            elif not entry.name.startswith((DATABASE, paths.lease.name)):
-                entry.unlink()
-        shutil.rmtree(paths.directory)
-    # `latest` names the newest edition that is left; an experiment without editions has no directory.
-    directory = paths.directory.parent
-    link = directory / LATEST
-    left = editions(directory)
-    if left:
-        if link.is_symlink() and not link.exists():
-            point_latest(left[-1])
-        return
-    link.unlink(missing_ok=True)
-    for entry in directory.iterdir():
-        if entry.is_symlink() and not entry.exists():  # links that a dialect made through `latest`
-            entry.unlink()
-    if not any(directory.iterdir()):
-        directory.rmdir()

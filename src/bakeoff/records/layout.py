@@ -1,4 +1,4 @@
-"""Where things lie on disk, how they are found by name, and how files are replaced in one step.
+"""Where things lie on disk, how they are found by name, who may write them, and how files are replaced in one step.
 
     bakeoff-runs/                    the root: --root, BAKEOFF_ROOT
       <experiment>/latest -> <edition>
@@ -10,7 +10,10 @@ This is the only module that puts such paths together.
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import platform
 import re
 import time
 from collections.abc import Callable
@@ -18,58 +21,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import StorageError, UsageError, did_you_mean
-from bakeoff.spec.identity import directory_name
+from bakeoff.errors import LeaseHeld, StorageError, UsageError, did_you_mean
+from bakeoff.spec.identity import NOT_IN_DIRECTORIES, slug
 
 ROOT_VARIABLE = "BAKEOFF_ROOT"
 DEFAULT_ROOT = "bakeoff-runs"
 DATABASE = "experiment.db"
 LATEST = "latest"
+LEASE = ".lease"
 
 
 def default_root() -> Path:
     return Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True)
 class EditionPaths:
     """`<root>/<experiment>/<edition>/` and what is in it."""
 
     directory: Path
 
-    @property
-    def name(self) -> str:
-        return self.directory.name
-
-    @property
-    def experiment(self) -> str:
-        return self.directory.parent.name
-
-    @property
-    def database(self) -> Path:
-        return self.directory / DATABASE
-
-    @property
-    def lease(self) -> Path:
-        return self.directory / ".lease"
-
-    @property
-    def scratch(self) -> Path:
+    def __post_init__(self) -> None:
+        self.name = self.directory.name
+        self.experiment = self.directory.parent.name
+        self.database = self.directory / DATABASE
+        self.lease = self.directory / LEASE
+        self.scratch = self.directory / ".scratch"
         """Output of runs that have only just begun."""
-        return self.directory / ".scratch"
-
-    @property
-    def runs(self) -> Path:
-        return self.directory / "runs"
-
-    @property
-    def aggregate(self) -> Path:
-        return self.directory / "aggregate"
-
-    @property
-    def registration(self) -> Path:
+        self.runs = self.directory / "runs"
+        self.aggregate = self.directory / "aggregate"
+        self.registration = self.directory / "prereg.json"
         """What `bakeoff prereg` registered before the first result, if it was used."""
-        return self.directory / "prereg.json"
 
     def frozen(self, suffix: str) -> Path:
         """The copy of the experiment file, whose name ended in `suffix`."""
@@ -85,14 +67,14 @@ def registration_of(source: Path) -> Path:
 
 
 def experiment_directory(root: Path, name: str) -> Path:
-    return root.absolute() / directory_name(name)
+    return root.absolute() / slug(name, 200, unwanted=NOT_IN_DIRECTORIES)
 
 
 # -- finding
 
 
 def is_edition(directory: Path) -> bool:
-    return (directory / DATABASE).exists() or (directory / ".lease").exists()
+    return (directory / DATABASE).exists() or (directory / LEASE).exists()
 
 
 def editions(directory: Path) -> list[EditionPaths]:
@@ -208,3 +190,68 @@ def atomic_write(path: Path, content: str | bytes | Callable[[Any], object]) -> 
         os.replace(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+# -- the right to write
+
+
+class Lease:
+    """The right to write an edition, held from construction until `close`, or until this process is gone.
+
+    It is an flock(2) on the file `.lease`, which the kernel releases when its holder dies, however it dies: no cleanup
+    is needed after a crash. The file's content only says who holds it.
+
+    Raises LeaseHeld, which names the holder, and StorageError when the file cannot be written or locked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = open(path, "a+")  # noqa: SIM115 - held as long as the lease
+        except OSError as error:
+            raise StorageError(f"{path.parent}: cannot be written: {error.strerror}") from error
+        for _ in range(5):  # a reader that asks `is_held` holds the lock for an instant
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError as error:
+                raise StorageError(f"{path}: cannot be locked: {error.strerror}") from error
+        else:
+            holder = "another process"
+            for _ in range(20):  # a holder that has only just taken it needs a moment to write its name
+                self._file.seek(0)
+                try:
+                    named = json.loads(self._file.read())
+                    holder = f"process {named['pid']} on {named['host']} since {named['since']}"
+                    break
+                except (ValueError, KeyError):
+                    time.sleep(0.01)
+            self._file.close()
+            raise LeaseHeld(
+                f"{path.parent.parent.name}/{path.parent.name} is being run by {holder}. "
+                "Wait for it (--wait does), stop it, or start a new edition with --fresh"
+            )
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        try:
+            self._file.truncate(0)
+            self._file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), "since": since}))
+            self._file.flush()
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Give the right back."""
+        self._file.close()
+
+
+def is_held(path: Path) -> bool:
+    """Whether the edition with this lease is being run now. Readers share the lock, so they do not disturb each other."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,5 +1,8 @@
 """A run in the records: `RunRecord` and `CellRecord` are rows of the database, `Attempt` is one try and its result.
 
+`by_arm`, `list_runs` and `failures` show an edition's runs at a glance. Three outcomes are kept apart: succeeded,
+failed because of the arm, and missing. Means are over succeeded runs only.
+
     for run in edition.runs():
         print(run.arm, run.task, run.seed, run.status, run.metrics.get("score"))
 
@@ -10,14 +13,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bakeoff.records.rundir import log_of
 from bakeoff.spec.workload import Scalar, Status
 
 if TYPE_CHECKING:
+    from bakeoff.records.edition import Edition
     from bakeoff.spec.plan import Run
 
 OPEN = ("planned", "running", "cancelled", "infra_error")
@@ -155,13 +161,15 @@ class Attempt(msgspec.Struct, array_like=True):
 
     def take_result(self, report: Attempt) -> None:
         """Copy the result that a worker reported. The order stays ours: the worker ran code that we do not trust."""
-        self.status = report.status
-        self.started_at, self.ended_at = report.started_at, report.ended_at
-        self.exit_code, self.error, self.metrics = report.exit_code, report.error, report.metrics
-        self.series, self.trajectory = report.series, report.trajectory
-        self.has_files, self.left_behind = report.has_files, report.left_behind
+        for name in _RESULT:
+            setattr(self, name, getattr(report, name))
 
 
+_RESULT = (
+    "status", "started_at", "ended_at", "exit_code", "error", "metrics", "series", "trajectory", "has_files",
+    "left_behind",
+)  # fmt: skip
+"""The fields of an `Attempt` that a worker fills in."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -185,13 +193,13 @@ def encode_metrics(metrics: Mapping[str, Scalar]) -> str | None:
         )
 
 
-def decode_metrics(text: str | None) -> dict[str, Scalar]:
-    """What `encode_metrics` wrote."""
-    return decode_json(text) if text else {}
+def decode_json(text: str | None) -> dict[str, Any]:
+    """A JSON table as Python's json or `encode_metrics` writes it; empty for None.
 
-
-def decode_json(text: str) -> dict[str, Any]:
-    """A JSON table as Python's json writes it: msgspec is several times faster, and does not know NaN."""
+    msgspec is several times faster than json, and does not know NaN.
+    """
+    if not text:
+        return {}
     try:
         table: dict[str, Any] = _decode(text)
     except msgspec.DecodeError:
@@ -204,3 +212,74 @@ def storable(text: str | None) -> str | None:
     if text is None:
         return None
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+# -- an edition at a glance
+
+MOST_METRICS = 4
+_LISTED = (
+    "run_id", "arm", "task", "seed", "rollout", "status", "attempts", "started_at", "ended_at", "exit_code", "error",
+)  # fmt: skip
+"""What `list_runs` says about a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many runs succeeded, failed because of their arm, or are missing: not yet run, cancelled, infrastructure."""
+
+    planned: int
+    succeeded: int
+    failed: int
+    missing: int
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> Tally:
+        """From the number of runs by status."""
+        return cls(
+            planned=sum(counts.values()),
+            succeeded=counts.get("succeeded", 0),
+            failed=sum(counts.get(status, 0) for status in FAILED),
+            missing=sum(counts.get(status, 0) for status in OPEN),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArmMeans:
+    """An arm's runs by status and, for each metric, the mean over succeeded runs that reported a finite number, and
+    how many those are."""
+
+    counts: Mapping[str, int]
+    tally: Tally
+    means: Mapping[str, tuple[float, int]]
+
+
+def by_arm(edition: Edition, metrics: Sequence[str]) -> dict[str, ArmMeans]:
+    """Every arm in plan order. Without `metrics`, the first few that runs reported."""
+    counts: dict[str, dict[str, int]] = {}
+    values: dict[str, dict[str, list[float]]] = {}
+    for run in edition.runs():
+        of_arm = counts.setdefault(run.arm, {})
+        of_arm[run.status] = of_arm.get(run.status, 0) + 1
+        if run.status == "succeeded":
+            for name, value in run.metrics.items():
+                if isinstance(value, int | float) and math.isfinite(value):
+                    values.setdefault(name, {}).setdefault(run.arm, []).append(float(value))
+    chosen = [name for name in metrics if name in values] or list(values)[:MOST_METRICS]
+    arms = {}
+    for arm, of_arm in counts.items():
+        reported = {name: values[name][arm] for name in chosen if arm in values[name]}
+        means = {name: (math.fsum(numbers) / len(numbers), len(numbers)) for name, numbers in reported.items()}
+        arms[arm] = ArmMeans(of_arm, Tally.of(of_arm), means)
+    return arms
+
+
+def list_runs(edition: Edition, statuses: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Runs with one of these statuses (all by default) in plan order, as tables that can be printed as JSON."""
+    return [{name: getattr(run, name) for name in _LISTED} for run in edition.runs(statuses)]
+
+
+def failures(edition: Edition, limit: int) -> list[dict[str, Any]]:
+    """The last runs that failed or could not be tried, newest first, each with the log that probably says why."""
+    failed = list_runs(edition, (*FAILED, "infra_error"))
+    failed.sort(key=lambda run: -(run["ended_at"] or 0.0))  # stable: runs that ended together stay in plan order
+    return [{**run, "log": log_of(edition.paths.run(run["run_id"]))} for run in failed[:limit]]

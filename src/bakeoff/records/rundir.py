@@ -1,4 +1,4 @@
-"""A run's directory: the names of its files, `meta.json`, earlier attempts, and where its output is.
+"""A run's directory: the names of its files, `meta.json`, earlier attempts, and the output that says why it failed.
 
 The database is the truth. `meta.json` lets a directory speak for itself: for people, for other tools and for
 `bakeoff import`.
@@ -9,16 +9,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bakeoff.errors import UsageError
 from bakeoff.records.layout import atomic_write
-
-if TYPE_CHECKING:
-    from bakeoff.records.edition import Edition
 
 META = "meta.json"
 STDOUT = "stdout.txt"
@@ -63,44 +58,6 @@ def set_aside(directory: Path, attempt: int) -> None:
     target.mkdir(parents=True)
     for entry in entries:
         shutil.move(entry, target / entry.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """Where a run's output is. It need not exist: `silence` says what it means when it does not."""
-
-    run_id: str
-    path: Path
-    status: str
-    silence: str
-
-
-def find_log(edition: Edition, position: int, *, stderr: bool = False, attempt: int | None = None) -> Log:
-    """The output of a run, by default of its last attempt. Raises UsageError when it has no such attempt."""
-    run = edition.run(position)
-    directory = edition.paths.run(run.run_id)
-    if attempt is not None and attempt != run.attempts:
-        numbers = [entry["attempt"] for entry in edition.attempts(position)]
-        if attempt not in numbers:
-            raise UsageError(
-                f"{run.run_id} has no attempt {attempt}; there are {', '.join(map(str, numbers)) or 'none'}"
-            )
-        directory = directory / ATTEMPTS / str(attempt)
-    stream = "standard error" if stderr else "standard output"
-    # A command's metrics and series come out of files or its output, so it must have left a directory.
-    reported = bool(run.metrics) or edition.series(position) is not None
-    had_directory = edition.trajectory(position) is not None or (run.command is not None and reported)
-    if run.status == "running":
-        silence = f"{run.run_id} has written nothing to {stream} yet"
-    elif run.started_at is None:
-        silence = f"{run.run_id} has not been run yet"
-    elif directory.is_dir():
-        silence = f"{run.run_id} wrote nothing to {stream}"
-    elif had_directory:
-        silence = f"{directory} was deleted by hand: the output of {run.run_id} is gone, its result is still recorded"
-    else:
-        silence = f"{run.run_id} has no directory: it wrote nothing, or the directory was deleted by hand"
-    return Log(run.run_id, directory / (STDERR if stderr else STDOUT), run.status, silence)
 
 
 def log_of(directory: Path) -> Path | None:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition, find_run
+from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
+from bakeoff.records.lookup import find_run
 from bakeoff.records.run import CellRecord
 from bakeoff.records.series import read_block
 from bakeoff.results.table import Results, Row, Series

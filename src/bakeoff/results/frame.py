@@ -6,6 +6,7 @@ called `param.<name>` or `metric.<name>`. `wall_s` is seconds from start to end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, atomic_write
 from bakeoff.spec import registry
+from bakeoff.text import FORMULA, NOT_A_FORMULA
 
 if TYPE_CHECKING:
     import polars as pl
@@ -105,5 +107,15 @@ def default_csv(directory: Path) -> Path:
 def write(table: pl.DataFrame, csv: Path) -> None:
     """The CSV file and, beside it, the Parquet file; each is written whole or not at all."""
     csv.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(csv, table.write_csv)
+    atomic_write(csv, without_formulas(table).write_csv)
     atomic_write(csv.with_suffix(".parquet"), table.write_parquet)
+
+
+def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
+    """The table as CSV should have it: text that a spreadsheet would run as a formula gets an apostrophe."""
+    import polars as pl
+
+    text = pl.col(pl.String)
+    formula = text.str.contains(FORMULA) & ~text.str.contains(NOT_A_FORMULA)
+    quoted = table.with_columns(pl.when(formula).then("'" + text).otherwise(text).name.keep())
+    return quoted.rename({name: f"'{name}" for name in quoted.columns if re.match(FORMULA, name)})

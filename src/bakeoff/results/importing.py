@@ -13,8 +13,7 @@ from pathlib import Path
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths, experiment_directory, new_edition, point_latest
-from bakeoff.records.lease import is_held
+from bakeoff.records.layout import EditionPaths, experiment_directory, is_held, new_edition, point_latest
 from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import SERIES
 from bakeoff.records.series import Series, read_jsonl
@@ -23,10 +22,10 @@ from bakeoff.results.importers.directories import scalars
 from bakeoff.results.importers.files import read_lines
 from bakeoff.results.table import Results, Row
 from bakeoff.spec import registry
-from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.identity import slug
 from bakeoff.spec.plan import Arm, Cell, Plan, Run, Task
+from bakeoff.spec.registry import NATIVE
 
 
 def read_directory(directory: Path) -> Results:
@@ -114,7 +113,7 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
         key = json.dumps([row.arm, row.task, dict(row.params)], sort_keys=True)
         if key not in cells:
             arm = Arm(row.arm, {}, row.flags, base=row.base or row.arm, ablation=row.ablation)
-            cells[key] = Cell(len(cells), arm, Task(row.task), row.params, {}, 1, lambda seed, rollout: "")
+            cells[key] = Cell(len(cells), arm, Task(row.task), row.params, 1, lambda seed, rollout: "")
         assert row.seed is not None  # read_directory leaves out runs without one
         runs.append(Run(position, row.run_id, cells[key], row.seed, row.rollout))
     names = {row.dialect for row in results.rows}

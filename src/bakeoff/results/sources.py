@@ -15,9 +15,9 @@ from typing import Any
 
 from bakeoff.errors import UsageError
 from bakeoff.records.layout import LATEST, editions, is_edition
+from bakeoff.results.importers.tables import SUFFIXES, Columns, read_tables
 from bakeoff.results.table import Results, Row, number_repeats
 
-TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 ONLINE = "wandb:"
 
 
@@ -30,24 +30,20 @@ class Pair:
     seed: int | None = None
 
 
-def open_results(names: Sequence[str], root: Path, columns: Mapping[str, str | None] | None = None) -> Results:
+def open_results(names: Sequence[str], root: Path, columns: Mapping[str, Any] | None = None) -> Results:
     """Whatever the names mean, as one table; the newest edition when there are none.
 
-    `columns` says what a table calls its columns, by role (arm, task, seed, rollout, value).
+    `columns` has fields of `importers.tables.Columns`: what a table calls its columns, by role.
     """
     places = expand(names) or [LATEST]
-    tables = [name for name in places if Path(name).suffix in TABLES]
+    tables = [name for name in places if Path(name).suffix in SUFFIXES]
     if tables and len(tables) == len(places):
-        from bakeoff.results.importers.tables import Columns, read_tables
-
         return read_tables([Path(name) for name in places], Columns(**dict(columns or {})))
     if tables:
         other = next(name for name in places if name not in tables)
         raise UsageError(f"{tables[0]} is a table and {other} is not; name either tables or other sources")
     if any((columns or {}).values()):
-        raise UsageError(
-            "--arm-column and the like name columns of a table: give a .csv, .tsv, .parquet or .jsonl file"
-        )
+        raise UsageError("--arm-from and the like name columns of a table: give a .csv, .tsv, .parquet or .jsonl file")
     if any(_is_foreign(name, root) for name in places):
         parts = [read_runs(name, root) for name in places]
         rows = number_repeats([row for part in parts for row in part.rows])

@@ -57,7 +57,7 @@ class Row:
     flags: tuple[str, ...] = ()
     workload: str = "command"
     dialect: str = "native"
-    """The dialect of experiment files that the run belongs to (`spec/dialect.py`)."""
+    """The dialect of experiment files that the run belongs to (`spec/registry.py`)."""
     command: str | None = None
     directory: Path | None = None
     """Where the run's files are, if it has any."""
@@ -94,6 +94,8 @@ class Results:
     """From the known metrics those that such results are usually judged by, when nothing is declared."""
     series_summary: Summary | None = None
     """How a metric that is only known by step becomes one number when nobody says; None: somebody has to say."""
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    """For a table: the column that each role was read from, the metrics, and the columns that were ignored."""
     notes: tuple[str, ...] = ()
     """What a reader of a verdict should know about where the values come from."""
     problems: tuple[str, ...] = ()

@@ -2,15 +2,15 @@
 
 | module | what it does |
 |---|---|
-| `base`, `commands` | the interface, its values and `choose()`; one command with its streams and user |
+| `base` | the interface, its values and `choose()`; one command and its standard streams |
 | `bubblewrap` | boxes made of Linux namespaces |
-| `launcher`, `supervisor`, `starter` | the processes behind such a box |
+| `launcher`, `supervisor` | the processes behind such a box, and how its owner talks to them |
 | `overlay`, `files` | its file systems; reading and writing its files from outside |
-| `cgroups`, `seccomp`, `syscalls` | limits, forbidden system calls, Linux calls that Python lacks |
+| `cgroups`, `syscalls` | limits; Linux calls that Python lacks, and those that a box may not make (seccomp) |
 | `docker`, `container`, `archives` | boxes as containers of docker or podman; tar archives that are not trusted |
 | `modal`, `none` | boxes at a hosted service; no sandbox at all |
 | `bridge` | from a port in a box without network to a unix socket outside |
-| `images`, `host` | the image store; this machine as an image |
+| `images` | the image store, the users of an image, this machine as an image |
 | `dockerfile`, `build` | images from Dockerfiles, without a daemon |
-| `cache`, `cleanup` | where all this is kept and who owns it; removing what killed processes left |
+| `cache` | where all this is kept and who owns it; removing what killed processes left |
 """

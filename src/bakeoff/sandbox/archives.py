@@ -24,7 +24,7 @@ from typing import IO, Any, cast
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import overlay
 from bakeoff.sandbox.files import MAX_DEPTH, Owner, stays_inside
-from bakeoff.sandbox.syscalls import openat2
+from bakeoff.sandbox.syscalls import closing, openat2
 
 _CHUNK = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -200,7 +200,6 @@ def unpack_layer(source: IO[bytes] | Path, target: Path) -> None:
     UsageError when it cannot be read, or when an entry leads out of the directory.
     """
     target.chmod(0o755)
-    root = os.open(target, _DIRECTORY | os.O_CLOEXEC)
     try:
         name, stream = (source, None) if isinstance(source, Path) else (None, source)
         if stream is not None:
@@ -210,15 +209,16 @@ def unpack_layer(source: IO[bytes] | Path, target: Path) -> None:
                 import zstandard
 
                 stream = io.BytesIO(zstandard.ZstdDecompressor().stream_reader(stream).read())
-        with tarfile.open(name, fileobj=stream) as layer:
+        with (
+            closing(os.open(target, _DIRECTORY | os.O_CLOEXEC)) as root,
+            tarfile.open(name, fileobj=stream) as layer,
+        ):
             writer = _LayerWriter(root)
             for member in layer:
                 writer.add(layer, member)
             writer.finish()
     except OSError as error:
         raise UsageError(f"a layer cannot be unpacked: {error}") from error
-    finally:
-        os.close(root)
 
 
 class _LayerWriter:
@@ -269,38 +269,28 @@ class _LayerWriter:
         elif member.isreg() or member.issym() or member.islnk():
             with suppress(FileNotFoundError):
                 os.unlink(path.name, dir_fd=parent)
-            self._add_file(file, member, parent, path.name)
-
-    def _add_file(self, file: tarfile.TarFile, member: tarfile.TarInfo, parent: int, name: str) -> None:
-        """Make a plain file, a symlink or a hard link called `name`, which does not exist, in an open directory."""
-        if member.issym():
-            os.symlink(member.linkname, name, dir_fd=parent)
-            if self._keep_owners:
-                os.chown(name, member.uid, member.gid, dir_fd=parent, follow_symlinks=False)
-        elif member.islnk():
-            first = PurePosixPath(_clean(member.linkname))
-            above = openat2(self._root, str(first.parent), _DIRECTORY)
-            try:
-                os.link(first.name, name, src_dir_fd=above, dst_dir_fd=parent, follow_symlinks=False)
-            finally:
-                os.close(above)
-        else:
-            content = file.extractfile(member)
-            assert content is not None
-            fd = os.open(name, _CREATE, 0o600, dir_fd=parent)
-            with os.fdopen(fd, "wb") as target:
-                shutil.copyfileobj(content, target, _CHUNK)
-                target.flush()
-                self._set_attributes(fd, member)
+            if member.issym():
+                os.symlink(member.linkname, path.name, dir_fd=parent)
+                if self._keep_owners:
+                    os.chown(path.name, member.uid, member.gid, dir_fd=parent, follow_symlinks=False)
+            elif member.islnk():
+                first = PurePosixPath(_clean(member.linkname))
+                with closing(openat2(self._root, str(first.parent), _DIRECTORY)) as above:
+                    os.link(first.name, path.name, src_dir_fd=above, dst_dir_fd=parent, follow_symlinks=False)
+            else:
+                content = file.extractfile(member)
+                assert content is not None
+                fd = os.open(path.name, _CREATE, 0o600, dir_fd=parent)
+                with os.fdopen(fd, "wb") as target:
+                    shutil.copyfileobj(content, target, _CHUNK)
+                    target.flush()
+                    self._set_attributes(fd, member)
 
     def finish(self) -> None:
         """Set owners, modes and times of directories, inner ones first."""
         for name, member in reversed(self._directories.items()):
-            fd = openat2(self._root, name or ".", _DIRECTORY | os.O_NOFOLLOW)
-            try:
+            with closing(openat2(self._root, name or ".", _DIRECTORY | os.O_NOFOLLOW)) as fd:
                 self._set_attributes(fd, member)
-            finally:
-                os.close(fd)
         if self._parent >= 0:
             os.close(self._parent)
 
@@ -320,12 +310,9 @@ class _LayerWriter:
             return openat2(self._root, name, _DIRECTORY)
         except FileNotFoundError:
             path = PurePosixPath(name)
-            above = self._open_directory(str(path.parent))
-            try:
+            with closing(self._open_directory(str(path.parent))) as above:
                 os.mkdir(path.name, 0o755, dir_fd=above)
                 return os.open(path.name, _DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-            finally:
-                os.close(above)
 
 
 def _clean(name: str) -> str:

@@ -16,19 +16,20 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from pkgutil import resolve_name
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import IO, Literal, Protocol, Self
 
 from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.sandbox import cache
-from bakeoff.sandbox.commands import Command, Streams
 
 VARIABLE = "SANDBOX_BACKEND"
 DEFAULT = "bubblewrap"
@@ -52,6 +53,7 @@ In particular no SYS_ADMIN (mounts, namespaces), NET_ADMIN, NET_RAW, MKNOD, SYS_
 # A name becomes part of directory, cgroup and container names, so nothing that any of them treats specially.
 _BOX_NAME = re.compile(r"[\w.-]{0,64}", re.ASCII)
 _DEFAULT_COPY_LIMIT = 16 << 30
+_OUTPUT_TAIL = 1 << 20  # what a result carries of output that did not go to a file
 
 
 def box_path(path: str, what: str = "path in the sandbox") -> PurePosixPath:
@@ -177,6 +179,93 @@ class CommandResult:
         return self.code == 0 and not self.timed_out
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The arguments of `Box.run` that a backend has to carry out. None means the default of the box."""
+
+    argv: list[str]
+    env: Mapping[str, str]
+    cwd: str | None
+    timeout: float | None
+    stdin: bytes | Path | None
+    user: str | None
+
+
+class Streams:
+    """The standard streams of one command as open files; without a path, an unnamed file whose end is read later.
+
+    A command writes straight into these files, so a fast writer never waits for Python. Root in a box may do to an
+    open file whatever its owner may: change its mode, its owner, its capabilities. Therefore no file that anything
+    else uses is handed out (not even /dev/null), and the attributes of a log are restored when its command has ended.
+    """
+
+    def __init__(self, stack: ExitStack, scratch: Path, stdout: Path | None, stderr: Path | None) -> None:
+        """Files are closed, and attributes restored, when `stack` unwinds. Unnamed files are made in `scratch`."""
+        self._stack = stack
+        self._scratch = scratch
+        self._out = self._open(stdout)
+        self._err = self._out if stdout is not None and stdout == stderr else self._open(stderr)
+        self._unnamed = {"stdout": stdout is None, "stderr": stderr is None}
+
+    def _open(self, path: Path | None) -> IO[bytes]:
+        """A file for output: the one at `path`, emptied, or an unnamed one. Writers append, so two may share it."""
+        if path is None:
+            return self._stack.enter_context(tempfile.TemporaryFile("a+b", dir=self._scratch))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # O_APPEND: two streams may share the file, and what is written later comes later in it.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        file = self._stack.enter_context(os.fdopen(fd, "w+b"))
+        self._stack.callback(_restore_attributes, fd, os.fstat(fd))
+        return file
+
+    def fds(self, stdin: bytes | Path | None) -> list[int]:
+        """Descriptors for standard input, output and error. Input is a copy of `stdin`, or the end of a closed pipe."""
+        if stdin is None:
+            read, write = os.pipe()
+            os.close(write)
+            source: IO[bytes] = self._stack.enter_context(os.fdopen(read, "rb"))
+        else:
+            source = self._open(None)
+            if isinstance(stdin, Path):
+                with stdin.open("rb") as original:
+                    shutil.copyfileobj(original, source)
+            else:
+                source.write(stdin)
+            source.seek(0)  # this flushes too
+        return [source.fileno(), self._out.fileno(), self._err.fileno()]
+
+    def write(self, stdout: bytes, stderr: bytes, room: int | None) -> int | None:
+        """Append output that came over a connection, at most `room` bytes. Returns the room that is left."""
+        for file, data in ((self._out, stdout), (self._err, stderr)):
+            if room is not None:
+                data = data[:room]
+                room -= len(data)
+            file.write(data)
+            file.flush()
+        return room
+
+    def tail(self, name: Literal["stdout", "stderr"], most: int = _OUTPUT_TAIL, *, from_file: bool = False) -> bytes:
+        """The last `most` bytes of an output. Empty when it went to a file of the caller, unless `from_file` is set."""
+        if not (self._unnamed[name] or from_file):
+            return b""
+        fd = (self._out if name == "stdout" else self._err).fileno()
+        return os.pread(fd, most, max(os.fstat(fd).st_size - most, 0))
+
+
+def _restore_attributes(fd: int, before: os.stat_result) -> None:
+    """Give a log its owner and mode back and drop extended attributes.
+
+    The change of owner also makes the kernel drop a capability that root in the box put on the file (chown(2)).
+    """
+    os.fchown(fd, before.st_uid, before.st_gid)
+    os.fchmod(fd, before.st_mode & 0o777)
+    for name in os.listxattr(fd):
+        try:
+            os.removexattr(fd, name)
+        except OSError:
+            continue  # an attribute that the file system itself keeps
+
+
 class Box(ABC):
     """One isolated place. Leaving it ends every process in it and removes its mounts, cgroups and directories.
 
@@ -218,7 +307,8 @@ class Box(ABC):
         with self._lock, ExitStack() as stack:
             self._check_open()
             streams = Streams(stack, self._directory, stdout, stderr)
-            return self._execute(Command(list(argv), env or {}, cwd, timeout, stdin, user), streams)
+            result = self._execute(Command(list(argv), env or {}, cwd, timeout, stdin, user), streams)
+            return replace(result, stdout=streams.tail("stdout"), stderr=result.stderr or streams.tail("stderr"))
 
     def close(self) -> None:
         """End all processes of the box and remove it. A second call does nothing."""
@@ -233,7 +323,10 @@ class Box(ABC):
 
     @abstractmethod
     def _execute(self, command: Command, streams: Streams) -> CommandResult:
-        """Carry out one command. `run` holds the lock and has checked that the box is open."""
+        """Carry out one command, with its output going to `streams`.
+
+        `run` holds the lock, has checked that the box is open, and adds the end of the output to the result.
+        """
 
     @abstractmethod
     def _release(self) -> None:

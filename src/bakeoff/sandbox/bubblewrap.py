@@ -20,12 +20,20 @@ from pathlib import Path
 from typing import IO
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import cache, cgroups, cleanup, images, overlay
-from bakeoff.sandbox.base import CAPABILITIES, DEFAULT_PATH, BoxSpec, CommandResult, Image, Mount, box_path
-from bakeoff.sandbox.commands import Account, Accounts, Command, Streams
+from bakeoff.sandbox import cache, cgroups, images, overlay
+from bakeoff.sandbox.base import (
+    CAPABILITIES,
+    DEFAULT_PATH,
+    BoxSpec,
+    Command,
+    CommandResult,
+    Image,
+    Mount,
+    Streams,
+    box_path,
+)  # fmt: skip
 from bakeoff.sandbox.files import FileTree, FileTreeBox, Owner
-from bakeoff.sandbox.launcher import Supervisor
-from bakeoff.sandbox.supervisor import Reply
+from bakeoff.sandbox.launcher import Reply, Supervisor
 
 _FULL_BYTES = 1 << 20
 _SHARED_MEMORY = 256 << 20
@@ -52,7 +60,7 @@ class Bubblewrap:
             raise InfraError(f"bubblewrap: {self.missing()}")
         if os.getpid() not in _cleaned_up:
             _cleaned_up.add(os.getpid())
-            cleanup.remove_abandoned()
+            cache.remove_abandoned()
         return BubblewrapBox(spec)
 
     def build(self, context: Path, dockerfile: Path | None = None, args: Mapping[str, str] | None = None) -> Image:
@@ -110,14 +118,14 @@ class BubblewrapBox(FileTreeBox):
             # The list is written before the groups exist: at whatever moment we are killed, a cleanup finds them.
             planned = cgroups.planned(name)
             listed = "\n".join(sorted(map(str, planned.values())))
-            (self._directory / cleanup.CGROUP_LIST).write_text(listed)
+            (self._directory / cache.CGROUP_LIST).write_text(listed)
             self._groups = cgroups.Groups(planned, spec.limits)
             undo.callback(self._groups.remove)
             self._supervisor = self._start_supervisor(lowers)
             undo.callback(self._supervisor.close)
             self.supervisor_pid = self._supervisor.pid
             self._files = FileTree(self._supervisor.root)
-            self._accounts = Accounts(self._files.read)
+            self._accounts = images.Accounts(self._files.read)
             self._account = self._accounts.find(spec.user or self._image.user)
             # Root gives new files to the user of the box. An ordinary user's box has one user, whose files are ours.
             if os.geteuid() == 0 and self._account.uid != 0:
@@ -142,6 +150,7 @@ class BubblewrapBox(FileTreeBox):
             limits.pids + cgroups.OWN_PIDS if limits.pids is not None and "pids" not in enforced else None
         )
         rlimits = {"RLIMIT_CORE": 0}
+        # getrlimit(2): a write beyond RLIMIT_FSIZE ends with SIGXFSZ, more memory than RLIMIT_DATA with ENOMEM.
         if limits.disk_mb is not None:  # output goes to a file of ours, outside of the box's volume
             rlimits["RLIMIT_FSIZE"] = (limits.disk_mb + limits.disk_mb // 20 + 1) << 20
         if self._watch_mb is not None:  # for one process that grows faster than the supervisor looks
@@ -238,11 +247,9 @@ class BubblewrapBox(FileTreeBox):
             pids_refused=after.pids_refused - before.pids_refused + (why == "pids"),
             peak_memory_mb=round(peak / 2**20, 3),
             cpu_seconds=round(cpu, 6),
-            stdout=streams.tail("stdout"),
-            stderr=streams.tail("stderr"),
         )
 
-    def _bwrap_arguments(self, account: Account, env: Mapping[str, str], cwd: str) -> IO[bytes]:
+    def _bwrap_arguments(self, account: images.Account, env: Mapping[str, str], cwd: str) -> IO[bytes]:
         """Arguments for `bwrap --args`, as an open file that only we and bwrap have.
 
         On a command line every user of the machine could read them, with the variables among them.

@@ -120,7 +120,14 @@ class _Builder:
                 raise self._error(instruction, "comes before any FROM")
             self._global_args |= self._arg(instruction.expanded(self._global_args))
             return
-        self._check_flags(instruction)
+        for flag in instruction.flags:
+            if flag.name not in _FLAGS.get(word, set()):
+                raise self._error(instruction, f"--{flag.name} is not supported here")
+            if flag.name == "chmod" and not _OCTAL.fullmatch(flag.value) and "$" not in flag.value:
+                raise self._error(instruction, f"--chmod={flag.value}: give a mode in octal, such as 755")
+            if flag.name == "mount" and not flag.value.startswith(_HARMLESS_MOUNTS):
+                problem = f"--mount={flag.value} is not supported here; use type=cache or type=tmpfs"
+                raise self._error(instruction, problem)
         if word == "FROM":
             self._from(instruction.expanded({**_PLATFORM_ARGS, **self._global_args}))
             return
@@ -148,18 +155,6 @@ class _Builder:
                 self._run(instruction, stage)
             case _:  # COPY and ADD
                 self._copy(instruction, stage)
-
-    def _check_flags(self, instruction: Instruction) -> None:
-        """UsageError for a flag that would change the result and is not supported."""
-        for flag in instruction.flags:
-            if flag.name not in _FLAGS.get(instruction.word, set()):
-                raise self._error(instruction, f"--{flag.name} is not supported here")
-            if flag.name == "chmod" and not _OCTAL.fullmatch(flag.value) and "$" not in flag.value:
-                raise self._error(instruction, f"--chmod={flag.value}: give a mode in octal, such as 755")
-            if flag.name == "mount" and not flag.value.startswith(_HARMLESS_MOUNTS):
-                raise self._error(
-                    instruction, f"--mount={flag.value} is not supported here; use type=cache or type=tmpfs"
-                )
 
     def _error(self, instruction: Instruction, problem: str) -> UsageError:
         """An error with the file and line of an instruction."""
@@ -220,10 +215,20 @@ class _Builder:
         if instruction.word == "ADD" and "://" in instruction.rest:
             raise self._error(instruction, "nothing is downloaded; put the file into the context and COPY it")
         *sources, target = instruction.words()
+        destination = stage.absolute(target)
+        chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
         if instruction.heredoc_name:
             if sources:
                 raise self._error(instruction, "a text behind << and files together; write a COPY for each")
-            self._copy_text(instruction, stage, target)
+            text, name = instruction.heredoc, instruction.heredoc_name
+            place = posixpath.join(destination, name) if target.endswith("/") else destination
+            with self._layer(stage, _digest(stage.digest, "text", text, name, place, chown, chmod)) as box:
+                if box is not None:
+                    with scratch("build") as directory:
+                        file = directory / name
+                        file.write_text(text)
+                        file.chmod(int(chmod or "644", 8))
+                        box.put_as(chown, file, place)
             return
         if not sources:
             raise self._error(instruction, "give a source and a target")
@@ -235,8 +240,6 @@ class _Builder:
         except UsageError as error:
             raise self._error(instruction, str(error)) from None
         content = self._context.content(paths)
-        chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
-        destination = stage.absolute(target)
         into = target.endswith("/") or len(paths) > 1 or target in (".", "./")
         digest = _digest(stage.digest, instruction.word, content, destination, into, chown, chmod)
         with self._layer(stage, digest) as box:
@@ -249,21 +252,6 @@ class _Builder:
                         copy = Path(tempfile.mkdtemp(dir=directory))
                         archives.unpack_layer(path, copy)
                     box.put_as(chown, copy, destination, path.name if into else "")
-
-    def _copy_text(self, instruction: Instruction, stage: _Stage, target: str) -> None:
-        """COPY <<EOF: the text of a here-document becomes a file."""
-        text, name = instruction.heredoc, instruction.heredoc_name
-        chown, chmod = instruction.flag("chown"), instruction.flag("chmod")
-        destination = stage.absolute(target)
-        place = posixpath.join(destination, name) if target.endswith("/") else destination
-        with self._layer(stage, _digest(stage.digest, "text", text, name, place, chown, chmod)) as box:
-            if box is None:
-                return
-            with scratch("build") as directory:
-                file = directory / name
-                file.write_text(text)
-                file.chmod(int(chmod or "644", 8))
-                box.put_as(chown, file, place)
 
     def _copy_from_stage(
         self, instruction: Instruction, stage: _Stage, origin: str, sources: list[str], target: str
@@ -286,7 +274,19 @@ class _Builder:
             images.save(saved := replace(other, digest=_digest(other.layers)))
             with scratch("build") as directory, self._open(BoxSpec(image=saved.image, user="0")) as other_box:
                 for number, source in enumerate(sources):
-                    for path in _take(other_box, PurePosixPath("/", source), directory / str(number)):
+                    place = directory / str(number)
+                    path_inside = PurePosixPath("/", source)
+                    parts = path_inside.parts
+                    fixed = next((n for n, part in enumerate(parts) if _WILDCARDS & set(part)), None)
+                    if fixed is None:
+                        copies = [place / (path_inside.name or "root")]
+                        other_box.get(str(path_inside), copies[0], all_links=True)
+                    else:  # take the directory above the pattern, and match it here
+                        other_box.get(str(PurePosixPath(*parts[:fixed])), place, all_links=True)
+                        copies = sorted(place.glob(str(PurePosixPath(*parts[fixed:]))))
+                        if not copies:
+                            raise UsageError(f"COPY --from: {path_inside}: no such file")
+                    for path in copies:
                         copy = path
                         if chmod is not None:
                             copy = directory / f"{number}-{path.name}"
@@ -329,20 +329,6 @@ class _Builder:
                 assert box.layer is not None
                 images.keep_layer(digest, box.layer)
         stage.base = replace(stage.base, layers=(digest, *stage.base.layers))
-
-
-def _take(box: BubblewrapBox, source: PurePosixPath, directory: Path) -> list[Path]:
-    """Copy what `source`, which may be a pattern, names in a box. Returns the copies."""
-    fixed = next((number for number, part in enumerate(source.parts) if _WILDCARDS & set(part)), None)
-    if fixed is None:
-        copy = directory / (source.name or "root")
-        box.get(str(source), copy, all_links=True)
-        return [copy]
-    box.get(str(PurePosixPath(*source.parts[:fixed])), directory, all_links=True)
-    copies = sorted(directory.glob(str(PurePosixPath(*source.parts[fixed:]))))
-    if not copies:
-        raise UsageError(f"COPY --from: {source}: no such file")
-    return copies
 
 
 def _digest(*parts: object) -> str:

@@ -2,7 +2,7 @@
 
 The cache is BAKEOFF_CACHE, else the user's cache directory. Everything temporary in it, every cgroup and every
 container is named after the process that made it (`unique_name`), so that a later process can tell whether the
-owner is gone (`owner_gone`) and remove what a killed process could not (cleanup.py).
+owner is gone (`owner_gone`) and remove what a killed process could not (`remove_abandoned`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from bakeoff.errors import UsageError
 VARIABLE = "BAKEOFF_CACHE"
 PREFIX = "bakeoff-"
 """Put before a unique name where others have names too: cgroups, containers."""
+CGROUP_LIST = "cgroups"
+"""The file in a box's directory with the paths of its cgroups, one in a line."""
 _UNIQUE_NAME = re.compile(r"(?P<namespace>\d+)-(?P<pid>\d+)-(?P<born>\d+)-\d+(-[\w.-]+)?", re.ASCII)
 _numbers = count(1)
 
@@ -116,3 +119,50 @@ def owner_gone(name: str) -> bool:
     # The pid may belong to another process by now; then the start time differs. A zombie counts as gone.
     pid = int(match["pid"])
     return processes.born(pid) != int(match["born"]) or not processes.alive(pid)
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How many directories of boxes and how many cgroups a cleanup removed."""
+
+    boxes: int
+    groups: int
+
+
+def remove_abandoned() -> Removed:
+    """Remove directories and cgroups of boxes whose owner is gone. Nothing of a running process is touched.
+
+    Every box has a directory in `<cache>/boxes`, named by `unique_name`. In it are its files (unless they are on a
+    volume, which went with the last process of the box) and a list of its cgroups. The first box that a process opens
+    cleans up; so do a run of the tasks workload and `bakeoff sandbox clean`. Containers are removed by docker.py.
+    """
+    from bakeoff.sandbox import cgroups  # which imports this module
+
+    boxes = groups = 0
+
+    def remove_groups(listed: Iterable[Path]) -> None:
+        nonlocal groups
+        for group in listed:
+            # A damaged list must not make us kill processes in a group that is not ours.
+            if group.name.startswith(PREFIX) and group.is_dir():
+                try:
+                    cgroups.remove(group)
+                    groups += 1
+                except OSError:
+                    continue  # stuck in the kernel: nothing in it runs, and it costs next to nothing
+
+    for path in (*directory("boxes").iterdir(), *directory("layers").iterdir()):
+        if not owner_gone(path.name):
+            continue
+        if path.is_dir():
+            # The groups go first: if this process is killed in between, the next one still finds the list.
+            if (listed := path / CGROUP_LIST).exists():
+                remove_groups(map(Path, listed.read_text().splitlines()))
+            remove(path)
+        else:
+            path.unlink(missing_ok=True)
+        boxes += 1
+    # Groups next to those that we would create, of boxes whose directory is gone or in another cache.
+    nearby = [group for parent in set(cgroups.parents().values()) for group in parent.glob(f"{PREFIX}*")]
+    remove_groups(group for group in nearby if owner_gone(group.name.removeprefix(PREFIX)))
+    return Removed(boxes, groups)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
 
-from bakeoff.engine import cgroup, processes
+from bakeoff.engine import processes
 from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Limits
 
@@ -29,7 +29,7 @@ OWN_PIDS = 3
 """Processes of ours that count against a box: its starter, bwrap's monitor and the first process inside."""
 _V2_CONTROLLERS = ("memory", "pids", "cpu")
 _PERIOD_US = 100_000
-_MIN_QUOTA_US = 1000  # the kernel refuses less
+_MIN_QUOTA_US = 1000  # the kernel refuses less (Documentation/scheduler/sched-bwc.rst)
 _REMOVE_SECONDS = 5.0
 
 
@@ -61,11 +61,13 @@ class Groups:
                 group, size = planned["memory"], str(limits.memory_mb << 20)
                 (group / ("memory.max" if v2 else "memory.limit_in_bytes")).write_text(size)
                 # Without these a box would swap instead of being killed. Version 1 limits memory plus swap, version 2
-                # swap alone; kernels without swap accounting have neither file.
+                # swap alone; kernels without swap accounting have neither file. They come second: the sum may not be
+                # below the limit of memory alone (cgroup-v1/memory.rst, memory.memsw.limit_in_bytes).
                 for swap, value in (("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", size)):
                     if (group / swap).exists():
                         (group / swap).write_text(value)
                 self.limited.add("memory")
+            # pids.max counts threads too, and refuses fork(2) and clone(2) with EAGAIN (cgroup-v1/pids.rst).
             if limits.pids is not None and "pids" in planned:
                 (planned["pids"] / "pids.max").write_text(str(limits.pids + OWN_PIDS))
                 self.limited.add("pids")
@@ -106,20 +108,20 @@ class Groups:
 def usage(groups: dict[str, Path]) -> Usage:
     """Read the counters of groups, which are given by controller.
 
-    Called for `Groups.paths` of a box and for the groups of a container, which `engine.cgroup.of` finds.
+    Called for `Groups.paths` of a box and for the groups of a container, which `engine.processes.cgroups_of` finds.
     """
     memory, pids = groups.get("memory"), groups.get("pids")
     if any(_is_v2(group) for group in groups.values()):
         cpu = groups.get("cpu")
-        peak = _number(memory, "memory.peak")
-        kills = cgroup.field(memory, "memory.events", "oom_kill")
-        seconds = cgroup.field(cpu, "cpu.stat", "usage_usec") / 1e6 if cpu else None
+        peak = _number(memory, "memory.peak")  # from Linux 5.19 on
+        kills = processes.counter_in(memory, "memory.events", "oom_kill")
+        seconds = processes.counter_in(cpu, "cpu.stat", "usage_usec") / 1e6 if cpu else None
     else:
         peak = _number(memory, "memory.max_usage_in_bytes")
-        kills = cgroup.field(memory, "memory.oom_control", "oom_kill")
+        kills = processes.counter_in(memory, "memory.oom_control", "oom_kill")
         nanoseconds = _number(groups.get("cpuacct"), "cpuacct.usage")
         seconds = nanoseconds / 1e9 if nanoseconds is not None else None
-    return Usage(peak, seconds, kills, cgroup.field(pids, "pids.events", "max"))
+    return Usage(peak, seconds, kills, processes.counter_in(pids, "pids.events", "max"))
 
 
 def planned(name: str) -> dict[str, Path]:
@@ -139,6 +141,8 @@ def remove(group: Path) -> None:
         except OSError as error:
             if error.errno != errno.EBUSY or time.monotonic() > deadline:
                 raise
+        # Read and killed again and again: a process that forks meanwhile may have a child that was not in the list.
+        # `cgroup.kill`, which cannot miss one, is only in version 2 and from Linux 5.14 on (cgroup-v2.rst).
         processes.send(members(group), signal.SIGKILL)
         time.sleep(0.002)
 
@@ -154,30 +158,24 @@ def members(group: Path) -> list[int]:
 @once
 def parents() -> dict[str, Path]:
     """Controller to the directory below which we may create groups with it. Empty when we may not at all."""
-    hierarchies, unified = cgroup.mounted()
-    own = cgroup.paths()
+    hierarchies, unified = processes.cgroup_mounts()
+    own = processes.cgroup_paths()
     usable: dict[str, Path] = {}
-    for controller in cgroup.CONTROLLERS:
+    for controller in processes.CONTROLLERS:
         if controller in hierarchies and controller in own:
             path = hierarchies[controller] / own[controller].lstrip("/")
             if os.access(path, os.W_OK) and _can_create(path):
                 usable[controller] = path
     if usable or unified is None or "" not in own:
         return usable
-    return _v2_parents(unified, own[""])
-
-
-def _v2_parents(mount: Path, own: str) -> dict[str, Path]:
-    """The nearest group above ours that we may write to and that passes controllers on to its children.
-
-    Our own group is left out: it holds processes (us), and the "no internal processes" rule of cgroup-v2.rst says that
-    such a group cannot enable controllers for children. Only the root of the hierarchy is exempt.
-    """
-    path = mount / own.lstrip("/")
+    # Version 2: the nearest group above ours that we may write to and that passes controllers on to its children. Our
+    # own group is left out: it holds processes (us), and the "no internal processes" rule of cgroup-v2.rst says that
+    # such a group cannot enable controllers for children. Only the root of the hierarchy is exempt.
+    path = unified / own[""].lstrip("/")
     for parent in (path, *path.parents):
-        if parent != mount and mount not in parent.parents:
+        if parent != unified and unified not in parent.parents:
             break
-        if parent == path and parent != mount:
+        if parent == path and parent != unified:
             continue
         if not (os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK)):
             continue
@@ -186,8 +184,8 @@ def _v2_parents(mount: Path, own: str) -> dict[str, Path]:
                 (parent / "cgroup.subtree_control").write_text(f"+{controller}")
             except OSError:
                 pass  # not ours to enable; it may be enabled already
-        enabled = cgroup.text(parent / "cgroup.subtree_control").split()
-        usable: dict[str, Path] = {name: parent for name in _V2_CONTROLLERS if name in enabled}
+        enabled = processes.text(parent / "cgroup.subtree_control").split()
+        usable = {name: parent for name in _V2_CONTROLLERS if name in enabled}
         if usable and _can_create(parent):
             return usable
     return {}
@@ -211,5 +209,5 @@ def _can_create(parent: Path) -> bool:
 
 def _number(group: Path | None, file: str) -> int | None:
     """The number in a file of a group; None when there is no such file, or it says `max`."""
-    text = cgroup.text(group / file).strip() if group else ""
+    text = processes.text(group / file).strip() if group else ""
     return int(text) if text.isdigit() else None

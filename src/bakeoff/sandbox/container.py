@@ -16,11 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from bakeoff.engine import cgroup
+from bakeoff.engine import processes
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, bridge, cache, cgroups, images
-from bakeoff.sandbox.base import CAPABILITIES, Box, BoxSpec, CommandResult, box_path
-from bakeoff.sandbox.commands import Accounts, Command, Streams
+from bakeoff.sandbox.base import CAPABILITIES, Box, BoxSpec, Command, CommandResult, Streams, box_path
 from bakeoff.sandbox.files import Owner
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class DockerBox(Box):
 
     def _start(self) -> None:
         """Start the container, again after a stop, and the bridge into its network."""
-        self._disconnect()
+        _close(self._input)
         # As long as this connection is open, the first process waits for input, and the container runs.
         self._input = self._api.attach_socket(self._id, params={"stdin": 1, "stream": 1})
         self._api.start(self._id)
@@ -130,12 +129,6 @@ class DockerBox(Box):
                 f"no bridge into the network of the container: {output}; this needs root, or podman without root"
             )
 
-    def _disconnect(self) -> None:
-        """Close the connection that the first process reads from: it ends, and with it the container."""
-        if self._input is not None:
-            _close(self._input)
-            self._input = None
-
     def _end_bridge(self) -> None:
         """End the forwarder by closing its standard input, and wait for it."""
         if self._bridge is not None:
@@ -155,7 +148,7 @@ class DockerBox(Box):
                 user=command.user or self.spec.user or "",
                 stdin=stdin is not None,
             )
-            groups = cgroup.of(self._pid())  # read by us: the service's own statistics take a second
+            groups = processes.cgroups_of(self._pid())  # read by us: the service's own statistics take a second
             before, began = cgroups.usage(groups), time.monotonic()
             ended, reasons = threading.Event(), list[str]()
             watch = threading.Thread(target=self._watch, args=(command.timeout, ended, reasons), daemon=True)
@@ -185,8 +178,6 @@ class DockerBox(Box):
                 pids_refused=max(after.pids_refused - before.pids_refused, 0),
                 peak_memory_mb=round(peak / 2**20, 3) if peak is not None else None,
                 cpu_seconds=cpu,
-                stdout=streams.tail("stdout"),
-                stderr=streams.tail("stderr"),
             )
             self._end_rest(killed=bool(why))
             return result
@@ -236,7 +227,7 @@ class DockerBox(Box):
         """End whatever a command left running: stop the container and start it again. Files stay."""
         if not killed:
             # Counted from outside: what `ps` inside says is up to whoever ran there.
-            groups = cgroup.of(self._pid())
+            groups = processes.cgroups_of(self._pid())
             if groups and all(len(cgroups.members(group)) <= 1 for group in groups.values()):
                 return
             self._api.kill(self._id)
@@ -270,7 +261,7 @@ class DockerBox(Box):
     @cached_property
     def _owner(self) -> Owner:
         """Who files that are put in belong to."""
-        account = Accounts(self.read).find(self.spec.user) if self.spec.user is not None else None
+        account = images.Accounts(self.read).find(self.spec.user) if self.spec.user is not None else None
         return Owner(account.uid, account.gid) if account is not None else Owner(0, 0)
 
     def end_processes(self) -> None:
@@ -289,7 +280,8 @@ class DockerBox(Box):
             with infra_errors("the container cannot be removed"):
                 self._api.remove_container(self._id, force=True, v=True)
         finally:
-            self._disconnect()
+            _close(self._input)  # its first process ends now, if the container is still there
+            self._input = None
 
 
 @dataclass(slots=True)
@@ -312,11 +304,12 @@ class _Chunks:
 
 
 def _close(connection: Any) -> None:
-    """Close a connection of the SDK, which is a file over a socket: closing the file leaves the socket open."""
-    under = connection._sock
-    connection.close()
-    if under is not None:
-        under.close()
+    """Close a connection of the SDK, if there is one. It is a file over a socket: closing it leaves the socket open."""
+    if connection is not None:
+        under = connection._sock
+        connection.close()
+        if under is not None:
+            under.close()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.records.layout import atomic_write
-from bakeoff.sandbox import cache, images, seccomp
+from bakeoff.sandbox import cache, images, syscalls
 from bakeoff.sandbox.base import BoxSpec, Image
 from bakeoff.sandbox.container import LABEL, DockerBox, error_text, infra_errors
 
@@ -163,7 +163,7 @@ class Docker:
         """
         if not _DEFAULT_PROFILE.is_file():
             return ["no-new-privileges"]
-        profile = json.dumps(seccomp.narrowed(json.loads(_DEFAULT_PROFILE.read_text())))
+        profile = json.dumps(syscalls.narrowed_profile(json.loads(_DEFAULT_PROFILE.read_text())))
         if self._profile_is_file:
             file = cache.directory("seccomp") / f"{_short_digest(profile)}.json"
             if not file.exists():

@@ -29,6 +29,8 @@ _DIRECTIVE = re.compile(r"#\s*(?P<name>\w+)\s*=\s*(?P<value>\S.*?)\s*$")
 _HEREDOC = re.compile(r"(?<!\S)<<(?P<dash>-?)(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)(?!\S)")
 _NAME = re.compile(r"\w+")
 _MODIFIER = re.compile(r"(?P<colon>:?)(?P<kind>[-+?])")
+_WILDCARD = re.compile(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])")
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _FLAG = re.compile(r"--(?P<name>\w[\w-]*)(?:=(?P<value>\S*))?\s*")
 
 
@@ -256,11 +258,16 @@ class Context:
         specific = file.with_name(f"{file.name}.dockerignore")
         ignore_file = specific if specific.is_file() else directory / ".dockerignore"
         lines = [line.strip() for line in ignore_file.read_text().splitlines()] if ignore_file.is_file() else []
-        self._rules = [
-            _IgnoreRule(_pattern(line.lstrip("!").strip()), line.startswith("!"))
-            for line in lines
-            if line and not line.startswith("#")
-        ]
+        self._rules: list[_IgnoreRule] = []
+        for line in lines:
+            if line and not line.startswith("#"):
+                pattern = posixpath.normpath(line.lstrip("!").strip()).strip("/")
+                # `*` and `?` stay within a directory, `**` does not; `[a-z]` means the same to a regular expression.
+                parts = [
+                    _WILDCARDS.get(part) or (part if part.startswith("[") else re.escape(part))
+                    for part in _WILDCARD.split(pattern)
+                ]
+                self._rules.append(_IgnoreRule(re.compile("".join(parts)), line.startswith("!")))
 
     def find(self, source: str) -> list[Path]:
         """What COPY means by `source`, which may be a pattern. UsageError when that is nothing, or outside."""
@@ -333,10 +340,3 @@ def copy_tree(
     elif source.is_file():
         target.write_bytes(source.read_bytes())
         target.chmod(mode if mode is not None else source.stat().st_mode & 0o7777)
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """A pattern of .dockerignore: `*` stays within a directory, `**` does not."""
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", posixpath.normpath(text).strip("/"))
-    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return re.compile("".join(known.get(part) or (part if part.startswith("[") else re.escape(part)) for part in parts))

@@ -24,7 +24,7 @@ from typing import IO
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import Box, box_path
-from bakeoff.sandbox.syscalls import openat2
+from bakeoff.sandbox.syscalls import closing, openat2
 
 _CHUNK = 1 << 20
 MAX_DEPTH = 200
@@ -47,17 +47,18 @@ class Owner:
     gid: int
 
 
+@dataclass(frozen=True, slots=True)
 class FileTree:
     """The tree below an open directory, usually the root of a box. Paths are absolute, with that directory as `/`."""
 
-    def __init__(self, root: int, owner: Owner | None = None) -> None:
-        """`root` stays open while the tree is used. Without an `owner`, new files belong to us."""
-        self._root = root
-        self._owner = owner
+    root: int
+    """The open directory. It stays open while the tree is used."""
+    owner: Owner | None = None
+    """Who new files belong to (default: us)."""
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
         """Write a file, replacing whatever is there."""
-        with self._parent(target) as (parent, name), _replacement(parent, name, mode, self._owner) as file:
+        with self._parent(target) as (parent, name), _replacement(parent, name, mode, self.owner) as file:
             file.write(data)
 
     def read(self, source: str, most: int) -> bytes:
@@ -78,14 +79,11 @@ class FileTree:
         if not source.exists():
             raise UsageError(f"{source}: no such file or directory to copy into the sandbox")
         if source.is_dir():
-            fd = self.make_directory(target)
-            try:
-                _put_tree(source, fd, self._owner)
-            finally:
-                os.close(fd)
+            with closing(self.make_directory(target)) as fd:
+                _put_tree(source, fd, self.owner)
         else:
             with self._parent(target) as (parent, name):
-                _put_file(source, parent, name, self._owner)
+                _put_file(source, parent, name, self.owner)
 
     def get(self, source: str, target: Path, most: int | None = None, *, all_links: bool = False) -> None:
         """Copy a file or directory out to `target`, at most `most` bytes, as `Box.get` says.
@@ -121,16 +119,14 @@ class FileTree:
             pass
         missing = PurePosixPath(path)
         # Each level is made in a directory that is open already: nobody can exchange a parent in between.
-        above = self.make_directory(str(missing.parent))
-        try:
-            os.mkdir(missing.name, 0o755, dir_fd=above)
-            fd = os.open(missing.name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
-        except OSError as error:
-            raise _box_error(error, path) from None
-        finally:
-            os.close(above)
-        if self._owner is not None:
-            os.fchown(fd, self._owner.uid, self._owner.gid)
+        with closing(self.make_directory(str(missing.parent))) as above:
+            try:
+                os.mkdir(missing.name, 0o755, dir_fd=above)
+                fd = os.open(missing.name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+            except OSError as error:
+                raise _box_error(error, path) from None
+        if self.owner is not None:
+            os.fchown(fd, self.owner.uid, self.owner.gid)
         return fd
 
     def make_mount_point(self, path: str, directory: bool, *, replace: bool = False) -> None:
@@ -140,7 +136,7 @@ class FileTree:
         an error, or removed when `replace` is set (directories never are).
         """
         parts = box_path(path).parts[1:]
-        here = os.dup(self._root)  # the loop closes each level when it has the next one
+        here = os.dup(self.root)  # the loop closes each level when it has the next one
         try:
             for number, name in enumerate(parts, 1):
                 below = _open_or_make(here, name, directory or number < len(parts), replace)
@@ -154,7 +150,7 @@ class FileTree:
     def _open(self, path: str, flags: int) -> int:
         """openat2 below the root. FileNotFoundError passes; other errors that a command can cause become UsageError."""
         try:
-            return openat2(self._root, path, flags)
+            return openat2(self.root, path, flags)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -166,21 +162,16 @@ class FileTree:
         box_path(path)
         try:
             # Opening a device can already do something. O_PATH opens nothing (open(2)), so it tells first what it is.
-            probe = self._open(path, os.O_PATH)
-            try:
+            with closing(self._open(path, os.O_PATH)) as probe:
                 mode = os.fstat(probe).st_mode
-            finally:
-                os.close(probe)
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise UsageError(f"{path} in the sandbox is neither a file nor a directory")
             # It may have been exchanged since then: O_NONBLOCK keeps the open of a pipe from waiting for a writer.
             fd = self._open(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise UsageError(f"{path}: no such file or directory in the sandbox") from None
-        try:
+        with closing(fd):
             yield fd
-        finally:
-            os.close(fd)
 
     @contextmanager
     def _parent(self, target: str) -> Iterator[tuple[int, str]]:
@@ -191,13 +182,11 @@ class FileTree:
         path = box_path(target)
         if not path.name:
             raise UsageError(f"{target!r} in the sandbox is not the name of a file")
-        fd = self.make_directory(str(path.parent))
-        try:
-            yield fd, path.name
-        except OSError as error:
-            raise _box_error(error, target) from None
-        finally:
-            os.close(fd)
+        with closing(self.make_directory(str(path.parent))) as fd:
+            try:
+                yield fd, path.name
+            except OSError as error:
+                raise _box_error(error, target) from None
 
 
 class FileTreeBox(Box):
@@ -308,14 +297,11 @@ def _put_tree(source: Path, target: int, owner: Owner | None) -> None:
                 if not stat.S_ISDIR(os.stat(entry.name, dir_fd=target, follow_symlinks=False).st_mode):
                     os.unlink(entry.name, dir_fd=target)
                     os.mkdir(entry.name, mode, dir_fd=target)
-            fd = os.open(entry.name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=target)
-            try:
+            with closing(os.open(entry.name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=target)) as fd:
                 os.fchmod(fd, mode)
                 if owner is not None:
                     os.fchown(fd, owner.uid, owner.gid)
                 _put_tree(Path(entry.path), fd, owner)
-            finally:
-                os.close(fd)
         elif entry.is_file():
             _put_file(Path(entry.path), target, entry.name, owner)
 
@@ -348,21 +334,15 @@ class _CopyOut:
         elif stat.S_ISDIR(mode):
             if len(below.parts) >= MAX_DEPTH:
                 return
-            fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=source)
-            try:
+            with closing(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=source)) as fd:
                 target.mkdir(exist_ok=True)
                 self.tree(fd, target, below / name)
                 target.chmod(stat.S_IMODE(mode) & 0o777 | 0o700)
-            finally:
-                os.close(fd)
         elif stat.S_ISREG(mode):
-            fd = os.open(name, _READ, dir_fd=source)
-            try:
+            with closing(os.open(name, _READ, dir_fd=source)) as fd:
                 status = os.fstat(fd)  # of what was opened, which may be something else by now
                 if stat.S_ISREG(status.st_mode) and (self.left is None or status.st_size <= self.left):
                     self.file(fd, target)
-            finally:
-                os.close(fd)
 
     def file(self, fd: int, target: Path) -> None:
         """Copy an open file, no more of it than its size was: it may grow meanwhile."""

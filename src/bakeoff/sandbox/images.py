@@ -25,7 +25,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache as once
 from pathlib import Path
@@ -52,6 +52,9 @@ _WRITTEN = {
     "hosts": HOSTS,
     "hostname": "box\n",
 }
+MAX_ID = 65536
+"""User and group numbers in a box are below this: so many are mapped into its user namespace."""
+_MAX_TABLE = 1 << 20
 _EMPTY = ("dev", "home", "mnt", "opt", "proc", "run", "srv", "sys", "var/lib", "var/log", "var/cache")
 
 
@@ -235,6 +238,62 @@ def _write(path: Path, text: str) -> None:
     os.rename(temporary, path)
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of an image."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+
+
+class Accounts:
+    """The users of an image: its /etc/passwd and /etc/group.
+
+    They are read when the box opens, before a command could change them.
+    `read` is called with a path and a maximum size, as `Box.read` is; its UsageError means that there is no such file.
+    """
+
+    def __init__(self, read: Callable[[str, int], bytes]) -> None:
+        """Read both tables. Lines that are not in the right format are skipped."""
+        tables = []
+        for path, width in (("/etc/passwd", 7), ("/etc/group", 4)):
+            try:
+                text = read(path, _MAX_TABLE).decode(errors="replace")
+            except UsageError:
+                text = ""  # such an image knows users by number only
+            rows = [line.split(":") for line in text.splitlines()]
+            tables.append([row for row in rows if len(row) >= width and row[2].isdigit()])
+        self._users, self._groups = tables
+
+    def find(self, user: str | None) -> Account:
+        """The account for `name`, `number`, `name:group` or `number:number`, as in a Dockerfile's USER; None is root.
+
+        A number need not be in the tables. Raises UsageError for a name that is not, or a number that is too large.
+        """
+        wanted, _, group = (user or "0").partition(":")
+        # passwd(5): name, password, uid, gid, comment, home, shell
+        row = next((row for row in self._users if wanted in (row[0], row[2])), None)
+        if row is None and not wanted.isdigit():
+            known = ", ".join(row[0] for row in self._users) or "none"
+            raise UsageError(f"the image has no user {wanted!r} (it has: {known}); give one of those or a number")
+        uid = int(row[2]) if row else int(wanted)
+        gid = int(row[3]) if row else uid
+        if group:  # group(5): name, password, gid, members
+            gids = [entry[2] for entry in self._groups if group in (entry[0], entry[2])] or [group]
+            if not gids[0].isdigit():
+                raise UsageError(f"the image has no group {group!r}; give one of its groups or a number")
+            gid = int(gids[0])
+        if not (uid < MAX_ID and gid < MAX_ID):
+            raise UsageError(f"user {user!r}: user and group numbers in a sandbox are below {MAX_ID}")
+        name = row[0] if row else "root" if uid == 0 else wanted
+        extra = tuple(int(entry[2]) for entry in self._groups if name in entry[3].split(",") and entry[2].isdigit())
+        home = row[5] if row and row[5].startswith("/") else "/root" if uid == 0 else "/"
+        return Account(name, uid, gid, extra, home)
+
+
 def host_mounts() -> tuple[Mount, ...]:
     """What is mounted, read-only, over the root."""
     return tuple(Mount(Path("/", name), f"/{name}") for name in _PROGRAMS if _is_real_directory(name))
@@ -245,7 +304,27 @@ def host_root() -> Path:
     finished = cache.directory("host") / _host_digest()
     if not finished.exists():
         with cache.scratch("host") as made:
-            _fill_host_root(made)
+            made.chmod(0o755)
+            for name in _EMPTY:
+                (made / name).mkdir(parents=True, mode=0o755)
+            for name, mode in (("root", 0o700), ("tmp", 0o1777), ("var/tmp", 0o1777), ("etc", 0o755)):
+                (made / name).mkdir(mode=mode)
+                (made / name).chmod(mode)  # mkdir's mode is subject to the umask
+            os.symlink("/run", made / "var/run")
+            for name in _PROGRAMS:
+                if Path("/", name).is_symlink():
+                    os.symlink(os.readlink(f"/{name}"), made / name)
+                elif _is_real_directory(name):
+                    (made / name).mkdir(mode=0o755)
+            for source in _etc_sources():
+                copy = made / source.relative_to("/")
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                if source.is_symlink() or not source.is_dir():
+                    _copy_file(str(source), str(copy))
+                else:
+                    shutil.copytree(source, copy, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
+            for name, text in _WRITTEN.items():
+                (made / "etc" / name).write_text(text)
             try:
                 made.rename(finished)
             except OSError:
@@ -275,31 +354,6 @@ def _host_digest() -> str:
         link = Path("/", name).is_symlink()
         digest.update(f"{name}\0{os.readlink(f'/{name}') if link else _is_real_directory(name)}\0".encode())
     return digest.hexdigest()[:16]
-
-
-def _fill_host_root(target: Path) -> None:
-    """Make the root of the image `host` in an empty directory."""
-    target.chmod(0o755)
-    for name in _EMPTY:
-        (target / name).mkdir(parents=True, mode=0o755)
-    for name, mode in (("root", 0o700), ("tmp", 0o1777), ("var/tmp", 0o1777), ("etc", 0o755)):
-        (target / name).mkdir(mode=mode)
-        (target / name).chmod(mode)  # mkdir's mode is subject to the umask
-    os.symlink("/run", target / "var/run")
-    for name in _PROGRAMS:
-        if Path("/", name).is_symlink():
-            os.symlink(os.readlink(f"/{name}"), target / name)
-        elif _is_real_directory(name):
-            (target / name).mkdir(mode=0o755)
-    for source in _etc_sources():
-        copy = target / source.relative_to("/")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_symlink() or not source.is_dir():
-            _copy_file(str(source), str(copy))
-        else:
-            shutil.copytree(source, copy, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
-    for name, text in _WRITTEN.items():
-        (target / "etc" / name).write_text(text)
 
 
 def _copy_file(source: str, target: str) -> None:

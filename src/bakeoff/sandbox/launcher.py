@@ -1,4 +1,9 @@
-"""The owner's end of supervisor.py: one launcher process for each Python process, and a socket to each supervisor."""
+"""The owner's end of supervisor.py, and the messages between the two.
+
+Each Python process that opens boxes has one launcher process, and a socket to the supervisor of each box. Messages
+are JSON objects with descriptors behind them (`syscalls.send`): the owner sends `Settings` once, then one `Request`
+for each command, and gets a `Reply` or `{"error": text}` for each.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,10 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypedDict, cast
 
 from bakeoff.engine import processes
 from bakeoff.errors import InfraError
-from bakeoff.sandbox.supervisor import Reply, Request, Settings
 from bakeoff.sandbox.syscalls import Message, receive, send
 
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bakeoff.sandbox.supervisor import main; main()"
@@ -24,6 +28,52 @@ _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bakeoff.sandbo
 _lock = threading.Lock()
 _launchers: dict[int, _Launcher] = {}
 """By our own pid: a forked child must not use the launcher of its parent."""
+
+
+class Settings(TypedDict):
+    """The first message of an owner to its supervisor: what the box is made of. Descriptors behind it: the ext4 image,
+    if there is one, and `join_fds` open cgroup.procs files."""
+
+    lowers: list[str]
+    directory: str | None
+    disk_mb: int | None
+    mounts: list[str]
+    network: bool
+    sockets: dict[str, str]
+    shared_memory: int
+    join_fds: int
+    rlimits: dict[str, int]
+    affinity: list[int]
+
+
+class Request(TypedDict):
+    """Run one command. Descriptors behind it: stdin, stdout, stderr, bwrap's arguments, bwrap's status.
+
+    An empty message instead means: end the command that runs.
+    """
+
+    argv: list[str]
+    bwrap: str
+    timeout: float | None
+    uid: int
+    gid: int
+    groups: list[int]
+    switch: bool
+    """Whether the starter becomes `uid` before it runs bwrap."""
+    watch_mb: int | None
+    watch_pids: int | None
+    """Limits that no cgroup enforces, so that the supervisor has to watch them."""
+
+
+class Reply(TypedDict):
+    """How a command ended. `why` is empty, or timeout, memory, pids or cancelled when the supervisor killed it."""
+
+    code: int
+    why: str
+    seconds: float
+    cpu: float
+    peak_kb: int
+    free: int
 
 
 class Supervisor:

@@ -18,8 +18,7 @@ from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, cache, images
-from bakeoff.sandbox.base import Box, BoxSpec, CommandResult, Image, box_path
-from bakeoff.sandbox.commands import Command, Streams
+from bakeoff.sandbox.base import Box, BoxSpec, Command, CommandResult, Image, Streams, box_path
 from bakeoff.sandbox.files import Owner
 
 APP = "bakeoff"
@@ -173,8 +172,6 @@ class ModalBox(Box):
             code=137 if code is None or code < 0 else code,
             seconds=seconds,
             timed_out=command.timeout is not None and killed and seconds >= command.timeout,
-            stdout=streams.tail("stdout"),
-            stderr=streams.tail("stderr"),
         )
 
     def put(self, source: Path, target: str) -> None:

@@ -11,25 +11,24 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakeoff.engine import processes
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import bridge, cache
-from bakeoff.sandbox.base import DEFAULT_PATH, BoxSpec, CommandResult, Image, box_path
-from bakeoff.sandbox.commands import Command, Streams
+from bakeoff.sandbox.base import DEFAULT_PATH, BoxSpec, Command, CommandResult, Image, Streams, box_path
 from bakeoff.sandbox.files import FileTree, FileTreeBox
 
 _WATCH_SECONDS = 0.05
 
 
+@dataclass
 class NoSandbox:
     """The backend; see `Sandbox`. `accepted` means that the user knows that it isolates nothing."""
 
-    name = "none"
-
-    def __init__(self, accepted: bool = False) -> None:
-        self._accepted = accepted
+    accepted: bool = False
+    name: str = field(default="none", init=False)
 
     def missing(self) -> str | None:
         """None: it works everywhere."""
@@ -37,7 +36,7 @@ class NoSandbox:
 
     def open(self, spec: BoxSpec) -> HostBox:
         """A new directory; UsageError for whatever would need isolation."""
-        if not self._accepted:
+        if not self.accepted:
             raise UsageError(
                 "sandbox 'none' isolates nothing: commands can read and change whatever you can. "
                 "Use bubblewrap, docker or podman, or accept this"
@@ -113,8 +112,6 @@ class HostBox(FileTreeBox):
             timed_out=why == "timeout",
             memory_killed=why == "memory",
             cpu_seconds=after.children_user + after.children_system - before.children_user - before.children_system,
-            stdout=streams.tail("stdout"),
-            stderr=streams.tail("stderr"),
         )
 
     def _watch(self, process: subprocess.Popen[bytes], timeout: float | None) -> str:

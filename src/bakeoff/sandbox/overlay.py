@@ -22,7 +22,7 @@ from bakeoff.sandbox import syscalls
 from bakeoff.sandbox.syscalls import MS_BIND, MS_NOATIME, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_REC
 
 if TYPE_CHECKING:
-    from bakeoff.sandbox.supervisor import Settings
+    from bakeoff.sandbox.launcher import Settings
 
 _STAGE = "/sys"
 """A place for mounts. The supervisor covers it with a tmpfs in its mount namespace; it does not need /sys there."""
@@ -44,6 +44,10 @@ _DEVICE_LINKS = {
 _BYTES_PER_FILE = 16384
 """A limited volume has room for one file in so many bytes: empty files fill a disk too."""
 _EXT4_TABLES_MB = 1
+# mke2fs(8): no journal and no reserved blocks, since nothing here outlives the box; its top directory is root's.
+_MKFS = (
+    f"mkfs.ext4 -q -F -m 0 -b 4096 -i {_BYTES_PER_FILE} -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0"
+)
 _ALL_USERS = 2**32 - 1
 _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE, _LO_FLAGS_AUTOCLEAR = 0x4C82, 0x4C0A, 4  # linux/loop.h
 
@@ -163,8 +167,7 @@ def _loop_device(image: int) -> str:
 
     With LO_FLAGS_AUTOCLEAR the kernel detaches it when nobody uses it any more, so a killed box leaves no device.
     """
-    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with syscalls.closing(os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)) as control:
         for _ in range(64):
             number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
             device = os.open(f"/dev/loop{number}", os.O_RDWR | os.O_CLOEXEC)
@@ -181,8 +184,6 @@ def _loop_device(image: int) -> str:
             _open_loop_devices.append(device)
             return f"/dev/loop{number}"
         raise OSError(errno.EBUSY, "no free loop device")
-    finally:
-        os.close(control)
 
 
 def disk_image_problem() -> str | None:
@@ -205,6 +206,7 @@ def disk_image(disk_mb: int) -> int:
 
     Formatting takes longer than everything else about a box, so each size is formatted once and then copied.
     """
+    import subprocess
     import tempfile
 
     from bakeoff.sandbox import cache
@@ -212,9 +214,20 @@ def disk_image(disk_mb: int) -> int:
     directory = cache.directory("boxes")
     template = directory / f"volume-{disk_mb}.ext4"
     if not template.exists():
-        _format(str(template), str(directory / cache.unique_name("volume")), disk_mb)
-    source = os.open(template, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+        # Formatted under another name and then renamed, so that nobody ever copies a half-made file system.
+        temporary = str(directory / cache.unique_name("volume"))
+        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            # ext4's own tables need some room too; what the limit promises should be there for files.
+            os.ftruncate(fd, (disk_mb + disk_mb // 32 + _EXT4_TABLES_MB) << 20)
+            subprocess.run([*_MKFS.split(), temporary], check=True, capture_output=True)
+            os.rename(temporary, template)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        finally:
+            os.close(fd)
+    with syscalls.closing(os.open(template, os.O_RDONLY | os.O_CLOEXEC)) as source:
         try:
             target = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -223,29 +236,7 @@ def disk_image(disk_mb: int) -> int:
             target, path = tempfile.mkstemp(dir=directory)  # a file system without O_TMPFILE (open(2))
             os.unlink(path)
         _copy_sparse(source, target)
-    finally:
-        os.close(source)
     return target
-
-
-def _format(template: str, temporary: str, disk_mb: int) -> None:
-    """Format `temporary` and rename it to `template`, so that nobody ever copies a half-made file system."""
-    import subprocess
-
-    fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        # ext4's own tables need some room too; what the limit promises should be there for files.
-        os.ftruncate(fd, (disk_mb + disk_mb // 32 + _EXT4_TABLES_MB) << 20)
-        flags = (
-            f"-q -F -m 0 -b 4096 -i {_BYTES_PER_FILE} -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0"
-        )
-        subprocess.run(["mkfs.ext4", *flags.split(), temporary], check=True, capture_output=True)
-        os.rename(temporary, template)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(fd)
 
 
 def _copy_sparse(source: int, target: int) -> None:

@@ -7,7 +7,7 @@ costs a millisecond, a new Python twenty. The supervisor
 
 * enters new user, mount, network and IPC namespaces and mounts the box's root there (overlay.py),
 * listens on the box's loopback ports (bridge.py),
-* has each command started (starter.py), watches it, and waits for its end,
+* has each command started by another process, the starter, watches it, and waits for its end,
 * is a subreaper (PR_SET_CHILD_SUBREAPER): a command has ended when every process below it has.
 
 It watches its socket and a pidfd of its owner. When either ends, by whatever signal, it kills what runs and exits; the
@@ -19,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -26,62 +27,20 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from bakeoff.engine import processes
 from bakeoff.sandbox import overlay, syscalls
-from bakeoff.sandbox.starter import Starter
 from bakeoff.sandbox.syscalls import Message, receive, send
+
+if TYPE_CHECKING:
+    from bakeoff.sandbox.launcher import Reply, Request, Settings
 
 _MAPPED_IDS = 65536
 _WATCH_SECONDS = 0.05
+_DEFAULT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+"""What the launcher, or Python, ignores and a command should not."""
 _SIOCSIFFLAGS, _IFF_UP_RUNNING = 0x8914, 0x41  # netdevice(7)
-
-
-class Settings(TypedDict):
-    """The first message of an owner to its supervisor: what the box is made of. Descriptors behind it: the ext4 image,
-    if there is one, and `join_fds` open cgroup.procs files."""
-
-    lowers: list[str]
-    directory: str | None
-    disk_mb: int | None
-    mounts: list[str]
-    network: bool
-    sockets: dict[str, str]
-    shared_memory: int
-    join_fds: int
-    rlimits: dict[str, int]
-    affinity: list[int]
-
-
-class Request(TypedDict):
-    """Run one command. Descriptors behind it: stdin, stdout, stderr, bwrap's arguments, bwrap's status.
-
-    An empty message instead means: end the command that runs.
-    """
-
-    argv: list[str]
-    bwrap: str
-    timeout: float | None
-    uid: int
-    gid: int
-    groups: list[int]
-    switch: bool
-    """Whether the starter becomes `uid` before it runs bwrap."""
-    watch_mb: int | None
-    watch_pids: int | None
-    """Limits that no cgroup enforces, so that the supervisor has to watch them."""
-
-
-class Reply(TypedDict):
-    """How a command ended. `why` is empty, or timeout, memory, pids or cancelled when the supervisor killed it."""
-
-    code: int
-    why: str
-    seconds: float
-    cpu: float
-    peak_kb: int
-    free: int
 
 
 def main() -> None:
@@ -122,8 +81,8 @@ def _supervise(owner: int, launcher: socket.socket) -> NoReturn:
     code = 1
     control: socket.socket | None = None
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        processes.become_subreaper()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would make wait4(2) lose the exit status
+        processes.become_subreaper()  # orphans below us become our children (PR_SET_CHILD_SUBREAPER, prctl(2))
         syscalls.leave_session_keyring()
         os.umask(0o022)
         starter = Starter()
@@ -148,7 +107,7 @@ class _Supervisor:
         self, control: socket.socket, owner: int, launcher: socket.socket, starter: Starter, message: Message
     ) -> None:
         """Make the box that the first message describes, and send the owner its root and upper directory."""
-        settings, fds = cast(Settings, message.body), message.fds
+        settings, fds = cast("Settings", message.body), message.fds
         self._control = control
         self._owner = owner
         self._settings = settings
@@ -179,7 +138,7 @@ class _Supervisor:
         to mount only inside a user namespace, and may map only itself (user_namespaces(7)).
         """
         if os.geteuid() == 0:
-            syscalls.unshare(syscalls.CLONE_NEWNS)
+            syscalls.unshare(syscalls.CLONE_NEWNS)  # else our mounts would be made in the owner's namespace
             overlay.mount_all(self._settings, image)
             syscalls.unshare(namespaces)
             launcher.sendall(b"m")
@@ -188,7 +147,9 @@ class _Supervisor:
         else:
             uid, gid = os.geteuid(), os.getegid()
             syscalls.unshare(namespaces)
-            _write("/proc/self/setgroups", "deny")  # required before an unprivileged gid_map
+            # Required before an unprivileged gid_map: who could drop a group could reach files that the group's mode
+            # forbids (CVE-2014-8989, user_namespaces(7)).
+            _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"0 {uid} 1")
             _write("/proc/self/gid_map", f"0 {gid} 1")
             overlay.mount_all(self._settings, image)
@@ -224,7 +185,7 @@ class _Supervisor:
                 continue  # "end what runs", but it has ended already
             reply: Reply | dict[str, Any]
             try:
-                reply = self._run(cast(Request, received.body), received.fds)
+                reply = self._run(cast("Request", received.body), received.fds)
             except OSError as error:
                 reply = {"error": str(error)}
             for fd in received.fds:
@@ -241,7 +202,7 @@ class _Supervisor:
             _write("/proc/sys/user/max_user_namespaces", "0" if request["uid"] == 0 else "100")
         except OSError:
             pass  # /proc/sys can be read-only in a container; the seccomp filter refuses new namespaces too
-        if not self._starter.serves(request):
+        if self._starter.user not in (0, request["uid"]) or not processes.alive(self._starter.pid):
             self._starter.close()
             self._starter = Starter()
             self._starter.limit(self._settings, self._join_fds)
@@ -274,13 +235,13 @@ class _Supervisor:
         """Wait until the command has ended, or must. Returns why it must, empty when it has ended by itself."""
         deadline = began + request["timeout"] if request["timeout"] is not None else None
         watched = request["watch_mb"] is not None or request["watch_pids"] is not None
-        sources = [self._control.fileno(), self._owner, self._starter.fileno()]
+        sources = [self._control.fileno(), self._owner, self._starter.fd]
         while True:
             left = max(deadline - time.monotonic(), 0) if deadline is not None else None
             if watched:
                 left = _WATCH_SECONDS if left is None else min(left, _WATCH_SECONDS)
             ready = _readable(sources, left)
-            if self._starter.fileno() in ready:
+            if self._starter.fd in ready:
                 return ""
             if ready:  # the owner is gone, or wants the command to end; a further request waits in the socket
                 return "cancelled"
@@ -293,11 +254,26 @@ class _Supervisor:
         """Which limit these processes exceed, "memory" or "pids", of those that no cgroup enforces; else empty."""
         volumes = [os.fstatvfs(fd) for fd in self._in_memory]
         stored = sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in volumes)
-        if request["watch_mb"] is not None:
-            limit = request["watch_mb"] << 20
-            # Resident sizes count shared pages once for each process. They are fast to read and never too low, so the
-            # exact figure is read only when they exceed the limit.
-            if processes.resident(pids) + stored > limit and _proportional_memory(pids, stored) > limit:
+        limit = request["watch_mb"] << 20 if request["watch_mb"] is not None else None
+        # Resident sizes count shared pages once for each process. They are fast to read and never too low, so the
+        # exact figure is read only when they exceed the limit.
+        if limit is not None and processes.resident(pids) + stored > limit:
+            # Memory with shared pages counted once: Pss of /proc/PID/smaps_rollup (proc_pid_smaps(5)).
+            total = shared = 0
+            for pid in pids:
+                try:
+                    with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                        sizes = {
+                            line.split()[0]: int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss")
+                        }
+                except OSError:
+                    total += processes.resident([pid])
+                    continue
+                total += sizes.get(b"Pss:", 0)
+                shared += sizes.get(b"Pss_Shmem:", 0)
+            # What the processes have mapped of shared memory may be files of the box, `stored`, or none of them: the
+            # larger counts.
+            if total - shared + max(shared, stored) > limit:
                 return "memory"
         return "pids" if request["watch_pids"] is not None and len(pids) > request["watch_pids"] else ""
 
@@ -316,23 +292,165 @@ class _Supervisor:
         return cpu, peak_kb
 
 
-def _proportional_memory(pids: list[int], stored: int) -> int:
-    """Memory in bytes with shared pages counted once: Pss of /proc/PID/smaps_rollup (proc_pid_smaps(5)).
+# -- the starter
 
-    What the processes have mapped of shared memory may be files of the box, `stored`, or none of them: the larger
-    counts.
+
+class Started(NamedTuple):
+    """A command that runs: the pid of its bwrap, and a pidfd that the receiver closes."""
+
+    pid: int
+    pidfd: int
+
+
+class End(NamedTuple):
+    """How the bwrap of a command ended; a negative code is a signal."""
+
+    code: int
+    cpu: float
+    peak_kb: int
+
+
+class Starter:
+    """The process that starts a box's commands, seen from its supervisor, which forks it and talks to it over a socket.
+
+    It is in the box's cgroups, and so is everything it starts. Joining a cgroup can take longer than the rest of a
+    command: the kernel takes cgroup_threadgroup_rwsem for writing, which waits for an RCU grace period (its
+    Documentation/locking/percpu-rw-semaphore.rst). So the starter joins once for each box, while the supervisor is
+    still mounting, and no command waits.
     """
-    total = shared = 0
-    for pid in pids:
+
+    def __init__(self) -> None:
+        """Fork the process. It waits for `limit`."""
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.fd = self._socket.fileno()
+        """Readable when the command has ended."""
+        self.user = 0
+        """Who the process is: from root it can become one other user, once."""
+        supervisor = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self._socket.close()
+                _start_commands(theirs, supervisor)
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def limit(self, settings: Settings, join_fds: list[int], namespaces: int = 0) -> None:
+        """Have the process join cgroups, through open cgroup.procs files, and set its resource limits.
+
+        `namespaces` are those that the supervisor is about to enter; the process joins them before its first command.
+        """
+        send(self._socket, {**settings, "namespaces": namespaces}, join_fds)
+
+    def start(self, request: Request, fds: list[int]) -> Started | None:
+        """Start a command. None when the starter was killed meanwhile, which happens when the box's memory is full.
+
+        Raises OSError when the command cannot be started.
+        """
+        self.user = request["uid"] if request["switch"] else 0
         try:
-            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-                sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss")}
-        except OSError:
-            total += processes.resident([pid])
+            send(self._socket, request, fds)
+            received = receive(self._socket)
+        except ConnectionError:
+            return None
+        if received is None:
+            return None
+        if "error" in received.body:
+            raise OSError(received.body["error"])
+        return Started(received.body["pid"], received.fds[0])
+
+    def wait(self) -> End:
+        """How the command ended, once `fd` is readable. When the starter was killed, so was the command."""
+        try:
+            received = receive(self._socket)
+        except ConnectionError:
+            received = None
+        return End(**received.body) if received is not None else End(-signal.SIGKILL, 0.0, 0)
+
+    def close(self) -> None:
+        """End the process."""
+        self._socket.shutdown(socket.SHUT_RDWR)  # the bridge was forked with this socket open: close() would not end it
+        self._socket.close()
+        os.waitpid(self.pid, 0)
+
+
+def _start_commands(control: socket.socket, supervisor: int) -> None:
+    """The life of the starter: apply limits, then start one command after another until the socket is closed."""
+    processes.die_with_parent(supervisor)
+    settings = receive(control)
+    if settings is None:
+        return
+    problem: OSError | None = None
+    try:
+        for fd in settings.fds:
+            os.write(fd, b"0")  # "0" is the writer itself (cgroups(7))
+        for name, value in settings.body["rlimits"].items():
+            number = getattr(resource, name)
+            hard = resource.getrlimit(number)[1]
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(number, (value, value))
+        if settings.body["affinity"]:
+            os.sched_setaffinity(0, settings.body["affinity"])
+    except OSError as error:  # it is the answer to the first command
+        problem = OSError(f"its limits cannot be set: {error}")
+    namespaces, user = settings.body["namespaces"], 0
+    while (received := receive(control)) is not None:
+        request = cast("Request", received.body)
+        try:
+            if problem is not None:
+                raise problem
+            if namespaces:
+                syscalls.join_namespaces(supervisor, namespaces)
+                namespaces = 0
+            if request["switch"] and user == 0:
+                # Groups first: after the change of user there is no right to change them (setgroups(2)).
+                os.setgroups(request["groups"])
+                # All three numbers each: a saved number that stayed 0 could be taken back (setresuid(2)).
+                os.setresgid(*[request["gid"]] * 3)
+                os.setresuid(*[request["uid"]] * 3)
+                user = request["uid"]
+            pid = _spawn_bwrap(request, received.fds)
+        except OSError as error:
+            send(control, {"error": str(error)})
             continue
-        total += sizes.get(b"Pss:", 0)
-        shared += sizes.get(b"Pss_Shmem:", 0)
-    return total - shared + max(shared, stored)
+        finally:
+            for fd in received.fds:
+                os.close(fd)
+        # The supervisor kills by pidfd: the pid may be used again once `wait4` below has returned (pidfd_open(2)).
+        pidfd = os.pidfd_open(pid)
+        send(control, {"pid": pid}, [pidfd])
+        os.close(pidfd)
+        _, status, usage = os.wait4(pid, 0)
+        end = End(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+        send(control, end._asdict())
+
+
+def _spawn_bwrap(request: Request, fds: list[int]) -> int:
+    """Start bwrap with the command of `request` and return its pid. It gets three streams and what it reads itself."""
+    stdin, stdout, stderr, arguments, status = fds
+    options = ["--args", str(arguments), "--json-status-fd", str(status)]
+    inherited = [arguments, status]
+    if (program := syscalls.seccomp_filter()) is not None:
+        inherited.append(os.memfd_create("rules", os.MFD_CLOEXEC))
+        os.write(inherited[-1], program)
+        os.lseek(inherited[-1], 0, os.SEEK_SET)
+        options += ["--seccomp", str(inherited[-1])]
+    for fd in inherited:  # every other descriptor has O_CLOEXEC and is closed when bwrap is executed
+        os.set_inheritable(fd, True)
+    try:
+        return os.posix_spawn(
+            request["bwrap"],
+            ["bwrap", *options, "--", *request["argv"]],
+            {},
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, stdout, stderr))],
+            setsid=True,  # no controlling terminal that a command could push input into (TIOCSTI, ioctl_tty(2))
+            setsigmask=[],
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+    finally:
+        for fd in inherited[2:]:
+            os.close(fd)
 
 
 def _readable(fds: Sequence[int], timeout: float | None) -> set[int]:
@@ -347,6 +465,6 @@ def _readable(fds: Sequence[int], timeout: float | None) -> set[int]:
 
 
 def _write(path: str, text: str) -> None:
-    """Write a file of /proc."""
+    """Write a file of /proc, in one write(2): uid_map and gid_map can be written only once (user_namespaces(7))."""
     with open(path, "w") as file:
         file.write(text)

@@ -1,4 +1,6 @@
-"""Linux calls that Python has no function for, and messages that carry open descriptors between our processes.
+"""Linux system calls: those that Python has no function for, and those that a command in a box may not make.
+
+It also has the messages that carry open descriptors between our processes. `seccomp_filter` is for `bwrap --seccomp`.
 
 Numbers and flags are those of the kernel's uapi headers (`linux/mount.h`, `linux/sched.h`, `linux/openat2.h`). Imports
 are few on purpose: every supervisor is a fork of a process that has loaded this module, and a fork copies page tables.
@@ -12,7 +14,10 @@ import errno
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 CLONE_NEWNS: Final = 0x00020000
@@ -58,6 +63,15 @@ class Message(NamedTuple):
     fds: list[int]
 
 
+@contextmanager
+def closing(fd: int) -> Iterator[int]:
+    """An open descriptor that is closed at the end of the body, whatever happens in it."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def _check(result: int, call: str) -> int:
     """The result of a C function, or the OSError that its errno stands for."""
     if result < 0:
@@ -73,11 +87,8 @@ def unshare(flags: int) -> None:
 
 def join_namespaces(pid: int, flags: int) -> None:
     """Enter the namespaces in `flags` of another process, all of them or none: setns(2) on a pidfd (Linux 5.8)."""
-    pidfd = os.pidfd_open(pid)
-    try:
+    with closing(os.pidfd_open(pid)) as pidfd:
         _check(_libc.setns(pidfd, flags), "setns")
-    finally:
-        os.close(pidfd)
 
 
 def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
@@ -130,18 +141,16 @@ def send(target: socket.socket, body: Mapping[str, Any], fds: Sequence[int] = ()
 
     The JSON travels in a memfd as the first descriptor: a command line may be longer than a packet can be.
     """
-    file = os.memfd_create("message", os.MFD_CLOEXEC)
-    try:
+    with closing(os.memfd_create("message", os.MFD_CLOEXEC)) as file:
         data = memoryview(json.dumps(body).encode())
         while data:
             data = data[os.write(file, data) :]
         socket.send_fds(target, [b"m"], [file, *fds])
-    finally:
-        os.close(file)
 
 
 def receive(source: socket.socket) -> Message | None:
     """The next message that `send` sent; None when the other end is closed."""
+    # SCM_RIGHTS carries at most 253 descriptors (unix(7)); ours need fewer than 32.
     # socket.recv_fds ignores its flags in Python 3.11, and without MSG_CMSG_CLOEXEC a descriptor that arrives could
     # be inherited by a command in a sandbox.
     room = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
@@ -155,3 +164,165 @@ def receive(source: socket.socket) -> Message | None:
         file.seek(0)
         body: dict[str, Any] = json.loads(file.read())
     return Message(body, list(fds[1:]))
+
+
+# -- system calls that a box may not make
+#
+# Missing capabilities stop most of these calls already. The filter closes the rest: calls that no namespace confines
+# (kernel keyrings, sockets to the hypervisor), and parts of the kernel that no build and no test needs but that many
+# exploits started from (io_uring, userfaultfd, bpf). It is a classic BPF program over `struct seccomp_data`; see
+# seccomp(2) and the kernel's Documentation/userspace-api/seccomp_filter.rst. Numbers are those of the kernel's system
+# call tables (arch/x86/entry/syscalls, include/uapi/asm-generic/unistd.h).
+
+_NEW_CALLS: Final[Mapping[str, int]] = {
+    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429,
+    "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "mount_setattr": 442, "quotactl_fd": 443,
+    "open_tree_attr": 467,
+}  # fmt: skip
+"""Refused on every architecture: calls from number 424 on have one number everywhere."""
+_CLONE3: Final = 435  # the same on every architecture too
+
+
+class _Abi(NamedTuple):
+    """One system call interface of a processor."""
+
+    audit: int
+    """AUDIT_ARCH_* of linux/audit.h: how the filter recognises the interface."""
+    refused: Mapping[str, int]
+    clone: int
+    unshare: int
+    socket: int
+    socketpair: int
+
+
+_X86_64: Final = _Abi(
+    0xC000003E,
+    {
+        "syslog": 103, "vhangup": 153, "pivot_root": 155, "adjtimex": 159, "acct": 163, "settimeofday": 164,
+        "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "iopl": 172, "ioperm": 173,
+        "init_module": 175, "delete_module": 176, "quotactl": 179, "clock_settime": 227, "kexec_load": 246,
+        "add_key": 248, "request_key": 249, "keyctl": 250, "perf_event_open": 298, "fanotify_init": 300,
+        "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "finit_module": 313, "kexec_file_load": 320,
+        "bpf": 321, "userfaultfd": 323,
+    },
+    clone=56, unshare=272, socket=41, socketpair=53,
+)  # fmt: skip
+# 32-bit programs on the same processor. They need a table of their own: any 64-bit program can make a 32-bit call with
+# `int 0x80`. `socketcall` keeps its arguments in memory, where no filter sees them; Linux 4.3 made it needless.
+_I386: Final = _Abi(
+    0x40000003,
+    {
+        "mount": 21, "umount": 22, "stime": 25, "acct": 51, "umount2": 52, "settimeofday": 79, "swapon": 87,
+        "reboot": 88, "ioperm": 101, "socketcall": 102, "syslog": 103, "iopl": 110, "vhangup": 111, "vm86old": 113,
+        "swapoff": 115, "adjtimex": 124, "init_module": 128, "delete_module": 129, "quotactl": 131, "vm86": 166,
+        "pivot_root": 217, "clock_settime": 264, "kexec_load": 283, "add_key": 286, "request_key": 287, "keyctl": 288,
+        "perf_event_open": 336, "fanotify_init": 338, "open_by_handle_at": 342, "clock_adjtime": 343, "setns": 346,
+        "finit_module": 350, "bpf": 357, "userfaultfd": 374, "clock_settime64": 404, "clock_adjtime64": 405,
+    },
+    clone=120, unshare=310, socket=359, socketpair=360,
+)  # fmt: skip
+_AARCH64: Final = _Abi(
+    0xC00000B7,
+    {
+        "umount2": 39, "mount": 40, "pivot_root": 41, "vhangup": 58, "quotactl": 60, "acct": 89, "kexec_load": 104,
+        "init_module": 105, "delete_module": 106, "clock_settime": 112, "syslog": 116, "reboot": 142,
+        "settimeofday": 170, "adjtimex": 171, "add_key": 217, "request_key": 218, "keyctl": 219, "swapon": 224,
+        "swapoff": 225, "perf_event_open": 241, "fanotify_init": 262, "open_by_handle_at": 265, "clock_adjtime": 266,
+        "setns": 268, "finit_module": 273, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294,
+    },
+    clone=220, unshare=97, socket=198, socketpair=199,
+)  # fmt: skip
+_MACHINES: Final[Mapping[str, tuple[_Abi, ...]]] = {"x86_64": (_X86_64, _I386), "aarch64": (_AARCH64,)}
+
+_NAMESPACE_FLAGS: Final = 0x7E020000
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
+_TIME_NAMESPACE: Final = 0x80
+"""CLONE_NEWTIME, for `unshare` only: `clone` has the signal of a child's death in these bits."""
+_FAMILIES: Final = (1, 2, 10, 16)
+"""AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: what programs need, and what a network namespace confines.
+
+AF_VSOCK, for one, reaches the hypervisor from every namespace."""
+
+# Opcodes of linux/bpf_common.h, offsets in struct seccomp_data, and return values of linux/seccomp.h.
+_LOAD, _JUMP, _RETURN, _IF_EQUAL, _IF_AT_LEAST, _IF_BITS = 0x20, 0x05, 0x06, 0x15, 0x35, 0x45
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_X32_BIT = 0x40000000
+
+
+@cache
+def seccomp_filter() -> bytes | None:
+    """The filter for this machine as an array of `struct sock_filter`; None for a processor that has no table here.
+
+    A call of any other interface (32-bit programs on ARM, say) fails with ENOSYS.
+    """
+    abis = _MACHINES.get(os.uname().machine)
+    if abis is None:
+        return None
+    # The interface first: the same number is another call in each of them (seccomp(2), the caveat about `arch`).
+    steps = [_step(_LOAD, _ARCHITECTURE)]
+    for abi in abis:
+        # The jump over a body is one of its own, since conditional jumps reach no further than 255 steps: their
+        # offsets are bytes in struct sock_filter, that of a plain jump is a word (linux/filter.h).
+        body = _filter(abi)
+        steps += [_step(_IF_EQUAL, abi.audit, 1, 0), _step(_JUMP, len(body)), *body]
+    return b"".join([*steps, _fail(errno.ENOSYS)])
+
+
+def _filter(abi: _Abi) -> list[bytes]:
+    """The steps for one interface. Every path through them ends in an answer."""
+    # x32 calls have the number of an x86-64 call with this bit set, and would slip past a test for that number.
+    steps = [_step(_LOAD, _NUMBER), *_when(_IF_AT_LEAST, _X32_BIT, [_fail(errno.ENOSYS)])]
+    for number in {**abi.refused, **_NEW_CALLS}.values():
+        steps += _when(_IF_EQUAL, number, [_fail(errno.EPERM)])
+    # The flags of clone3 are in memory, where a filter does not see them. After ENOSYS, C libraries use clone.
+    steps += _when(_IF_EQUAL, _CLONE3, [_fail(errno.ENOSYS)])
+    for call, flags in ((abi.clone, _NAMESPACE_FLAGS), (abi.unshare, _NAMESPACE_FLAGS | _TIME_NAMESPACE)):
+        check = [_step(_LOAD, _FIRST_ARGUMENT), *_when(_IF_BITS, flags, [_fail(errno.EPERM)]), _step(_RETURN, _ALLOW)]
+        steps += _when(_IF_EQUAL, call, check)
+    # Arguments are 64 bits wide, of which the lower half is read (both processors are little-endian). That is enough:
+    # a family is an int, `clone` takes the lower 32 bits of its flags, and `unshare` refuses flags above them.
+    families = [step for family in _FAMILIES for step in _when(_IF_EQUAL, family, [_step(_RETURN, _ALLOW)])]
+    for call in (abi.socket, abi.socketpair):
+        check = [_step(_LOAD, _FIRST_ARGUMENT), *families, _fail(errno.EAFNOSUPPORT)]
+        steps += _when(_IF_EQUAL, call, check)
+    return [*steps, _step(_RETURN, _ALLOW)]
+
+
+def _when(test: int, value: int, then: list[bytes]) -> list[bytes]:
+    """Steps that are skipped unless the loaded word passes `test` against `value`."""
+    return [_step(test, value, 0, len(then)), *then]
+
+
+def _fail(number: int) -> bytes:
+    """A step that ends the program: the call fails with this errno and is not made (SECCOMP_RET_ERRNO)."""
+    return _step(_RETURN, _ERRNO | number)
+
+
+def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    """struct sock_filter: an opcode, how many steps to skip if a test holds or fails, and an operand."""
+    return struct.pack("HBBI", code, yes, no, value)
+
+
+def narrowed_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """The seccomp profile of a container service with everything refused that the filter above refuses.
+
+    `profile` is JSON in the format of docker and podman (docs.docker.com/engine/security/seccomp), whose default lets
+    more through, for containers in containers. Rules of ours replace all rules about the same calls.
+    """
+    refused = {name for abi in (_X86_64, _I386, _AARCH64) for name in abi.refused} | set(_NEW_CALLS)
+    replaced = refused | {"clone", "clone3", "unshare", "socket", "socketpair"}
+    kept = [{**rule, "names": [name for name in rule["names"] if name not in replaced]} for rule in profile["syscalls"]]
+
+    added: list[dict[str, Any]] = [
+        {"names": sorted(refused), "action": "SCMP_ACT_ERRNO", "args": [], "errnoRet": errno.EPERM},
+        {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "args": [], "errnoRet": errno.ENOSYS},
+    ]
+    for name, flags in (("clone", _NAMESPACE_FLAGS), ("unshare", _NAMESPACE_FLAGS | _TIME_NAMESPACE)):
+        # seccomp_rule_add(3): `value` is the mask here, `valueTwo` what has to be left of the argument under it.
+        without = {"index": 0, "value": flags, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
+        added.append({"names": [name], "action": "SCMP_ACT_ALLOW", "args": [without]})
+    for family in _FAMILIES:
+        same = {"index": 0, "value": family, "op": "SCMP_CMP_EQ"}
+        added.append({"names": ["socket", "socketpair"], "action": "SCMP_ACT_ALLOW", "args": [same]})
+    return {**profile, "syscalls": [rule for rule in kept if rule["names"]] + added}

@@ -3,11 +3,11 @@
 | module | what it does |
 |---|---|
 | `load` | an experiment file becomes a plan: `load_plan` |
-| `formats`, `variables` | TOML, YAML and JSON; `${VAR}` and `.env` files |
+| `formats` | TOML, YAML and JSON; `${VAR}` and `.env` files |
 | `experiment` | the file as one model, with durations and sizes |
 | `problems` | what is wrong with a file, and in which line |
 | `expand` | matrix, arms, ablations and tasks multiplied out |
 | `plan`, `identity` | cells and runs; run ids |
 | `select` | expressions that choose runs |
-| `workload`, `dialect`, `registry` | the interfaces of a kind of run and of another tool's files; how they are found |
+| `workload`, `registry` | the interface of a kind of run; plug-ins by name, and the interface of another tool's files |
 """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import ArmEntry, Experiment, TaskEntry, flatten
 from bakeoff.spec.identity import RunIds, canonical_json, directory_digest
-from bakeoff.spec.plan import Arm, Cell, Lazy, Plan, Task, facts, uncollected
+from bakeoff.spec.plan import Arm, Cell, LazyTable, Plan, Task, facts, uncollected
 from bakeoff.spec.problems import problems
 from bakeoff.spec.select import Test, names, rule
 from bakeoff.spec.workload import CommandWorkload, Workload
@@ -42,7 +43,7 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     plan = _filtered(Plan(experiment, cells, base=base, **more))
     control = experiment.analysis.control
     if control is not None and plan.cells:
-        kept = {arm.name for arm in plan.arms}
+        kept = {cell.arm.name for cell in plan.cells}
         if control not in kept:
             raise SpecError([Problem("analysis.control", f"no arm called {control!r}", _one_of(control, kept))])
     return plan
@@ -52,14 +53,25 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
 
 
 def _check_setters(experiment: Experiment) -> None:
-    """A parameter belongs to arms or to tasks, and to the matrix or to entries: else one would win silently."""
+    """A parameter belongs to arms or to tasks, and to the matrix or to entries: else one would win silently.
+
+    A setter is (parameter, place in the file that sets it).
+    """
     for_all = [(key, f"params.{key}") for key in flatten(experiment.params)]
     ablated = [
         (key, f"ablations.{number}.params.{key}")
         for number, entry in enumerate(experiment.ablations)
         for key in flatten(entry.params)
     ]
-    of_arms, of_tasks = list(_setters(experiment, "arms")), list(_setters(experiment, "tasks"))
+    of_arms = [(key, f"matrix.{key}") for key in experiment.matrix if key not in experiment.task_keys]
+    of_tasks = [(key, f"matrix.{key}") for key in experiment.matrix if key in experiment.task_keys]
+    sides: tuple[tuple[str, Sequence[ArmEntry | TaskEntry], list[tuple[str, str]]], ...] = (
+        ("arms", experiment.arms, of_arms),
+        ("tasks", experiment.tasks, of_tasks),
+    )
+    for section, entries, setters in sides:
+        for number, entry in enumerate(entries):
+            setters += [(key, f"{section}.{number}.params.{key}") for key in flatten(entry.params)]
     wrong = []
     for key, place in (*for_all, *of_arms, *ablated, *of_tasks):
         if key in RESERVED:
@@ -77,17 +89,6 @@ def _check_setters(experiment: Experiment) -> None:
                 wrong.append(Problem(place, f"{other} sets it too", "set it in one of the two"))
     if wrong:
         raise SpecError(wrong)
-
-
-def _setters(experiment: Experiment, side: str) -> Iterator[tuple[str, str]]:
-    """(parameter, place in the file that sets it) for the `arms` or the `tasks`."""
-    for key in experiment.matrix:
-        if (key in experiment.task_keys) == (side == "tasks"):
-            yield key, f"matrix.{key}"
-    entries: Sequence[ArmEntry | TaskEntry] = experiment.tasks if side == "tasks" else experiment.arms
-    for number, entry in enumerate(entries):
-        for key in flatten(entry.params):
-            yield key, f"{side}.{number}.params.{key}"
 
 
 def _overlap(key: str, others: Mapping[str, str]) -> str | None:
@@ -112,10 +113,10 @@ def _check_entries(experiment: Experiment, arms: Sequence[Arm], tasks: Sequence[
         for name in ablation.arms or ():
             if name not in known:
                 raise SpecError([Problem(f"ablations.{number}.arms", f"no arm called {name!r}", _one_of(name, known))])
-    if experiment.executor is not None and experiment.executor.kind not in registry.executors():
+    installed = registry.executors()
+    if experiment.executor is not None and experiment.executor.kind not in installed:
         kind = experiment.executor.kind
-        fix = _one_of(kind, registry.executors())
-        raise SpecError([Problem("executor.kind", f"no executor called {kind!r}", fix)])
+        raise SpecError([Problem("executor.kind", f"no executor called {kind!r}", _one_of(kind, installed))])
 
 
 def _one_of(name: str, known: Iterable[str]) -> str:
@@ -131,10 +132,10 @@ def _arms(experiment: Experiment) -> list[Arm]:
     """Entries times matrix, each followed by its ablations."""
     combos = _combinations(experiment, [key for key in experiment.matrix if key not in experiment.task_keys])
     arms = []
-    for entry in experiment.arms or (None,):
-        params, flags = (merge({}, entry.params), tuple(entry.flags)) if entry else ({}, ())
+    for entry in experiment.arms or (ArmEntry.model_construct(name=""),):
+        params, flags = merge({}, entry.params), tuple(entry.flags)
         for label, values in combos:
-            name = _name(entry.name if entry else "", label)
+            name = f"{entry.name},{label}" if entry.name and label else entry.name or label or "default"
             arms.append(Arm(name, merge(params, values) if params else values, flags, name))
     if not experiment.ablations:
         return arms
@@ -152,15 +153,16 @@ def _tasks(experiment: Experiment, base: Path) -> list[Task]:
     """Entries times those axes of the matrix that are `task_keys`."""
     combos = _combinations(experiment, experiment.task_keys)
     tasks = []
-    for number, entry in enumerate(experiment.tasks or (None,)):
-        path = base / entry.path if entry and entry.path else None
+    for number, entry in enumerate(experiment.tasks or (TaskEntry.model_construct(name=""),)):
+        path = base / entry.path if entry.path else None
         try:
             digest = directory_digest(path) if path is not None else None
         except OSError as error:
             raise SpecError([Problem(f"tasks.{number}.path", f"{path} cannot be read: {error.strerror}")]) from error
-        params = merge({}, entry.params) if entry else {}
+        params = merge({}, entry.params)
         for label, values in combos:
-            tasks.append(Task(_name(entry.name if entry else "", label), merge(params, values), path, digest))
+            name = f"{entry.name},{label}" if entry.name and label else entry.name or label or "default"
+            tasks.append(Task(name, merge(params, values), path, digest))
     return tasks
 
 
@@ -172,24 +174,16 @@ def _combinations(experiment: Experiment, keys: Sequence[str]) -> list[tuple[str
     alone = len(keys) == 1 and keys[0] not in experiment.task_keys
     alone = alone and all(isinstance(value, str) for value in experiment.matrix[keys[0]])
     axes = [experiment.matrix[key] for key in keys]
-    labels = [
-        [_text(value) if alone else f"{key}={_text(value)}" for value in values]
-        for key, values in zip(keys, axes, strict=True)
-    ]
+    labels = []
+    for key, axis in zip(keys, axes, strict=True):
+        texts = [str(value) if isinstance(value, str | float) else canonical_json(value) for value in axis]
+        labels.append(texts if alone else [f"{key}={text}" for text in texts])
     nested = any("." in key for key in keys)  # merging costs, so plain keys are taken as they are
     combos = []
     for label, point in zip(itertools.product(*labels), itertools.product(*axes), strict=True):
         values = dict(zip(keys, point, strict=True))
         combos.append((",".join(label), merge({}, values) if nested else values))
     return combos
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value) if isinstance(value, float) else canonical_json(value)
-
-
-def _name(entry: str, label: str) -> str:
-    return f"{entry},{label}" if entry and label else entry or label or "default"
 
 
 def _pairs(experiment: Experiment, arms: list[Arm], tasks: list[Task]) -> Iterable[tuple[Arm, Task, int]]:
@@ -226,31 +220,22 @@ class _CellMaker:
 
     def cell(self, index: int, arm: Arm, task: Task, rollouts: int) -> Cell:
         """A cell whose parameters are valid; its complete table is made at the first access."""
+        identity = self._params(arm, task, exclude_defaults=True)
+        if self._wants_path and task.path is not None:
+            identity.pop("path", None)  # the digest of the content says more than the path
         ids = RunIds(
             workload=self._experiment.workload,
             revision=self._revision,
             arm=arm.name,
             task=task.name,
             task_digest=task.digest,
-            params=self.identity(arm, task),
+            params=identity,
             flags=arm.flags,
         )
-        return Cell(index, arm, task, Lazy(self.params, arm, task), Lazy(self.identity, arm, task), rollouts, ids)
+        return Cell(index, arm, task, LazyTable(partial(self._params, arm, task)), rollouts, ids)
 
-    def params(self, arm: Arm, task: Task) -> dict[str, Any]:
-        """All parameters, defaults included."""
-        table: dict[str, Any] = self._dump(self._checked(arm, task), mode="json")
-        return table
-
-    def identity(self, arm: Arm, task: Task) -> dict[str, Any]:
-        """The parameters that go into run ids: those that differ from the defaults."""
-        table: dict[str, Any] = self._dump(self._checked(arm, task), mode="json", exclude_defaults=True)
-        if self._wants_path and task.path is not None:
-            table.pop("path", None)  # the digest of the content says more than the path
-        return table
-
-    def _checked(self, arm: Arm, task: Task) -> Any:
-        """The merged parameters as the workload's model. Raises SpecError that names the place in the file."""
+    def _params(self, arm: Arm, task: Task, *, exclude_defaults: bool = False) -> dict[str, Any]:
+        """The parameters of a cell, merged and validated. Raises SpecError that names the place in the file."""
         below = self._below.get(task.name)
         if below is None:
             place = {"path": str(task.path)} if self._wants_path and task.path is not None else {}
@@ -258,18 +243,19 @@ class _CellMaker:
             below = self._below[task.name] = merge(merge(self._shared, place), task.params)
         merged = merge(below, arm.params)
         try:
-            return self._validate(merged)
+            params = self._validate(merged)
         except ValidationError as error:
+            cell = f"arm {arm.name!r}, task {task.name!r}"
             raise SpecError(
                 [
                     Problem(
-                        _origin(self._experiment, arm, task, p.key),
-                        f"arm {arm.name!r}, task {task.name!r}: {p.message}",
-                        p.fix,
+                        _origin(self._experiment, arm, task, problem.key), f"{cell}: {problem.message}", problem.fix
                     )
-                    for p in problems(error, self._model, given=merged)
+                    for problem in problems(error, self._model, given=merged)
                 ]
             ) from error
+        table: dict[str, Any] = self._dump(params, mode="json", exclude_defaults=exclude_defaults)
+        return table
 
 
 def _origin(experiment: Experiment, arm: Arm, task: Task, key: str) -> str:

@@ -78,7 +78,31 @@ _SEEDS = "seeds must be a list, a count, a range such as '1..15', {count = 15, b
 
 def parse_seeds(value: Any) -> list[int]:
     """A list, a count, a range in text (`"1..15"`, both ends in it), or `{count, base}` / `{start, stop, step}`."""
-    seeds = list(value) if isinstance(value, list) else _seed_range(value)
+    first, step, count = 0, 1, 0
+    seeds: list[int] | None = None
+    # Booleans are ints in Python, so `seeds = true` would mean one seed: every case excludes them.
+    numbers = value.values() if isinstance(value, dict) else ()
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    match value:
+        case list():
+            seeds = list(value)
+        case str() if (match := re.fullmatch(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*", value)) is not None:
+            first, count = int(match[1]), int(match[2]) - int(match[1]) + 1
+        case int() | str() if not isinstance(value, bool) and re.fullmatch(r"-?\d+", str(value)):
+            count = int(value)
+        case {"count": count, **rest} if set(rest) <= {"base"} and whole:
+            first = value.get("base", 0)
+        case {"start": first, "stop": stop, **rest} if set(rest) <= {"step"} and whole:
+            step = value.get("step", 1)
+            if step == 0:
+                raise ValueError("step must not be 0")
+            count = (stop - first) // step + 1
+        case _:
+            raise ValueError(_SEEDS)
+    if seeds is None:
+        if count > MOST_SEEDS:
+            raise ValueError(f"{count} seeds are too many; the limit is {MOST_SEEDS}")
+        seeds = [first + step * number for number in range(count)]
     if not seeds:
         raise ValueError("at least one seed is needed")
     if any(isinstance(seed, bool) or not isinstance(seed, int) for seed in seeds):
@@ -88,32 +112,6 @@ def parse_seeds(value: Any) -> list[int]:
     if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
         raise ValueError("a seed must fit into 64 bits")
     return seeds
-
-
-def _seed_range(value: Any) -> list[int]:
-    # Booleans are ints in Python, so `seeds = true` would mean one seed: every case excludes them.
-    first, step = 0, 1
-    match value:
-        case str() if (match := re.fullmatch(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*", value)) is not None:
-            first, count = int(match[1]), int(match[2]) - int(match[1]) + 1
-        case int() | str() if not isinstance(value, bool) and re.fullmatch(r"-?\d+", str(value)):
-            count = int(value)
-        case {"count": count, **rest} if set(rest) <= {"base"} and _whole(value):
-            first = value.get("base", 0)
-        case {"start": first, "stop": stop, **rest} if set(rest) <= {"step"} and _whole(value):
-            step = value.get("step", 1)
-            if step == 0:
-                raise ValueError("step must not be 0")
-            count = (stop - first) // step + 1
-        case _:
-            raise ValueError(_SEEDS)
-    if count > MOST_SEEDS:
-        raise ValueError(f"{count} seeds are too many; the limit is {MOST_SEEDS}")
-    return [first + step * number for number in range(count)]
-
-
-def _whole(table: dict[str, Any]) -> bool:
-    return all(isinstance(number, int) and not isinstance(number, bool) for number in table.values())
 
 
 Seeds = Annotated[list[int], BeforeValidator(parse_seeds)]
@@ -351,16 +349,14 @@ class Experiment(Section):
     @field_validator("matrix", mode="before")
     @classmethod
     def _flatten(cls, value: Any) -> Any:
-        """`[matrix.optimizer] lr = [...]` means the parameter `optimizer.lr`."""
-        return flatten(value) if isinstance(value, dict) else value
-
-    @field_validator("matrix")
-    @classmethod
-    def _no_empty_axis(cls, value: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        for key, values in value.items():
-            if not values:
+        """`[matrix.optimizer] lr = [...]` means the parameter `optimizer.lr`; an axis without values is an error."""
+        if not isinstance(value, dict):
+            return value
+        axes = flatten(value)
+        for key, values in axes.items():
+            if isinstance(values, list | tuple) and not values:
                 raise ValueError(f"{key} has no values, so the product is empty")
-        return value
+        return axes
 
     @field_validator("name")
     @classmethod

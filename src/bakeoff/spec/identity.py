@@ -20,7 +20,8 @@ NOT_CONTENT = frozenset({".git", "__pycache__"})
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False)
 # What may stand in a file name on every file system that we know of, and does not need quotes in a shell.
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9\-_.+=]")
-_NOT_IN_DIRECTORIES = re.compile(r"[^A-Za-z0-9\-_.+=\u0080-\U0010ffff]")
+# For directories named by a user: letters of every script stay, or many names would be `_`.
+NOT_IN_DIRECTORIES = re.compile(r"[^A-Za-z0-9\-_.+=\u0080-\U0010ffff]")
 
 
 def canonical_json(value: Any) -> str:
@@ -28,19 +29,11 @@ def canonical_json(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
-def slug(text: str, limit: int = 48) -> str:
-    """`text` as part of a file name: anything but letters, digits and `-_.+=` becomes `_`."""
-    return _clean(_NOT_IN_NAMES, text)[:limit]
-
-
-def directory_name(text: str) -> str:
-    """`text` as a directory of its own: as `slug`, but letters of every script stay, or many names would be `_`."""
-    return _clean(_NOT_IN_DIRECTORIES, text).encode()[:200].decode(errors="ignore")
-
-
-def _clean(unwanted: re.Pattern[str], text: str) -> str:
+def slug(text: str, limit: int = 48, *, unwanted: re.Pattern[str] = _NOT_IN_NAMES) -> str:
+    """`text` as part of a file name of at most `limit` bytes: anything but letters, digits and `-_.+=` becomes `_`."""
     # No leading dot (hidden), no leading dash (an option), and never empty.
-    return unwanted.sub("_", text).strip("_.").lstrip("-_.") or "_"
+    name = unwanted.sub("_", text).strip("_.").lstrip("-_.") or "_"
+    return name.encode()[:limit].decode(errors="ignore")
 
 
 class RunIds:
@@ -69,15 +62,13 @@ class RunIds:
         self._arm, self._task = arm, task
         self._prefix: str | None = None
 
-    def digest(self, seed: int, rollout: int) -> str:
-        # Keys in the order in which a sorting encoder would write them, so this equals encoding the whole table.
-        text = b'%b"rollout":%d,"seed":%d,%b' % (self._head, rollout, seed, self._tail)
-        return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
-
     def run_id(self, seed: int, rollout: int) -> str:
+        """`arm__task__s1__r2__digest`; a task called `default` and rollout 0 are left out."""
         if self._prefix is None:
             self._prefix = slug(self._arm) if self._task == "default" else f"{slug(self._arm)}__{slug(self._task)}"
-        digest = self.digest(seed, rollout)
+        # Keys in the order in which a sorting encoder would write them, so this equals encoding the whole table.
+        text = b'%b"rollout":%d,"seed":%d,%b' % (self._head, rollout, seed, self._tail)
+        digest = hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
         return f"{self._prefix}__s{seed}__r{rollout}__{digest}" if rollout else f"{self._prefix}__s{seed}__{digest}"
 
     __call__ = run_id

@@ -8,24 +8,24 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec import formats, registry
-from bakeoff.spec import variables as env
-from bakeoff.spec.dialect import NATIVE
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.problems import find_line, problems
+from bakeoff.spec.registry import NATIVE
 
 _BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
 """Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
@@ -41,17 +41,37 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
     try:  # overrides come before everything else, so that they are validated like the file
         dialect = registry.dialect_of(tree)
         if dialect.variables:
-            tree = _fill_in(tree)
+            missing: list[Problem] = []
+            known = formats.variables()
+            # Environment variables keep the names, so that no secret is stored; so do headers, see _BY_NAME.
+            tree = {key: item if key == "env" else _filled(item, key, known, missing) for key, item in tree.items()}
+            if missing:
+                raise SpecError(missing)
         plan = expand(validate(tree, path), base=base) if dialect is NATIVE else dialect.plan(tree, path)
         return replace(plan, overrides=tuple(overrides))
     except SpecError as error:
-        located = []
-        for problem in error.problems:
-            line = problem.line
-            if line is None and problem.key:
-                line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
-            located.append(replace(problem, line=line))
-        raise SpecError(located, path) from error
+        raise _located(error.problems, text, path) from error
+
+
+def read_model(path: Path, model: type[_Model], **defaults: Any) -> _Model:
+    """A file that is not an experiment (a policy, rules), as `model`. Raises SpecError with the line of every problem."""
+    text = read_text(path)
+    tree = {**defaults, **parse(text, path)}
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        raise _located(problems(error, model, given=tree), text, path) from error
+
+
+def _located(listed: Iterable[Problem], text: str, path: Path) -> SpecError:
+    """The error for problems with a file, each with its line where that can be found."""
+    located = []
+    for problem in listed:
+        line = problem.line
+        if line is None and problem.key:
+            line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
+        located.append(replace(problem, line=line))
+    return SpecError(located, path)
 
 
 def read_text(path: Path) -> str:
@@ -114,16 +134,6 @@ def _entry(entries: list[Any], part: str, override: str) -> int:
     raise UsageError(f"--set {override!r}: no entry called {part!r}; there are {listed}")
 
 
-def _fill_in(tree: dict[str, Any]) -> dict[str, Any]:
-    """`${VAR}` everywhere except in environment variables and headers, which keep names so that no secret is stored."""
-    known = env.variables()
-    missing: list[Problem] = []
-    filled = {key: value if key == "env" else _filled(value, key, known, missing) for key, value in tree.items()}
-    if missing:
-        raise SpecError(missing)
-    return filled
-
-
 def _filled(value: Any, key: str, known: Mapping[str, str], missing: list[Problem]) -> Any:
     """The value at the dotted `key`, with variables filled in; those that are not set are added to `missing`."""
     if isinstance(value, dict):
@@ -134,8 +144,8 @@ def _filled(value: Any, key: str, known: Mapping[str, str], missing: list[Proble
     if isinstance(value, list):
         return [_filled(item, f"{key}.{number}", known, missing) for number, item in enumerate(value)]
     try:
-        return env.expand(value, known) if isinstance(value, str) and "$" in value else value
-    except env.MissingVariable as error:
+        return formats.expand(value, known) if isinstance(value, str) and "$" in value else value
+    except formats.MissingVariable as error:
         name = error.args[0]
         fix = f"export {name}=..., put it into .env, or write ${{{name}:-default}}"
         missing.append(Problem(key, f"${{{name}}} is not set", fix))

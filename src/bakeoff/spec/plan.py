@@ -7,9 +7,11 @@ finish the same seed together and a half-done experiment is balanced.
 from __future__ import annotations
 
 import gc
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,39 +41,26 @@ class Task:
     digest: str | None = None
 
 
-class Lazy(Mapping[str, Any]):
-    """A cell's table that is made at the first access, so that a hundred thousand cells are made quickly."""
+class LazyTable(UserDict[str, Any]):
+    """A table that `make()` returns, made at the first access: so a hundred thousand cells are made quickly."""
 
-    __slots__ = ("_arm", "_make", "_table", "_task")
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
 
-    def __init__(self, make: Callable[[Arm, Task], dict[str, Any]], arm: Arm, task: Task) -> None:
-        self._make, self._arm, self._task = make, arm, task
-        self._table: dict[str, Any] | None = None
-
-    def _all(self) -> dict[str, Any]:
-        if self._table is None:
-            self._table = self._make(self._arm, self._task)
-        return self._table
-
-    def __getitem__(self, key: str) -> Any:
-        return self._all()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
+    @cached_property
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        """What every method of `UserDict` works on."""
+        return self._make()
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One arm on one task. `params` are complete and validated; `identity` are those that differ from defaults."""
+    """One arm on one task. `params` are complete and validated."""
 
     index: int
     arm: Arm
     task: Task
     params: Mapping[str, Any]
-    identity: Mapping[str, Any]
     rollouts: int
     run_id: Callable[[int, int], str]
     """(seed, rollout) to run id."""

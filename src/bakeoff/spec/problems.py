@@ -30,26 +30,25 @@ def problems(error: ValidationError, model: type[BaseModel], prefix: KeyPath = (
     """
     by_key: dict[str, Problem] = {}
     for item in error.errors(include_url=False):
-        location = (*prefix, *_place(item["loc"], given))
-        problem = _problem(item, ".".join(str(part) for part in location), model)
-        earlier = by_key.get(problem.key)
+        kind, location = item["type"], item["loc"]
+        key = _dotted((*prefix, *_place(location, given)))
+        if kind == "extra_forbidden":
+            owner = _model_at(model, location[:-1])
+            names = list(owner.model_fields) if owner else []
+            params = "; parameters of a run belong into params" if "params" in names else ""
+            fix = did_you_mean(str(location[-1]), names, f"known keys: {', '.join(names)}{params}")
+            problem = Problem(key, "unknown key", fix)
+        elif kind == "missing":
+            problem = Problem(key, "is needed", f"add {location[-1]} = ...")
+        else:
+            message = item["msg"].removeprefix("Value error, ")  # pydantic puts this before what our validators raise
+            message = message[0].lower() + message[1:] if message else "is wrong"
+            problem = Problem(key, message, _FIXES.get(kind, ""))
+        earlier = by_key.get(key)
         if earlier is not None and earlier.message != problem.message:  # branches of a union, none of which fits
-            problem = Problem(problem.key, f"{earlier.message}, or {problem.message}", earlier.fix or problem.fix)
-        by_key[problem.key] = problem
+            problem = Problem(key, f"{earlier.message}, or {problem.message}", earlier.fix or problem.fix)
+        by_key[key] = problem
     return list(by_key.values())
-
-
-def _problem(item: Any, key: str, model: type[BaseModel]) -> Problem:
-    if item["type"] == "extra_forbidden":
-        owner = _model_at(model, item["loc"][:-1])
-        names = list(owner.model_fields) if owner else []
-        params = "; parameters of a run belong into params" if "params" in names else ""
-        fix = did_you_mean(str(item["loc"][-1]), names, f"known keys: {', '.join(names)}{params}")
-        return Problem(key, "unknown key", fix)
-    if item["type"] == "missing":
-        return Problem(key, "is needed", f"add {item['loc'][-1]} = ...")
-    message = item["msg"].removeprefix("Value error, ")  # pydantic puts this before what our validators raise
-    return Problem(key, message[0].lower() + message[1:] if message else "is wrong", _FIXES.get(item["type"], ""))
 
 
 def _place(location: Sequence[str | int], given: Any) -> KeyPath:

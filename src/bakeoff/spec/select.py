@@ -27,21 +27,17 @@ Test = Callable[[Facts], bool]
 HELP = "write arm=full, seed<5, policy in ['a', 'b'], joined by and / or / not"
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """A run that lacks the value is neither below nor above anything."""
-    return lambda left, right: left is not None and right is not None and compare(left, right)
-
-
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
-    ast.Lt: _ordered(operator.lt),
-    ast.LtE: _ordered(operator.le),
-    ast.Gt: _ordered(operator.gt),
-    ast.GtE: _ordered(operator.ge),
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
     ast.In: lambda item, group: item in group,
     ast.NotIn: lambda item, group: item not in group,
 }
+_ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 _ALLOWED = (
     ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Name, ast.Attribute, ast.Load,
@@ -187,6 +183,8 @@ def _compare(node: ast.Compare, facts: Facts) -> bool:
     value = _evaluate(node.left, facts)
     for op, other in zip(node.ops, node.comparators, strict=True):
         following = _evaluate(other, facts)
+        if isinstance(op, _ORDER) and (value is None or following is None):
+            return False  # a run that lacks the value is neither below nor above anything
         try:
             holds = _COMPARE[type(op)](value, following)
         except TypeError as error:

@@ -147,38 +147,35 @@ def _studentized(distances: Array, errors: Array, estimate: float, se: float, le
 def _summarise(
     distribution: Array, estimate: float, jackknife: Sequence[Array], method: Method, level: float
 ) -> BootstrapInterval:
-    """Percentile or BCa interval of a bootstrap distribution, quantiles interpolated linearly (numpy's default)."""
+    """Percentile or BCa interval of a bootstrap distribution, quantiles interpolated linearly (numpy's default).
+
+    BCa moves the two quantile levels (Efron and Tibshirani 1993, section 14.3). The bias comes from the share of
+    resamples below the estimate, the acceleration from the skewness of the influence values of `jackknife`,
+    leave-one-out values with one array for each independent sample, pooled as in Davison and Hinkley (1997,
+    chapter 5). Where every resample lies on one side of the estimate the bias is undefined, and the plain
+    percentile levels are used.
+    """
     outside = tail(level)
-    tails = (outside, 1.0 - outside)
+    low_tail, high_tail = outside, 1.0 - outside
+    below = 0.0
     if method == "bca":
-        tails = _bca_tails(distribution, estimate, jackknife, outside)
-    low, high = np.quantile(distribution, tails)
+        # A resample that equals the estimate up to rounding is a tie and counts half.
+        tie = 1e-12 * max(abs(estimate), float(np.abs(distribution).max()))
+        below = 0.5 * float((distribution < estimate - tie).mean() + (distribution <= estimate + tie).mean())
+    if 0.0 < below < 1.0:
+        cubes = squares = 0.0
+        for values in jackknife:
+            influence = (values.size - 1) * (values.mean() - values)
+            cubes += float((influence**3).sum()) / values.size**3
+            squares += float((influence**2).sum()) / values.size**2
+        acceleration = cubes / (6.0 * squares**1.5) if squares > 0.0 else 0.0
+        bias, z = normal_quantile(below), normal_quantile(outside)
+        low_tail, high_tail = (
+            normal_cdf(bias + point / (1.0 - acceleration * point)) for point in (bias + z, bias - z)
+        )
+    low, high = np.quantile(distribution, (low_tail, high_tail))
     error = float(distribution.std(ddof=1)) if distribution.size > 1 else 0.0
     return BootstrapInterval(estimate, float(low), float(high), level, method, distribution.size, error)
-
-
-def _bca_tails(distribution: Array, estimate: float, jackknife: Sequence[Array], outside: float) -> tuple[float, float]:
-    """The two quantile levels of a BCa interval (Efron and Tibshirani 1993, section 14.3).
-
-    The bias comes from the share of resamples below the estimate, the acceleration from the skewness of the
-    influence values of `jackknife`, leave-one-out values with one array for each independent sample, pooled
-    as in Davison and Hinkley (1997, chapter 5). Where every resample lies on one side of the estimate the
-    bias is undefined, and the plain percentile levels are returned.
-    """
-    # A resample that equals the estimate up to rounding is a tie and counts half.
-    tie = 1e-12 * max(abs(estimate), float(np.abs(distribution).max()))
-    below = 0.5 * float((distribution < estimate - tie).mean() + (distribution <= estimate + tie).mean())
-    if not 0.0 < below < 1.0:
-        return outside, 1.0 - outside
-    cubes = squares = 0.0
-    for values in jackknife:
-        influence = (values.size - 1) * (values.mean() - values)
-        cubes += float((influence**3).sum()) / values.size**3
-        squares += float((influence**2).sum()) / values.size**2
-    acceleration = cubes / (6.0 * squares**1.5) if squares > 0.0 else 0.0
-    bias, z = normal_quantile(below), normal_quantile(outside)
-    low, high = (normal_cdf(bias + point / (1.0 - acceleration * point)) for point in (bias + z, bias - z))
-    return low, high
 
 
 def _jackknife(x: Array, statistic: str | Statistic) -> Array:

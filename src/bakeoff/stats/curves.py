@@ -10,7 +10,7 @@ curve.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -74,7 +74,7 @@ class Summary:
     """
 
     kind: Kind = "auc"
-    window: Window = Window()
+    window: Window = field(default_factory=Window)
     n: int = 5
     q: float = 50.0
     threshold: float | None = None

@@ -202,21 +202,17 @@ class Decision:
     n: int = 0
 
 
-def undecided(reason: Reason, n: int = 0) -> Decision:
-    """A comparison that could not be tested, with the reason."""
-    return Decision("undecided", reason, n=n)
-
-
 def decide(tests: Sequence[Test | Decision], alpha: float = 0.05, simultaneous: bool = False) -> tuple[Decision, ...]:
     """Verdicts of a family of comparisons: Holm over p, and separately over p_eq of those that have a margin.
 
-    An entry that is already a Decision (`undecided("seed_has_no_effect")`) keeps its place and counts in m,
+    An entry that is already a Decision (undecided, because it could not be tested) keeps its place and counts in m,
     so an arm that could not be tested does not make the others easier. `simultaneous` gives every decision
     interval the level 1 - alpha / m: wider than the verdict needs, but valid for all comparisons at once.
     """
     probability(alpha, "alpha")
     screened = [
-        undecided("too_few", t.evidence.n) if isinstance(t, Test) and t.evidence.n < LEAST_UNITS else t for t in tests
+        Decision("undecided", "too_few", n=t.evidence.n) if isinstance(t, Test) and t.evidence.n < LEAST_UNITS else t
+        for t in tests
     ]
     over_p = holm([t.p if isinstance(t, Test) else 1.0 for t in screened], alpha)
     # The equivalence family: tests with a margin, and entries that could not be tested, which count as p_eq = 1.

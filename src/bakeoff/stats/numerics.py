@@ -107,6 +107,14 @@ def is_constant(x: Array) -> bool:
     return bool(y.max() - y.min() <= 1e-9 * np.abs(y).max())
 
 
+def average_ranks(x: ArrayLike) -> Array:
+    """Ranks from 1, shape (n,); tied values share the mean of their ranks."""
+    values = vector(x, "x")
+    _, member, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2.0)[member], dtype=np.float64)
+
+
 def bisect(keeps: Callable[[float], bool], inside: float, outside: float) -> float:
     """Return the point nearest to `outside` for which `keeps` is still true, to the last bit or so.
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from bakeoff.stats.numerics import (
     TINY,
     Array,
+    average_ranks,
     bisect,
     matrix,
     normal_cdf,
@@ -40,14 +41,6 @@ class RankTest:
     statistic: float
     p: float
     exact: bool
-
-
-def average_ranks(x: ArrayLike) -> Array:
-    """Ranks from 1, shape (n,); tied values share the mean of their ranks."""
-    values = vector(x, "x")
-    _, member, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2.0)[member], dtype=np.float64)
 
 
 def _tie_sum(x: Array) -> float:

@@ -3,13 +3,12 @@
 | module | what it does |
 |---|---|
 | `question` | what can be asked, written down once: options, keywords, `[analysis]` and settings come from it |
-| `answer` | `answer(results, question)`, and the structure that every answer has |
-| `render` | an answer as text, Markdown, CSV, JSON and HTML |
+| `answer` | `answer(results, question)`, the structure that every answer has, and the five ways to show it |
 | `observations` | one metric of every run; a series becomes one number |
-| `design`, `testing` | which values are independent and for whom they speak; the test that they get |
-| `compare`, `describe`, `methods`, `wording` | verdicts, the numbers beside them, other methods, the sentences |
-| `compare_answer`, `gate`, `litmus`, `rank`, `passing`, `summarize` | the questions about results at hand |
-| `variance`, `power`, `simulation` | the questions about how many runs are enough |
+| `design`, `testing` | which values are independent and for whom they speak; the test that they get, and other tests |
+| `compare`, `describe` | verdicts, and the numbers and sentences beside them |
+| `compare_answer`, `gate`, `litmus`, `rank`, `summarize` | the questions about results at hand |
+| `variance`, `power`, `pilot` | the questions about how many runs are enough |
 | `sequential`, `until_decided` | anytime-valid tests, and runs that stop when they have decided |
 | `prereg` | what was registered before the first result |
 """

@@ -1,23 +1,34 @@
-"""One way from results to an answer: `answer(results, question)`.
+"""One way from results to an answer, `answer(results, question)`, and five ways to show it.
 
 Every question has an `Answer` with the same structure: settings, facts for programs, blocks for people, records for
-spreadsheets, and an exit code. `verdicts/render.py` turns that structure into text, Markdown, CSV, JSON and HTML.
+spreadsheets, and an exit code. `as_text`, `as_markdown`, `as_csv`, `as_json` and `as_html` read that structure only.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis
+from bakeoff.text import drawn_table, markdown_table, plain_table, printable, standard
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
+from bakeoff.version import __version__
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from bakeoff.records.edition import Edition
     from bakeoff.verdicts.compare_answer import CompareAnswer
     from bakeoff.verdicts.power import PowerAnswer
     from bakeoff.verdicts.rank import RankAnswer
@@ -25,6 +36,18 @@ if TYPE_CHECKING:
 
 NOT_ENOUGH_EVIDENCE = 3
 """The exit code of every answer that the data cannot give."""
+TEMPLATES = Path(__file__).parent / "templates"
+"""`answer.html.j2` has the macros that every page with an answer uses."""
+_MODULES: Mapping[type[Question], str] = {
+    Compare: "compare_answer",
+    Gate: "gate",
+    Rank: "rank",
+    Litmus: "litmus",
+    Variance: "variance",
+    Power: "power",
+    Summarize: "summarize",
+}
+"""The module whose `answer` knows the question. It is imported when needed: each loads other statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +112,20 @@ class Answer(ABC):
         return tables[0] if tables else Table([], [])
 
 
-def observe_all(results: Results, question: Question) -> list[Observations]:
-    """The metrics that the question names, or those that the results declare, each judged as the question says."""
-    return [observe_metric(results, name, question) for name in question.metrics or results.primary()]
-
-
 def observe_metric(results: Results, metric: str, question: Question, declared: Analysis | None = None) -> Observations:
     """One metric of the results, judged as the question says."""
     declared = declared or results.analysis.about(metric)
     return observe(results, metric, question.analysis(declared, metric))
 
 
+def is_sequential(edition: Edition) -> bool:
+    """Whether the edition runs until it is decided."""
+    return edition.facts()["spec"].get("sequential") is not None
+
+
 def refuse_sequential(results: Results, what: str) -> None:
     """For questions that a sequential test does not answer: no test of a fixed size is valid on its runs."""
-    from bakeoff.verdicts import sequential
-
-    if any(sequential.applies(edition) for edition in results.editions()):
+    if any(is_sequential(edition) for edition in results.editions()):
         raise UsageError(
             f"{results.label} was run until it was decided, so no test of a fixed number of runs is valid on it, and "
             f"{what} needs one; `bakeoff compare` on that edition alone shows what its own test found"
@@ -123,34 +144,84 @@ def answer(results: Results, question: Power) -> PowerAnswer: ...
 def answer(results: Results, question: Question) -> Answer: ...
 def answer(results: Results, question: Question) -> Answer:
     """The answer to a question about results. Raises UsageError when the question cannot be asked of them."""
-    match question:
-        case Compare():
-            from bakeoff.verdicts import compare_answer
+    if type(question) not in _MODULES:
+        raise TypeError(f"{type(question).__name__} is not a question that can be answered")
+    module = import_module(f"bakeoff.verdicts.{_MODULES[type(question)]}")
+    return module.answer(results, question)  # type: ignore[no-any-return]
 
-            return compare_answer.answer(results, question)
-        case Gate():
-            from bakeoff.verdicts import gate
 
-            return gate.answer(results, question)
-        case Rank():
-            from bakeoff.verdicts import rank
+# -- showing an answer
 
-            return rank.answer(results, question)
-        case Litmus():
-            from bakeoff.verdicts import litmus
 
-            return litmus.answer(results, question)
-        case Variance():
-            from bakeoff.verdicts import variance
+def as_text(answer: Answer, width: int | None = None) -> str:
+    """For people. `width` is that of a terminal, which gets drawn tables and colours; None for a pipe or a file."""
+    import click
 
-            return variance.answer(results, question)
-        case Power():
-            from bakeoff.verdicts import power
+    parts = []
+    for block in answer.blocks():
+        match block:
+            case Text(text, strong, colour):
+                line = printable(text)
+                parts.append(click.style(line, bold=strong, fg=colour or None) if width is not None else line)
+            case Table(headers, rows, title, right) if width is not None:
+                parts.append(drawn_table(headers, rows, right, title, width))
+            case Table(headers, rows, title, right):
+                parts.append((f"{title}\n" if title else "") + plain_table(headers, rows, right))
+            case Notes(heading, lines):
+                head = click.style(heading, bold=True) if width is not None else heading
+                parts.append("\n".join([head, *(f"  {printable(line)}" for line in lines)]))
+    # Paragraphs that follow each other stand together; everything else has an empty line before it.
+    blocks = answer.blocks()
+    text = parts[0] if parts else ""
+    for previous, block, part in zip(blocks, blocks[1:], parts[1:], strict=False):
+        together = isinstance(previous, Text) and isinstance(block, Text)
+        text += ("\n" if together else "\n\n") + part
+    return text
 
-            return power.answer(results, question)
-        case Summarize():
-            from bakeoff.verdicts import summarize
 
-            return summarize.answer(results, question)
-        case _:
-            raise TypeError(f"{type(question).__name__} is not a question that can be answered")
+def as_markdown(answer: Answer) -> str:
+    """A document with a heading, for a pull request, a job summary or a file."""
+    lines = [f"# {answer.title}", ""]
+    for block in answer.blocks():
+        match block:
+            case Text(text, strong):
+                lines += [f"**{printable(text)}**" if strong else printable(text), ""]
+            case Table(headers, rows, title):
+                lines += [*([f"## {title}", ""] if title else []), *markdown_table(headers, rows), ""]
+            case Notes(heading, notes):
+                lines += [f"## {heading}", "", *(f"- {printable(note)}" for note in notes), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def as_csv(answer: Answer) -> str:
+    """The answer's records as comma-separated values."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    records = answer.records()
+    writer.writerow(records.headers)
+    writer.writerows(records.rows)
+    return out.getvalue()
+
+
+def as_json(answer: Answer) -> str:
+    """Everything, as standard JSON: NaN and infinities are null."""
+    return json.dumps(standard(answer.facts()), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def as_html(answer: Answer) -> str:
+    """A fragment of a page, by the macros that the report uses too."""
+    macros: Any = environment().get_template("answer.html.j2").module
+    return str(macros.answer(answer.blocks()))
+
+
+@cache
+def environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+        finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
+    )  # fmt: skip
+    made.globals["version"] = __version__
+    return made

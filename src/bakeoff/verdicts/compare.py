@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from bakeoff.errors import UsageError
 from bakeoff.stats.binary import PairedBinary, UnpairedBinary
@@ -19,50 +19,36 @@ from bakeoff.stats.decision import (
 )
 from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.ttests import seeds_look_crossed
-from bakeoff.verdicts import methods
-from bakeoff.verdicts.describe import Description, describe, spread
+from bakeoff.verdicts.describe import Description, choice_of_test, describe, format_p, own_direction, sentence
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design, build_design
-from bakeoff.verdicts.methods import Line
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare, Question
-from bakeoff.verdicts.testing import comparison_test, sides
-from bakeoff.verdicts.wording import choice_of_test, format_p, own_direction, sentence
+from bakeoff.verdicts.testing import Line, adjusted, comparison_test, other_methods, sides
 
 LOOKS_CROSSED = 0.01
 SEED = 0
 """Everything random in a verdict starts from here, so that the same table gives the same verdict."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Description):
     """One arm against the control on one metric. Effects are in the metric's own unit and direction: B - A."""
 
     metric: str
     control: str
     candidate: str
+    verdict: Word
+    reason: Reason
+    p: float | None
+    p_adjusted: float | None
     decision: Decision
     """Verdict, p and intervals; turned so that larger is better."""
     sentence: str
     population: str
     units: int
-    control_mean: float | None
-    candidate_mean: float | None
-    effect: float | None
     interval: Interval | None
     decision_interval: Interval | None
     equivalence_interval: Interval | None
-    lift: float | None
-    cohens_d: float | None
-    cohens_dz: float | None
-    hedges_g: float | None
-    improvement: float | None
-    """Chance that a run of B beats one of A on the same task."""
-    correlation: float | None
-    variance_reduction: float | None
-    mde: float | None
-    """Smallest effect that this many units detect with 80 % power."""
-    units_for_margin: int | None
-    """Units that would detect a difference of the margin with 80 % power."""
     missing: int
     failed: int
     seen_ends: bool
@@ -77,24 +63,8 @@ class Comparison:
     methods: tuple[Line, ...] = ()
     """Other methods that were asked for, in the metric's own direction; they do not decide."""
     warnings: tuple[str, ...] = ()
-    design: Design | None = field(default=None, repr=False, compare=False)
+    design: Design = field(repr=False, compare=False)
     """The units behind it."""
-
-    @property
-    def verdict(self) -> Word:
-        return self.decision.verdict
-
-    @property
-    def reason(self) -> Reason:
-        return self.decision.reason
-
-    @property
-    def p(self) -> float | None:
-        return self.decision.p
-
-    @property
-    def p_adjusted(self) -> float | None:
-        return self.decision.p_adjusted
 
     @property
     def deciding_interval(self) -> Interval | None:
@@ -108,14 +78,15 @@ Verdict = Comparison
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """One comparison of the family before it is decided."""
+class _Judged:
+    """One comparison of a family with its decision; everything beside the verdict is still to be computed."""
 
     observations: Observations
     control: str
     candidate: str
     design: Design
     test: Test | Decision
+    decision: Decision
 
 
 def compare(
@@ -133,17 +104,12 @@ def compare(
     question = question if question is not None else Compare()
     metrics = [replace(each, analysis=question.analysis(each.analysis, each.metric)) for each in metrics]
     control, candidates = choose_arms(metrics[0], question)
-    family = [
-        _ask(observations, control, candidate, question, len(metrics) * len(candidates))
-        for observations in metrics
-        for candidate in candidates
-    ]
-    simultaneous = isinstance(question, Compare) and question.simultaneous
-    decisions = decide([asked.test for asked in family], metrics[0].analysis.alpha, simultaneous=simultaneous)
-    others = [""] * len(family) if verdict_only else _other_population(family, question)
+    pairs = [(observations, control, candidate) for observations in metrics for candidate in candidates]
+    family = _judge(pairs, question)
+    others = [""] * len(family) if verdict_only else _other_population(pairs, question)
     return [
-        _comparison(asked, _final(asked, decision), question, other, len(family), covariate, verdict_only)
-        for asked, decision, other in zip(family, decisions, others, strict=True)
+        _comparison(judged, question, other, len(family), covariate, verdict_only)
+        for judged, other in zip(family, others, strict=True)
     ]
 
 
@@ -162,80 +128,78 @@ def choose_arms(observations: Observations, question: Question) -> tuple[str, li
     return control, candidates
 
 
-def _ask(observations: Observations, control: str, candidate: str, question: Question, comparisons: int) -> _Asked:
-    analysis = observations.analysis
-    design = build_design(
-        observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect
-    )  # fmt: skip
-    try:
-        test = comparison_test(
-            design,
-            alpha=analysis.alpha,
-            comparisons=comparisons,
-            margin=analysis.margin,
-            relative=analysis.relative_margin,
+def _judge(pairs: Sequence[tuple[Observations, str, str]], question: Question) -> list[_Judged]:
+    """Decide a family of comparisons, each of (observations, control, candidate). Raises UsageError.
+
+    Before the planned end there are effects and no verdict: looking early is only valid in the sequential test.
+    """
+    designs: list[Design] = []
+    tests: list[Test | Decision] = []
+    for observations, control, candidate in pairs:
+        analysis = observations.analysis
+        designs.append(
+            build_design(observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect)
         )
-    except ValueError as error:
-        raise UsageError(f"{observations.metric}, {candidate} against {control}: {error}") from error
-    return _Asked(observations, control, candidate, design, test)
-
-
-def _final(asked: _Asked, decision: Decision) -> Decision:
-    """Before the planned end there are effects and no verdict: looking early is only valid in the sequential test."""
-    if asked.observations.final:
-        return decision
-    return Decision("undecided", "not_final", effect=decision.effect, n=decision.n)
+        try:
+            test = comparison_test(
+                designs[-1],
+                alpha=analysis.alpha,
+                comparisons=len(pairs),
+                margin=analysis.margin,
+                relative=analysis.relative_margin,
+            )
+        except ValueError as error:
+            raise UsageError(f"{observations.metric}, {candidate} against {control}: {error}") from error
+        tests.append(test)
+    simultaneous = isinstance(question, Compare) and question.simultaneous
+    decisions = decide(tests, pairs[0][0].analysis.alpha, simultaneous=simultaneous)
+    family = []
+    for (observations, control, candidate), design, test, decision in zip(
+        pairs, designs, tests, decisions, strict=True
+    ):
+        if not observations.final:
+            decision = Decision("undecided", "not_final", effect=decision.effect, n=decision.n)
+        family.append(_Judged(observations, control, candidate, design, test, decision))
+    return family
 
 
 def _comparison(
-    asked: _Asked,
-    decision: Decision,
+    judged: _Judged,
     question: Question,
     other: str,
     comparisons: int,
     covariate: Observations | None,
     verdict_only: bool,
 ) -> Comparison:
-    observations, design = asked.observations, asked.design
+    """The decision with everything that stands beside it."""
+    observations, design, decision = judged.observations, judged.design, judged.decision
     analysis = observations.analysis
-    test = asked.test if isinstance(asked.test, Test) else None
-    description = Description() if verdict_only else describe(design)
-    noise = None if verdict_only else spread(design, test)
-    mde = None if noise is None else noise.detectable(analysis.alpha)
+    description = Description() if verdict_only else describe(design, analysis, judged.test)
+    effect = description.effect if decision.effect is None else design.sign * decision.effect
     resamples = question.resamples if isinstance(question, Compare) else Compare().resamples
     skew = None if verdict_only else _skew(observations, design, decision, resamples)
     # The largest exact p over what missing runs could have been.
-    exact = [
-        corner.evidence.p_exact
-        for corner in (test.corners or (test,) if test is not None else ())
-        if isinstance(corner.evidence, PairedBinary | UnpairedBinary)
-    ]
+    corners = judged.test.corners or (judged.test,) if isinstance(judged.test, Test) else ()
+    binary = [corner.evidence for corner in corners if isinstance(corner.evidence, PairedBinary | UnpairedBinary)]
     lines: list[Line] = []
     if observations.final and not verdict_only and isinstance(question, Compare):
-        lines = _other_methods(asked, question, covariate)
+        lines = _other_methods(judged, question, covariate) if question.methods or covariate is not None else []
     return Comparison(
+        **asdict(replace(description, effect=effect)),
         metric=observations.metric,
-        control=asked.control,
-        candidate=asked.candidate,
+        control=judged.control,
+        candidate=judged.candidate,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        p=decision.p,
+        p_adjusted=decision.p_adjusted,
         decision=decision,
-        sentence=sentence(observations, asked.control, asked.candidate, design, decision, mde),
+        sentence=sentence(observations, judged.control, judged.candidate, design, decision, description.mde),
         population=design.population,
         units=design.units,
-        control_mean=description.control_mean,
-        candidate_mean=description.candidate_mean,
-        effect=description.effect if decision.effect is None else design.sign * decision.effect,
         interval=own_direction(decision.interval, observations),
         decision_interval=own_direction(decision.decision_interval, observations),
         equivalence_interval=own_direction(decision.equivalence_interval, observations),
-        lift=description.lift,
-        cohens_d=description.cohens_d,
-        cohens_dz=description.cohens_dz,
-        hedges_g=description.hedges_g,
-        improvement=description.improvement,
-        correlation=description.correlation,
-        variance_reduction=description.variance_reduction,
-        mde=mde,
-        units_for_margin=None if noise is None else noise.units_for(analysis.margin, analysis.alpha),
         missing=design.missing,
         failed=design.failed,
         seen_ends=design.seen_ends and design.missing > 0,
@@ -243,7 +207,7 @@ def _comparison(
         other=other,
         campaign=CAMPAIGN_WORDS[decision.verdict],
         chosen=choice_of_test(design, decision, analysis.alpha, comparisons),
-        p_exact=max(exact) if exact and decision.p is not None else None,
+        p_exact=max(evidence.p_exact for evidence in binary) if binary and decision.p is not None else None,
         methods=tuple(lines),
         warnings=tuple(_warnings(observations, design, decision, skew)),
         design=design,
@@ -260,49 +224,46 @@ def _skew(observations: Observations, design: Design, decision: Decision, resamp
         return None
     a, b = sides(known)
     check = skew_check(b[0] - a[0], deciding, resamples, SEED)
-    return (
-        None
-        if check is None
-        else replace(check, interval=own_direction(check.interval, observations) or check.interval)
-    )
+    if check is None or observations.larger_is_better:
+        return check
+    return replace(check, interval=check.interval.negated())
 
 
-def _other_methods(asked: _Asked, question: Compare, covariate: Observations | None) -> list[Line]:
+def _other_methods(judged: _Judged, question: Compare, covariate: Observations | None) -> list[Line]:
     """Lines of the other methods, in the metric's own direction."""
-    analysis = asked.observations.analysis
-    lines = methods.ask(
-        question.methods, asked.design, alpha=analysis.alpha, margin=analysis.margin, resamples=question.resamples
+    analysis = judged.observations.analysis
+    lines = other_methods(
+        question.methods, judged.design, alpha=analysis.alpha, margin=analysis.margin, resamples=question.resamples
     )
     if covariate is not None:
         explains = build_design(
-            covariate, asked.control, asked.candidate, unpaired=question.unpaired, intersect=question.intersect
+            covariate, judged.control, judged.candidate, unpaired=question.unpaired, intersect=question.intersect
         )
-        lines.append(methods.adjusted(asked.design, explains, analysis.alpha))
-    return [replace(line, interval=own_direction(line.interval, asked.observations)) for line in lines]
+        lines.append(adjusted(judged.design, explains, analysis.alpha))
+    return [replace(line, interval=own_direction(line.interval, judged.observations)) for line in lines]
 
 
-def _other_population(family: Sequence[_Asked], question: Question) -> list[str]:
+def _other_population(pairs: Sequence[tuple[Observations, str, str]], question: Question) -> list[str]:
     """What each verdict would be for these tasks only, or for tasks like these: the same family asked again."""
-    if len(family[0].observations.tasks) < 2:
-        return [""] * len(family)
-    swapped = "sample" if family[0].observations.population == "fixed" else "fixed"
-    again = []
+    first = pairs[0][0]
+    if len(first.tasks) < 2:
+        return [""] * len(pairs)
+    swapped = {"tasks": "sample" if first.population == "fixed" else "fixed"}
+    again = [
+        (replace(observations, analysis=observations.analysis.model_copy(update=swapped)), control, candidate)
+        for observations, control, candidate in pairs
+    ]
     try:
-        for asked in family:
-            analysis = asked.observations.analysis.model_copy(update={"tasks": swapped})
-            observations = replace(asked.observations, analysis=analysis)
-            again.append(_ask(observations, asked.control, asked.candidate, question, len(family)))
+        family = _judge(again, question)
     except UsageError:
-        who = "for tasks like these" if swapped == "sample" else "on these tasks only"
-        return [f"{who}: no verdict is possible"] * len(family)
+        who = "for tasks like these" if swapped["tasks"] == "sample" else "on these tasks only"
+        return [f"{who}: no verdict is possible"] * len(pairs)
     lines = []
-    for asked, decision in zip(
-        again, decide([each.test for each in again], again[0].observations.analysis.alpha), strict=True
-    ):
-        final = _final(asked, decision)
-        p = f", p = {format_p(final.p_adjusted)}" if final.p_adjusted is not None else ""
-        reason = f" ({final.reason.replace('_', ' ')})" if final.reason not in ("", "inconclusive") else ""
-        lines.append(f"{asked.design.population}: {final.verdict}{reason}{p}")
+    for judged in family:
+        decision = judged.decision
+        p = f", p = {format_p(decision.p_adjusted)}" if decision.p_adjusted is not None else ""
+        reason = f" ({decision.reason.replace('_', ' ')})" if decision.reason not in ("", "inconclusive") else ""
+        lines.append(f"{judged.design.population}: {decision.verdict}{reason}{p}")
     return lines
 
 
@@ -317,29 +278,30 @@ def _warnings(observations: Observations, design: Design, decision: Decision, sk
         )
     if skew is not None and skew.sensitive:
         warnings.append("sensitive to skew: the studentized bootstrap disagrees about 0")
-    if observations.analysis.seeds == "nested" and (p := _crossed_p(design)) is not None and p < LOOKS_CROSSED:
-        warnings.append(
-            f"seeds are declared nested but look crossed (a seed does well or badly on every task, p = {format_p(p)}); "
-            "if one seed is one trained policy or one world, say seeds = 'crossed'"
-        )
+    known = design.without_missing()
+    every_seed_on_every_task = len(known.control) == len(known.tasks) * len(known.seeds)
+    table = known.matched and every_seed_on_every_task and min(len(known.tasks), len(known.seeds)) >= 2
+    if observations.analysis.seeds == "nested" and table and None not in known.seeds:
+        a, b = sides(replace(known, kind="crossed", unit="task and seed"))
+        p = seeds_look_crossed(b[0] - a[0])
+        if p < LOOKS_CROSSED:
+            warnings.append(
+                f"seeds are declared nested but look crossed (a seed does well or badly on every task, p = {format_p(p)}); "
+                "if one seed is one trained policy or one world, say seeds = 'crossed'"
+            )
     return warnings
 
 
-def _crossed_p(design: Design) -> float | None:
-    """p of a seed effect in the differences, where every seed was run on every task."""
-    known = design.without_missing()
-    complete = len(known.control) == len(known.tasks) * len(known.seeds)
-    if not known.matched or not complete or len(known.tasks) < 2 or len(known.seeds) < 2 or None in known.seeds:
-        return None
-    a, b = sides(replace(known, kind="crossed"))
-    return seeds_look_crossed(b[0] - a[0])
-
-
-def recommendation(comparisons: Sequence[Comparison]) -> str:
-    """One campaign word for an arm's metrics: an improvement is one on every metric, a degradation one on any."""
-    words = {comparison.verdict for comparison in comparisons}
-    word: Word = "worse" if "worse" in words else "better" if words == {"better"} else "undecided"
-    return CAMPAIGN_WORDS[word]
+def recommendations(comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """One campaign word for each candidate: an improvement is one on every metric, a degradation one on any."""
+    verdicts: dict[str, set[Word]] = {}
+    for comparison in comparisons:
+        verdicts.setdefault(comparison.candidate, set()).add(comparison.verdict)
+    words: dict[str, Word] = {
+        arm: "worse" if "worse" in each else "better" if each == {"better"} else "undecided"
+        for arm, each in verdicts.items()
+    }
+    return {arm: CAMPAIGN_WORDS[word] for arm, word in words.items()}
 
 
 # -- metrics that were not declared
@@ -369,23 +331,24 @@ def explore(pairs: Sequence[tuple[Observations, str, str]], question: Question |
     lines = []
     for observations, control, candidate in pairs:
         try:
-            asked = _ask(observations, control, candidate, question, 1)
+            (judged,) = _judge([(observations, control, candidate)], question)
         except UsageError as error:
             lines.append(Exploratory(observations.metric, control, candidate, note=str(error)))
             continue
-        effect = describe(asked.design).effect
-        if not observations.final:
-            lines.append(Exploratory(observations.metric, control, candidate, effect, note="not final"))
-            continue
-        (decision,) = decide([asked.test], observations.analysis.alpha)
-        reason = decision.reason.replace("_", " ") if decision.p is None else ""
-        interval = own_direction(decision.interval, observations)
-        lines.append(
-            Exploratory(observations.metric, control, candidate, effect, interval, decision.p, note=reason)
-        )  # fmt: skip
+        decision = judged.decision
+        line = Exploratory(
+            observations.metric,
+            control,
+            candidate,
+            describe(judged.design).effect,
+            own_direction(decision.interval, observations),
+            decision.p,
+            note=decision.reason.replace("_", " ") if decision.p is None else "",
+        )
+        lines.append(line)
     known = [line.p for line in lines if line.p is not None]
-    adjusted = iter(benjamini_hochberg(known) if known else ())
-    return [line if line.p is None else replace(line, p_adjusted=next(adjusted)) for line in lines]
+    adjusted_p = iter(benjamini_hochberg(known) if known else ())
+    return [line if line.p is None else replace(line, p_adjusted=next(adjusted_p)) for line in lines]
 
 
 def explore_metrics(metrics: Sequence[Observations], question: Question | None = None) -> list[Exploratory]:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Results
-from bakeoff.stats.evidence import Interval
 from bakeoff.text import NOTHING, number
-from bakeoff.verdicts import prereg, sequential
 from bakeoff.verdicts.answer import (
     NOT_ENOUGH_EVIDENCE,
     Answer,
@@ -21,18 +19,19 @@ from bakeoff.verdicts.answer import (
     Notes,
     Table,
     Text,
-    observe_all,
+    is_sequential,
     observe_metric,
     refuse_sequential,
 )
-from bakeoff.verdicts.compare import SEED, Comparison, Exploratory, compare, explore_metrics, recommendation
-from bakeoff.verdicts.describe import unit_values
+from bakeoff.verdicts.compare import SEED, Comparison, Exploratory, compare, explore_metrics, recommendations
+from bakeoff.verdicts.describe import format_interval, format_p, signed, unit_values
 from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.prereg import Registration
 from bakeoff.verdicts.question import Compare
-from bakeoff.verdicts.sequential import SequentialReport
-from bakeoff.verdicts.wording import format_level, format_p
 from bakeoff.version import __version__
+
+if TYPE_CHECKING:
+    from bakeoff.verdicts.prereg import Registration
+    from bakeoff.verdicts.sequential import SequentialReport
 
 MOST_EXPLORED = 200
 ABREAST = 4
@@ -67,16 +66,6 @@ class CompareAnswer(Answer):
     title = "Comparison"
 
     @property
-    def final(self) -> bool:
-        return all(observations.final for observations in self.observations)
-
-    @property
-    def recommendations(self) -> dict[str, str]:
-        """The campaign word for each candidate, over all primary metrics."""
-        arms = dict.fromkeys(comparison.candidate for comparison in self.comparisons)
-        return {arm: recommendation([c for c in self.comparisons if c.candidate == arm]) for arm in arms}
-
-    @property
     def exit_code(self) -> int:
         """0 decided (as expected), 1 decided otherwise than expected, 3 undecided."""
         comparisons = self.comparisons if self.sequential is None else self.sequential.comparisons
@@ -92,19 +81,14 @@ class CompareAnswer(Answer):
     def facts(self) -> dict[str, Any]:
         registration = self.registration
         registered = None if registration is None else {**asdict(registration), "kept": registration.kept}
+        facts: dict[str, Any] = {"source": self.source, "settings": self.settings}
         if self.sequential is not None:
-            return {
-                "source": self.source,
-                "settings": self.settings,
-                "sequential": self.sequential.facts(),
-                "registration": registered,
-            }
+            return {**facts, "sequential": self.sequential.facts(), "registration": registered}
         return {
-            "source": self.source,
-            "settings": self.settings,
-            "final": self.final,
+            **facts,
+            "final": all(observations.final for observations in self.observations),
             "registration": registered,
-            "recommendations": self.recommendations,
+            "recommendations": recommendations(self.comparisons),
             "comparisons": [comparison_facts(comparison) for comparison in self.comparisons],
             "exploratory": [asdict(line) for line in self.exploratory],
         }
@@ -124,7 +108,6 @@ class CompareAnswer(Answer):
                 each.decision.method, str(each.units), summary, str(settings["alpha"]), _digits(settings["margin"]),
                 str(settings["tasks"]), str(settings["seeds"]), str(settings["seed"]), str(settings["version"]),
             ]  # fmt: skip
-            assert each.design is not None
             for unit in unit_values(each.design):
                 if each.design.matched:
                     cells = ["paired", unit.label, _digits(unit.control), _digits(unit.candidate)]
@@ -148,15 +131,14 @@ class CompareAnswer(Answer):
             blocks = [Text(comparison.sentence, strong=True) for comparison in self.comparisons]
             for start in range(0, len(self.comparisons), ABREAST):
                 blocks.append(comparison_table(self.comparisons[start : start + ABREAST]))
-            blocks += self._notes()
-            blocks += self._other_methods()
+            blocks += self._beside_the_verdict()
         if self.registration is not None:
             blocks.append(Notes("Registration", [self.registration.sentence, *self.registration.deviations]))
         if self.exploratory:
             headers = ["metric", "candidate", "effect", "interval", "p", "p adjusted (BH)", "note"]
             rows = [
-                [line.metric, line.candidate, signed(line.effect), shown(line.interval), format_p(line.p),
-                 format_p(line.p_adjusted), line.note]
+                [line.metric, line.candidate, signed(line.effect), format_interval(line.interval, in_table=True),
+                 format_p(line.p), format_p(line.p_adjusted), line.note]
                 for line in self.exploratory
             ]  # fmt: skip
             blocks.append(Table(headers, rows, "Exploratory: to look into, no verdict", headers[2:6]))
@@ -165,50 +147,61 @@ class CompareAnswer(Answer):
             blocks.append(Text(f"settings: {settings_in_words(self.settings)}"))
         return blocks
 
-    def _notes(self) -> list[Block]:
-        """Which test, the other population, what the campaign tool would say, and what to be careful about."""
+    def _beside_the_verdict(self) -> list[Block]:
+        """Which test, the other population, what the campaign tool would say, warnings, and other methods."""
         several = len(self.comparisons) > 1
         others = [
             f"{each.candidate} on {each.metric}, {each.other}" if several else each.other
             for each in self.comparisons
             if each.other
         ]
-        words = self.recommendations
+        words = recommendations(self.comparisons)
         notes = [
             Notes("Test", list(dict.fromkeys(each.chosen for each in self.comparisons))),
             Notes("Other population", others),
             Notes("Recommendation", [f"{arm}: {word}" if len(words) > 1 else word for arm, word in words.items()]),
             Notes("Warnings", list(dict.fromkeys(w for each in self.comparisons for w in each.warnings))),
         ]
-        return [note for note in notes if note.lines]
-
-    def _other_methods(self) -> list[Block]:
-        if not any(each.methods for each in self.comparisons):
-            return []
-        several = len(self.comparisons) > 1
-        headers = [*(["metric", "candidate"] if several else []), "method", "p", "interval", "note"]
+        blocks: list[Block] = [note for note in notes if note.lines]
         rows = [
-            [*([each.metric, each.candidate] if several else []), line.name, format_p(line.p), shown(line.interval), line.note]
+            [*([each.metric, each.candidate] if several else []), line.name, format_p(line.p),
+             format_interval(line.interval, in_table=True), line.note]
             for each in self.comparisons
             for line in each.methods
         ]  # fmt: skip
-        return [Table(headers, rows, "Other methods (they do not decide)", ("p",))]
+        if rows:
+            headers = [*(["metric", "candidate"] if several else []), "method", "p", "interval", "note"]
+            blocks.append(Table(headers, rows, "Other methods (they do not decide)", ("p",)))
+        return blocks
 
 
 def answer(results: Results, question: Compare) -> CompareAnswer:
-    """One family over the primary metrics; with `explore`, every other metric beside it."""
+    """One family over the primary metrics; with `explore`, every other metric beside it.
+
+    Runs that were added until it was decided are judged by the e-process: no test of fixed size is valid there.
+    """
     metrics = question.metrics or results.primary()
     question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
-    observations = observe_all(results, question)
+    observations = [observe_metric(results, name, question) for name in metrics]
     registration = None
-    if results.edition is not None:
-        registration = prereg.check(results.edition, question.analysis(results.analysis), question, metrics)
-        if sequential.applies(results.edition):
-            report = _sequential(results, question, metrics)
-            settings = compare_settings(observations, question, len(report.comparisons))
-            return CompareAnswer(
-                results.label, settings, [], observations, question, sequential=report, registration=registration
+    edition = results.edition
+    if edition is not None and edition.paths.registration.exists():
+        from bakeoff.verdicts import prereg
+
+        registration = prereg.check(edition, question.analysis(results.analysis), question, metrics)
+    if edition is not None and is_sequential(edition):
+        from bakeoff.verdicts import sequential
+
+        if question.analysis(results.analysis) != results.analysis or question.unpaired or question.intersect:
+            raise UsageError(
+                f"{results.label} was run until it was decided, and the rule that decided was fixed when it began; "
+                "leave out the flags that change alpha, margin, summary, bounds, direction or pairing"
             )
+        report = sequential.report(results, metrics, question)
+        settings = compare_settings(observations, question, len(report.comparisons))
+        return CompareAnswer(
+            results.label, settings, [], observations, question, sequential=report, registration=registration
+        )
     refuse_sequential(results, "a comparison across editions")
     covariate = None
     if question.covariate is not None:
@@ -219,26 +212,10 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
         others = [name for name in results.metrics if name not in (*metrics, question.covariate)][:MOST_EXPLORED]
         exploratory = explore_metrics([observe_metric(results, name, question) for name in others], question)
     comparisons = compare(observations, question, covariate=covariate)
+    settings = compare_settings(observations, question, len(comparisons))
     return CompareAnswer(
-        results.label,
-        compare_settings(observations, question, len(comparisons)),
-        comparisons,
-        observations,
-        question,
-        exploratory,
-        registration=registration,
+        results.label, settings, comparisons, observations, question, exploratory, registration=registration
     )
-
-
-def _sequential(results: Results, question: Compare, metrics: Sequence[str]) -> SequentialReport:
-    """Runs that were added until it was decided are judged by the e-process: no test of fixed size is valid there."""
-    assert results.edition is not None
-    if question.analysis(results.analysis) != results.analysis or question.unpaired or question.intersect:
-        raise UsageError(
-            f"{results.label} was run until it was decided, and the rule that decided was fixed when it began; "
-            "leave out the flags that change alpha, margin, summary, bounds, direction or pairing"
-        )
-    return sequential.report(results, metrics, question)
 
 
 def compare_settings(observations: Sequence[Observations], question: Compare, comparisons: int) -> dict[str, Any]:
@@ -268,11 +245,10 @@ def compare_settings(observations: Sequence[Observations], question: Compare, co
 def comparison_facts(comparison: Comparison) -> dict[str, Any]:
     """One comparison as JSON shows it. An interval's end that is infinite is null there."""
     decision, skew = comparison.decision, comparison.skew
+    intervals = {name: getattr(comparison, name) for name in ("interval", "decision_interval", "equivalence_interval")}
     return {
         **{name: getattr(comparison, name) for name in _AS_IS},
-        "interval": as_dict(comparison.interval),
-        "decision_interval": as_dict(comparison.decision_interval),
-        "equivalence_interval": as_dict(comparison.equivalence_interval),
+        **{name: asdict(interval) if interval else None for name, interval in intervals.items()},
         "p_eq": decision.p_eq,
         "p_eq_adjusted": decision.p_eq_adjusted,
         "differs": decision.differs,
@@ -289,38 +265,39 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     """One line for each quantity, one column for each comparison; quantities that nobody has are left out."""
     several = len({each.metric for each in comparisons}) > 1
     heads = [f"{each.candidate} on {each.metric}" if several else each.candidate for each in comparisons]
-    lines: list[tuple[str, list[str]]] = [
-        ("verdict", [_verdict(each) for each in comparisons]),
-        ("mean", [number(each.candidate_mean) for each in comparisons]),
-        ("mean of the control", [number(each.control_mean) for each in comparisons]),
-        ("effect", [signed(each.effect) for each in comparisons]),
-        ("lift", [_share(each.lift) for each in comparisons]),
-        ("interval", [shown(each.interval) for each in comparisons]),
-        ("decision interval", [shown(each.decision_interval) for each in comparisons]),
-        ("p", [format_p(each.p, each.decision.floor) for each in comparisons]),
-        ("p adjusted", [format_p(each.p_adjusted) for each in comparisons]),
-        ("p exact", [format_p(each.p_exact) for each in comparisons]),
-        ("p of equivalence", [format_p(each.decision.p_eq_adjusted) for each in comparisons]),
-        ("interval of equivalence", [shown(each.equivalence_interval) for each in comparisons]),
-        ("bootstrap, skew check", [shown(each.skew.interval if each.skew else None) for each in comparisons]),
-        ("Cohen's d", [number(each.cohens_d) for each in comparisons]),
-        ("d of the pairs (dz)", [number(each.cohens_dz) for each in comparisons]),
-        ("Hedges' g", [number(each.hedges_g) for each in comparisons]),
-        ("P(improvement)", [number(each.improvement) for each in comparisons]),
-        ("correlation of the arms", [number(each.correlation) for each in comparisons]),
-        ("variance saved by pairing", [_share(each.variance_reduction) for each in comparisons]),
-        ("effect detected with 80 % power", [number(each.mde) for each in comparisons]),
-        ("units for the margin", [number(each.units_for_margin) for each in comparisons]),
-        ("units", [str(each.units) for each in comparisons]),
-        ("runs missing", [str(each.missing) for each in comparisons]),
-        ("runs failed", [str(each.failed) for each in comparisons]),
-    ]
-    return Table(["", *heads], [[name, *cells] for name, cells in lines if set(cells) != {NOTHING}], right=heads)
-
-
-def _verdict(comparison: Comparison) -> str:
-    reason = comparison.reason.replace("_", " ")
-    return f"{comparison.verdict} ({reason})" if reason and reason != "inconclusive" else comparison.verdict
+    columns = []
+    for each in comparisons:
+        decision, reason = each.decision, each.reason.replace("_", " ")
+        skew = each.skew.interval if each.skew else None
+        column = {
+            "verdict": f"{each.verdict} ({reason})" if reason and reason != "inconclusive" else each.verdict,
+            "mean": number(each.candidate_mean),
+            "mean of the control": number(each.control_mean),
+            "effect": signed(each.effect),
+            "lift": signed(each.lift, percent=True),
+            "interval": format_interval(each.interval, in_table=True),
+            "decision interval": format_interval(each.decision_interval, in_table=True),
+            "p": format_p(each.p, decision.floor),
+            "p adjusted": format_p(each.p_adjusted),
+            "p exact": format_p(each.p_exact),
+            "p of equivalence": format_p(decision.p_eq_adjusted),
+            "interval of equivalence": format_interval(each.equivalence_interval, in_table=True),
+            "bootstrap, skew check": format_interval(skew, in_table=True),
+            "Cohen's d": number(each.cohens_d),
+            "d of the pairs (dz)": number(each.cohens_dz),
+            "Hedges' g": number(each.hedges_g),
+            "P(improvement)": number(each.improvement),
+            "correlation of the arms": number(each.correlation),
+            "variance saved by pairing": signed(each.variance_reduction, percent=True),
+            "effect detected with 80 % power": number(each.mde),
+            "units for the margin": number(each.units_for_margin),
+            "units": str(each.units),
+            "runs missing": str(each.missing),
+            "runs failed": str(each.failed),
+        }
+        columns.append(column)
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return Table(["", *heads], [row for row in rows if set(row[1:]) != {NOTHING}], right=heads)
 
 
 def settings_in_words(settings: Any) -> str:
@@ -338,25 +315,6 @@ def _in_words(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{item}" if key == "type" else f"{key} {item}" for key, item in value.items())
     return " to ".join(map(str, value)) if isinstance(value, list) else "yes" if value is True else str(value)
-
-
-def as_dict(interval: Interval | None) -> dict[str, Any] | None:
-    return None if interval is None else asdict(interval)
-
-
-def shown(interval: Interval | None) -> str:
-    """`0.1 to 0.3 (95 %)`."""
-    if interval is None:
-        return NOTHING
-    return f"{interval.low:.4g} to {interval.high:.4g} ({format_level(interval.level)})"
-
-
-def signed(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:+.4g}"
-
-
-def _share(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:+.3g} %"
 
 
 def _digits(value: float | None) -> str:

@@ -1,24 +1,48 @@
-"""Numbers beside a verdict: means, effect sizes, what pairing saved, what could have been detected. None of them decides."""
+"""What stands beside a verdict: means, effect sizes, what could have been detected, and the sentences. None of it decides."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from bakeoff.results.table import Array
+from bakeoff.spec.experiment import Analysis
 from bakeoff.stats import effects
-from bakeoff.stats.evidence import Test, WorstCase
+from bakeoff.stats.decision import Decision, flips_suffice
+from bakeoff.stats.evidence import Interval, Test, WorstCase
+from bakeoff.stats.numerics import average_ranks
 from bakeoff.stats.power import minimum_detectable_effect, units_needed
-from bakeoff.stats.ranks import average_ranks
 from bakeoff.stats.ttests import TStatistic
+from bakeoff.text import NOTHING
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Cell, Design, Place
+from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.testing import sides
 
+_REASONS = {
+    "inconclusive": "the data do not separate them",
+    "too_few": "at least 3 independent units are needed",
+    "seed_has_no_effect": "every arm gives the same value on every seed, and copies are not replicates",
+    "missing": "the missing runs could change the verdict either way",
+    "not_final": "not final: planned runs are still open",
+}
+_WHY_THIS_TEST = {
+    "sign-flip": "{n} paired units are enough for it{of}",
+    "paired t": "{n} paired units are too few for a sign-flip test{of}",
+    "permutation and Welch t": "unpaired arms; the larger p of the two counts",
+    "permutation": "unpaired arms without any spread",
+    "Welch t": "unpaired arms with too few splits to permute{of}",
+    "McNemar (mid-p)": "outcomes of 0 and 1, one pair for each unit",
+    "Fisher (mid-p)": "outcomes of 0 and 1, unpaired",
+    "stratified paired t": "these tasks only, seeds nested in tasks",
+    "stratified t": "these tasks only, arms unpaired inside each task",
+    "crossed t": "tasks and seeds are both samples, every seed on every task",
+}
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """What the runs at hand look like, missing ones left out, in the metric's own unit and direction: B - A."""
 
@@ -30,12 +54,17 @@ class Description:
     cohens_dz: float | None = None
     hedges_g: float | None = None
     improvement: float | None = None
+    """Chance that a run of B beats one of A on the same task."""
     correlation: float | None = None
     variance_reduction: float | None = None
+    mde: float | None = None
+    """Smallest effect that this many units detect with 80 % power."""
+    units_for_margin: int | None = None
+    """Units that would detect a difference of the margin with 80 % power."""
 
 
-def describe(design: Design) -> Description:
-    """Of the units where both arms are known."""
+def describe(design: Design, analysis: Analysis | None = None, test: Test | Decision | None = None) -> Description:
+    """Of the units where both arms are known. With an analysis also what could have been detected at its alpha."""
     known = design.without_missing()
     if not known.control or not known.candidate:
         return Description()
@@ -45,6 +74,16 @@ def describe(design: Design) -> Description:
     x, y = (design.sign * np.concatenate([part.ravel() for part in side]) for side in (a, b))
     pairing = effects.pairing(x, y) if design.paired and x.size >= 2 else effects.Pairing(None, None)
     two = min(x.size, y.size) >= 2
+    values: dict[str, tuple[list[float], list[float]]] = {task: ([], []) for task in known.tasks}
+    for side, cells in enumerate((known.control, known.candidate)):
+        for (task, _), cell in cells.items():
+            values[task][side].extend(cell.values)
+    shares = []
+    for of_a, of_b in values.values():
+        if of_a and of_b:
+            # Mann-Whitney's count of won pairs, from ranks: no table of all pairs at n = 500,000.
+            won = float(average_ranks(np.array([*of_b, *of_a]))[: len(of_b)].sum()) - len(of_b) * (len(of_b) + 1) / 2.0
+            shares.append(won / (len(of_a) * len(of_b)))
     return Description(
         control_mean=means[0],
         candidate_mean=means[1],
@@ -53,79 +92,52 @@ def describe(design: Design) -> Description:
         cohens_d=effects.cohens_d(x, y) if two else None,
         cohens_dz=effects.cohens_dz(y - x) if design.paired and two else None,
         hedges_g=effects.hedges_g(x, y) if two else None,
-        improvement=_improvement(known),
+        improvement=float(np.mean(shares)) if shares else None,
         correlation=pairing.correlation,
         variance_reduction=pairing.variance_reduction,
+        **({} if analysis is None else _detectable(known, analysis, test)),
     )
 
 
-def _improvement(design: Design) -> float | None:
-    """Chance that a run of B is better than one of A on the same task, ties half; averaged over tasks."""
-    values: dict[str, tuple[list[float], list[float]]] = {task: ([], []) for task in design.tasks}
-    for side, cells in enumerate((design.control, design.candidate)):
-        for (task, _), cell in cells.items():
-            values[task][side].extend(cell.values)
-    shares = []
-    for a, b in values.values():
-        if a and b:
-            # Mann-Whitney's count of won pairs, from ranks: no table of all pairs at n = 500,000.
-            ranks = average_ranks(np.array([*b, *a]))
-            shares.append((float(ranks[: len(b)].sum()) - len(b) * (len(b) + 1) / 2.0) / (len(a) * len(b)))
-    return float(np.mean(shares)) if shares else None
+def _detectable(known: Design, analysis: Analysis, test: Test | Decision | None) -> Mapping[str, Any]:
+    """`mde` and `units_for_margin`, where there is a spread to plan with.
 
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The noise that decides how small an effect can be detected, as the power functions take it."""
-
-    sd: float
-    units: float
-    design: Literal["paired", "unpaired"]
-
-    def detectable(self, alpha: float) -> float | None:
-        """The effect that these units detect with 80 % power."""
-        if self.sd <= 0.0 or self.units <= 1.0:
-            return None
-        return minimum_detectable_effect(self.sd, self.units, alpha, design=self.design)
-
-    def units_for(self, effect: float | None, alpha: float) -> int | None:
-        """Units that detect an effect of this size with 80 % power; None where there is no effect or spread."""
-        if effect is None or self.sd <= 0.0:
-            return None
-        try:
-            return units_needed(effect, self.sd, alpha, design=self.design)
-        except ValueError:
-            return None
-
-
-def spread(design: Design, test: Test | None) -> Spread | None:
-    """From the differences, from both arms, or from the test's own standard error where units are of two kinds."""
-    known = design.without_missing()
-    if not known.control or not known.candidate:
-        return None
+    It comes from the differences, from both arms, or from the test's own standard error where units are of two kinds.
+    """
     a, b = sides(known)
-    if design.kind in ONE_PAIR_A_UNIT:
+    design: Literal["paired", "unpaired"] = "paired"
+    if known.kind in ONE_PAIR_A_UNIT:
         d = b[0] - a[0]
-        return Spread(float(d.std(ddof=1)), float(d.size), "paired") if d.size >= 2 else None
-    if design.kind == "rollouts":
-        return _pooled(a[0], b[0])
-    evidence = test.evidence if test is not None else None
-    corners = evidence.corners if isinstance(evidence, WorstCase) else (evidence,)
-    statistics = [corner for corner in corners if isinstance(corner, TStatistic)]
-    if not statistics:
-        return None
-    widest = max(statistics, key=lambda statistic: statistic.se)
-    return Spread(widest.se * math.sqrt(widest.df + 1.0), widest.df + 1.0, "paired")
-
-
-def _pooled(a: Array, b: Array) -> Spread | None:
-    if min(a.size, b.size) < 2:
-        return None
-    squares = a.var(ddof=1) * (a.size - 1) + b.var(ddof=1) * (b.size - 1)
-    # Two unequal arms are worth the harmonic mean of their sizes.
-    return Spread(
-        math.sqrt(squares / (a.size + b.size - 2)), 2.0 / (1.0 / a.size + 1.0 / b.size), "unpaired"
-    )  # fmt: skip
+        if d.size < 2:
+            return {}
+        spread, units = float(d.std(ddof=1)), float(d.size)
+    elif known.kind == "rollouts":
+        x, y = a[0], b[0]
+        if min(x.size, y.size) < 2:
+            return {}
+        squares = x.var(ddof=1) * (x.size - 1) + y.var(ddof=1) * (y.size - 1)
+        # Two unequal arms are worth the harmonic mean of their sizes.
+        spread, units = math.sqrt(squares / (x.size + y.size - 2)), 2.0 / (1.0 / x.size + 1.0 / y.size)
+        design = "unpaired"
+    else:
+        evidence = test.evidence if isinstance(test, Test) else None
+        corners = evidence.corners if isinstance(evidence, WorstCase) else (evidence,)
+        statistics = [corner for corner in corners if isinstance(corner, TStatistic)]
+        if not statistics:
+            return {}
+        widest = max(statistics, key=lambda statistic: statistic.se)
+        spread, units = widest.se * math.sqrt(widest.df + 1.0), widest.df + 1.0
+    if spread <= 0.0:
+        return {}
+    detectable: dict[str, Any] = {}
+    if units > 1.0:
+        detectable["mde"] = minimum_detectable_effect(spread, units, analysis.alpha, design=design)
+    if analysis.margin is not None:
+        try:
+            detectable["units_for_margin"] = units_needed(analysis.margin, spread, analysis.alpha, design=design)
+        except ValueError:  # more than can be run
+            pass
+    return detectable
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +170,80 @@ def _label(place: Place, cell: Cell) -> str:
         return cell.runs[0]
     task, seed = place
     return task if seed is None else f"{task}, seed {seed}"
+
+
+# -- in words: numbers here never claim certainty
+
+
+def sentence(
+    observations: Observations, control: str, candidate: str, design: Design, decision: Decision, mde: float | None
+) -> str:
+    """The verdict in one plain sentence."""
+    about = f"{candidate} against {control} on {observations.metric}, {design.population}"
+    if decision.verdict == "undecided":
+        why = _REASONS[decision.reason]
+        if decision.reason == "too_few" and decision.n >= 3:
+            why = "a task with a single run has no spread; run two seeds or more"
+        if decision.reason == "inconclusive" and mde is not None:
+            why += f"; {decision.n} units can detect effects of {mde:.3g} or more (80 % power)"
+        if decision.reason == "missing":
+            why = f"{design.missing} runs are missing, and {why}"
+        return f"Undecided: {about}: {why}."
+    equivalent = decision.verdict == "equivalent"
+    deciding = (decision.equivalence_interval if equivalent else None) or decision.decision_interval
+    interval = own_direction(deciding, observations)
+    assert interval is not None and decision.effect is not None
+    measured = f"{design.sign * decision.effect:+.4g} ({format_interval(interval)})"
+    if equivalent:
+        analysis = observations.analysis
+        size = (
+            f"{analysis.margin:g}" if analysis.margin is not None else f"{analysis.relative_margin:.3g} of the control"
+        )
+        differs = "; the small difference is real" if decision.differs else ""
+        return f"Equivalent: {about}: {measured}, within a margin of {size}{differs}."
+    assumes = f" ({decision.assumes})" if decision.method == "paired t" else ""
+    return f"{decision.verdict.capitalize()}: {about}: {measured}, p = {format_p(decision.p_adjusted)}{assumes}."
+
+
+def choice_of_test(design: Design, decision: Decision, alpha: float, comparisons: int) -> str:
+    """Which test decided and why it was this one; the reason is the design, never the values."""
+    if not decision.method:
+        return "no test"
+    of = f" at alpha {alpha:g}" + (f" over {comparisons} comparisons" if comparisons > 1 else "")
+    why = _WHY_THIS_TEST.get(decision.method, "").format(n=decision.n, of=of)
+    paired = design.kind in ONE_PAIR_A_UNIT
+    if decision.method == "sign-flip" and not (paired and flips_suffice(decision.n, alpha, comparisons)):
+        why = "there is no spread, so the units are only counted"
+    return f"{decision.method}: {why}; {decision.assumes}"
+
+
+def own_direction(interval: Interval | None, observations: Observations) -> Interval | None:
+    """An interval in the metric's own direction: inside the tests larger is better."""
+    return interval if interval is None or observations.larger_is_better else interval.negated()
+
+
+def format_p(p: float | None, floor: float | None = None) -> str:
+    """Never 0: a p at the smallest value that this many units can give says so."""
+    if p is None:
+        return NOTHING
+    text = f"{p:.2g}" if p < 0.001 else f"{p:.3f}"
+    return f"{text} (the smallest possible)" if floor is not None and p <= floor * (1 + 1e-9) and p < 1 else text
+
+
+def format_interval(interval: Interval | None, *, in_table: bool = False) -> str:
+    """`95 % interval 0.1 to 0.3`, and in a table `0.1 to 0.3 (95 %)`."""
+    if interval is None:
+        return NOTHING
+    ends, level = f"{interval.low:.4g} to {interval.high:.4g}", format_level(interval.level)
+    return f"{ends} ({level})" if in_table else f"{level} interval {ends}"
+
+
+def format_level(level: float) -> str:
+    return f"{100 * level:.4g} %"
+
+
+def signed(value: float | None, *, percent: bool = False) -> str:
+    """An effect with its sign, in the metric's unit or in per cent of the control."""
+    if value is None:
+        return NOTHING
+    return f"{100 * value:+.3g} %" if percent else f"{value:+.4g}"

@@ -7,7 +7,7 @@ declared and never as guessed from results. Values are turned so that larger is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -66,8 +66,8 @@ class Design:
     """No range was declared, so the ends are the smallest and largest value seen."""
     binary: bool
     """Every unit is one pair of raw 0/1 outcomes."""
-    turned: bool
-    """The metric is to be minimised, so values were negated."""
+    sign: float
+    """-1 where the metric is to be minimised and values were negated: times this they are in its own direction."""
     missing: int
     failed: int
     population: str
@@ -81,11 +81,6 @@ class Design:
     def matched(self) -> bool:
         """Single runs pair too, and not only the means of tasks: both arms have the same tasks and seeds."""
         return self.paired and set(self.control) == set(self.candidate)
-
-    @property
-    def sign(self) -> float:
-        """Multiply by this to get back to the metric's own direction."""
-        return -1.0 if self.turned else 1.0
 
     @property
     def units(self) -> int:
@@ -145,10 +140,7 @@ def build_design(
     Raises UsageError where the arms' tasks or seeds differ (unless allowed), a run stands twice, or a value is invalid.
     """
     a, b = (_cells(observations, arm) for arm in (control, candidate))
-    if unpaired:
-        kind, unit = _unpaired_kind(observations, a, b)
-        return _design(observations, kind, unit, a, b, (control, candidate))
-    if set(a) != set(b):
+    if not unpaired and set(a) != set(b):
         if not intersect:
             alone = [f"{control!r} alone has {len(set(a) - set(b))}", f"{candidate!r} alone has {len(set(b) - set(a))}"]
             task, seed = next(place for place in (*a, *b) if (place in a) != (place in b))
@@ -160,14 +152,31 @@ def build_design(
         if not common:
             raise UsageError(f"{control!r} and {candidate!r} share no task and seed; --unpaired compares them anyway")
         a, b = {place: a[place] for place in common}, {place: b[place] for place in common}
-    kind, unit = _paired_kind(observations, a)
-    return _design(observations, kind, unit, a, b, (control, candidate))
+    kind, unit = _unpaired_kind(observations, a, b) if unpaired else _paired_kind(observations, a)
+    tasks = tuple(sorted({task for task, _ in (*a, *b)}))
+    binary = _is_binary(observations, kind, unit, a, b)
+    ends, seen_ends = _ends(observations, tasks, binary)
+    return Design(
+        kind=kind,
+        unit=unit,
+        control=a,
+        candidate=b,
+        tasks=tasks,
+        seeds=tuple(dict.fromkeys(sorted((seed for _, seed in a), key=_seed_order))),
+        ends=ends,
+        seen_ends=seen_ends,
+        binary=binary,
+        sign=1.0 if observations.larger_is_better else -1.0,
+        missing=sum(cell.missing for cell in (*a.values(), *b.values())),
+        failed=sum(row.state == "failed" for row in observations.rows if row.arm in (control, candidate)),
+        population=population_of(kind, unit, tasks, a, b),
+    )
 
 
 def _paired_kind(observations: Observations, places: Cells) -> tuple[Kind, Unit]:
     """The table of section 2 of the decision specification (docs/compare.md)."""
     many_tasks = len({task for task, _ in places}) > 1
-    shared_seeds = _seed_count(places) > 1
+    shared_seeds = len({seed for _, seed in places} - {None}) > 1
     crossed = observations.analysis.seeds == "crossed"
     if not many_tasks:
         return ("seeds", "seed") if shared_seeds else ("rollouts", "rollout")
@@ -180,8 +189,10 @@ def _paired_kind(observations: Observations, places: Cells) -> tuple[Kind, Unit]
 
 def _unpaired_kind(observations: Observations, a: Cells, b: Cells) -> tuple[Kind, Unit]:
     """Without pairing the units stay what they are: rollouts of one seed, or of one task, never become units."""
-    unit: Unit = "seed" if max(_seed_count(a), _seed_count(b)) > 1 else "rollout"
-    tasks_a, tasks_b = ({task for task, _ in cells} for cells in (a, b))
+    (tasks_a, seeds_a), (tasks_b, seeds_b) = (
+        ({task for task, _ in cells}, {seed for _, seed in cells} - {None}) for cells in (a, b)
+    )
+    unit: Unit = "seed" if max(len(seeds_a), len(seeds_b)) > 1 else "rollout"
     crossed = unit == "seed" and observations.analysis.seeds == "crossed"
     if len(tasks_a | tasks_b) == 1:
         return "rollouts", unit
@@ -194,30 +205,6 @@ def _unpaired_kind(observations: Observations, a: Cells, b: Cells) -> tuple[Kind
     if tasks_a != tasks_b:
         raise UsageError("on these tasks only, both arms need the same tasks; --intersect keeps those that both have")
     return ("rollouts" if crossed else "fixed rollouts"), unit
-
-
-def _design(
-    observations: Observations, kind: Kind, unit: Unit, control: Cells, candidate: Cells, arms: tuple[str, str]
-) -> Design:
-    tasks = tuple(sorted({task for task, _ in (*control, *candidate)}))
-    cells = [*control.values(), *candidate.values()]
-    binary = _is_binary(observations, kind, unit, control, candidate)
-    ends, seen_ends = _ends(observations, tasks, binary)
-    return Design(
-        kind=kind,
-        unit=unit,
-        control=control,
-        candidate=candidate,
-        tasks=tasks,
-        seeds=tuple(dict.fromkeys(sorted((seed for _, seed in control), key=_seed_order))),
-        ends=ends,
-        seen_ends=seen_ends,
-        binary=binary,
-        turned=not observations.larger_is_better,
-        missing=sum(cell.missing for cell in cells),
-        failed=sum(row.state == "failed" for row in observations.rows if row.arm in arms),
-        population=_population(kind, unit, tasks, control, candidate),
-    )
 
 
 def _is_binary(observations: Observations, kind: Kind, unit: Unit, control: Cells, candidate: Cells) -> bool:
@@ -274,10 +261,6 @@ def _seed_order(seed: int | None) -> tuple[bool, int]:
     return (seed is not None, seed or 0)
 
 
-def _seed_count(places: Iterable[Place]) -> int:
-    return len({seed for _, seed in places if seed is not None})
-
-
 def _ends(
     observations: Observations, tasks: Sequence[str], binary: bool
 ) -> tuple[dict[str, tuple[float, float]], bool]:
@@ -300,10 +283,10 @@ def _ends(
     return ends, True
 
 
-def _population(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells) -> str:
+def population_of(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells) -> str:
     """For whom the verdict speaks, by which unit, and how many of them there are (`8 and 24` where arms differ)."""
     if kind == "crossed":
-        return f"for tasks like these {len(tasks)} and seeds like these {_seed_count(control)} (units: both)"
+        return f"for tasks like these {len(tasks)} and seeds like these {len({seed for _, seed in control} - {None})} (units: both)"
     if kind in (*ONE_PAIR_A_UNIT, "fixed seeds"):
         number = str(len(control) if kind == "fixed seeds" else len({place[unit == "seed"] for place in control}))
     else:

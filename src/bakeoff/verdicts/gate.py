@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -19,18 +18,17 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from bakeoff.errors import SpecError
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Section, Summary
-from bakeoff.spec.load import parse, read_text
-from bakeoff.spec.problems import find_line, problems
-from bakeoff.stats.decision import Decision, holm
+from bakeoff.spec.problems import problems
+from bakeoff.stats.decision import holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, printable
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
 from bakeoff.verdicts.compare import SEED, choose_arms
-from bakeoff.verdicts.describe import describe
-from bakeoff.verdicts.design import Design, build_design
+from bakeoff.verdicts.describe import describe, signed
+from bakeoff.verdicts.design import build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Gate, Question
-from bakeoff.verdicts.testing import comparison_test, share_test
+from bakeoff.verdicts.testing import comparison_test
 from bakeoff.version import __version__
 
 Outcome = Literal["pass", "fail", "undecided"]
@@ -101,19 +99,6 @@ class Policy(Section):
     seeds: Literal["nested", "crossed"] | None = None
 
 
-def read_policy(path: Path) -> Policy:
-    """From TOML, YAML or JSON; errors name the file, the line, the key and the fix."""
-    text = read_text(path)
-    tree = parse(text, path)
-    try:
-        return policy(tree)
-    except SpecError as error:
-        suffix = path.suffix.lower()
-        lines = [find_line(text, suffix, tuple(problem.key.split("."))) for problem in error.problems]
-        found = [replace(problem, line=line) for problem, line in zip(error.problems, lines, strict=True)]
-        raise SpecError(found, path) from error
-
-
 def policy(tree: Mapping[str, Any]) -> Policy:
     """From nested tables, as a file or flags give them."""
     try:
@@ -136,13 +121,13 @@ class Check:
     """B - A, in the metric's own direction."""
     holds_above: float
     """What the lower end has to lie above: of B - A, or of B minus the share of A that is allowed."""
-    interval: Interval | None
-    """Its lower end is the one-sided 1 - alpha one, its upper end the Holm-adjusted one."""
-    p_holds: float | None
-    p_broken: float | None
-    """Holm-adjusted."""
     population: str
-    method: str
+    interval: Interval | None = None
+    """Its lower end is the one-sided 1 - alpha one, its upper end the Holm-adjusted one."""
+    p_holds: float | None = None
+    p_broken: float | None = None
+    """Holm-adjusted."""
+    method: str = ""
 
     def needed(self) -> str:
         """What the interval had to show, and what it showed."""
@@ -155,18 +140,6 @@ class Check:
     def outcome_in_words(self) -> str:
         word = TITLES[self.outcome]
         return f"{word} ({self.reason})" if self.reason and self.reason != word else word
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """One rule for one arm before it is decided. `above`: how low the effect may lie."""
-
-    observations: Observations
-    candidate: str
-    design: Design
-    rule: str
-    test: Test | Decision
-    above: float
 
 
 def check(
@@ -188,58 +161,43 @@ def check(
             # An improvement that is asked for is a regression of less than nothing.
             amounts.append((text, Amount(-wanted.size, wanted.relative)))
         rules += [(observations, arm, text, amount) for text, amount in amounts for arm in candidates]
-    asked = []
+    checks: list[Check] = []
+    tests: list[Test | None] = []
     for observations, arm, text, allowed in rules:
         design = build_design(observations, control, arm, unpaired=question.unpaired, intersect=question.intersect)
-        if allowed.relative:
-            # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
-            test = share_test(design, -allowed.size, alpha=level, comparisons=len(rules))
-            asked.append(_Asked(observations, arm, design, text, test, 0.0))
-        else:
-            test = comparison_test(design, alpha=level, comparisons=len(rules), margin=None, relative=None)
-            asked.append(_Asked(observations, arm, design, text, test, 0.0 - allowed.size))
-    # p of "not worse than the rule allows".
+        # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
+        share = -allowed.size if allowed.relative else None
+        test = comparison_test(design, alpha=level, comparisons=len(rules), share=share)
+        reason = "" if isinstance(test, Test) else test.reason.replace("_", " ")
+        reason = reason if observations.final else "not final"
+        above = 0.0 if allowed.relative else 0.0 - allowed.size
+        effect = describe(design).effect
+        checks.append(
+            Check(observations.metric, control, arm, text, "undecided", reason, effect, above, design.population)
+        )
+        tests.append(test if isinstance(test, Test) and observations.final else None)
+    # p of "not worse than the rule allows"; what could not be tested counts in the family.
     p_broken = [
-        monotone_tails(each.test.evidence, each.above).less
-        if isinstance(each.test, Test) and each.observations.final
-        else 1.0
-        for each in asked
+        1.0 if test is None else monotone_tails(test.evidence, check.holds_above).less
+        for test, check in zip(tests, checks, strict=True)
     ]
     broken = holm(p_broken, level)
-    checks = []
-    for place, each in enumerate(asked):
-        outcome: Outcome = "undecided"
-        method, interval, p_holds, p_adjusted = "", None, None, None
-        test = each.test
-        if isinstance(test, Decision) or not each.observations.final:
-            reason: str = test.reason if isinstance(test, Decision) and each.observations.final else "not_final"
-        else:
-            p_holds, p_adjusted, method = (
-                monotone_tails(test.evidence, each.above).greater,
-                broken.adjusted[place],
-                test.evidence.method,
-            )
-            outcome = "pass" if p_holds <= level else "fail" if broken.rejected[place] else "undecided"
-            reason = "not_enough_evidence" if outcome == "undecided" else ""
-            low = test.interval(1.0 - 2.0 * level, at=(each.above,))
-            high = test.interval(1.0 - 2.0 * broken.levels[place], at=(each.above,))
-            interval = Interval(low.low, max(low.low, high.high), low.level, low.low_open, high.high_open)
-        checks.append(
-            Check(
-                metric=each.observations.metric,
-                control=control,
-                candidate=each.candidate,
-                rule=each.rule,
-                outcome=outcome,
-                reason=reason.replace("_", " "),
-                effect=describe(each.design).effect,
-                holds_above=each.above,
-                interval=interval,
-                p_holds=p_holds,
-                p_broken=p_adjusted,
-                population=each.design.population,
-                method=method,
-            )
+    for place, test in enumerate(tests):
+        if test is None:
+            continue
+        above = checks[place].holds_above
+        p_holds = monotone_tails(test.evidence, above).greater
+        outcome: Outcome = "pass" if p_holds <= level else "fail" if broken.rejected[place] else "undecided"
+        low = test.interval(1.0 - 2.0 * level, at=(above,))
+        high = test.interval(1.0 - 2.0 * broken.levels[place], at=(above,))
+        checks[place] = replace(
+            checks[place],
+            outcome=outcome,
+            reason="not enough evidence" if outcome == "undecided" else "",
+            interval=Interval(low.low, max(low.low, high.high), low.level, low.low_open, high.high_open),
+            p_holds=p_holds,
+            p_broken=broken.adjusted[place],
+            method=test.evidence.method,
         )
     return checks
 
@@ -271,18 +229,11 @@ class GateAnswer(Answer):
         return CODES[overall(self.checks)]
 
     def facts(self) -> dict[str, Any]:
-        names = (
-            "metric", "control", "candidate", "rule", "outcome", "reason", "effect", "holds_above", "p_holds", "p_broken",
-            "population", "method",
-        )  # fmt: skip
-        checks = [
-            {
-                **{name: getattr(check, name) for name in names},
-                "lower": check.interval.low if check.interval else None,
-                "upper": check.interval.high if check.interval else None,
-            }
-            for check in self.checks
-        ]
+        checks = []
+        for check in self.checks:
+            facts = asdict(check)
+            ends = facts.pop("interval") or {"low": None, "high": None}
+            checks.append({**facts, "lower": ends["low"], "upper": ends["high"]})
         return {
             "outcome": overall(self.checks), "source": self.source, "settings": self.settings, "checks": checks,
         }  # fmt: skip
@@ -290,7 +241,7 @@ class GateAnswer(Answer):
     def blocks(self) -> list[Block]:
         headers = ["metric", "arm", "rule", "effect", "interval", "outcome"]
         rows = [
-            [check.metric, check.candidate, check.rule, NOTHING if check.effect is None else f"{check.effect:+.4g}",
+            [check.metric, check.candidate, check.rule, signed(check.effect),
              check.needed(), check.outcome_in_words]
             for check in self.checks
         ]  # fmt: skip
@@ -314,7 +265,7 @@ def answer(results: Results, question: Gate) -> GateAnswer:
     observed = []
     for name, rule in policy.metrics.items():
         declared = results.analysis.about(name)
-        design = {key: value for key, value in (("tasks", policy.tasks), ("seeds", policy.seeds)) if value is not None}
+        design = policy.model_dump(include={"tasks", "seeds"}, exclude_none=True)
         own = rule.model_dump(include={"direction", "bounds", "failure_score"}, exclude_none=True)
         if name in question.directions:
             own.pop("direction", None)  # said for this metric alone, by whoever asks
@@ -351,9 +302,8 @@ def as_junit(answer: GateAnswer) -> str:
     for check in answer.checks:
         name = printable(f"{check.candidate}: {check.metric} {check.rule}")
         case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{check.metric}", name=name)
-        effect = NOTHING if check.effect is None else f"{check.effect:+.4g}"
         reason = f" ({check.reason})" if check.reason and check.reason != TITLES[check.outcome] else ""
-        message = printable(f"effect {effect}; {check.needed()}; {check.population}{reason}")
+        message = printable(f"effect {signed(check.effect)}; {check.needed()}; {check.population}{reason}")
         if check.outcome == "fail":
             ElementTree.SubElement(case, "failure", message=message, type="regression")
         elif check.outcome == "undecided":

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
+from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.results.table import Results, Row
 from bakeoff.spec.experiment import Analysis, Section, Summary
-from bakeoff.spec.load import parse, read_text
-from bakeoff.spec.problems import find_line, problems
+from bakeoff.spec.load import read_model
 from bakeoff.text import number
 from bakeoff.verdicts import compare
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Notes, Table, Text
@@ -130,16 +129,7 @@ def built_in() -> Rules:
 
 def load_rules(path: Path) -> Rules:
     """Rules from a TOML, YAML or JSON file. Raises SpecError with the line and the fix of every problem."""
-    text = read_text(path)
-    tree = parse(text, path)
-    try:
-        return Rules.model_validate({"name": path.stem, **tree})
-    except ValidationError as error:
-        located = []
-        for problem in problems(error, Rules, given=tree):
-            line = find_line(text, path.suffix.lower(), tuple(problem.key.split("."))) if problem.key else None
-            located.append(Problem(problem.key, problem.message, problem.fix, line))
-        raise SpecError(located, path) from error
+    return read_model(path, Rules, name=path.stem)
 
 
 # -- judging
@@ -258,7 +248,21 @@ def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candid
     silent = [row.name for row in results.rows if row.status == "succeeded" and not row.has(rule.metric)]
     if silent:
         return open_check(f"{rule.title}: {_count(len(silent), 'run')} without {rule.metric!r}, such as {silent[0]}")
-    observations = observe(results, rule.metric, _rule_analysis(rule, rules, results, question))
+    # The rule's own words; what the experiment declares about design and, for its own metric, about failures stays.
+    declared = results.analysis
+    own = declared if declared.metric == rule.metric else Analysis()
+    analysis = Analysis(
+        metric=rule.metric,
+        summary=(rule.summary or Summary(type="mean")) if rule.metric in results.logged else None,
+        direction=rule.direction,
+        seeds=declared.seeds,
+        tasks=question.tasks or declared.tasks,
+        margin=rule.margin,
+        alpha=rules.alpha,
+        failure_score=own.failure_score if rule.failure_score is None else rule.failure_score,
+        bounds=own.bounds,
+    )
+    observations = observe(results, rule.metric, analysis)
     for arm in (baseline, candidate):
         if all(row.state == "missing" for row in observations.rows if row.arm == arm):
             return open_check(f"{rule.title}: {arm} has no finished run")
@@ -285,24 +289,6 @@ def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candid
     verdict = f", verdict {word}" if word is not None else ""
     sentence = f"{rule.title}: baseline {a:.4g}, candidate {b:.4g} ({b - a:+.4g}{verdict}); {wanted} {how}"
     return Check(rule.title, rule.metric, a, b, b - a, wanted, passed, sentence, word, evidence)
-
-
-def _rule_analysis(rule: Rule, rules: Rules, results: Results, question: Litmus) -> Analysis:
-    """The rule's own words; what the experiment declares about design and, for its own metric, about failures stays."""
-    declared = results.analysis
-    own_metric = declared.metric == rule.metric
-    score = rule.failure_score if rule.failure_score is not None else (declared.failure_score if own_metric else None)
-    return Analysis(
-        metric=rule.metric,
-        summary=(rule.summary or Summary(type="mean")) if rule.metric in results.logged else None,
-        direction=rule.direction,
-        seeds=declared.seeds,
-        tasks=question.tasks or declared.tasks,
-        margin=rule.margin,
-        alpha=rules.alpha,
-        failure_score=score,
-        bounds=declared.bounds if own_metric else None,
-    )
 
 
 # -- the answer
@@ -332,22 +318,21 @@ class LitmusAnswer(Answer):
         return EXITS[self.status]
 
     def facts(self) -> dict[str, Any]:
-        names = ("name", "metric", "baseline", "candidate", "delta", "wanted", "passed", "verdict", "sentence")
+        checks = [asdict(check) for check in self.checks]
+        for check in checks:
+            del check["evidence"]  # all of it is in `evidence_failures`
         arms: dict[str, Any] = {}
         for side, arm in (("baseline", self.baseline), ("candidate", self.candidate)):
             arms[side] = {
                 "arm": arm.name, "run_count": len(arm.runs), "total_steps": arm.steps, "total_completions": arm.completions,
             }  # fmt: skip
-            arms[f"{side}_runs"] = [
-                {"run": run.run, "status": run.status, "steps": run.steps, "completions": run.completions}
-                for run in arm.runs
-            ]
+            arms[f"{side}_runs"] = [asdict(run) for run in arm.runs]
         return {
             "version": __version__,
             "status": self.status,
             "source": self.source or None,
             "rules": self.rules.model_dump(),
-            "checks": [{name: getattr(check, name) for name in names} for check in self.checks],
+            "checks": checks,
             "evidence_ok": not self.evidence_failures,
             "evidence_failures": list(self.evidence_failures),
             "notes": list(self.notes),
@@ -361,9 +346,8 @@ class LitmusAnswer(Answer):
             blocks.append(Text(self.rules.description))
         blocks += [Text(f"{self.baseline}; {self.candidate}"), self.records()]
         blocks += [Text(check.sentence) for check in self.checks]
-        for heading, lines in (("Missing evidence", self.evidence_failures), ("Notes", self.notes)):
-            if lines:
-                blocks.append(Notes(heading, lines))
+        notes = (Notes("Missing evidence", self.evidence_failures), Notes("Notes", self.notes))
+        blocks += [each for each in notes if each.lines]
         blocks.append(Text(f"alpha {self.rules.alpha:g}; bakeoff {__version__}"))
         return blocks
 

@@ -8,32 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
 from bakeoff.stats import power as parts
-from bakeoff.stats.numerics import is_constant, sd
-from bakeoff.stats.power import Design, minimum_detectable_effect, spread_bound, t_power, units_needed
-from bakeoff.stats.ttests import crossed_variance
-from bakeoff.verdicts import simulation
+from bakeoff.stats.power import Design, minimum_detectable_effect, t_power
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
 from bakeoff.verdicts.compare import choose_arms
-from bakeoff.verdicts.design import Design as ArmsDesign
-from bakeoff.verdicts.design import Place, build_design
-from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.question import Power, Question
-from bakeoff.verdicts.testing import sides
+from bakeoff.verdicts.pilot import Estimate, NotAnswerable, Pilot, Setting, Spread, pilot, power_at, units_at, units_for
+from bakeoff.verdicts.question import Power
 from bakeoff.version import __version__
 
-Unit = Literal["unit", "run", "seed", "task", "pair"]
-
-
-class NotAnswerable(Exception):
-    """The data cannot answer: too few units, or no spread."""
+_SETTINGS = (
+    "names", "effect", "sd", "rate", "discordant", "paired", "power", "metric", "confidence", "budget", "cost_task",
+    "cost_seed", "cost_rollout", "replicates", "seed",
+)  # fmt: skip
+"""Fields of the question that every output carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +39,6 @@ class Goal:
     effect: float | None = None
     n: int | None = None
     """Units at hand, in each arm when unpaired."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """What the noise is: sd of the differences (paired) or inside an arm (unpaired), and its upper limit."""
-
-    sd: float
-    upper: float
-    design: Design
-    unit: Unit
-    confidence: float | None = None
-    """Of the upper limit; None when the sd was given and is taken as it is."""
-
-    @property
-    def units(self) -> str:
-        return f"{self.unit}s" if self.design == "paired" else f"{self.unit}s an arm"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """At the spread as seen, and at its upper limit; None: more than can be run."""
-
-    seen: float | None
-    upper: float | None
-
-    def phrase(self, form: str, spread: Spread) -> str:
-        seen, upper = (
-            "more than can be run" if value is None else format(value, form) for value in (self.seen, self.upper)
-        )
-        return seen if spread.confidence is None else f"{seen} ({upper} at the upper limit)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,135 +66,8 @@ def plan(spread: Spread, goal: Goal) -> Plan:
             effect = goal.effect
             chance = Estimate(*(t_power(effect, s, n, goal.alpha, spread.design) for s in both))
     if goal.effect:
-        units: list[int | None] = []
-        for each in both:
-            try:
-                units.append(units_needed(goal.effect, each, goal.alpha, goal.power, spread.design))
-            except ValueError:  # more than can be run
-                units.append(None)
-        needed = Estimate(units[0], units[1])
+        needed = units_at(goal.effect, both, goal.alpha, goal.power, spread.design)
     return Plan(goal, spread, mde, chance, needed)
-
-
-@dataclass(frozen=True, slots=True)
-class Pilot:
-    """What an experiment says about noise: its units, its components, and how it is spent now."""
-
-    metric: str
-    control: str
-    candidate: str
-    population: str
-    values: tuple[Array, ...]
-    """Differences of the units (paired), or the two arms (unpaired); larger is better."""
-    spread: Spread
-    n: int
-    tasks: int
-    seeds: int
-    rollouts: int
-    components: parts.Components | None
-    """Of the difference of one run of each arm; None where the table has holes."""
-    sample_of_tasks: bool
-    notes: tuple[str, ...]
-
-
-def pilot(
-    observations: Observations,
-    control: str,
-    candidate: str,
-    question: Question | None = None,
-    confidence: float = 0.8,
-) -> Pilot:
-    """The noise between two arms of an experiment. Missing runs are left out with a note; failures are scored."""
-    question = question if question is not None else Question()
-    rows = [row for row in observations.rows if row.state != "missing"]
-    lost = sum(row.state == "missing" and row.arm in (control, candidate) for row in observations.rows)
-    design = build_design(
-        replace(observations, rows=rows), control, candidate,
-        unpaired=question.unpaired, intersect=question.intersect or lost > 0,
-    )  # fmt: skip
-    values, unit = _noise(design)
-    spread = _spread(values, unit, confidence)
-    notes = [f"missing runs that are left out of the pilot: {lost}"] if lost else []
-    if design.kind == "crossed":
-        spread = _crossed(spread, design, confidence)
-        notes.append("tasks and seeds are both samples, so more tasks alone do not shrink the part of the seeds")
-    return Pilot(
-        metric=observations.metric,
-        control=control,
-        candidate=candidate,
-        population=design.population,
-        values=values,
-        spread=spread,
-        n=min(v.size for v in values),
-        tasks=len(design.tasks),
-        seeds=len(design.seeds),
-        rollouts=max(len(cell.values) for cell in design.control.values()),
-        components=_components(design, observations.analysis.seeds == "crossed"),
-        sample_of_tasks=design.kind in ("tasks", "crossed"),
-        notes=tuple(notes),
-    )
-
-
-def _noise(design: ArmsDesign) -> tuple[tuple[Array, ...], Unit]:
-    a, b = sides(design)
-    match design.kind:
-        case "rollouts":
-            return (a[0], b[0]), "run"
-        case "tasks":
-            return (b[0] - a[0],), "task"
-        case "seeds" | "seeds over tasks":
-            return (b[0] - a[0],), "seed"
-        case "crossed":
-            return ((b[0] - a[0]).mean(axis=1),), "task"
-        case "fixed seeds" | "fixed rollouts":
-            sizes = {part.size for part in (*a, *b)}
-            if len(sizes) > 1:
-                raise UsageError("the tasks have different numbers of runs; a pilot needs one number on every task")
-            if design.kind == "fixed seeds":
-                return (np.mean(b, axis=0) - np.mean(a, axis=0),), "seed"
-            return (np.mean(a, axis=0), np.mean(b, axis=0)), "run"
-
-
-def _spread(values: tuple[Array, ...], unit: Unit, confidence: float) -> Spread:
-    sizes = [v.size for v in values]
-    if min(sizes) < 2:
-        raise NotAnswerable(f"the pilot has {min(sizes)} {unit}; a spread needs at least 2")
-    if all(is_constant(v) for v in values):
-        raise NotAnswerable("the pilot shows no spread at all (are its runs copies?), so there is nothing to plan with")
-    if len(values) == 1:
-        seen, df = sd(values[0]), sizes[0] - 1
-    else:
-        df = sum(sizes) - 2
-        seen = math.sqrt(sum(float(v.var(ddof=1)) * (v.size - 1) for v in values) / df)
-    return Spread(
-        seen, spread_bound(seen, df + 1, confidence), "paired" if len(values) == 1 else "unpaired", unit, confidence
-    )
-
-
-def _crossed(spread: Spread, design: ArmsDesign, confidence: float) -> Spread:
-    """Both margins' noise, expressed as the sd of a task: that of the tasks alone would leave out the seeds."""
-    a, b = sides(design)
-    found = crossed_variance(b[0] - a[0])
-    both = math.sqrt(found.total * len(design.tasks))
-    return replace(spread, sd=both, upper=spread_bound(both, int(found.df) + 1, confidence))
-
-
-def _components(design: ArmsDesign, crossed: bool) -> parts.Components | None:
-    """Of B - A in a complete (tasks x seeds x rollouts) table."""
-    if design.kind == "rollouts":
-        return None
-    sizes = {len(cell.values) for cell in (*design.control.values(), *design.candidate.values())}
-    complete = all((t, s) in design.control for t in design.tasks for s in design.seeds)
-    if len(sizes) != 1 or not complete or len(design.control) * min(sizes) < 2:
-        return None
-    table = np.array([[_difference(design, (t, s)) for s in design.seeds] for t in design.tasks])
-    found = parts.variance_components(table) if crossed else parts.nested_components(table)
-    return found if design.kind in ("tasks", "crossed") else replace(found, task=0.0)
-
-
-def _difference(design: ArmsDesign, place: Place) -> Array:
-    """Rollouts of two arms share nothing: they are subtracted in any order, and each difference has both noises."""
-    return np.subtract(design.candidate[place].values, design.control[place].values, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,55 +85,47 @@ class MoreRollouts:
     """Tasks for the wanted effect, with as many runs on each as now."""
 
 
-def more_rollouts(found: Pilot, answer: Plan) -> MoreRollouts | None:
+def more_rollouts(noise: Pilot, answer: Plan) -> MoreRollouts | None:
     """None when the verdict is not about tasks like these."""
-    if not found.sample_of_tasks or answer.mde is None or answer.mde.seen is None:
+    if not noise.sample_of_tasks or answer.mde is None or answer.mde.seen is None:
         return None
     goal, floor = answer.goal, None
-    if found.components is not None and found.seeds * found.rollouts > 1:
-        left = min(math.sqrt(found.components.task), found.spread.sd)
-        floor = minimum_detectable_effect(left, found.tasks, goal.alpha, goal.power)
+    if noise.components is not None and noise.seeds * noise.rollouts > 1:
+        left = min(math.sqrt(noise.components.task), noise.spread.sd)
+        floor = minimum_detectable_effect(left, noise.tasks, goal.alpha, goal.power)
     hopeless = floor is not None and goal.effect is not None and abs(goal.effect) < floor
-    return MoreRollouts(found.tasks, answer.mde.seen, floor, hopeless, answer.needed)
+    return MoreRollouts(noise.tasks, answer.mde.seen, floor, hopeless, answer.needed)
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
-    """A design, its cost, and the smallest effect that it detects."""
+class Spending(parts.Allocation):
+    """A design, its cost, its standard error, and the smallest effect that it detects."""
 
-    tasks: int
-    seeds: int
-    rollouts: int
-    cost: float
-    standard_error: float
     mde: float
 
 
-def spend(found: Pilot, goal: Goal, budget: float, costs: parts.Costs, tasks: int | None) -> tuple[Spending, Spending]:
+def spend(noise: Pilot, goal: Goal, budget: float, costs: parts.Costs, tasks: int | None) -> tuple[Spending, Spending]:
     """(as it is, the best that the budget buys), both arms' runs of one kind counted once. NotAnswerable without components."""
-    if found.components is None:
+    components = noise.components
+    if components is None:
         raise NotAnswerable(
             "the pilot's table has holes, so its noise cannot be divided among tasks, seeds and rollouts"
         )
-    fixed = tasks if tasks is not None else (None if found.sample_of_tasks else found.tasks)
+    fixed = tasks if tasks is not None else (None if noise.sample_of_tasks else noise.tasks)
     try:
-        best = parts.allocate(found.components, budget, costs, fixed, least_tasks=3)
+        best = parts.allocate(components, budget, costs, fixed, least_tasks=3)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    now = parts.Allocation(
-        found.tasks, found.seeds, found.rollouts,
-        math.sqrt(found.components.variance(found.tasks, found.seeds, found.rollouts)),
-        costs.total(found.tasks, found.seeds, found.rollouts),
-    )  # fmt: skip
-    return _spending(now, found, goal), _spending(best, found, goal)
-
-
-def _spending(design: parts.Allocation, found: Pilot, goal: Goal) -> Spending:
-    count = {"task": design.tasks, "seed": design.seeds}.get(found.spread.unit, design.rollouts)
-    mde = math.inf
-    if count >= 2:
-        mde = minimum_detectable_effect(design.standard_error * math.sqrt(count), count, goal.alpha, goal.power)
-    return Spending(design.tasks, design.seeds, design.rollouts, design.cost, design.standard_error, mde)
+    size = (noise.tasks, noise.seeds, noise.rollouts)
+    now = parts.Allocation(*size, math.sqrt(components.variance(*size)), costs.total(*size))
+    spendings = []
+    for design in (now, best):
+        count = {"task": design.tasks, "seed": design.seeds}.get(noise.spread.unit, design.rollouts)
+        mde = math.inf
+        if count >= 2:
+            mde = minimum_detectable_effect(design.standard_error * math.sqrt(count), count, goal.alpha, goal.power)
+        spendings.append(Spending(**asdict(design), mde=mde))
+    return spendings[0], spendings[1]
 
 
 def curve(plan: Plan, points: int = 40) -> Mapping[str, Array]:
@@ -339,55 +168,42 @@ def answer(results: Results | None, question: Power) -> PowerAnswer:
     if (results is not None) + (question.sd is not None) + (question.rate is not None) != 1:
         raise UsageError("plan from one of these: a SOURCE as the pilot, --sd, or --rate")
     source = results.label if results is not None else ""
-    settings = _settings(question)
+    settings = {
+        **{name: getattr(question, name) for name in _SETTINGS},
+        "count": question.n,
+        "alpha": question.alpha if "alpha" in question.model_fields_set else None,
+        "population": question.tasks,
+    }
     try:
         if question.rate is not None:
             numbers, lines = _plan_rates(question, question.rate)
             return PowerAnswer(source, settings, True, lines, numbers)
-        noise, alpha = (None, question.alpha) if results is None else _pilot(results, question)
+        noise, alpha = None, question.alpha
+        if results is not None:
+            observations = observe_metric(results, question.metric or results.primary()[0], question)
+            arms = (question.candidate,) if question.candidate else ()
+            unpaired = question.paired is False or results.unpaired
+            asked = question.model_copy(update={"arms": arms, "unpaired": unpaired})
+            control, candidates = choose_arms(observations, asked)
+            noise = pilot(observations, control, candidates[0], asked, question.confidence)
+            alpha = observations.analysis.alpha
         plan_, numbers, lines = _plan_spread(question, noise, alpha)
         return PowerAnswer(source, settings, True, lines, numbers, plan_)
     except NotAnswerable as reason:
         return PowerAnswer(source, settings, False, [f"Not answerable: {reason}."], {"reason": str(reason)})
 
 
-def _settings(question: Power) -> dict[str, Any]:
-    names = (
-        "names", "effect", "sd", "rate", "discordant", "paired", "power", "metric", "confidence", "budget", "cost_task",
-        "cost_seed", "cost_rollout", "replicates", "seed",
-    )  # fmt: skip
-    return {
-        **{name: getattr(question, name) for name in names},
-        "count": question.n,
-        "alpha": question.alpha if "alpha" in question.model_fields_set else None,
-        "population": question.tasks,
-    }
-
-
-def _pilot(results: Results, question: Power) -> tuple[Pilot, float]:
-    """The noise between two arms of the results, and the alpha that they are judged at."""
-    observations = observe_metric(results, question.metric or results.primary()[0], question)
-    asked = question.model_copy(
-        update={
-            "arms": (question.candidate,) if question.candidate else (),
-            "unpaired": question.paired is False or results.unpaired,
-        }
-    )
-    control, candidates = choose_arms(observations, asked)
-    return pilot(observations, control, candidates[0], asked, question.confidence), observations.analysis.alpha
-
-
 def _plan_spread(question: Power, noise: Pilot | None, alpha: float) -> tuple[Plan, dict[str, Any], list[str]]:
+    """The plan from a pilot's spread or from a given one, its numbers for JSON, and its sentences."""
+    n = question.n
     if noise is None:
-        if question.effect is None and question.n is None:
+        if question.effect is None and n is None:
             raise UsageError("say --effect (how many runs?) or --n (which effect can be detected?), or both")
         assert question.sd is not None
-        design: Design = "unpaired" if question.paired is False else "paired"
-        spread = Spread(question.sd, question.sd, design, "unit")
-        goal = Goal(alpha, question.power, question.effect, question.n)
+        spread = Spread(question.sd, question.sd, "unpaired" if question.paired is False else "paired", "unit")
     else:
-        spread = noise.spread
-        goal = Goal(alpha, question.power, question.effect, question.n or noise.n)
+        spread, n = noise.spread, n or noise.n
+    goal = Goal(alpha, question.power, question.effect, n)
     made = plan(spread, goal)
     numbers: dict[str, Any] = {
         "unit": spread.unit, "design": spread.design, "n": goal.n, "sd": spread.sd, "sd_upper": spread.upper,
@@ -408,12 +224,12 @@ def _plan_spread(question: Power, noise: Pilot | None, alpha: float) -> tuple[Pl
             "components": None if noise.components is None else asdict(noise.components),
             "notes": list(noise.notes),
         }
-    lines += _plan_lines(made)
-    if noise is not None and (more := more_rollouts(noise, made)) is not None:
+    more = None if noise is None else more_rollouts(noise, made)
+    lines += _plan_lines(made, more)
+    if more is not None:
         numbers["more_rollouts"] = asdict(more)
-        lines += _more_lines(more, made)
     if question.simulate is not None:
-        numbers["simulated"], line = _simulate(question, spread, goal, noise)
+        numbers["simulated"], line = _simulate(question, question.simulate, made, noise)
         lines.append(line)
     if question.budget is not None:
         if noise is None:
@@ -423,36 +239,42 @@ def _plan_spread(question: Power, noise: Pilot | None, alpha: float) -> tuple[Pl
     return made, numbers, lines
 
 
-def _plan_lines(made: Plan) -> list[str]:
+def _plan_lines(made: Plan, more: MoreRollouts | None) -> list[str]:
     goal, spread = made.goal, made.spread
     lines = []
     if made.mde is not None:
-        effects = made.mde.phrase(".4g", spread)
+        effects = _phrase(made.mde, ".4g", spread)
         lines.append(f"{goal.n} {spread.units} can detect effects of {effects} or more ({goal.power:.0%} power).")
     elif goal.n is not None:
         lines.append(f"{goal.n} {spread.units} can detect nothing: a spread needs at least 2.")
     if made.chance is not None:
-        lines.append(f"They detect {goal.effect:g} with {made.chance.phrase('.1%', spread)} power.")
+        lines.append(f"They detect {goal.effect:g} with {_phrase(made.chance, '.1%', spread)} power.")
     if made.needed is not None:
-        needed = made.needed.phrase(",.0f", spread)
+        needed = _phrase(made.needed, ",.0f", spread)
         lines.append(f"To detect {goal.effect:g} ({goal.power:.0%} power): {needed} {spread.units}.")
-    return lines
-
-
-def _more_lines(more: MoreRollouts, made: Plan) -> list[str]:
-    lines = [
+    if more is None:
+        return lines
+    lines.append(
         f"The plan is for tasks like these: {more.tasks} tasks are N = {more.tasks}, whatever the number of rollouts."
-    ]
+    )
     if more.floor is not None:
         lines.append(
             f"Even infinitely many runs on the same tasks could not detect effects below {more.floor:.4g} with that power "
             f"(now {more.now:.4g})."
         )
     if more.tasks_needed is not None:
-        count = more.tasks_needed.phrase(",.0f", made.spread)
+        count = _phrase(more.tasks_needed, ",.0f", spread)
         it = "More rollouts cannot help: it" if more.hopeless else "It"
-        lines.append(f"{it} takes {count} tasks to detect {made.goal.effect:g}.")
+        lines.append(f"{it} takes {count} tasks to detect {goal.effect:g}.")
     return lines
+
+
+def _phrase(estimate: Estimate, form: str, spread: Spread) -> str:
+    """Both numbers, or only the first where the spread was given and has no upper limit."""
+    seen, upper = (
+        "more than can be run" if value is None else format(value, form) for value in (estimate.seen, estimate.upper)
+    )
+    return seen if spread.confidence is None else f"{seen} ({upper} at the upper limit)"
 
 
 def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]]:
@@ -490,12 +312,12 @@ def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]
     return numbers, lines
 
 
-def _simulate(question: Power, spread: Spread, goal: Goal, noise: Pilot | None) -> tuple[dict[str, Any], str]:
+def _simulate(question: Power, statistic: str, made: Plan, noise: Pilot | None) -> tuple[dict[str, Any], str]:
+    goal, spread = made.goal, made.spread
     if goal.effect is None:
         raise UsageError("--simulate needs the effect to simulate: --effect")
-    assert question.simulate is not None
-    setting = simulation.Setting(
-        statistic=question.simulate,
+    setting = Setting(
+        statistic=statistic,
         effect=goal.effect,
         sd=spread.sd,
         design=spread.design,
@@ -506,25 +328,19 @@ def _simulate(question: Power, spread: Spread, goal: Goal, noise: Pilot | None) 
     )
     data = "normal values" if noise is None else "the pilot's values, moved"
     try:
-        tried = [simulation.power_at(setting, question.n)] if question.n else simulation.units_for(setting, goal.power)
+        tried = [power_at(setting, question.n)] if question.n else units_for(setting, goal.power)
     except ValueError as error:
-        raise NotAnswerable(f"{question.simulate}: {error}") from error
+        raise NotAnswerable(f"{statistic}: {error}") from error
+    steps = [{"n": each.n, "power": each.power, "low": each.interval.low, "high": each.interval.high} for each in tried]
     last = tried[-1]
     line = (
-        f"Simulated ({question.simulate}, {data}, {setting.replicates} experiments): {last.n} {spread.units} detect "
+        f"Simulated ({statistic}, {data}, {setting.replicates} experiments): {last.n} {spread.units} detect "
         f"{goal.effect:g} with {last.power:.1%} power ({last.interval.low:.1%} to {last.interval.high:.1%})."
     )
     numbers = {
-        "statistic": question.simulate,
-        "replicates": setting.replicates,
-        "seed": setting.seed,
-        "data": data,
-        "tried": [
-            {"n": each.n, "power": each.power, "low": each.interval.low, "high": each.interval.high} for each in tried
-        ],
-        "n": last.n,
-        "power": last.power,
-    }
+        "statistic": statistic, "replicates": setting.replicates, "seed": setting.seed, "data": data, "tried": steps,
+        "n": last.n, "power": last.power,
+    }  # fmt: skip
     return numbers, line
 
 

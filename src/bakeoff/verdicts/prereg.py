@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from typing import Any
 from bakeoff.errors import UsageError
 from bakeoff.records import layout, provenance
 from bakeoff.records.edition import Edition
+from bakeoff.records.run import RunRecord
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.spec.identity import canonical_json
-from bakeoff.spec.plan import Plan
+from bakeoff.spec.plan import Plan, Run
 from bakeoff.stats.decision import flips_suffice
 from bakeoff.verdicts.compare import choose_arms
 from bakeoff.verdicts.design import build_design
@@ -62,13 +63,26 @@ class Registration:
 def register(plan: Plan, source: Path, *, late: bool = False, now: float | None = None) -> dict[str, Any]:
     """Everything that a verdict rests on, as it will be asked for, and its hash."""
     git = provenance.git_state(plan.base, [source, layout.registration_of(source)])
+    experiment = plan.experiment
+    ids = _ids_by_seed(plan)
+    every = [run_id for seed in ids.values() for run_id in seed]
+    sequential = experiment.sequential
     content = {
         "bakeoff_prereg": VERSION,
         "version": __version__,
-        "experiment": plan.experiment.name,
+        "experiment": experiment.name,
         "registered_at": time.time() if now is None else now,
         "late": late,
-        **_promise(plan.experiment, _ids(plan), list(_tasks_and_arms(plan))),
+        "runs": {
+            "count": len(every),
+            "digest": _digest_of(every),
+            "by_seed": {str(seed): _digest_of(run_ids) for seed, run_ids in ids.items()},
+        },
+        "seeds": list(experiment.seeds),
+        "cells": [[cell.arm.name, cell.task.name] for cell in plan.cells],
+        "analysis": experiment.analysis.model_dump(mode="json"),
+        # How many seeds there are between two looks depends on the machine and decides nothing.
+        "sequential": sequential.model_dump(mode="json", exclude={"block"}) if sequential else None,
         "test": _test(plan),
         "code": {key: git[key] for key in ("commit", "dirty", "code")} if git else None,
     }
@@ -125,36 +139,33 @@ def check(
     registered = read(path)
     experiment = Experiment.model_validate(edition.facts()["spec"])
     used = analysis or experiment.analysis
-    found = [
-        *_intact(registered),
-        *_plan_deviations(registered, edition, experiment),
-        *_analysis_deviations(registered["analysis"], used, metrics),
-        *_option_deviations(registered, question if question is not None else Question()),
-        *_code_deviations(registered.get("code"), edition),
-    ]
+    intact = registered.get("hash") == digest(registered)
+    deviations = [] if intact else ["the registration itself was changed after it was made: its hash does not match"]
+    deviations += _plan_deviations(registered, edition, experiment)
+    deviations += _analysis_deviations(registered, used, question if question is not None else Question(), metrics)
+    for session in edition.sessions():
+        change = provenance.code_change({"git": registered.get("code")}, session["provenance"])
+        if change is not None:
+            deviations.append(f"code: {change} before session {session['session']}")
+            break
     first = min((run.started_at for run in edition.runs() if run.started_at is not None), default=None)
     when = float(registered.get("registered_at", 0.0))
     late = bool(registered.get("late")) or (first is not None and first < when)
-    return Registration(str(registered.get("hash", "")), when, late, tuple(found))
+    return Registration(str(registered.get("hash", "")), when, late, tuple(deviations))
 
 
-def _intact(registered: Mapping[str, Any]) -> Iterator[str]:
-    if registered.get("hash") != digest(registered):
-        yield "the registration itself was changed after it was made: its hash does not match"
-
-
-def _analysis_deviations(registered: Mapping[str, Any], analysis: Analysis, metrics: Sequence[str]) -> Iterator[str]:
-    used = analysis.model_dump(mode="json")
-    for key, value in registered.items():
+def _analysis_deviations(
+    registered: Mapping[str, Any], analysis: Analysis, question: Question, metrics: Sequence[str]
+) -> Iterator[str]:
+    """How metrics are judged, which of them, against which control, and what else the question changes."""
+    before, used = registered["analysis"], analysis.model_dump(mode="json")
+    for key, value in before.items():
         if key != "control" and used.get(key) != value:  # the control has its own line
             yield f"analysis.{key}: registered {_show(value)}, used {_show(used.get(key))}"
-    family = {registered["metric"], *registered["primary"]}
+    family = {before["metric"], *before["primary"]}
     if metrics and set(metrics) != family:
         yield f"metrics: registered {', '.join(sorted(family))}, used {', '.join(sorted(set(metrics)))}"
-
-
-def _option_deviations(registered: Mapping[str, Any], question: Question) -> Iterator[str]:
-    control = registered["analysis"].get("control") or registered["cells"][0][0]
+    control = before.get("control") or registered["cells"][0][0]
     if question.control is not None and question.control != control:
         yield f"control: registered {control}, used {question.control}"
     candidates = {arm for arm, _ in registered["cells"]} - {control}
@@ -176,11 +187,8 @@ def _plan_deviations(registered: Mapping[str, Any], edition: Edition, experiment
         for key, value in before.items():
             if sequential.get(key) != value:
                 yield f"sequential.{key}: registered {_show(value)}, used {_show(sequential.get(key))}"
-    runs: dict[int, list[str]] = {}
-    for run in edition.runs():
-        runs.setdefault(run.seed, []).append(run.run_id)
     known = registered["runs"]["by_seed"]
-    here = {str(seed): _digest_of(ids) for seed, ids in runs.items()}
+    here = {str(seed): _digest_of(ids) for seed, ids in _ids_by_seed(edition.runs()).items()}
     extra = [seed for seed in here if seed not in known]
     other = [seed for seed in here if seed in known and known[seed] != here[seed]]
     absent = [seed for seed in known if seed not in here] if sequential is None else []
@@ -189,46 +197,15 @@ def _plan_deviations(registered: Mapping[str, Any], edition: Edition, experiment
             yield f"seeds {what}: {', '.join(seeds[:8])}{' ...' if len(seeds) > 8 else ''}"
 
 
-def _code_deviations(code: Mapping[str, Any] | None, edition: Edition) -> Iterator[str]:
-    for session in edition.sessions():
-        change = provenance.code_change({"git": code}, session["provenance"])
-        if change is not None:
-            yield f"code: {change} before session {session['session']}"
-            return
-
-
-def _promise(experiment: Experiment, ids: Mapping[int, list[str]], cells: list[list[str]]) -> dict[str, Any]:
-    every = [run_id for seed in ids.values() for run_id in seed]
-    return {
-        "runs": {
-            "count": len(every),
-            "digest": _digest_of(every),
-            "by_seed": {str(seed): _digest_of(found) for seed, found in ids.items()},
-        },
-        "seeds": list(experiment.seeds),
-        "cells": cells,
-        "analysis": experiment.analysis.model_dump(mode="json"),
-        # How many seeds there are between two looks depends on the machine and decides nothing.
-        "sequential": experiment.sequential.model_dump(mode="json", exclude={"block"})
-        if experiment.sequential
-        else None,
-    }
-
-
-def _ids(plan: Plan) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for run in plan:
-        found.setdefault(run.seed, []).append(run.run_id)
-    return found
+def _ids_by_seed(runs: Iterable[Run | RunRecord]) -> dict[int, list[str]]:
+    ids: dict[int, list[str]] = {}
+    for run in runs:
+        ids.setdefault(run.seed, []).append(run.run_id)
+    return ids
 
 
 def _digest_of(run_ids: list[str]) -> str:
     return hashlib.sha256("\n".join(sorted(run_ids)).encode()).hexdigest()[:16]
-
-
-def _tasks_and_arms(plan: Plan) -> Iterator[list[str]]:
-    for cell in plan.cells:
-        yield [cell.arm.name, cell.task.name]
 
 
 def _test(plan: Plan) -> dict[str, Any]:

@@ -88,7 +88,16 @@ class Question(Analysis):
         metrics = [metrics] if isinstance(metrics, str) else list(metrics)
         if metrics:
             fields |= {"metric": metrics[0], "primary": metrics[1:]}
-        fields |= _directions(fields.pop("direction", ()))
+        directions = fields.pop("direction", ())
+        for text in [directions] if isinstance(directions, str) else directions:
+            metric, equals, direction = text.rpartition("=")
+            if direction not in ("maximize", "minimize") or (not equals and "direction" in fields):
+                example = f"{metric}=minimize" if equals else "maximize, minimize, or METRIC=minimize for one metric"
+                raise UsageError(f"--direction {text}: write {example}")
+            if equals:
+                fields["directions"] = {**fields.get("directions", {}), metric: direction}
+            else:
+                fields["direction"] = direction
         summary = fields.pop("summary", None)
         if not isinstance(summary, Summary):
             parts = {name: fields.pop(name) for name in SUMMARY_FIELDS if name in fields}
@@ -109,21 +118,6 @@ class Question(Analysis):
 
 
 SUMMARY_FIELDS = tuple(name for name in Summary.model_fields if name != "type")
-
-
-def _directions(texts: Any) -> dict[str, Any]:
-    """`minimize` for all metrics, `METRIC=minimize` for one."""
-    fields: dict[str, Any] = {}
-    for text in [texts] if isinstance(texts, str) else texts:
-        metric, equals, direction = text.rpartition("=")
-        if direction not in ("maximize", "minimize") or (not equals and "direction" in fields):
-            example = f"{metric}=minimize" if equals else "maximize, minimize, or METRIC=minimize for one metric"
-            raise UsageError(f"--direction {text}: write {example}")
-        if equals:
-            fields.setdefault("directions", {})[metric] = direction
-        else:
-            fields["direction"] = direction
-    return fields
 
 
 def _first_problem(error: ValidationError, where: str) -> str:

@@ -22,8 +22,8 @@ from bakeoff.stats.ranks import AverageRanks, BradleyTerry, bradley_terry, fried
 from bakeoff.text import NOTHING, number
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric
 from bakeoff.verdicts.observations import Observations, observe
-from bakeoff.verdicts.passing import Chance, Passing, is_binary, passing
 from bakeoff.verdicts.question import Rank
+from bakeoff.verdicts.summarize import Passing, is_binary, passing
 from bakeoff.version import __version__
 
 POPULATION = "Intervals resample runs inside tasks: they speak for these tasks only."
@@ -85,30 +85,31 @@ def rank(observations: Observations, references: References | None = None, quest
     blocks, unit = scores.blocks(order)
     ranks = friedman(blocks, 1.0 - question.level) if blocks.shape[0] >= 2 and len(order) >= 3 else None
     strengths, prior = _strengths(blocks, question.level)
-    thresholds = _thresholds(by_arm, normalised=references is not None)
+    values = np.concatenate([part for parts in by_arm for part in parts])
+    low, high = float(values.min()), float(values.max())
+    if references is not None:
+        low, high = min(low, 0.0), max(high, 1.0)
+    thresholds = np.linspace(low, high, PROFILE_POINTS) if high > low else np.array([low])
     how = (question.resamples, question.level, question.seed)
     target = scores.target(question.target)
     sign = -1.0 if scores.turned else 1.0
     arms = []
     for place, (arm, parts) in enumerate(zip(order, by_arm, strict=True)):
         profile = aggregates.profile(parts, thresholds, *how)
-        strength = None
-        if strengths is not None:
-            strength = (strengths.strength[place], strengths.low[place], strengths.high[place])
-        arms.append(
-            ArmScore(
-                arm=arm,
-                runs=sum(part.size for part in parts),
-                failed=scores.failed[arm],
-                missing=tuple(scores.missing[arm]),
-                mean=_turned(aggregates.average(parts, *how), sign),
-                iqm=_turned(aggregates.iqm(parts, *how), sign),
-                optimality_gap=None if target is None else aggregates.optimality_gap(parts, target, *how),
-                average_rank=None if ranks is None else ranks.ranks[place],
-                strength=strength,
-                profile=replace(profile, thresholds=tuple(sign * threshold for threshold in profile.thresholds)),
-            )
+        columns = None if strengths is None else (strengths.strength, strengths.low, strengths.high)
+        score = ArmScore(
+            arm=arm,
+            runs=sum(part.size for part in parts),
+            failed=scores.failed[arm],
+            missing=tuple(scores.missing[arm]),
+            mean=_turned(aggregates.average(parts, *how), sign),
+            iqm=_turned(aggregates.iqm(parts, *how), sign),
+            optimality_gap=None if target is None else aggregates.optimality_gap(parts, target, *how),
+            average_rank=None if ranks is None else ranks.ranks[place],
+            strength=None if columns is None else (columns[0][place], columns[1][place], columns[2][place]),
+            profile=replace(profile, thresholds=tuple(sign * threshold for threshold in profile.thresholds)),
         )
+        arms.append(score)
     fewest = min(part.size for parts in by_arm for part in parts)
     return Ranking(
         metric=observations.metric,
@@ -194,14 +195,6 @@ class _Scores:
             by_seed.append({seed: float(np.mean(each)) for seed, each in values.items()})
         shared = [seed for seed in by_seed[0] if all(seed in other for other in by_seed[1:])]
         return np.array([[means[seed] for means in by_seed] for seed in shared]).reshape(-1, len(arms)), "seeds"
-
-
-def _thresholds(by_arm: Sequence[list[Array]], normalised: bool) -> Array:
-    values = np.concatenate([part for parts in by_arm for part in parts])
-    low, high = float(values.min()), float(values.max())
-    if normalised:
-        low, high = min(low, 0.0), max(high, 1.0)
-    return np.linspace(low, high, PROFILE_POINTS) if high > low else np.array([low])
 
 
 def _turned(interval: BootstrapInterval, sign: float) -> BootstrapInterval:
@@ -329,7 +322,7 @@ class RankAnswer(Answer):
             f"{self.source}: {len(ranking.arms)} arms on {len(ranking.tasks)} tasks, by {ranking.metric}{normalised}, "
             f"{better} is better"
         )
-        blocks: list[Block] = [Text(heading, strong=True), self._arms(), Text(POPULATION), self._chances()]
+        blocks: list[Block] = [Text(heading, strong=True), self.records(), Text(POPULATION), self._chances()]
         if (ranks := ranking.ranks) is not None:
             blocks.append(
                 Text(
@@ -342,7 +335,7 @@ class RankAnswer(Answer):
         if self.passes:
             headers = ["arm", "k", "pass@k (any)", "pass^k (all)", "attempts", "tasks"]
             rows = [
-                [each.arm, str(each.k), _chance(each.at), _chance(each.all), str(each.attempts), str(each.tasks)]
+                [each.arm, str(each.k), str(each.at), str(each.all), str(each.attempts), str(each.tasks)]
                 for each in self.passes
             ]
             blocks.append(Table(headers, rows, "Successes in k attempts, for tasks like these", headers[1:]))
@@ -350,9 +343,6 @@ class RankAnswer(Answer):
         return blocks
 
     def records(self) -> Table:
-        return self._arms()
-
-    def _arms(self) -> Table:
         """One line for each arm; columns that no arm has are left out."""
         headers = ["arm", "runs", "failed", "missing", "IQM", "interval", "mean", "optimality gap", "rank", "strength"]
         rows = []
@@ -433,8 +423,3 @@ def _passes(observations: Observations, question: Rank) -> list[Passing]:
         if k not in {each.k for each in passes}:
             raise UsageError(f"pass@{k} needs {k} attempts on every task; no arm has that many")
     return passes
-
-
-def _chance(chance: Chance) -> str:
-    ends = "" if chance.low is None else f" ({chance.low:.2f} .. {chance.high:.2f})"
-    return f"{chance.value:.3f}{ends}"

@@ -4,7 +4,7 @@ Such an edition has `sequential` in its stored spec. Pairs are looked at in plan
 verdict may be read at any time; a test or an interval of fixed size is not valid on it, before or after the stop. So
 `compare` asks here first:
 
-    if sequential.applies(edition):
+    if is_sequential(edition):
         report = sequential.report(results)
         for comparison in report.comparisons: ...   # .sentence, .verdict, .effect, .interval, .p_adjusted
 """
@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
 from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import Word, seed_has_no_effect
@@ -35,7 +34,7 @@ from bakeoff.stats.sequential import (
 from bakeoff.text import number
 from bakeoff.verdicts.answer import Table
 from bakeoff.verdicts.compare import choose_arms
-from bakeoff.verdicts.design import Design, build_design
+from bakeoff.verdicts.design import Design, build_design, population_of
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Question
 from bakeoff.verdicts.testing import sides
@@ -181,11 +180,6 @@ class SequentialReport:
         return f"{text} and {more} more" if more else text
 
 
-def applies(edition: Edition) -> bool:
-    """Whether the edition runs until it is decided."""
-    return edition.facts()["spec"].get("sequential") is not None
-
-
 def report(results: Results, metrics: Sequence[str] = (), question: Question | None = None) -> SequentialReport:
     """Where every comparison of an edition stands: the declared metrics and all arms against the control, unless named."""
     assert results.edition is not None
@@ -199,22 +193,19 @@ def report(results: Results, metrics: Sequence[str] = (), question: Question | N
     family = max(len(declared_metrics(analysis)), len(names)) * (len(results.arms) - 1)
     rule = sequential_rule(analysis, settings, family)
     seeds = ended_seeds(results)
-    if not seeds:
+    observed: list[Observations | None] = [None] * len(names)
+    if seeds:
+        leading = set(seeds)
+        first = replace(results, rows=[row for row in results.rows if row.seed in leading])
+        known = [observe(first, name) for name in names]
+        control, candidates = choose_arms(known[0], question)
+        observed = [*known]
+    else:
         control = question.control or analysis.control or results.arms[0]
-        candidates = question.arms or [arm for arm in results.arms if arm != control]
-        comparisons = [
-            _compare(None, name, control, candidate, [], rule, settings, analysis)
-            for name in names
-            for candidate in candidates
-        ]
-        return SequentialReport(tuple(comparisons), analysis, settings, results.label)
-    leading = set(seeds)
-    first = replace(results, rows=[row for row in results.rows if row.seed in leading])
-    observed = [observe(first, name) for name in names]
-    control, candidates = choose_arms(observed[0], question)
+        candidates = list(question.arms) or [arm for arm in results.arms if arm != control]
     comparisons = [
-        _compare(each, each.metric, control, candidate, seeds, rule, settings, each.analysis)
-        for each in observed
+        _compare(each, name, control, candidate, seeds, rule, settings, each.analysis if each else analysis)
+        for name, each in zip(names, observed, strict=True)
         for candidate in candidates
     ]
     return SequentialReport(tuple(comparisons), analysis, settings, results.label)
@@ -290,8 +281,9 @@ def _compare(
         known = np.where(low == high, design.sign * low, np.nan)
         verdict, reason, at = _verdict(design, low, high, rule, settings)
         paths, interval, highest = _evidence(low, high, rule)
-        interval = interval.negated() if design.turned else interval
-        population, lost, failed = _population(design), design.missing, design.failed
+        interval = interval.negated() if design.sign < 0 else interval
+        population = population_of(design.kind, "seed", design.tasks, design.control, design.candidate)
+        lost, failed = design.missing, design.failed
     p = min(1.0, 2.0 * math.exp(-highest))
     comparison = SequentialComparison(
         metric=metric,
@@ -371,14 +363,6 @@ def _evidence(low: Array, high: Array, rule: SequentialRule) -> tuple[Paths, Int
         below = np.minimum(*(rule.log_e(d, rule.margin)[1] for d in (low, high)))
     first, second = (confidence_sequence(d, rule.alpha, rule.comparisons, rule.log_e) for d in (low, high))
     return Paths(better, worse, above, below), first.hull(second), float(max(better.max(), worse.max()))
-
-
-def _population(design: Design) -> str:
-    n, tasks = len(design.seeds), design.tasks
-    if len(tasks) > 1:
-        return f"on these {len(tasks)} tasks only (unit: seed, N = {n})"
-    on = "for seeds like these" if tasks[0] == "default" else f"on {tasks[0]!r} only"
-    return f"{on} (unit: seed, N = {n})"
 
 
 def _sentence(comparison: SequentialComparison, analysis: Analysis) -> str:

@@ -1,23 +1,24 @@
 """What each arm did on each task, and over all tasks: attempts, mean scores with intervals, passes, resources used.
 
 No verdict: `compare` decides. The interval over tasks is a t interval of task means, since tasks are what was sampled.
+pass@k is the chance that one of k attempts succeeds, pass^k that all of them do: unbiased for each task, then averaged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from bakeoff.results.table import Results
+from bakeoff.results.table import Array, Results
+from bakeoff.stats.aggregates import pass_at_k, pass_hat_k
 from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.text import NOTHING, duration, number
-from bakeoff.verdicts.answer import Answer, Block, Table, Text, observe_all
+from bakeoff.verdicts.answer import Answer, Block, Table, Text, observe_metric
 from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.passing import Passing, passing
 from bakeoff.verdicts.question import Summarize
 from bakeoff.version import __version__
 
@@ -25,6 +26,69 @@ LEVEL = 0.95
 """Of all intervals here."""
 USED = ("tokens", "cost", "seconds")
 """Metrics of resources that runs use, where they report them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """Mean over tasks, with a t interval over tasks held within 0 and 1 (None: fewer than 2 tasks, or no spread)."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        ends = "" if self.low is None else f" ({self.low:.2f} .. {self.high:.2f})"
+        return f"{self.value:.3f}{ends}"
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """One arm at one k. `attempts`: fewest on a task."""
+
+    arm: str
+    k: int
+    attempts: int
+    tasks: int
+    at: Chance
+    """At least one of k succeeds."""
+    all: Chance
+    """All k succeed (pass^k)."""
+
+
+def is_binary(observations: Observations) -> bool:
+    """Every value is 0 or 1, so a success needs no threshold."""
+    known = {row.value for row in observations.rows if row.state == "scored"}
+    return bool(known) and known <= {0.0, 1.0}
+
+
+def passing(
+    observations: Observations, ks: Iterable[int] | None = None, success: float | None = None, level: float = 0.95
+) -> list[Passing]:
+    """For every arm and k. A run succeeds at `success` or better (default: 1); a failed run is an attempt without success.
+
+    Missing runs are not attempts. k above the fewest attempts on a task is left out: it has no unbiased estimate.
+    """
+    goal = 1.0 if success is None else success
+    passes = []
+    for arm in observations.arms:
+        counts: dict[str, tuple[int, int]] = {}  # (successes, attempts) of each task
+        for row in observations.rows:
+            if row.arm == arm and row.state != "missing":
+                better = row.value >= goal if observations.larger_is_better else row.value <= goal
+                wins, attempts = counts.get(row.task, (0, 0))
+                counts[row.task] = (wins + (row.state == "scored" and better), attempts + 1)
+        if not counts:
+            continue
+        successes, tries = (np.array(column, dtype=np.float64) for column in zip(*counts.values(), strict=True))
+        least = int(tries.min())
+        doubling = {2**i for i in range(least.bit_length()) if 2**i <= least} | ({least} if least else set())
+        for k in ks if ks is not None else sorted(doubling):
+            if 1 <= k <= least:
+                chances = []
+                for values in (pass_at_k(successes, tries, k), pass_hat_k(successes, tries, k)):
+                    chances.append(Chance(float(values.mean()), *t_interval(values, (0.0, 1.0), level)))
+                passes.append(Passing(arm, k, least, len(counts), *chances))
+    return passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +167,7 @@ def _cells(tally: Tally, used: Sequence[str]) -> list[str]:
 
 def answer(results: Results, question: Summarize) -> SummarizeAnswer:
     """A run passes at `question.goal` or better (default: the best possible score, or 1)."""
-    observations = observe_all(results, question)[0]
+    observations = observe_metric(results, (question.metrics or results.primary())[0], question)
     goal = question.goal
     if goal is None:
         bounds = observations.bounds
@@ -125,12 +189,13 @@ def answer(results: Results, question: Summarize) -> SummarizeAnswer:
 def _tally(
     results: Results, observations: Observations, arm: str, task: str, numbers: Sequence[int], goal: float
 ) -> Tally:
+    """One arm on one task; `numbers` are its rows."""
     rows = [observations.rows[each] for each in numbers]
     failure = observations.analysis.failure_score
     failed = sum(row.state == "failed" for row in rows)
     values = [row.value for row in rows if row.state == "scored"] + ([failure] * failed if failure is not None else [])
     sign = 1.0 if observations.larger_is_better else -1.0
-    low, high = _interval(values, observations.bounds)
+    low, high = t_interval(values, observations.bounds)
     used: dict[str, float] = {}
     for each in numbers:
         for name in USED:
@@ -154,8 +219,9 @@ def _tally(
 def _over_tasks(observations: Observations, arm: str, tallies: Sequence[Tally]) -> Tally:
     """All tasks of an arm, each with the same weight."""
     means = [tally.mean for tally in tallies if tally.mean is not None]
-    low, high = _interval(means, observations.bounds)
+    best = [tally.best for tally in tallies if tally.best is not None]
     sign = 1.0 if observations.larger_is_better else -1.0
+    low, high = t_interval(means, observations.bounds)
     used: dict[str, float] = {}
     for tally in tallies:
         for name, value in tally.used.items():
@@ -169,19 +235,19 @@ def _over_tasks(observations: Observations, arm: str, tallies: Sequence[Tally]) 
         mean=float(np.mean(means)) if means else None,
         low=low,
         high=high,
-        best=max(
-            (tally.best for tally in tallies if tally.best is not None), key=lambda value: sign * value, default=None
-        ),
+        best=max(best, key=lambda value: sign * value, default=None),
         passed=sum(tally.passed or 0 for tally in tallies),
         used=used,
     )
 
 
-def _interval(values: Sequence[float], bounds: tuple[float, float] | None) -> tuple[float | None, float | None]:
-    """A t interval, held within the declared range."""
+def t_interval(
+    values: Sequence[float] | Array, bounds: tuple[float, float] | None, level: float = LEVEL
+) -> tuple[float | None, float | None]:
+    """A t interval, held within the bounds. None where there are fewer than two values, or no spread."""
     array = np.asarray(values, dtype=np.float64)
     if array.size < 2 or is_constant(array):
         return None, None
-    interval = one_sample_t(array).interval(LEVEL)
+    interval = one_sample_t(array).interval(level)
     lowest, highest = bounds or (-np.inf, np.inf)
     return max(interval.low, lowest), min(interval.high, highest)

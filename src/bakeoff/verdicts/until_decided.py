@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bakeoff.engine.session import Options, Session
 from bakeoff.errors import UsageError
@@ -72,8 +71,15 @@ class UntilDecided:
         self._added: Counter[str] = Counter()
 
     def __call__(self) -> Sequence[Run]:
-        found = self.look()
-        block = [] if found.stopped else list(self._next_block())
+        """The next block of seeds in plan order; nothing when the test has stopped."""
+        if self.look().stopped:
+            return []
+        plan = self._session.plan
+        settings = plan.experiment.sequential
+        assert settings is not None and settings.block is not None
+        known = {run.seed for run in self._session.edition.runs()}
+        waiting = [seed for seed in plan.experiment.seeds if seed not in known]
+        block = list(_of_seeds(plan, set(waiting[: settings.block])))
         self._added.update(run.cell.arm.name for run in block)
         return block
 
@@ -81,14 +87,6 @@ class UntilDecided:
         self.looks += 1
         self.report = report(edition_results(self._session.edition))
         return self.report
-
-    def _next_block(self) -> Iterator[Run]:
-        plan, edition = self._session.plan, self._session.edition
-        settings = plan.experiment.sequential
-        assert settings is not None and settings.block is not None
-        known = {run.seed for run in edition.runs()}
-        waiting = [seed for seed in plan.experiment.seeds if seed not in known]
-        yield from _of_seeds(plan, set(waiting[: settings.block]))
 
     @property
     def line(self) -> str:
@@ -142,23 +140,21 @@ def _settled(plan: Plan, options: Options, began: Experiment | None, planned: in
     for_one_seed = max(1, sum(cell.rollouts for cell in plan.cells))
     block = given.block or (before.block if before else None) or max(LEAST_BLOCK, math.ceil(jobs / for_one_seed))
     settings = given.model_copy(update={"max_seeds": most, "block": block})
-    seeds = _seeds(plan.experiment.seeds, most)
+    # The file's seeds, then the whole numbers above them.
+    listed = plan.experiment.seeds
+    above = max(listed) + 1
+    seeds = [*listed[:most], *range(above, above + most - len(listed))]
     return replace(plan, experiment=plan.experiment.model_copy(update={"sequential": settings, "seeds": seeds}))
-
-
-def _seeds(given: Sequence[int], most: int) -> list[int]:
-    """The file's seeds, then the whole numbers above them."""
-    above = max(given) + 1
-    return [*given[:most], *range(above, above + most - len(given))]
 
 
 def _unchanged(now: Experiment, began: Experiment) -> None:
     """What decides is fixed when the first block begins. More seeds and other blocks may be asked for at any time."""
     assert now.sequential is not None and began.sequential is not None
+    before = began.analysis.model_dump()
     changed = [
-        f"analysis.{key}: {old!r} became {new!r}"
-        for key, old, new in _differences(began.analysis.model_dump(), now.analysis.model_dump())
-        if not (key == "failure_score" and old is None)
+        f"analysis.{key}: {before.get(key)!r} became {value!r}"
+        for key, value in now.analysis.model_dump().items()
+        if before.get(key) != value and not (key == "failure_score" and before.get(key) is None)
     ]
     if now.sequential.test != began.sequential.test:
         changed.append(f"sequential.test: {began.sequential.test!r} became {now.sequential.test!r}")
@@ -167,12 +163,6 @@ def _unchanged(now: Experiment, began: Experiment) -> None:
             f"the rule of a sequential test is fixed when it begins: {'; '.join(changed)}. "
             "Restore the file, or begin with --fresh"
         )
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    for key, value in new.items():
-        if old.get(key) != value:
-            yield key, old.get(key), value
 
 
 def _check(plan: Plan) -> None:

@@ -8,7 +8,7 @@ of N. The spread itself does not, which is why a rule about the spread says noth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,14 +16,15 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
-from bakeoff.spec.experiment import Analysis, Summary
+from bakeoff.spec.experiment import Summary
 from bakeoff.stats.evidence import Interval
 from bakeoff.stats.numerics import chi2_quantile, is_constant, mean, sd
-from bakeoff.stats.power import minimum_detectable_effect, relative_error, units_for_relative_error, units_needed
+from bakeoff.stats.power import minimum_detectable_effect, relative_error, units_for_relative_error
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text
 from bakeoff.verdicts.design import build_design
 from bakeoff.verdicts.observations import Observations, observe
+from bakeoff.verdicts.pilot import Estimate, units_at
 from bakeoff.verdicts.question import Variance
 from bakeoff.verdicts.testing import sides
 from bakeoff.version import __version__
@@ -43,20 +44,6 @@ class Curve:
     value: Array
     low: Array
     high: Array
-
-
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """Smallest number of units for a threshold, and the same with the spread at its upper limit. None: undefined."""
-
-    units: int | None
-    at_most: int | None
-
-    def phrase(self, units: str) -> str:
-        if self.units is None:
-            return f"more {units} than anyone can run"
-        upper = f" (up to {self.at_most} if the spread is at its upper limit)" if self.at_most != self.units else ""
-        return f"N = {self.units} {units}{upper}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +67,9 @@ class Precision:
     """Smallest difference to another arm with this spread, unpaired, n units an arm; as a share of |mean|."""
     mde_at_hand: float
     """The same at the units at hand, in the metric's unit."""
-    runs_for_error: Needed
-    runs_for_mde: Needed
+    runs_for_error: Estimate
+    """Smallest number of units for the threshold; None: undefined."""
+    runs_for_mde: Estimate
 
     @property
     def undefined(self) -> bool:
@@ -102,11 +90,18 @@ class Precision:
                 f"and a share of something that may be 0 says nothing. {self.at_hand} {units} an arm can detect "
                 f"differences of {self.mde_at_hand:.4g} or more."
             ]
+        phrases = []
+        for needed, what in ((self.runs_for_error, units), (self.runs_for_mde, f"{units} an arm")):
+            if needed.seen is None:
+                phrases.append(f"more {what} than anyone can run")
+                continue
+            differ = needed.upper != needed.seen
+            upper = f" (up to {needed.upper} if the spread is at its upper limit)" if differ else ""
+            phrases.append(f"N = {needed.seen} {what}{upper}")
         return [
-            f"{self.statistic}: for a relative standard error of the mean of at most {share}: "
-            f"{self.runs_for_error.phrase(units)}.",
+            f"{self.statistic}: for a relative standard error of the mean of at most {share}: {phrases[0]}.",
             f"{self.statistic}: to detect differences of {share} of the mean or more ({self.power:.0%} power, "
-            f"unpaired): {self.runs_for_mde.phrase(f'{units} an arm')}.",
+            f"unpaired): {phrases[1]}.",
         ]
 
     def facts(self) -> dict[str, Any]:
@@ -131,8 +126,8 @@ class Precision:
             "sd_interval": [self.sd_interval.low, self.sd_interval.high],
             "undefined": self.undefined,
             "mde": self.mde_at_hand,
-            "n_for_relative_error": {"estimate": self.runs_for_error.units, "upper": self.runs_for_error.at_most},
-            "n_for_mde": {"estimate": self.runs_for_mde.units, "upper": self.runs_for_mde.at_most},
+            "n_for_relative_error": {"estimate": self.runs_for_error.seen, "upper": self.runs_for_error.upper},
+            "n_for_mde": {"estimate": self.runs_for_mde.seen, "upper": self.runs_for_mde.upper},
             "curve": {"n": self.n.tolist(), **curves},
             "sentences": self.sentences(),
         }
@@ -141,7 +136,7 @@ class Precision:
         """A few N and what they give; None where shares are undefined."""
         if self.relative_error is None or self.mde is None:
             return None
-        wanted = {2, 3, 5, 8, 12, 20, self.at_hand, self.runs_for_error.units, self.runs_for_mde.units}
+        wanted = {2, 3, 5, 8, 12, 20, self.at_hand, self.runs_for_error.seen, self.runs_for_mde.seen}
         headers = ["N", f"{self.statistic}: relative error", "band", "detectable difference", "band "]
         rows = []
         for i, n in enumerate(self.n):
@@ -172,12 +167,21 @@ def precision(
     centre, spread = mean(x), (0.0 if is_constant(x) else sd(x))
     around = spread_interval(spread, x.size, level)
     defined = relative_error(x, level=level) is not None
-    error = difference = Needed(None, None)
+    error = difference = Estimate(None, None)
     if defined:
-        error = _needed_for_error(x, spread, around, threshold, level)
-        difference = _needed_for_mde(threshold * abs(centre), spread, around, alpha, power)
-    n = _grid(x.size, [error.units, error.at_most, difference.units])
+        least = units_for_relative_error(x, threshold, level)
+        upper = least
+        if least is not None and spread > 0.0:
+            upper = max(2, math.ceil((around.high / abs(centre) / threshold) ** 2 - 1e-9))
+        error, difference = Estimate(least, upper), Estimate(2, 2)
+        if spread > 0.0:
+            difference = units_at(threshold * abs(centre), (spread, around.high), alpha, power, "unpaired")
+    n = _grid(x.size, [error.seen, error.upper, difference.seen])
     detectable = np.array([minimum_detectable_effect(1.0, float(units), alpha, power, "unpaired") for units in n])
+    curves: list[Curve | None] = [None, None]
+    if defined:
+        spreads = (spread, around.low, around.high)
+        curves = [Curve(*(unit * s / abs(centre) for s in spreads)) for unit in (1.0 / np.sqrt(n), detectable)]
     return Precision(
         statistic=statistic,
         sample=sample,
@@ -190,8 +194,8 @@ def precision(
         sd_interval=around,
         mean_interval=one_sample_t(x).interval(level) if spread > 0 else Interval(centre, centre, level),
         n=n,
-        relative_error=_curve(1.0 / np.sqrt(n), spread, around, centre) if defined else None,
-        mde=_curve(detectable, spread, around, centre) if defined else None,
+        relative_error=curves[0],
+        mde=curves[1],
         mde_at_hand=minimum_detectable_effect(spread, x.size, alpha, power, "unpaired"),
         runs_for_error=error,
         runs_for_mde=difference,
@@ -205,37 +209,13 @@ def spread_interval(spread: float, n: int, level: float = 0.95) -> Interval:
     return Interval(ends[0], ends[1], level)
 
 
-def _needed_for_error(x: Array, spread: float, around: Interval, threshold: float, level: float) -> Needed:
-    least = units_for_relative_error(x, threshold, level)
-    if least is None or spread == 0.0:
-        return Needed(least, least)
-    return Needed(least, max(2, math.ceil((around.high / abs(mean(x)) / threshold) ** 2 - 1e-9)))
-
-
-def _needed_for_mde(goal: float, spread: float, around: Interval, alpha: float, power: float) -> Needed:
-    if spread == 0.0:
-        return Needed(2, 2)
-    units: list[int | None] = []
-    for each in (spread, around.high):
-        try:
-            units.append(units_needed(goal, each, alpha, power, "unpaired"))
-        except ValueError:  # more than anyone can run
-            units.append(None)
-    return Needed(units[0], units[1])
-
-
-def _grid(at_hand: int, wanted: Iterable[int | None]) -> Array:
+def _grid(at_hand: int, wanted: Sequence[float | None]) -> Array:
     """Every number up to twice those at hand, then wider steps up to what is needed."""
     last = min(MOST_SHOWN, max(20, 2 * at_hand, *(math.ceil(1.2 * w) for w in wanted if w is not None)))
     dense = np.arange(2, min(last, max(20, 2 * at_hand), 60) + 1)
     sparse = np.unique(np.geomspace(dense[-1], last, 24).round()) if last > dense[-1] else dense[-1:]
     exact = [w for w in (at_hand, *wanted) if w is not None and w <= last]
     return np.unique(np.concatenate((dense, sparse, exact))).astype(np.float64)
-
-
-def _curve(unit: Array, spread: float, around: Interval, centre: float) -> Curve:
-    value, low, high = (unit * s / abs(centre) for s in (spread, around.low, around.high))
-    return Curve(value, low, high)
 
 
 # -- one arm on its own: for planning, never for a verdict
@@ -353,9 +333,15 @@ def answer(results: Results, question: Variance) -> VarianceAnswer:
     if one_by_one and (without := [row for row in results.rows if not row.has(metric)]):
         raise UsageError(f"{without[0].name}: the run does not report {metric!r}; {results.known_metrics()}")
     analysis = question.analysis(results.analysis.about(metric), metric)
+    statistics: dict[str, Summary | None] = {metric: None}
+    if metric in results.logged:
+        window = analysis.summary.window if analysis.summary is not None else None
+        statistics = {AREA: Summary(type="auc", window=window), SLOPE: Summary(type="slope", window=window)}
+    elif question.summary is not None and question.summary.window is not None:
+        raise UsageError(f"--window cuts a series, and {metric!r} was not logged by step")
     observed = {
         label: observe(results, metric, analysis.model_copy(update={"summary": summary}))
-        for label, summary in _statistics(results, metric, analysis, question)
+        for label, summary in statistics.items()
     }
     precisions = []
     for arm in question.arms or next(iter(observed.values())).arms:
@@ -373,15 +359,3 @@ def answer(results: Results, question: Variance) -> VarianceAnswer:
     }  # fmt: skip
     names = [row.name for row in results.rows] if one_by_one else []
     return VarianceAnswer(results.label, settings, metric, names, precisions)
-
-
-def _statistics(
-    results: Results, metric: str, analysis: Analysis, question: Variance
-) -> list[tuple[str, Summary | None]]:
-    """What is looked at, by name."""
-    if metric not in results.logged:
-        if question.summary is not None and question.summary.window is not None:
-            raise UsageError(f"--window cuts a series, and {metric!r} was not logged by step")
-        return [(metric, None)]
-    window = analysis.summary.window if analysis.summary is not None else None
-    return [(AREA, Summary(type="auc", window=window)), (SLOPE, Summary(type="slope", window=window))]

@@ -1,4 +1,4 @@
-"""Pictures of arms: learning curves, the distribution of values, and cost against quality."""
+"""Pictures of arms: learning curves, the distribution of values, cost against quality, profiles, and the radial plot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,39 @@ import numpy as np
 from bakeoff.results.table import Array
 from bakeoff.stats.curves import common_grid
 from bakeoff.stats.numerics import t_quantile
-from bakeoff.web.figure import INK, Band, Dots, Figure, Line, Mark, Panel, Rule, Ticks, dash
+from bakeoff.verdicts.rank import Ranking
+from bakeoff.web.figure import INK, Band, Dots, Figure, Grid, Line, Mark, Panel, Radial, Rule, Spoke, dash
+
+# -- what the figures share
+
+_NAME = 30
+"""Characters of a name beside an axis."""
+
+
+def versus(names: Sequence[str]) -> str:
+    """Arms in a title."""
+    if len(names) > 4:
+        return f"{len(names)} arms"
+    return " against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def short(name: str) -> str:
+    """A name that fits beside an axis; its end is often what tells arms apart."""
+    return name if len(name) <= _NAME else f"{name[: _NAME // 2 - 1]}…{name[-_NAME // 2 :]}"
+
+
+def height_for(rows: int) -> float:
+    """The height of a panel with that many lines of text at its side."""
+    return max(0.55, 0.3 + 0.095 * rows)
+
+
+def t_interval(values: Array, level: float = 0.95, least: int = 3) -> tuple[float, float]:
+    """The t interval of the mean; NaN at both ends for fewer than `least` values."""
+    if values.size < least:
+        return math.nan, math.nan
+    half = t_quantile(values.size - 1, 0.5 + level / 2) * float(values.std(ddof=1)) / math.sqrt(values.size)
+    return float(values.mean()) - half, float(values.mean()) + half
+
 
 # -- learning curves
 
@@ -26,14 +58,27 @@ def learning_curves(
     tasks: Mapping[str, ByArm], metric: str, *, source: str = "", level: float = 0.95, points: int = 200
 ) -> Figure:
     """One panel for each task. A band is the pointwise t interval of the mean over seeds; one seed has none."""
-    panels = [
-        Panel("step", metric, tuple(_curve_marks(arms, level, points)), title=task if len(tasks) > 1 else "")
-        for task, arms in tasks.items()
-    ]
+    panels = []
+    single = ""
+    for task, arms in tasks.items():
+        counts = [len(curves) for curves in arms.values()]
+        are_few = max(counts) > 1 and sum(counts) <= MOST_SINGLE
+        marks: list[Mark] = []
+        for number, (arm, curves) in enumerate(arms.items()):
+            grid, values = common_grid(list(curves), points)
+            mean = values.mean(axis=0)
+            n = len(curves)
+            if are_few:
+                single = "; thin lines: single seeds"
+                marks += [Line(grid, row, number, faint=True) for row in values]
+            if n > 1:
+                half = t_quantile(n - 1, 0.5 + level / 2) * values.std(axis=0, ddof=1) / math.sqrt(n)
+                marks.append(Band(grid, np.asarray(mean - half), np.asarray(mean + half), number))
+            marks.append(Line(grid, np.asarray(mean), number, arm, dash(number)))
+        panels.append(Panel("step", metric, tuple(marks), title=task if len(tasks) > 1 else ""))
     names = list(dict.fromkeys(arm for arms in tasks.values() for arm in arms))
-    counts = sorted({len(curves) for arms in tasks.values() for curves in arms.values()})
-    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    single = "; thin lines: single seeds" if any(_are_few(arms) for arms in tasks.values()) else ""
+    sizes = sorted({len(curves) for arms in tasks.values() for curves in arms.values()})
+    seeds = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     caption = (
         f"Lines: mean over N = {seeds} seeds an arm{single}. Bands: {level:.0%} t interval of the mean over seeds, "
         f"pointwise (it holds at each step, not for the whole curve). Steps that every run of an arm reached."
@@ -41,37 +86,11 @@ def learning_curves(
     return Figure(f"{metric} by step: {versus(names)}", f"{caption} {source}".strip(), panels)
 
 
-def versus(names: Sequence[str]) -> str:
-    """Arms in a title."""
-    if len(names) > 4:
-        return f"{len(names)} arms"
-    return " against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _are_few(arms: ByArm) -> bool:
-    return max(len(curves) for curves in arms.values()) > 1 and sum(map(len, arms.values())) <= MOST_SINGLE
-
-
-def _curve_marks(arms: ByArm, level: float, points: int) -> list[Mark]:
-    marks: list[Mark] = []
-    for number, (arm, curves) in enumerate(arms.items()):
-        grid, values = common_grid(list(curves), points)
-        mean = values.mean(axis=0)
-        n = len(curves)
-        if _are_few(arms):
-            marks += [Line(grid, row, number, faint=True) for row in values]
-        if n > 1:
-            half = t_quantile(n - 1, 0.5 + level / 2) * values.std(axis=0, ddof=1) / math.sqrt(n)
-            marks.append(Band(grid, np.asarray(mean - half), np.asarray(mean + half), number))
-        marks.append(Line(grid, np.asarray(mean), number, arm, dash(number)))
-    return marks
-
-
 # -- the distribution of values: every arm on one line
 
 MOST_DOTS, MOST_IN_ALL = 60, 1_500
 """More values of an arm, or in a whole figure, are drawn as fewer quantiles."""
-_NAME = 30
+_GOLDEN_RATIO = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,40 +105,27 @@ class Lane:
     missing: int = 0
     colour: int = 0
 
-    @property
-    def label(self) -> str:
-        lost = [f"{n} {word}" for n, word in ((self.failed, "failed"), (self.missing, "missing")) if n]
-        return short(self.arm) + (f" ({', '.join(lost)})" if lost else "")
-
-
-def t_interval(values: Array) -> tuple[float, float]:
-    """Of the mean, 95 %; NaN at both ends for fewer than three values, which decide nothing."""
-    if values.size < 3:
-        return math.nan, math.nan
-    half = t_quantile(values.size - 1, 0.975) * float(values.std(ddof=1)) / math.sqrt(values.size)
-    return float(values.mean()) - half, float(values.mean()) + half
-
 
 def distribution(tasks: Mapping[str, Sequence[Lane]], metric: str, *, source: str = "") -> Figure:
     """One panel for each task."""
-    dots = min(MOST_DOTS, max(15, MOST_IN_ALL // max(1, sum(map(len, tasks.values())))))
-    panels = [lanes(found, metric, task if len(tasks) > 1 else "", dots=dots) for task, found in tasks.items()]
-    arms = list(dict.fromkeys(lane.arm for found in tasks.values() for lane in found))
-    most = max((lane.values.size for found in tasks.values() for lane in found), default=0)
+    every = [lane for arms in tasks.values() for lane in arms]
+    dots = min(MOST_DOTS, max(15, MOST_IN_ALL // max(1, len(every))))
+    panels = [lanes(arms, metric, task if len(tasks) > 1 else "", dots=dots) for task, arms in tasks.items()]
+    names = list(dict.fromkeys(lane.arm for lane in every))
+    most = max((lane.values.size for lane in every), default=0)
     each = "one run" if most <= dots else f"one of {dots} quantiles (up to {most} runs an arm)"
-    lost = any(lane.failed or lane.missing for found in tasks.values() for lane in found)
     caption = (
         f"Each small dot is {each}; large dot: mean; line: 95 % t interval of the mean of each arm on its own, which is "
         "no comparison of arms: shared seeds are used in the paired differences."
-        + (" Failed and missing runs are counted beside the name and are not in the mean." if lost else "")
     )
-    return Figure(
-        f"Distribution of {metric}: {versus(arms)}", f"{caption} {source}".strip(), panels, height=height_for(len(arms))
-    )
+    if any(lane.failed or lane.missing for lane in every):
+        caption += " Failed and missing runs are counted beside the name and are not in the mean."
+    title = f"Distribution of {metric}: {versus(names)}"
+    return Figure(title, f"{caption} {source}".strip(), panels, height=height_for(len(names)))
 
 
 def lanes(
-    found: Sequence[Lane],
+    arms: Sequence[Lane],
     x_label: str,
     title: str = "",
     *,
@@ -127,45 +133,25 @@ def lanes(
     x_range: tuple[float, float] | None = None,
     dots: int = MOST_DOTS,
 ) -> Panel:
-    """Arms from top to bottom, values from left to right."""
+    """Arms from top to bottom, values from left to right; quantiles where an arm has more values than `dots`."""
     marks: list[Mark] = list(rules)
-    for row, lane in enumerate(found):
-        at = -float(row)
-        if not lane.values.size:
+    ticks = []
+    for row, lane in enumerate(arms):
+        at, values = -float(row), np.sort(lane.values)
+        lost = [f"{n} {word}" for n, word in ((lane.failed, "failed"), (lane.missing, "missing")) if n]
+        ticks.append((at, short(lane.arm) + (f" ({', '.join(lost)})" if lost else "")))
+        if not values.size:
             continue
-        shown = thinned(lane.values, dots)
-        marks.append(Dots(shown, at + _jitter(shown.size), lane.colour, faint=True))
+        if values.size > dots:
+            values = np.asarray(np.quantile(values, (np.arange(dots) + 0.5) / dots))
+        # Multiples of the golden ratio spread neighbours, and are the same every time.
+        jitter = np.asarray(0.36 * ((np.arange(values.size) * _GOLDEN_RATIO) % 1.0 - 0.5))
+        marks.append(Dots(values, at + jitter, lane.colour, faint=True))
         if math.isfinite(lane.low):
             marks.append(Line(np.array([lane.low, lane.high]), np.array([at, at]), lane.colour))
         marks.append(Dots(np.array([lane.values.mean()]), np.array([at]), lane.colour, names=(lane.arm,)))
-    ticks = row_ticks([lane.label for lane in found])
-    return Panel(x_label, "", tuple(marks), title, y_ticks=ticks, y_range=(-len(found) + 0.4, 0.6), x_range=x_range)
-
-
-def row_ticks(labels: Sequence[str]) -> Ticks:
-    return tuple((-float(row), label) for row, label in enumerate(labels))
-
-
-def height_for(rows: int) -> float:
-    """Of a panel with that many lines of text at its side."""
-    return max(0.55, 0.3 + 0.095 * rows)
-
-
-def short(name: str) -> str:
-    """A name that fits beside an axis; its end is often what tells arms apart."""
-    return name if len(name) <= _NAME else f"{name[: _NAME // 2 - 1]}…{name[-_NAME // 2 :]}"
-
-
-def thinned(values: Array, most: int) -> Array:
-    """In ascending order, and quantiles where there are too many."""
-    if values.size <= most:
-        return np.sort(values)
-    return np.asarray(np.quantile(values, (np.arange(most) + 0.5) / most))
-
-
-def _jitter(n: int) -> Array:
-    """Offsets that spread neighbours and are the same every time: the golden ratio's multiples."""
-    return np.asarray(0.36 * ((np.arange(n) * 0.6180339887498949) % 1.0 - 0.5))
+    y_range = (-len(arms) + 0.4, 0.6)
+    return Panel(x_label, "", tuple(marks), title, y_ticks=tuple(ticks), y_range=y_range, x_range=x_range)
 
 
 # -- what quality costs: each arm's mean cost and mean metric, and who is beaten on both
@@ -185,16 +171,11 @@ def cost_against_quality(
     tasks: Mapping[str, Sequence[Point]], cost: str, metric: str, *, larger_is_better: bool, source: str = ""
 ) -> Figure:
     """One panel for each task."""
-    panels = [
-        Panel(
-            f"mean {cost}",
-            f"mean {metric}",
-            tuple(_tradeoff_marks(found, larger_is_better)),
-            task if len(tasks) > 1 else "",
-        )
-        for task, found in tasks.items()
-    ]
-    arms = list(dict.fromkeys(point.arm for found in tasks.values() for point in found))
+    panels = []
+    for task, points in tasks.items():
+        marks = tuple(_tradeoff_marks(points, 1.0 if larger_is_better else -1.0))
+        panels.append(Panel(f"mean {cost}", f"mean {metric}", marks, task if len(tasks) > 1 else ""))
+    arms = list(dict.fromkeys(point.arm for points in tasks.values() for point in points))
     best = "upper" if larger_is_better else "lower"
     caption = (
         f"Means over runs that succeeded; crosses: 95 % t interval of each mean on its own. Thin line: arms that no "
@@ -203,14 +184,25 @@ def cost_against_quality(
     return Figure(f"{metric} against {cost}: {versus(arms)}", f"{caption} {source}".strip(), panels)
 
 
-def _tradeoff_marks(found: Sequence[Point], larger_is_better: bool) -> list[Mark]:
-    front = [(float(p.cost.mean()), float(p.quality.mean())) for p in unbeaten(found, larger_is_better)]
+def _tradeoff_marks(points: Sequence[Point], sign: float) -> list[Mark]:
+    """Dots with their intervals, and the front of arms that no other arm beats; `sign` is -1 where less is better."""
+    means = [(float(point.cost.mean()), float(point.quality.mean())) for point in points]
+    front: list[tuple[float, float]] = []
+    for x, y in sorted(means, key=lambda mean: (mean[0], -sign * mean[1])):
+        if not front or sign * y > sign * front[-1][1]:
+            front.append((x, y))
     marks: list[Mark] = []
     if len(front) > 1:
-        x, y = np.array(front).T
-        marks.append(Line(x, y, INK, faint=True))
-    for point, name in zip(found, _names(found), strict=True):
-        x, y = float(point.cost.mean()), float(point.quality.mean())
+        costs, qualities = np.array(front).T
+        marks.append(Line(costs, qualities, INK, faint=True))
+    # Arms that lie on each other share one label, which stands at the first of them.
+    wide, high = (max(axis) - min(axis) or 1.0 for axis in zip(*means, strict=True))
+    names = [""] * len(points)
+    for point, (x, y) in zip(points, means, strict=True):
+        is_close = [abs(a - x) < 0.04 * wide and abs(b - y) < 0.04 * high for a, b in means]
+        first = is_close.index(True)
+        names[first] += f", {short(point.arm)}" if names[first] else short(point.arm)
+    for point, (x, y), name in zip(points, means, names, strict=True):
         across, up = t_interval(point.cost), t_interval(point.quality)
         if math.isfinite(across[0]):
             marks.append(Line(np.array(across), np.array([y, y]), point.colour))
@@ -219,25 +211,73 @@ def _tradeoff_marks(found: Sequence[Point], larger_is_better: bool) -> list[Mark
     return marks
 
 
-def _names(found: Sequence[Point]) -> list[str]:
-    """Arms that lie on each other share one label, which stands at the first of them."""
-    places = [(float(p.cost.mean()), float(p.quality.mean())) for p in found]
-    across, up = (max(axis) - min(axis) or 1.0 for axis in zip(*places, strict=True))
-    names = [""] * len(found)
-    for number, (x, y) in enumerate(places):
-        close = (k for k, (a, b) in enumerate(places) if abs(a - x) < 0.04 * across and abs(b - y) < 0.04 * up)
-        first = next(close)
-        arm = short(found[number].arm)
-        names[first] = f"{names[first]}, {arm}" if names[first] else arm
-    return names
+# -- many arms: performance profiles, and a radial plot over tasks or metrics with its table
 
 
-def unbeaten(found: Sequence[Point], larger_is_better: bool) -> list[Point]:
-    """Arms on the front, cheapest first."""
-    sign = 1.0 if larger_is_better else -1.0
-    best, front = -math.inf, []
-    for point in sorted(found, key=lambda p: (float(p.cost.mean()), -sign * float(p.quality.mean()))):
-        if sign * float(point.quality.mean()) > best:
-            best = sign * float(point.quality.mean())
-            front.append(point)
-    return front
+def profiles(ranking: Ranking) -> Figure:
+    """Share of runs that do better than a score, for every score. The curve further to the top is the better arm."""
+    marks: list[Mark] = []
+    for number, arm in enumerate(ranking.arms):
+        profile = arm.profile
+        x = np.array(profile.thresholds)
+        marks.append(Band(x, 100 * np.array(profile.low), 100 * np.array(profile.high), number))
+        marks.append(Line(x, 100 * np.array(profile.share), number, arm.arm, dash(number)))
+    level = ranking.arms[0].profile.level
+    better = "above" if ranking.larger_is_better or ranking.normalised else "below"
+    score = f"normalised {ranking.metric}" if ranking.normalised else ranking.metric
+    runs = sorted({arm.runs for arm in ranking.arms})
+    n = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
+    caption = (
+        f"Share of runs {better} each score, over {len(ranking.tasks)} task{'s' if len(ranking.tasks) > 1 else ''} "
+        f"(N = {n} runs an arm). Bands: {level:.0%} bootstrap of runs inside tasks, pointwise; they speak of these "
+        "tasks only."
+    )
+    panel = Panel(f"{score} (threshold)", f"runs {better} the threshold (%)", tuple(marks), y_range=(-2.0, 102.0))
+    return Figure(f"Performance profiles of {ranking.metric}: {len(ranking.arms)} arms", caption, [panel])
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One spoke's worth of data: the values of every arm, one for each unit, in the metric's own direction."""
+
+    name: str
+    values: tuple[Array, ...]
+    larger_is_better: bool = True
+    bounds: tuple[float, float] | None = None
+    """Centre and rim when declared; the range of all values otherwise."""
+
+
+def radial(arms: Sequence[str], axes: Sequence[Axis], *, title: str, source: str = "", level: float = 0.95) -> Figure:
+    """Every axis runs from the worst (centre) to the best (rim); the table has the numbers behind it."""
+    places = np.empty((len(axes), len(arms), 3))  # mean, low and high of each arm on each axis, from 0 to 1
+    rows = []
+    for number, axis in enumerate(axes):
+        cells = [f"{axis.name}{'' if axis.larger_is_better else ' (less is better)'}"]
+        every = np.concatenate(axis.values)
+        centre, rim = axis.bounds or (float(every.min()), float(every.max()))
+        for arm, values in enumerate(axis.values):
+            average = float(values.mean())
+            ends = t_interval(values, level, least=2) if values.size > 1 else (average, average)
+            cells.append(f"{average:.3g} ({ends[0]:.3g} to {ends[1]:.3g})")
+            if rim == centre:
+                places[number, arm] = 1.0
+                continue
+            shares = (np.array([average, *ends]) - centre) / (rim - centre)
+            if not axis.larger_is_better:
+                shares = 1.0 - shares[[0, 2, 1]]
+            places[number, arm] = np.clip(shares, 0.0, 1.0)
+        rows.append(tuple(cells))
+    spokes = []
+    for colour, name in enumerate(arms):
+        mean, low, high = places[:, colour].T
+        spokes.append(Spoke(name, mean, low, high, colour))
+    declared = all(axis.bounds is not None for axis in axes)
+    span = "the declared bounds" if declared else "the worst to the best run of any arm"
+    sizes = sorted({values.size for axis in axes for values in axis.values})
+    n = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    caption = (
+        f"Each axis runs from centre to rim over {span}; further out is better. Lines: mean over N = {n} seeds; bands and "
+        f"table: {level:.0%} t interval of each mean on its own. The area has no meaning. {source}"
+    )
+    panel = Radial(tuple(axis.name for axis in axes), tuple(spokes))
+    return Figure(title, caption.strip(), [panel], Grid(("", *arms), tuple(rows)), columns=1)

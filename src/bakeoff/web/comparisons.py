@@ -1,4 +1,5 @@
-"""Pictures of comparisons: differences of units, bootstrap distributions, e-processes, and effects in one forest plot."""
+"""Pictures of comparisons: differences of units, bootstrap distributions, e-processes, effects in one forest plot, and
+how much the next runs can decide."""
 
 from __future__ import annotations
 
@@ -9,10 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from bakeoff.results.table import Array
+from bakeoff.stats.bootstrap import BootstrapInterval
 from bakeoff.stats.evidence import Interval
+from bakeoff.stats.power import minimum_detectable_effect, t_power
+from bakeoff.verdicts.pilot import Estimate
+from bakeoff.verdicts.power import Plan
 from bakeoff.verdicts.sequential import SequentialComparison, SequentialReport
-from bakeoff.web.arms import height_for, row_ticks, short
-from bakeoff.web.figure import INK, Bars, Dots, Figure, Line, Mark, Panel, Rule, Span, Ticks
+from bakeoff.verdicts.variance import BANDS, Curve, Precision
+from bakeoff.web.arms import height_for, short
+from bakeoff.web.figure import Axis, Band, Bars, Dash, Dots, Figure, Line, Mark, Panel, Rule, Span, dash
 
 MOST_NAMED = 24
 """Up to this many units each has its name on the axis."""
@@ -39,31 +45,13 @@ class Differences:
     margin: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resampled:
-    """A bootstrap distribution of the mean difference."""
-
-    metric: str
-    control: str
-    candidate: str
-    samples: Array
-    effect: float
-    low: float
-    high: float
-    level: float
-    method: str
-    units: str
-    """What is resampled, such as `8 seeds`."""
-
-
-def paired_differences(found: Sequence[Differences], *, source: str = "") -> Figure:
+def paired_differences(pairs: Sequence[Differences], *, source: str = "") -> Figure:
     """Dots: one for each unit. Line and strip: the mean difference and its interval."""
-    panels = [_panel(one, titled=len(found) > 1) for one in found]
-    first = found[0]
-    title = f"{first.metric}: {' and '.join(one.candidate for one in found[:3])} against {first.control}"
-    if len(found) == 1:
+    first = pairs[0]
+    title = f"{first.metric}: {' and '.join(pair.candidate for pair in pairs[:3])} against {first.control}"
+    if len(pairs) == 1:
         title += f", {first.verdict}"
-    sizes = sorted({one.values.size for one in found})
+    sizes = sorted({pair.values.size for pair in pairs})
     n = f"N = {sizes[0]}" if len(sizes) == 1 else f"N = {sizes[0]} to {sizes[-1]}"
     margin = f" Dotted: the margin of {first.margin:g}." if first.margin is not None else ""
     each = "Each dot is one" if sizes[-1] <= MOST_DOTS else "Share of units by their difference, unit:"
@@ -71,60 +59,68 @@ def paired_differences(found: Sequence[Differences], *, source: str = "") -> Fig
         f"{each} {first.unit} ({n}): {first.metric} of the candidate minus that of {first.control}. "
         f"Line: mean difference; strip: {first.kind}.{margin} {source}"
     )
-    return Figure(title, caption.strip(), panels)
+    return Figure(title, caption.strip(), [_difference_panel(pair, len(pairs) > 1) for pair in pairs])
 
 
-def _panel(one: Differences, titled: bool) -> Panel:
-    if one.values.size > MOST_DOTS:
-        return _counted(one, titled)
-    x = np.arange(1.0, one.values.size + 1.0)
-    marks: list[Mark] = []
-    if one.interval is not None and one.interval.is_bounded:
-        marks.append(Span("y", one.interval.low, one.interval.high, "interval of the mean", 0))
-    marks.append(Rule("y", 0.0))
-    if one.margin is not None:
-        marks += [Rule("y", sign * one.margin, dash="dotted") for sign in (-1.0, 1.0)]
-    marks.append(Rule("y", one.effect, f"mean {one.effect:+.3g}", 0, "solid"))
-    marks.append(Dots(x, one.values, 1, f"one {one.unit}", one.names))
-    named = one.values.size <= MOST_NAMED and max((len(name) for name in one.names), default=0) <= 6
-    ticks = tuple(zip(map(float, x), one.names, strict=True)) if named else None
-    label = one.unit if named else f"{one.unit} (in plan order)"
-    title = f"{one.candidate}: {one.verdict}" if titled else ""
-    return Panel(label, f"difference in {one.metric}", tuple(marks), title, x_ticks=ticks)
-
-
-def _counted(one: Differences, titled: bool) -> Panel:
-    heights, edges = np.histogram(one.values, bins=40)
-    marks: list[Mark] = [Bars(edges, 100.0 * heights / one.values.size, 1, f"{one.unit}s")]
-    if one.interval is not None and one.interval.is_bounded:
-        marks.append(Span("x", one.interval.low, one.interval.high, "interval of the mean", 0))
-    marks += [Rule("x", 0.0), Rule("x", one.effect, f"mean {one.effect:+.3g}", 0, "solid")]
-    title = f"{one.candidate}: {one.verdict}" if titled else ""
-    return Panel(f"difference in {one.metric}", f"share of {one.unit}s (%)", tuple(marks), title)
-
-
-def bootstrap_distribution(found: Sequence[Resampled], *, source: str = "") -> Figure:
-    """Histogram of resampled mean differences, with the interval that the method reads from it."""
-    first = found[0]
-    panels = [_histogram(one, titled=len(found) > 1) for one in found]
-    caption = (
-        f"Distribution of the mean difference over {first.samples.size:,} resamples of {first.units}. "
-        f"Strip: {first.level:.0%} {first.method} interval. It describes the data and does not vote. {source}"
+def _difference_panel(pair: Differences, titled: bool) -> Panel:
+    """Differences as dots in plan order; as a histogram where they are too many for dots."""
+    title = f"{pair.candidate}: {pair.verdict}" if titled else ""
+    label = f"difference in {pair.metric}"
+    counted = pair.values.size > MOST_DOTS
+    axis: Axis = "x" if counted else "y"
+    strip: list[Mark] = []
+    if pair.interval is not None and pair.interval.is_bounded:
+        strip.append(Span(axis, pair.interval.low, pair.interval.high, "interval of the mean", 0))
+    mean = Rule(axis, pair.effect, f"mean {pair.effect:+.3g}", 0, "solid")
+    if counted:
+        heights, edges = np.histogram(pair.values, bins=40)
+        bars = Bars(edges, 100.0 * heights / pair.values.size, 1, f"{pair.unit}s")
+        return Panel(label, f"share of {pair.unit}s (%)", (bars, *strip, Rule("x", 0.0), mean), title)
+    margins = () if pair.margin is None else (-pair.margin, pair.margin)
+    x = np.arange(1.0, pair.values.size + 1.0)
+    marks = (
+        *strip,
+        Rule("y", 0.0),
+        *(Rule("y", margin, dash="dotted") for margin in margins),
+        mean,
+        Dots(x, pair.values, 1, f"one {pair.unit}", pair.names),
     )
-    names = " and ".join(one.candidate for one in found[:3])
-    return Figure(f"Bootstrap of {first.metric}: {names} against {first.control}", caption.strip(), panels)
+    if x.size <= MOST_NAMED and max((len(name) for name in pair.names), default=0) <= 6:
+        return Panel(pair.unit, label, marks, title, x_ticks=tuple(zip(map(float, x), pair.names, strict=True)))
+    return Panel(f"{pair.unit} (in plan order)", label, marks, title)
 
 
-def _histogram(one: Resampled, titled: bool) -> Panel:
-    finite = one.samples[np.isfinite(one.samples)]
-    heights, edges = np.histogram(finite, bins=min(60, max(12, int(math.sqrt(finite.size) / 2))))
-    share = 100.0 * heights / finite.size
-    marks: list[Mark] = [Bars(edges, share, 0, "resamples")]
-    if math.isfinite(one.low) and math.isfinite(one.high):
-        marks.append(Span("x", one.low, one.high, "interval", 0))
-    marks += [Rule("x", 0.0, "no difference"), Rule("x", one.effect, f"mean {one.effect:+.3g}", 1, "solid")]
-    title = one.candidate if titled else ""
-    return Panel(f"mean difference in {one.metric}", "share of resamples (%)", tuple(marks), title)
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """A bootstrap distribution of the mean difference, and the interval that the method reads from it."""
+
+    pairs: Differences
+    samples: Array
+    interval: BootstrapInterval
+
+
+def bootstrap_distribution(resampled: Sequence[Resampled], *, source: str = "") -> Figure:
+    """Histograms of resampled mean differences, with their intervals."""
+    panels = []
+    for one in resampled:
+        finite = one.samples[np.isfinite(one.samples)]
+        heights, edges = np.histogram(finite, bins=min(60, max(12, int(math.sqrt(finite.size) / 2))))
+        marks: list[Mark] = [Bars(edges, 100.0 * heights / finite.size, 0, "resamples")]
+        if math.isfinite(one.interval.low) and math.isfinite(one.interval.high):
+            marks.append(Span("x", one.interval.low, one.interval.high, "interval", 0))
+        mean = Rule("x", one.pairs.effect, f"mean {one.pairs.effect:+.3g}", 1, "solid")
+        marks += [Rule("x", 0.0, "no difference"), mean]
+        title = one.pairs.candidate if len(resampled) > 1 else ""
+        panels.append(Panel(f"mean difference in {one.pairs.metric}", "share of resamples (%)", tuple(marks), title))
+    first = resampled[0]
+    caption = (
+        f"Distribution of the mean difference over {first.samples.size:,} resamples of {first.pairs.values.size} "
+        f"{first.pairs.unit}s. Strip: {first.interval.level:.0%} {first.interval.method} bootstrap interval. It describes the data and "
+        f"does not vote. {source}"
+    )
+    names = " and ".join(one.pairs.candidate for one in resampled[:3])
+    title = f"Bootstrap of {first.pairs.metric}: {names} against {first.pairs.control}"
+    return Figure(title, caption.strip(), panels)
 
 
 # -- the e-process of a sequential test: how the evidence grew, and where it decides
@@ -133,73 +129,63 @@ _LOWEST = -2.0
 """Evidence below 1/100 is drawn there: how little it is does not matter."""
 
 
-def e_process(found: SequentialReport) -> Figure:
+def e_process(report: SequentialReport) -> Figure:
     """One panel for each comparison; the evidence axis is logarithmic."""
-    first = found.comparisons[0]
-    panels = [_evidence_panel(one, titled=len(found.comparisons) > 1) for one in found.comparisons]
-    names = " and ".join(dict.fromkeys(one.candidate for one in found.comparisons[:3]))
+    first = report.comparisons[0]
+    panels = [_evidence_panel(one, titled=len(report.comparisons) > 1) for one in report.comparisons]
+    names = " and ".join(dict.fromkeys(one.candidate for one in report.comparisons[:3]))
     title = f"{first.metric}: {names} against {first.control}"
-    if len(found.comparisons) == 1:
+    if len(report.comparisons) == 1:
         title += f", {first.verdict} after {first.decided_at or first.pairs} pairs"
+    margin = ""
     if first.paths.above is not None:
-        margin = f" Green and violet: evidence against a difference of more than {found.analysis.margin:g} down or up."
-    else:
-        margin = ""
+        margin = f" Green and violet: evidence against a difference of more than {report.analysis.margin:g} down or up."
     caption = (
         f"{first.test.capitalize()} over pairs in plan order (one pair for each seed, N = {first.pairs} of at most "
         f"{first.planned}). Without an effect the score reaches its threshold, {first.threshold:g} = 2m/alpha, at any "
-        f"time with a chance of at most alpha = {found.analysis.alpha:g}. Assumes that {first.assumes}.{margin} {found.source}."
+        f"time with a chance of at most alpha = {report.analysis.alpha:g}. Assumes that {first.assumes}.{margin} "
+        f"{report.source}."
     )
     return Figure(title, caption, panels)
 
 
-def _evidence_panel(one: SequentialComparison, titled: bool) -> Panel:
-    x = np.arange(0.0, one.pairs + 1.0)
-    marks: list[Mark] = [
-        Line(x, _path(one.paths.better), 0, "e for better"),
-        Line(x, _path(one.paths.worse), 1, "e for worse", "dashed"),
+def _evidence_panel(comparison: SequentialComparison, titled: bool) -> Panel:
+    paths, decided_at = comparison.paths, comparison.decided_at
+    lines: list[tuple[Array, str, Dash]] = [
+        (paths.better, "e for better", "solid"), (paths.worse, "e for worse", "dashed"),
+    ]  # fmt: skip
+    rules = [
+        Rule("y", math.log10(comparison.threshold), f"decided: {comparison.threshold:g}"),
+        Rule("y", 0.0, dash="solid"),
     ]
-    top = max(math.log10(one.threshold), *(float(np.nanmax(line.y)) for line in marks if isinstance(line, Line)))
-    if one.paths.above is not None and one.paths.below is not None:
-        marks.append(Line(x, _path(one.paths.above), 2, "e for above -margin", "dotted"))
-        marks.append(Line(x, _path(one.paths.below), 3, "e for below +margin", "dotted"))
-        marks.append(
-            Rule("y", math.log10(one.margin_threshold), f"equivalent: both {one.margin_threshold:g}", dash="dotted")
-        )
-        top = max(top, *(float(np.nanmax(line.y)) for line in marks[2:4] if isinstance(line, Line)))
-    marks.append(Rule("y", math.log10(one.threshold), f"decided: {one.threshold:g}"))
-    marks.append(Rule("y", 0.0, "", INK, "solid"))
-    if one.decided_at is not None:
-        marks.append(_stop(one))
-    title = f"{one.candidate} on {one.metric}: {one.verdict}" if titled else ""
-    return Panel(
-        "pairs (seeds in plan order)", "evidence e (log scale)", tuple(marks), title,
-        y_ticks=_power_of_ten_ticks(top), y_range=(_LOWEST - 0.1, top + 0.35),
-    )  # fmt: skip
-
-
-def _path(log_e: Array) -> Array:
-    """From 1 before the first pair, in powers of ten."""
-    return np.maximum(np.concatenate(([0.0], log_e)) / math.log(10.0), _LOWEST)
-
-
-def _stop(one: SequentialComparison) -> Dots:
-    assert one.decided_at is not None
-    path = {"better": one.paths.better, "worse": one.paths.worse}.get(one.verdict)
-    colour = {"better": 0, "worse": 1}.get(one.verdict, 2)
-    if path is None:
-        assert one.paths.above is not None and one.paths.below is not None
-        path = np.minimum(one.paths.above, one.paths.below)
-    y = float(path[one.decided_at - 1]) / math.log(10.0)
-    return Dots(
-        np.array([float(one.decided_at)]), np.array([y]), colour, "", (f"{one.verdict} at pair {one.decided_at}",)
-    )
-
-
-def _power_of_ten_ticks(top: float) -> Ticks:
+    stop, colour = (paths.worse, 1) if comparison.verdict == "worse" else (paths.better, 0)
+    if paths.above is not None and paths.below is not None:
+        lines += [(paths.above, "e for above -margin", "dotted"), (paths.below, "e for below +margin", "dotted")]
+        both = f"equivalent: both {comparison.margin_threshold:g}"
+        rules.insert(0, Rule("y", math.log10(comparison.margin_threshold), both, dash="dotted"))
+        if comparison.verdict not in ("better", "worse"):
+            stop, colour = np.minimum(paths.above, paths.below), 2
+    x = np.arange(0.0, comparison.pairs + 1.0)
+    marks: list[Mark] = []
+    top = math.log10(comparison.threshold)
+    for number, (log_e, label, kind) in enumerate(lines):
+        # From 1 before the first pair, in powers of ten.
+        y = np.maximum(np.concatenate(([0.0], log_e)) / math.log(10.0), _LOWEST)
+        marks.append(Line(x, y, number, label, kind))
+        top = max(top, float(np.nanmax(y)))
+    marks += rules
+    if decided_at is not None:
+        y = np.array([float(stop[decided_at - 1]) / math.log(10.0)])
+        name = f"{comparison.verdict} at pair {decided_at}"
+        marks.append(Dots(np.array([float(decided_at)]), y, colour, names=(name,)))
     step = 1 if top <= 6 else math.ceil(top / 6)
     exponents = [-2, -1, 0, *range(step, math.ceil(top) + 1, step)]
-    return tuple((float(e), f"{10.0**e:g}" if -3 <= e <= 4 else f"1e{e}") for e in exponents)
+    ticks = tuple((float(e), f"{10.0**e:g}" if -3 <= e <= 4 else f"1e{e}") for e in exponents)
+    title = f"{comparison.candidate} on {comparison.metric}: {comparison.verdict}" if titled else ""
+    return Panel(
+        "pairs (seeds in plan order)", "evidence e (log scale)", tuple(marks), title, y_ticks=ticks,
+        y_range=(_LOWEST - 0.1, top + 0.35),
+    )  # fmt: skip
 
 
 # -- effects with their intervals, one line each
@@ -217,30 +203,126 @@ class Effect:
 
 
 def forest(
-    panels: Sequence[tuple[str, Sequence[Effect]]], x_label: str, title: str, caption: str, *, at: float = 0.0
+    groups: Sequence[tuple[str, Sequence[Effect]]], x_label: str, title: str, caption: str, *, at: float = 0.0
 ) -> Figure:
-    """One panel for each title; a dashed line at no effect."""
-    rows = max(len(found) for _, found in panels)
-    drawn = [_forest_panel(found, x_label, name if len(panels) > 1 else "", at) for name, found in panels]
-    return Figure(title, caption, drawn, height=height_for(rows), columns=1 if rows > 12 else 2)
+    """One panel for each group, which is its title and its effects; a dashed line at no effect."""
+    panels = []
+    for name, effects in groups:
+        ends = [effect.value for effect in effects] + [at]
+        for effect in effects:
+            if effect.interval is not None and effect.interval.is_bounded:
+                ends += [effect.interval.low, effect.interval.high]
+        room = 0.06 * ((max(ends) - min(ends)) or 1.0)
+        low, high = min(ends) - room, max(ends) + room
+        marks: list[Mark] = [Rule("x", at)]
+        ticks = []
+        for row, effect in enumerate(effects):
+            y = -float(row)
+            if effect.interval is not None and any(map(math.isfinite, (effect.interval.low, effect.interval.high))):
+                # One end that is infinite leaves the panel; two say nothing.
+                line = np.clip([effect.interval.low, effect.interval.high], low, high)
+                marks.append(Line(line, np.array([y, y]), effect.colour))
+            marks.append(Dots(np.array([effect.value]), np.array([y]), effect.colour, names=(effect.name,)))
+            ticks.append((y, short(effect.name) + (f" ({effect.note})" if effect.note else "")))
+        panels.append(
+            Panel(
+                x_label, "", tuple(marks), name if len(groups) > 1 else "", y_ticks=tuple(ticks),
+                y_range=(-len(effects) + 0.4, 0.6), x_range=(low, high),
+            )
+        )  # fmt: skip
+    rows = max(len(effects) for _, effects in groups)
+    return Figure(title, caption, panels, height=height_for(rows), columns=1 if rows > 12 else 2)
 
 
-def _forest_panel(found: Sequence[Effect], x_label: str, title: str, at: float) -> Panel:
-    marks: list[Mark] = [Rule("x", at)]
-    ends = [one.value for one in found] + [at]
-    for one in found:
-        if one.interval is not None and one.interval.is_bounded:
-            ends += [one.interval.low, one.interval.high]
-    room = 0.06 * ((max(ends) - min(ends)) or 1.0)
-    low, high = min(ends) - room, max(ends) + room
-    for row, one in enumerate(found):
-        y = -float(row)
-        if one.interval is not None and any(map(math.isfinite, (one.interval.low, one.interval.high))):
-            # One end that is infinite leaves the panel; two say nothing.
-            line = np.clip([one.interval.low, one.interval.high], low, high)
-            marks.append(Line(line, np.array([y, y]), one.colour))
-        marks.append(Dots(np.array([one.value]), np.array([y]), one.colour, names=(one.name,)))
-    labels = [short(one.name) + (f" ({one.note})" if one.note else "") for one in found]
-    return Panel(
-        x_label, "", tuple(marks), title, y_ticks=row_ticks(labels), y_range=(-len(found) + 0.4, 0.6), x_range=(low, high)
-    )  # fmt: skip
+# -- before the next runs: how precise a mean is at N units, and the chance that N units detect an effect
+
+_SHARES = tuple((share / 100, f"{share} %") for share in range(0, 101, 20))
+
+
+def precision_by_units(precisions: Sequence[Precision]) -> Figure:
+    """Two panels: relative standard error of the mean, and smallest difference that is found, against N."""
+    first = precisions[0]
+    arms, statistics = {one.sample.arm for one in precisions}, {one.statistic for one in precisions}
+    names = [
+        f"{one.sample.arm}, {one.statistic}" if len(arms) > 1 < len(statistics)
+        else one.sample.arm if len(arms) > 1 else one.statistic
+        for one in precisions
+    ]  # fmt: skip
+    unit = first.sample.unit
+    errors = [(one.relative_error, one.runs_for_error) for one in precisions]
+    differences = [(one.mde, one.runs_for_mde) for one in precisions]
+    axis = f"number of {unit}s N"
+    panels = [
+        _share_panel(names, precisions, errors, axis, "relative standard error of the mean (%)"),
+        _share_panel(names, precisions, differences, f"{axis} an arm", "detectable difference (% of the mean)"),
+    ]
+    undefined = [name for name, one in zip(names, precisions, strict=True) if one.undefined]
+    note = f" Undefined, because the mean may be 0: {', '.join(undefined)}." if undefined else ""
+    caption = (
+        f"Right: found with {first.power:.0%} power. Dots: smallest N at the threshold of {100 * first.threshold:.4g} %. "
+        f"Bands: {BANDS} ({first.level:.0%}). Right of the {unit}s at hand the curves are projected. "
+        f"Population: {first.sample.population}.{note}"
+    )
+    return Figure(f"How precise is {first.sample.metric} at N {unit}s", caption, panels)
+
+
+def _share_panel(
+    names: Sequence[str],
+    precisions: Sequence[Precision],
+    curves: Sequence[tuple[Curve | None, Estimate]],
+    x_label: str,
+    y_label: str,
+) -> Panel:
+    """One curve for each statistic that is defined, with a dot where it meets the threshold."""
+    threshold = precisions[0].threshold
+    marks: list[Mark] = []
+    tops = [1.5 * threshold]
+    for number, (name, one, (curve, needed)) in enumerate(zip(names, precisions, curves, strict=True)):
+        if curve is None:
+            continue
+        marks.append(Band(one.n, 100 * curve.low, 100 * curve.high, number))
+        marks.append(Line(one.n, 100 * curve.value, number, name, dash(number)))
+        tops.append(float(curve.high[min(2, curve.high.size - 1)]))
+        if needed.seen is not None and needed.seen <= one.n[-1]:
+            at = float(np.interp(needed.seen, one.n, 100 * curve.value))
+            marks.append(Dots(np.array([float(needed.seen)]), np.array([at]), number, "", (f"N = {needed.seen}",)))
+    marks.append(Rule("y", 100 * threshold, f"threshold {100 * threshold:.4g} %"))
+    for size in sorted({one.at_hand for one in precisions if not one.undefined}):
+        marks.append(Rule("x", float(size), f"{size} at hand", dash="dotted"))
+    return Panel(x_label, y_label, tuple(marks), y_range=(0.0, 100 * max(tops)))
+
+
+def power_by_units(plan: Plan) -> Figure:
+    """Chance to detect an effect against the number of units: the wanted effect, or the smallest that is found now.
+
+    Curves of half and of twice that effect stand beside it.
+    """
+    spread, goal = plan.spread, plan.goal
+    effect = abs(goal.effect or 0.0)
+    if not effect:
+        effect = minimum_detectable_effect(spread.sd, goal.n or 10, goal.alpha, goal.power, spread.design)
+    needed = plan.needed.upper or plan.needed.seen if plan.needed else None
+    last = max(12, int(1.5 * (needed or 0)), 2 * (goal.n or 0))
+    n = np.unique(np.linspace(2, min(last, 100_000), 120).round()).astype(np.float64)
+    marks: list[Mark] = []
+    for number, size in enumerate((effect, effect / 2.0, effect * 2.0)):
+        at_spread, at_upper = (
+            np.array([t_power(size, sd, float(units), goal.alpha, spread.design) for units in n])
+            for sd in (spread.sd, spread.upper)
+        )
+        if spread.upper > spread.sd:
+            marks.append(Band(n, at_upper, at_spread, number))
+        marks.append(Line(n, at_spread, number, f"effect {size:.3g}", dash(number)))
+    marks.append(Rule("y", goal.power, f"{goal.power:.0%} wanted"))
+    if goal.n is not None:
+        marks.append(Rule("x", float(goal.n), f"{goal.n} at hand", dash="dotted"))
+    band = ""
+    if spread.upper > spread.sd and spread.confidence is not None:
+        band = f" Bands reach down to the spread's {spread.confidence:.0%} upper limit, {spread.upper:.3g}."
+    caption = (
+        f"Two-sided {spread.design} t test at alpha = {goal.alpha:g}, by the noncentral t, spread {spread.sd:.3g}.{band} "
+        "The effect is what one wants to find, never what a pilot showed."
+    )
+    label = f"number of {spread.unit}s N{' an arm' if spread.design == 'unpaired' else ''}"
+    panel = Panel(label, "chance to find it (power)", tuple(marks), y_range=(0.0, 1.12), y_ticks=_SHARES)
+    return Figure(f"How many {spread.unit}s find an effect", caption, [panel])

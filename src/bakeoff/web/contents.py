@@ -12,105 +12,74 @@ from typing import Any
 
 from bakeoff.errors import BakeoffError
 from bakeoff.records.edition import Edition
-from bakeoff.records.overview import Tally, by_arm
-from bakeoff.records.run import FAILED, CellRecord, RunRecord
+from bakeoff.records.run import FAILED, CellRecord, RunRecord, Tally
 from bakeoff.results.editions import edition_results
 from bakeoff.results.table import Results
-from bakeoff.spec.experiment import Analysis, Experiment
-from bakeoff.text import duration, figure, one_line, utc
-from bakeoff.verdicts.answer import answer
+from bakeoff.spec.experiment import Experiment
+from bakeoff.text import duration, one_line, utc
+from bakeoff.verdicts.answer import answer, is_sequential
+from bakeoff.verdicts.compare import Exploratory, explore
 from bakeoff.verdicts.compare_answer import CompareAnswer
-from bakeoff.verdicts.observations import Observations, observe
+from bakeoff.verdicts.observations import observe
 from bakeoff.verdicts.question import Compare
 from bakeoff.version import __version__
 
 BASELINE = ("", "baseline")
 """What the base arm's own ablation is called."""
+COLUMNS = 6
+"""Metrics that the table of runs shows."""
 
 
-@dataclass(frozen=True)
 class Contents:
-    edition: Edition
-    label: str
-    """Experiment and edition, as a reader would type it."""
+    """What the parts of a report share. `results` and `verdict` are computed when they are asked for.
 
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        return self.edition.facts()
+    contents = Contents(edition, "quickstart/20260101-120000")
+    contents.arms, contents.metrics, contents.verdict
+    """
+
+    def __init__(self, edition: Edition, label: str) -> None:
+        """`label` is experiment and edition, as a reader would type it."""
+        self.edition, self.label = edition, label
+        self.facts = edition.facts()
+        self.experiment = Experiment.model_validate(self.facts["spec"])
+        self.analysis = self.experiment.analysis
+        self.cells = {cell.number: cell for cell in edition.cells()}
+        self.runs = list(edition.runs())
+        self.tally = Tally.of(edition.counts())
+        self.arms = list(dict.fromkeys(cell.arm for cell in self.cells.values()))
+        self.tasks = list(dict.fromkeys(cell.task for cell in self.cells.values()))
+        # Arms that are an ablation of another arm which was run too, with a cell that names both.
+        self.ablated: dict[str, CellRecord] = {
+            cell.arm: cell
+            for cell in self.cells.values()
+            if cell.ablation not in BASELINE and cell.base in self.arms and cell.base != cell.arm
+        }
+        self.base_arms = [arm for arm in self.arms if arm not in self.ablated]
+        self.declared: list[str] = []
+        if self.analysis.metric is not None:
+            self.declared = list(dict.fromkeys((self.analysis.metric, *self.analysis.primary)))
+        # Every number that a run reported: declared ones first, then by first appearance.
+        reported = dict.fromkeys(
+            name for run in self.runs for name, value in run.metrics.items() if is_number(value)
+        )  # fmt: skip
+        self.metrics = sorted(reported, key=lambda name: name not in self.declared)
+        # Metrics that pictures show: those declared, or the first two that were reported.
+        self.main = self.declared or self.metrics[:2]
+        # What the budget counts, or a metric with cost in its name; one that is zero everywhere says nothing.
+        costs = [self.experiment.budget.cost_metric, *(name for name in self.metrics if "cost" in name.lower())]
+        known = [name for name in costs if name in self.metrics and name not in self.main]
+        self.cost_metric = next((name for name in known if any(run.metrics.get(name) for run in self.runs)), None)
+        # Columns of the table of runs: metrics that pictures show, cost, and then by first appearance.
+        first = [*self.main, *([self.cost_metric] if self.cost_metric else [])]
+        self.columns = [name for name in dict.fromkeys((*first, *self.metrics)) if name in reported][:COLUMNS]
+
+    def colour(self, arm: str) -> int:
+        """An arm has one colour in all pictures; an ablation has its base's."""
+        return self.base_arms.index(self.ablated[arm].base if arm in self.ablated else arm)
 
     @cached_property
     def results(self) -> Results:
         return edition_results(self.edition)
-
-    @cached_property
-    def experiment(self) -> Experiment:
-        return Experiment.model_validate(self.facts["spec"])
-
-    @property
-    def analysis(self) -> Analysis:
-        return self.experiment.analysis
-
-    @cached_property
-    def cells(self) -> dict[int, CellRecord]:
-        return {cell.number: cell for cell in self.edition.cells()}
-
-    @cached_property
-    def runs(self) -> list[RunRecord]:
-        return list(self.edition.runs())
-
-    @cached_property
-    def tally(self) -> Tally:
-        return Tally.of(self.edition.counts())
-
-    @cached_property
-    def arms(self) -> list[str]:
-        return list(dict.fromkeys(cell.arm for cell in self.cells.values()))
-
-    @cached_property
-    def tasks(self) -> list[str]:
-        return list(dict.fromkeys(cell.task for cell in self.cells.values()))
-
-    @cached_property
-    def base_of(self) -> dict[str, tuple[str, str]]:
-        """(base arm, ablation) of every arm that is an ablation of another one which was run too."""
-        return {
-            cell.arm: (cell.base, cell.ablation)
-            for cell in self.cells.values()
-            if cell.ablation not in BASELINE and cell.base in self.arms and cell.base != cell.arm
-        }
-
-    @property
-    def base_arms(self) -> list[str]:
-        return [arm for arm in self.arms if arm not in self.base_of]
-
-    def colour(self, arm: str) -> int:
-        """An arm has one colour in all pictures; an ablation has its base's."""
-        return self.base_arms.index(self.base_of[arm][0] if arm in self.base_of else arm)
-
-    @cached_property
-    def metrics(self) -> list[str]:
-        """Every number that a run reported: declared ones first, then by first appearance."""
-        found: dict[str, None] = {}
-        for run in self.runs:
-            found |= dict.fromkeys(name for name, value in run.metrics.items() if is_number(value))
-        return sorted(found, key=lambda name: name not in self.declared)
-
-    @cached_property
-    def declared(self) -> list[str]:
-        analysis = self.analysis
-        return [] if analysis.metric is None else list(dict.fromkeys((analysis.metric, *analysis.primary)))
-
-    @cached_property
-    def main(self) -> list[str]:
-        """Metrics that pictures show: those declared, or the first two that were reported."""
-        return self.declared or self.metrics[:2]
-
-    def observe(self, metric: str) -> Observations:
-        """A metric that the analysis does not declare has no range, score or summary from it."""
-        if metric in self.declared or not self.declared:
-            return observe(self.results, metric)
-        plain = {"bounds": None, "failure_score": None, "margin": None, "relative_margin": None, "summary": None}
-        return observe(self.results, metric, self.analysis.model_copy(update=plain))
 
     @cached_property
     def verdict(self) -> CompareAnswer | str:
@@ -120,21 +89,59 @@ class Contents:
         except BakeoffError as error:
             return str(error)
 
-    @property
-    def control(self) -> str:
-        return self.analysis.control or self.arms[0]
-
-    @cached_property
-    def cost_metric(self) -> str | None:
-        """What the budget counts, or a metric with cost in its name; one that is zero everywhere tells nothing."""
-        budget = self.experiment.budget.cost_metric
-        named = [name for name in self.metrics if "cost" in name.lower()]
-        found = [name for name in (budget, *named) if name in self.metrics and name not in self.main]
-        return next((name for name in found if any(run.metrics.get(name) for run in self.runs)), None)
-
 
 def is_number(value: object) -> bool:
+    """Whether a metric is a finite number; a boolean is not one."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+# -- what each ablation changes against its own base arm: exploratory, adjusted over all of them, no verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """An ablation against its base arm on one metric; `same` when it changes nothing on any run."""
+
+    ablation: str
+    base: str
+    line: Exploratory
+    share: float | None
+    """The effect as a share of the base arm's mean."""
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ablations:
+    """Every ablation on one metric."""
+
+    metric: str
+    deltas: Sequence[Delta]
+
+
+def ablations(contents: Contents) -> list[Ablations]:
+    """Every ablation against its base arm, for each metric that pictures show and that can be observed."""
+    if not contents.ablated or is_sequential(contents.edition):
+        return []
+    tables = []
+    for metric in contents.main:
+        try:
+            observations = observe(contents.results, metric)
+        except BakeoffError:
+            continue
+        # The value of each run by arm; None where it has none.
+        values: dict[str, dict[tuple[str, int | None, int], float | None]] = {arm: {} for arm in contents.arms}
+        for row in observations.rows:
+            values[row.arm][row.task, row.seed, row.rollout] = row.value if row.state == "scored" else None
+        cells = contents.ablated.values()
+        deltas = []
+        for cell, line in zip(cells, explore([(observations, cell.base, cell.arm) for cell in cells]), strict=True):
+            known = [value for value in values[cell.base].values() if value is not None]
+            mean = sum(known) / len(known) if known else None
+            share = line.effect / abs(mean) if line.effect is not None and mean else None
+            same = bool(known) and values[cell.base] == values[cell.arm]
+            deltas.append(Delta(cell.ablation, cell.base, line, share, same))
+        tables.append(Ablations(metric, deltas))
+    return tables
 
 
 # -- what was run, when, by which code and on which machine, and what failed
@@ -154,109 +161,71 @@ class Failures:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ArmLine:
-    arm: str
-    ablation_of: str
-    colour: int
-    planned: int
-    succeeded: int
-    failed: int
-    missing: int
-    means: tuple[str, ...]
-
-
 def about(contents: Contents) -> list[tuple[str, str]]:
     """What was run, in a few lines."""
-    experiment, tally = contents.experiment, contents.tally
-    started = [run.started_at for run in contents.runs if run.started_at is not None]
-    ended = [run.ended_at for run in contents.runs if run.ended_at is not None]
-    work = sum(run.wall_s or 0.0 for run in contents.runs)
-    lines = [
-        ("experiment", contents.label),
-        ("workload", experiment.workload),
-        ("arms", _several(contents.arms)),
-        ("tasks", _several(contents.tasks)),
-        ("seeds", _seeds(sorted({run.seed for run in contents.runs}))),
-        ("rollouts", str(1 + max((run.rollout for run in contents.runs), default=0))),
+    runs, tally = contents.runs, contents.tally
+    started = [run.started_at for run in runs if run.started_at is not None]
+    ended = [run.ended_at for run in runs if run.ended_at is not None]
+    seeds = sorted({run.seed for run in runs})
+    rollouts = 1 + max((run.rollout for run in runs), default=0)
+    lines = [("experiment", contents.label), ("workload", contents.experiment.workload)]
+    seed_names = [str(seed) for seed in seeds]
+    for noun, names, most in (("arms", contents.arms, 8), ("tasks", contents.tasks, 8), ("seeds", seed_names, 12)):
+        text = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+        if noun == "seeds" and len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
+            text = f"{seeds[0]} to {seeds[-1]}"
+        lines.append((noun, f"{len(names)}: {text}"))
+    if rollouts > 1:
+        lines.append(("rollouts", str(rollouts)))
+    counts = f"{tally.planned} planned, {tally.succeeded} succeeded, {tally.failed} failed, {tally.missing} missing"
+    return [
+        *lines,
         ("first run started", utc(min(started, default=None))),
         ("last run ended", utc(max(ended, default=None))),
-        ("time in runs", duration(work) if started else "-"),
-        ("runs", f"{tally.planned} planned, {tally.succeeded} succeeded, {tally.failed} failed, {tally.missing} missing"),
-    ]  # fmt: skip
-    return [(name, text) for name, text in lines if (name, text) != ("rollouts", "1")]
-
-
-def _several(names: Sequence[str], most: int = 8) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{len(names)}: {', '.join(names[:most])}{more}"
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
-        return f"{len(seeds)}: {seeds[0]} to {seeds[-1]}"
-    return _several([str(seed) for seed in seeds], 12)
+        ("time in runs", duration(sum(run.wall_s or 0.0 for run in runs)) if started else "-"),
+        ("runs", counts),
+    ]
 
 
 def provenance(contents: Contents) -> list[list[tuple[str, str]]]:
     """One list of facts for each session that ran anything; empty for results from elsewhere."""
-    return [_session(session) for session in contents.edition.sessions()]
-
-
-def _session(session: dict[str, Any]) -> list[tuple[str, str]]:
-    origin = session["provenance"]
-    git = origin.get("git") or {}
-    code = "not in a repository"
-    if git.get("commit"):
-        dirty = "with uncommitted changes" if git.get("dirty") else "clean"
-        code = f"{git['commit'][:12]} on {git.get('branch') or 'no branch'}, {dirty}"
-    return [
-        ("started", utc(session["started_at"])),
-        ("ended", f"{utc(session['seen_at'])}, {session['ended'] or 'still running or lost'}"),
-        ("code", code),
-        ("host", f"{origin.get('host', '-')}, {origin.get('cores', '?')} cores, {origin.get('platform', '')}"),
-        ("Python", f"{origin.get('python', '-')}, bakeoff {origin.get('packages', {}).get('bakeoff', '-')}"),
-        ("command line", shlex.join(origin.get("argv", []))),
-        ("directory", str(origin.get("cwd", "-"))),
-    ]
+    sessions = []
+    for session in contents.edition.sessions():
+        origin = session["provenance"]
+        git = origin.get("git") or {}
+        code = "not in a repository"
+        if git.get("commit"):
+            dirty = "with uncommitted changes" if git.get("dirty") else "clean"
+            code = f"{git['commit'][:12]} on {git.get('branch') or 'no branch'}, {dirty}"
+        facts = [
+            ("started", utc(session["started_at"])),
+            ("ended", f"{utc(session['seen_at'])}, {session['ended'] or 'still running or lost'}"),
+            ("code", code),
+            ("host", f"{origin.get('host', '-')}, {origin.get('cores', '?')} cores, {origin.get('platform', '')}"),
+            ("Python", f"{origin.get('python', '-')}, bakeoff {origin.get('packages', {}).get('bakeoff', '-')}"),
+            ("command line", shlex.join(origin.get("argv", []))),
+            ("directory", str(origin.get("cwd", "-"))),
+        ]
+        sessions.append(facts)
+    return sessions
 
 
 def failures(contents: Contents) -> list[Failures]:
-    """Runs that failed or were lost, by what they said, the most frequent first."""
-    groups: dict[tuple[str, str], list[RunRecord]] = {}
+    """Runs that failed or were lost, by what they said, the most frequent first.
+
+    Errors that differ in a number alone are one kind of error; the first one stands for all.
+    """
+    groups: dict[tuple[str, str], list[tuple[RunRecord, str]]] = {}
     for run in contents.runs:
         if run.status in (*FAILED, "infra_error", "cancelled"):
-            said = one_line(run.error, 300) or f"exit code {run.exit_code}"
-            groups.setdefault((run.status, _without_digits(said)), []).append(run)
-    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
-    return [_group(status, contents, runs) for (status, _), runs in ordered[:MOST_GROUPS]]
-
-
-def _without_digits(text: str) -> str:
-    """Errors that differ in a number alone are one kind of error."""
-    return "".join("0" if letter.isdigit() else letter for letter in text)
-
-
-def _group(status: str, contents: Contents, runs: list[RunRecord]) -> Failures:
-    arms = tuple(dict.fromkeys(run.arm for run in runs))
-    said = one_line(runs[0].error, 300) or f"exit code {runs[0].exit_code}"
-    return Failures(status, said, arms, tuple(run.run_id for run in runs[:_SHOWN]), len(runs))
-
-
-def arm_lines(contents: Contents) -> tuple[list[str], list[ArmLine]]:
-    """Names of a few metrics, and every arm with its counts and plain means."""
-    cost = [contents.cost_metric] if contents.cost_metric else []
-    found = by_arm(contents.edition, [*contents.main[:4], *cost])
-    names = list(dict.fromkeys(name for arm in found.values() for name in arm.means))
-    lines = []
-    for arm, means in found.items():
-        tally = means.tally
-        cells = tuple(figure(means.means[name][0]) if name in means.means else "-" for name in names)
-        base = contents.base_of.get(arm, ("", ""))[0]
-        lines.append(
-            ArmLine(arm, base, contents.colour(arm), tally.planned, tally.succeeded, tally.failed, tally.missing, cells)
-        )
-    return names, lines
+            error = one_line(run.error, 300) or f"exit code {run.exit_code}"
+            groups.setdefault((run.status, re.sub(r"\d", "0", error)), []).append((run, error))
+    shown = []
+    for (status, _), group in sorted(groups.items(), key=lambda item: -len(item[1]))[:MOST_GROUPS]:
+        arms = tuple(dict.fromkeys(run.arm for run, _ in group))
+        _, error = group[0]
+        shown.append(Failures(status, error, arms, tuple(run.run_id for run, _ in group[:_SHOWN]), len(group)))
+    return shown
 
 
 def settings(contents: Contents) -> list[tuple[str, str]]:
@@ -276,9 +245,14 @@ def _plain(value: Any) -> str:
 
 def warnings(verdict: CompareAnswer) -> list[str]:
     """The first of those that differ only in their numbers, with the arms that they are about unless it is all."""
-    kinds: dict[str, tuple[str, list[str]]] = {}
+    texts: dict[str, str] = {}
+    arms: dict[str, list[str]] = {}
     for comparison in verdict.comparisons:
         for warning in comparison.warnings:
-            kinds.setdefault(re.sub(r"\d", "0", warning), (warning, []))[1].append(comparison.candidate)
-    everybody = len(verdict.comparisons)
-    return [text if len(arms) == everybody else f"{', '.join(arms)}: {text}" for text, arms in kinds.values()]
+            kind = re.sub(r"\d", "0", warning)
+            texts.setdefault(kind, warning)
+            arms.setdefault(kind, []).append(comparison.candidate)
+    for kind, names in arms.items():
+        if len(names) < len(verdict.comparisons):
+            texts[kind] = f"{', '.join(names)}: {texts[kind]}"
+    return list(texts.values())

@@ -11,7 +11,6 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +19,7 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.web import figure as style
-from bakeoff.web.figure import Band, Bars, Dots, Figure, Grid, Line, Mark, Panel, Radial, Rule, Span
+from bakeoff.web.figure import Band, Bars, Dots, Figure, Grid, Line, Mark, Panel, Radial, Rule, Span, Spoke
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
 _WIDTHS = (7.4, 10.4, 13.4)
 """Of one, two and three panels side by side, in inches."""
 _ROW = 3.9
-_INLINE_WIDTH, _INLINE_ROW = 5.6, 3.3
-NARROW = 4.2
-"""Of a bare panel among three."""
+_INLINE_ROW, _INLINE_WIDTH, _NARROW = 3.3, 5.6, 4.2
+"""On a page: height of a panel, its width, and its width among three; in inches."""
 _PNG_DPI = 160
 _LINES = {"solid": "-", "dashed": (0, (5, 2.5)), "dotted": (0, (1.2, 1.8))}
 _RC: Any = {
@@ -64,58 +62,51 @@ _RC: Any = {
 }
 
 
-def image(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
-    """The drawn figure as a file's content; the same figure gives the same bytes."""
-    rows, columns = figure.grid
-    table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
-    row = 4.9 if isinstance(figure.panels[0], Radial) else _ROW * figure.height
-    size = (_WIDTHS[min(columns, len(_WIDTHS)) - 1], rows * row + 1.0 + table)
-    return _saved(figure, size, kind, {})
+def image(figure: Figure, kind: Literal["png", "svg"], *, inline: float | None = None) -> bytes:
+    """The drawn figure as a file's content; the same figure gives the same bytes.
 
-
-def bare_svg(panel: Panel | Radial, height: float = 1.0, width: float = _INLINE_WIDTH) -> str:
-    """One panel for a web page that has title, legend and caption of its own: no background, and text stays text."""
-    row = 4.4 if isinstance(panel, Radial) else _INLINE_ROW * height
-    content = _saved(Figure("", "", [panel]), (width, row), "svg", {"svg.fonttype": "none"})
-    return content.decode()
-
-
-def _saved(figure: Figure, size: tuple[float, float], kind: str, settings: dict[str, Any]) -> bytes:
+    `inline` is the width of a single panel for a web page that has title, legend and caption of its own: it has no
+    background, and text stays text.
+    """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    style_of: Any = {**mpl.rcParamsDefault, **_RC, **settings, "backend": "agg"}
+    columns = min(figure.columns, len(figure.panels))
+    rows = math.ceil(len(figure.panels) / columns)
+    is_radial = isinstance(figure.panels[0], Radial)
+    table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
+    if inline is None:
+        height = rows * (4.9 if is_radial else _ROW * figure.height) + 1.0 + table
+        width, settings = _WIDTHS[min(columns, len(_WIDTHS)) - 1], _RC
+    else:
+        height = 4.4 if is_radial else _INLINE_ROW * figure.height
+        width, settings = inline, {**_RC, "svg.fonttype": "none"}
+    share = table / height
+    ratios = [1.0] * rows if figure.table is None else [*[(1.0 - share) / rows] * rows, share]
+    style_of: Any = {**mpl.rcParamsDefault, **settings, "backend": "agg"}
     with mpl.rc_context(style_of):
-        rows, columns = figure.grid
-        table = 0.0 if figure.table is None else 0.3 * (len(figure.table.rows) + 1) + 0.2
-        canvas = Canvas(figsize=size, layout="constrained")
+        canvas = Canvas(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(canvas)
-        _draw(canvas, figure, rows, columns, table / size[1])
+        grid = canvas.add_gridspec(len(ratios), columns, height_ratios=ratios)
+        legend: dict[str, Any] = {}
+        for number, panel in enumerate(figure.panels):
+            place = grid[number // columns, number % columns]
+            axes: Any = canvas.add_subplot(place, projection="polar" if isinstance(panel, Radial) else None)
+            if isinstance(panel, Radial):
+                _radial(axes, panel)
+            else:
+                _panel(axes, panel)
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                legend.setdefault(label, handle)
+        if figure.table is not None:
+            _table(canvas.add_subplot(grid[rows, :]), figure.table)
+        _around(canvas, figure, legend, columns)
         out = io.BytesIO()
         # No date and no version: they would make equal plots differ.
         metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-        canvas.savefig(out, format=kind, dpi=_PNG_DPI, metadata=metadata, transparent=bool(settings))
+        canvas.savefig(out, format=kind, dpi=_PNG_DPI, metadata=metadata, transparent=inline is not None)
     return out.getvalue()
-
-
-def _draw(canvas: Canvas, figure: Figure, rows: int, columns: int, table: float) -> None:
-    ratios = [1.0] * rows if figure.table is None else [*[(1.0 - table) / rows] * rows, table]
-    grid = canvas.add_gridspec(len(ratios), columns, height_ratios=ratios)
-    legend: dict[str, Any] = {}
-    for number, panel in enumerate(figure.panels):
-        place = grid[number // columns, number % columns]
-        if isinstance(panel, Radial):
-            _radial(canvas.add_subplot(place, projection="polar"), panel)
-            axes = canvas.axes[-1]
-        else:
-            axes = canvas.add_subplot(place)
-            _panel(axes, panel)
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            legend.setdefault(label, handle)
-    if figure.table is not None:
-        _table(canvas.add_subplot(grid[rows, :]), figure.table)
-    _around(canvas, figure, legend, columns)
 
 
 def _around(canvas: Canvas, figure: Figure, legend: dict[str, Any], columns: int) -> None:
@@ -151,11 +142,11 @@ def _panel(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(panel.y_range)
     if panel.x_range is not None:
         axes.set_xlim(panel.x_range)
-    if panel.x_ticks is None and panel.y_ticks is not None:  # names at the side leave little room
-        axes.locator_params(axis="x", nbins=5)
-    if panel.x_ticks is None:  # fractions of a cent have more digits than there is room for
-        axes.ticklabel_format(axis="x", scilimits=(-3, 6))
-    if panel.x_ticks is not None:
+    if panel.x_ticks is None:
+        if panel.y_ticks is not None:  # names at the side leave little room
+            axes.locator_params(axis="x", nbins=5)
+        axes.ticklabel_format(axis="x", scilimits=(-3, 6))  # fractions of a cent have too many digits
+    else:
         axes.set_xticks([at for at, _ in panel.x_ticks], [text for _, text in panel.x_ticks])
     if panel.y_ticks is not None:
         axes.set_yticks([at for at, _ in panel.y_ticks], [text for _, text in panel.y_ticks])
@@ -176,7 +167,8 @@ def _mark(axes: Axes, mark: Mark) -> None:
         case Dots(faint=True):
             axes.plot(mark.x, mark.y, "o", color=colour, markersize=4, alpha=0.4, markeredgewidth=0, label=label)
         case Dots():
-            _name_dots(axes, mark)
+            for x, y, name in zip(mark.x, mark.y, mark.names, strict=True) if mark.named else ():
+                axes.annotate(name, (x, y), xytext=(7, 6), textcoords="offset points", fontsize=8.5, zorder=5)
             axes.plot(
                 mark.x, mark.y, "o", color=colour, markersize=6, markeredgecolor="white", markeredgewidth=0.8,
                 label=label, zorder=4,
@@ -186,37 +178,26 @@ def _mark(axes: Axes, mark: Mark) -> None:
                 mark.edges[:-1], mark.heights, np.diff(mark.edges), align="edge", color=colour, alpha=0.55,
                 linewidth=0, label=label, zorder=2,
             )  # fmt: skip
-        case Rule():
-            _rule(axes, mark)
         case Span():
             shade = axes.axvspan if mark.axis == "x" else axes.axhspan
             shade(mark.low, mark.high, color=colour, alpha=0.13, linewidth=0, label=label, zorder=1)
-
-
-def _name_dots(axes: Axes, dots: Dots) -> None:
-    for x, y, name in zip(dots.x, dots.y, dots.names, strict=True) if dots.named else ():
-        axes.annotate(name, (x, y), xytext=(7, 6), textcoords="offset points", fontsize=8.5, zorder=5)
-
-
-def _rule(axes: Axes, rule: Rule) -> None:
-    colour = style.colour(rule.colour)
-    draw = axes.axvline if rule.axis == "x" else axes.axhline
-    draw(rule.at, color=colour, linewidth=1.1, linestyle=_LINES[rule.dash], zorder=2.5)
-    if not rule.label:
-        return
-    box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}
-    if rule.axis == "y":  # beside the panel, where no dot can be
-        axes.annotate(
-            rule.label, (1.0, rule.at), xycoords=("axes fraction", "data"), xytext=(4, 0),
-            textcoords="offset points", ha="left", va="center", fontsize=8, color=colour,
-        )  # fmt: skip
-    else:
-        # Labels of rules that are close by stand below each other.
-        above = sum(text.get_verticalalignment() == "top" for text in axes.texts)
-        axes.annotate(
-            rule.label, (rule.at, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -3 - 13 * above),
-            textcoords="offset points", ha="left", va="top", fontsize=8, color=colour, zorder=5, bbox=box,
-        )  # fmt: skip
+        case Rule():
+            draw = axes.axvline if mark.axis == "x" else axes.axhline
+            draw(mark.at, color=colour, linewidth=1.1, linestyle=_LINES[mark.dash], zorder=2.5)
+            words: Any = {"textcoords": "offset points", "ha": "left", "fontsize": 8, "color": colour}
+            if mark.label and mark.axis == "y":  # beside the panel, where no dot can be
+                place = (1.0, mark.at)
+                axes.annotate(
+                    mark.label, place, xycoords=("axes fraction", "data"), xytext=(4, 0), va="center", **words
+                )
+            elif mark.label:
+                # Labels of rules that are close by stand below each other.
+                above = sum(text.get_verticalalignment() == "top" for text in axes.texts)
+                box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}
+                axes.annotate(
+                    mark.label, (mark.at, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -3 - 13 * above),
+                    va="top", zorder=5, bbox=box, **words,
+                )  # fmt: skip
 
 
 def _radial(axes: Any, radial: Radial) -> None:
@@ -286,13 +267,6 @@ def check(path: Path) -> str:
 # -- parts of a page
 
 
-def page_element(figure: Figure, slug: str, png: str | None = None) -> dict[str, Any]:
-    """What the template macro `picture` takes; `png` is the address of the same picture as a file."""
-    return {
-        "slug": slug, "figure": figure, "legend": legend(figure), "drawings": drawings(figure, slug), "png": png,
-    }  # fmt: skip
-
-
 VARIABLES = {
     style.INK_COLOUR: "--ink",
     style.MUTED: "--muted",
@@ -312,6 +286,9 @@ _DOTS = re.compile(r'<g clip-path="([^"]*)">\n((?:<use [^>]*/>\n){2,})</g>')
 _DOT = re.compile(r'<use xlink:href="([^"]*)" x="([^"]*)" y="([^"]*)" style="([^"]*)"/>\n')
 
 
+_KEYS = {Line: "line", Spoke: "line", Dots: "dot", Band: "area", Bars: "area", Span: "area"}
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """One entry of the legend."""
@@ -322,52 +299,34 @@ class Key:
     """`line`, `dashed`, `dotted`, `dot` or `area`."""
 
 
-def legend(figure: Figure) -> list[Key]:
-    keys: dict[str, Key] = {}
-    for panel in figure.panels:
-        for label, colour, kind in _labels(panel):
-            if label:
-                keys.setdefault(label, Key(label, variable(colour), kind))
-    return list(keys.values())
+def page_element(figure: Figure, slug: str, png: str | None = None) -> dict[str, Any]:
+    """What the template macro `picture` takes: the legend, and one SVG element for each panel.
+
+    `slug` keeps ids of drawings apart on a page; `png` is the address of the same picture as a file.
+    """
+    legend: dict[str, Key] = {}
+    drawings = []
+    for number, panel in enumerate(figure.panels):
+        for mark in panel.spokes if isinstance(panel, Radial) else panel.marks:
+            if mark.label and not isinstance(mark, Rule):
+                kind = mark.dash if isinstance(mark, Line) and mark.dash != "solid" else _KEYS[type(mark)]
+                colour = f"var({VARIABLES[style.colour(mark.colour).lower()]})"
+                legend.setdefault(mark.label, Key(mark.label, colour, kind))
+        # The legend is HTML, so marks have no label here. Rules keep their words, which stand beside them.
+        bare: Panel | Radial
+        if isinstance(panel, Radial):
+            bare = replace(panel, spokes=tuple(replace(spoke, label="") for spoke in panel.spokes))
+        else:
+            marks = (mark if isinstance(mark, Rule) else replace(mark, label="") for mark in panel.marks)
+            bare = replace(panel, marks=tuple(marks))
+        alone = Figure("", "", [bare], height=figure.height)
+        svg = image(alone, "svg", inline=_NARROW if figure.columns > 2 else _INLINE_WIDTH).decode()
+        name = "" if isinstance(panel, Radial) else panel.title
+        drawings.append(_cleaned(svg, f"{slug}-{number}", name or "plot"))
+    return {"slug": slug, "figure": figure, "legend": list(legend.values()), "drawings": drawings, "png": png}
 
 
-def _labels(panel: Panel | Radial) -> Iterator[tuple[str, int, str]]:
-    if isinstance(panel, Radial):
-        for spoke in panel.spokes:
-            yield spoke.label, spoke.colour, "line"
-        return
-    for mark in panel.marks:
-        match mark:
-            case Line():
-                yield mark.label, mark.colour, "line" if mark.dash == "solid" else mark.dash
-            case Dots():
-                yield mark.label, mark.colour, "dot"
-            case Band() | Bars() | Span():
-                yield mark.label, mark.colour, "area"
-
-
-def variable(colour: int) -> str:
-    return f"var({VARIABLES[style.colour(colour).lower()]})"
-
-
-def drawings(figure: Figure, prefix: str) -> list[str]:
-    """One SVG element for each panel; `prefix` keeps their ids apart on a page."""
-    width = {"width": NARROW} if figure.columns > 2 else {}
-    return [
-        _cleaned(bare_svg(_unlabelled(panel), figure.height, **width), f"{prefix}-{number}", panel)
-        for number, panel in enumerate(figure.panels)
-    ]
-
-
-def _unlabelled(panel: Panel | Radial) -> Panel | Radial:
-    """The legend is HTML. Rules keep their words, which stand beside them."""
-    if isinstance(panel, Radial):
-        return replace(panel, spokes=tuple(replace(spoke, label="") for spoke in panel.spokes))
-    marks = (replace(m, label="") if isinstance(m, Line | Dots | Band | Bars | Span) else m for m in panel.marks)
-    return replace(panel, marks=tuple(marks))
-
-
-def _cleaned(svg: str, prefix: str, panel: Panel | Radial) -> str:
+def _cleaned(svg: str, prefix: str, name: str) -> str:
     """The element alone, small, in the page's colours, with ids that no other drawing has."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
@@ -378,19 +337,13 @@ def _cleaned(svg: str, prefix: str, panel: Panel | Radial) -> str:
     svg = svg.replace(f"'{style.FONT}'", "var(--fonts)")
     svg = _PLACES.sub(lambda match: re.sub(r"\s+", " ", re.sub(r"(\d\.\d)\d+", r"\1", match[0])), svg)
     svg = re.sub(r"\n\s*", "\n", svg)
-    svg = _DOTS.sub(_together, svg)
-    name = panel.title if isinstance(panel, Panel) else ""
-    label = html.escape(name or "plot", quote=True)
+    for group in _DOTS.finditer(svg):  # dots of one look say so once
+        dots = _DOT.findall(group[2])
+        if len({(shape, look) for shape, _, _, look in dots}) == 1:
+            body = "".join(f'<use href="{shape}" x="{x}" y="{y}"/>' for shape, x, y, _ in dots)
+            svg = svg.replace(group[0], f'<g clip-path="{group[1]}" style="{dots[0][3]}">{body}</g>')
+    label = html.escape(name, quote=True)
     # The page sets width and height; the view box keeps the shape.
     start = re.search(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', svg)
     assert start is not None
     return f'<svg viewBox="{start[1]}" role="img" aria-label="{label}">{svg[start.end() :]}'
-
-
-def _together(match: re.Match[str]) -> str:
-    """Dots of one look say so once."""
-    dots = _DOT.findall(match[2])
-    if len({(shape, look) for shape, _, _, look in dots}) != 1:
-        return match[0]
-    body = "".join(f'<use href="{shape}" x="{x}" y="{y}"/>' for shape, x, y, _ in dots)
-    return f'<g clip-path="{match[1]}" style="{dots[0][3]}">{body}</g>'

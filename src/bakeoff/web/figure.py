@@ -5,7 +5,6 @@ Axes are linear; a logarithmic one is drawn by giving logarithms and `ticks` tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -148,12 +147,6 @@ class Figure:
     """Panels side by side, at most."""
     height: float = 1.0
     """Of a row of panels, where 1 is the usual height."""
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of panels."""
-        columns = min(self.columns, len(self.panels))
-        return math.ceil(len(self.panels) / columns), columns
 
 
 # -- one look for every plot: colours that colour-blind readers can tell apart, dark ink on white, fit for print

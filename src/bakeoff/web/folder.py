@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import StorageError
 from bakeoff.records.edition import Edition
+from bakeoff.records.run import by_arm
 from bakeoff.text import duration, figure, number, printable
-from bakeoff.verdicts.render import TEMPLATES
-from bakeoff.verdicts.wording import format_level, format_p
+from bakeoff.verdicts.answer import TEMPLATES
+from bakeoff.verdicts.describe import format_level, format_p
 from bakeoff.version import __version__
 from bakeoff.web import contents as front
-from bakeoff.web import runs
-from bakeoff.web.ablations import ablations
 from bakeoff.web.contents import Contents
 from bakeoff.web.drawing import page_element
 from bakeoff.web.figure import Figure
 from bakeoff.web.pictures import pictures
-from bakeoff.web.runs import Details
+from bakeoff.web.runs import Details, table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -50,38 +49,52 @@ class Written:
 def write(edition: Edition, directory: Path, label: str | None = None) -> Written:
     """The whole report of an edition. Raises StorageError when the folder cannot be written."""
     contents = Contents(edition, label or f"{edition.paths.experiment}/{edition.paths.name}")
-    extra, problems = pages_of((contents.experiment.workload, contents.facts["dialect"]), edition)
-    shared = {
-        "contents": contents,
-        "links": [(f"{page.slug}.html", page.title) for page in extra if page.listed],
-        "version": __version__,
-    }
-    table = {f"{ASSETS}/runs-{n}.js": text for n, text in enumerate(runs.table(contents))}
+    pages, problems = pages_of((contents.experiment.workload, contents.facts["dialect"]), edition)
+    rows = {f"{ASSETS}/runs-{n}.js": text for n, text in enumerate(table(contents))}
+    shared = {"contents": contents, "pages": pages, "scripts": [*rows]}
     files = {
-        **_static(),
-        "index.html": _index(contents, {**shared, "problems": problems, "scripts": [*table]}),
-        "run.html": render("run.html", title="Run", scripts=[*table], **shared),
-        **table,
+        **{f"{ASSETS}/{path.name}": path.read_text("utf-8") for path in sorted((HERE / "static").iterdir())},
+        "index.html": _index(contents, {**shared, "problems": problems}),
+        "run.html": render("run.html", title="Run", **shared),
+        **rows,
     }
-    used = sum(len(text.encode()) for text in (*files.values(), runs.names(contents, {})))
-    files |= {f"{page.slug}.html": render("page.html", title=page.title, page=page, **shared) for page in extra}
-    details = Details(contents, MOST_BYTES - used, directory.resolve())
-    files[f"{ASSETS}/names.js"] = runs.names(contents, details.shared())
-    files |= {f"{ASSETS}/details-{n}.js": text for n, text in enumerate(details.scripts())}
+    # Pages of the workload take nothing from what the details of runs may use.
+    details = Details(contents, MOST_BYTES - sum(len(text.encode()) for text in files.values()), directory.resolve())
+    files |= {f"{page.slug}.html": render("page.html", title=page.title, page=page, **shared) for page in pages}
+    files |= {f"{ASSETS}/{name}": text for name, text in details.scripts().items()}
     size = sum(len(text.encode()) for text in files.values())
-    everything = {**files, **{name: content for page in extra for name, content in page.files.items()}}
+    everything = {**files, **{name: content for page in pages for name, content in page.files.items()}}
     _save(directory, everything)
     return Written(directory / "index.html", size, len(everything), len(contents.runs), tuple(problems))
 
 
+def _index(contents: Contents, shared: Mapping[str, Any]) -> str:
+    """The front page."""
+    verdict = contents.verdict
+    ablations = front.ablations(contents)
+    cost = [contents.cost_metric] if contents.cost_metric else []
+    arms = by_arm(contents.edition, [*contents.main[:4], *cost])
+    return render(
+        "index.html",
+        title=contents.facts["experiment"],
+        about=front.about(contents),
+        sessions=front.provenance(contents),
+        failures=front.failures(contents),
+        arms=arms,
+        arm_metrics=list(dict.fromkeys(name for arm in arms.values() for name in arm.means)),
+        verdict=verdict,
+        warnings=[] if isinstance(verdict, str) else front.warnings(verdict),
+        settings=front.settings(contents),
+        ablations=ablations,
+        pictures=pictures(contents, ablations),
+        **shared,
+    )
+
+
 def write_pages(pages: Sequence[Page], directory: Path, label: str) -> None:
     """Pages alone, in the look of a report, for results that no experiment holds; one of them should be `index`."""
-    shared = {
-        "contents": {"label": label, "facts": {"experiment": label}},
-        "links": [(f"{page.slug}.html", page.title) for page in pages if page.listed and page.slug != "index"],
-        "version": __version__,
-    }
-    files: dict[str, str | bytes] = {f"{ASSETS}/report.css": _static()[f"{ASSETS}/report.css"]}
+    shared = {"contents": {"label": label, "facts": {"experiment": label}}, "pages": pages}
+    files: dict[str, str | bytes] = {f"{ASSETS}/report.css": (HERE / "static" / "report.css").read_text("utf-8")}
     for page in pages:
         files |= {f"{page.slug}.html": render("page.html", title=page.title, page=page, **shared), **page.files}
     _save(directory, files)
@@ -91,37 +104,6 @@ def picture_html(figure: Figure, slug: str, png: str | None = None) -> str:
     """A figure as a part of a workload's own page."""
     macros: Any = environment().get_template("parts.html.j2").module
     return str(macros.picture(page_element(figure, slug, png)))
-
-
-def _static() -> dict[str, str]:
-    return {f"{ASSETS}/{path.name}": path.read_text("utf-8") for path in sorted((HERE / "static").iterdir())}
-
-
-def _index(contents: Contents, shared: Mapping[str, Any]) -> str:
-    changes = ablations(contents)
-    shown: dict[str, list[dict[str, Any]]] = {section: [] for section in ("verdicts", "values", "cost", "ablations")}
-    for picture in pictures(contents, changes):
-        missing = {"slug": picture.slug, "reason": picture.reason}
-        element = missing if picture.figure is None else page_element(picture.figure, picture.slug)
-        shown[picture.section].append(element)
-    verdict = contents.verdict
-    metrics, arms = front.arm_lines(contents)
-    return render(
-        "index.html",
-        title=contents.facts["experiment"],
-        about=front.about(contents),
-        sessions=front.provenance(contents),
-        failures=front.failures(contents),
-        arm_metrics=metrics,
-        arm_lines=arms,
-        problem=verdict if isinstance(verdict, str) else "",
-        verdict=None if isinstance(verdict, str) else verdict,
-        warnings=[] if isinstance(verdict, str) else front.warnings(verdict),
-        settings=front.settings(contents),
-        ablations=changes,
-        pictures=shown,
-        **shared,
-    )
 
 
 def _save(directory: Path, files: Mapping[str, str | bytes]) -> None:
@@ -165,10 +147,12 @@ def environment(*directories: Path) -> Environment:
         "level": lambda interval: "" if interval is None else format_level(interval.level),
         "p": format_p,
     }
+    made.globals["version"] = __version__
     return made
 
 
 def render(template: str, **values: Any) -> str:
+    """One of the report's templates, by its name without `.j2`."""
     return environment().get_template(f"{template}.j2").render(**values)
 
 
@@ -206,16 +190,12 @@ def pages_of(names: Iterable[str], edition: Edition) -> tuple[list[Page], list[s
         try:
             make: Callable[[Edition], Sequence[Page]] = entry.load()
             for page in make(edition):
-                pages.append(_checked(page, pages))
+                if not _SLUG.fullmatch(page.slug) or page.slug in (*TAKEN, *(other.slug for other in pages)):
+                    raise ValueError(f"{page.slug!r} cannot be the name of a page, or is taken")
+                for name in page.files:
+                    if not _FILE.fullmatch(name) or any(name in other.files for other in pages):
+                        raise ValueError(f"{name!r} cannot be the name of a file beside a page, or is taken")
+                pages.append(page)
         except Exception as error:
             problems.append(f"pages of {entry.value} could not be made: {type(error).__name__}: {error}")
     return pages, problems
-
-
-def _checked(page: Page, others: Sequence[Page]) -> Page:
-    if not _SLUG.fullmatch(page.slug) or page.slug in (*TAKEN, *(other.slug for other in others)):
-        raise ValueError(f"{page.slug!r} cannot be the name of a page, or is taken")
-    for name in page.files:
-        if not _FILE.fullmatch(name) or any(name in other.files for other in others):
-            raise ValueError(f"{name!r} cannot be the name of a file beside a page, or is taken")
-    return page

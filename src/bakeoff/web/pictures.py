@@ -1,25 +1,255 @@
-"""The figures of the report: each one, or the reason why it is not there."""
+"""Which figures there are: each kind of `bakeoff plot` from results, and the pictures of a report's front page.
+
+    figure = draw("curves", results, Plot(metric="reward"))
+
+Numbers come from the same answers as the verbs'.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from bakeoff.errors import BakeoffError
+from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.results.table import Results
+from bakeoff.stats import curves as series
+from bakeoff.stats.bootstrap import bootstrap
+from bakeoff.stats.resample import mean_distribution
+from bakeoff.stats.sequential import LEAST_PLANNED
+from bakeoff.verdicts import sequential
+from bakeoff.verdicts.answer import answer, is_sequential, observe_metric
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.compare_answer import CompareAnswer
-from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.question import Plot
-from bakeoff.verdicts.wording import format_level
-from bakeoff.web.ablations import Ablations
-from bakeoff.web.arms import Lane, Point, cost_against_quality, distribution, t_interval
-from bakeoff.web.comparisons import Effect, e_process, forest, paired_differences
-from bakeoff.web.contents import Contents, is_number
+from bakeoff.verdicts.describe import format_level
+from bakeoff.verdicts.design import ONE_PAIR_A_UNIT
+from bakeoff.verdicts.observations import Observations, observe
+from bakeoff.verdicts.question import Compare, Plot, Power, Rank
+from bakeoff.verdicts.testing import sides
+from bakeoff.verdicts.variance import draw_sample, precision
+from bakeoff.web import arms as of_arms
+from bakeoff.web import comparisons as of_comparisons
+from bakeoff.web.arms import Axis, Curve, Lane, Point
+from bakeoff.web.comparisons import Differences, Effect, Resampled
+from bakeoff.web.contents import Ablations, Contents, is_number
+from bakeoff.web.drawing import page_element
 from bakeoff.web.figure import Band, Figure, Line, Mark, Panel
-from bakeoff.web.kinds import MOST_PANELS, draw, of_comparison
+
+MOST_PANELS = 12
+
+
+def draw(kind: str, results: Results, plot: Plot) -> Figure:
+    """The figure of that kind, a key of KINDS. Raises UsageError when the results have nothing of the kind."""
+    for noun, names, known in (("arm", plot.arms, results.arms), ("task", plot.only_tasks, results.tasks)):
+        for name in names:
+            if name not in known:
+                raise UsageError(f"no {noun} called {name!r}; there are {', '.join(known)}")
+    if plot.only_tasks:
+        results = replace(results, rows=[row for row in results.rows if row.task in plot.only_tasks])
+    return KINDS[kind](results, plot)
+
+
+def _curves(results: Results, plot: Plot) -> Figure:
+    """Learning curves: the metric by step. Rollouts are averaged first: they are not units."""
+    logged = results.logged
+    metric = plot.metric or results.analysis.metric or (logged[0] if len(logged) == 1 else None)
+    if metric not in logged:
+        known = f"there are {', '.join(logged[:20])}" if logged else "no run logged anything by step"
+        raise UsageError(f"no series called {metric!r}; {known}. Name one with --metric")
+    runs: dict[str, dict[str, dict[int | None, list[Curve]]]] = {}
+    for row in results.rows:
+        if metric in row.series and (not plot.arms or row.arm in plot.arms):
+            steps, values = row.series[metric]
+            if np.isfinite(values).all():
+                seeds = runs.setdefault(row.task, {}).setdefault(row.arm, {})
+                seeds.setdefault(row.seed, []).append(series.series(steps, values))
+    if not runs:
+        raise UsageError(f"no run of the arms and tasks that were asked for logged {metric!r}")
+    if len(runs) > MOST_PANELS:
+        raise UsageError(f"{len(runs)} tasks are too many panels; name some with --task")
+    tasks: dict[str, dict[str, list[Curve]]] = {}
+    for task, arms in runs.items():
+        for arm, seeds in arms.items():
+            mean_curves = tasks.setdefault(task, {}).setdefault(arm, [])
+            for rollouts in seeds.values():
+                grid, mean = rollouts[0]
+                if len(rollouts) > 1:
+                    grid, over_rollouts = series.common_grid(rollouts)
+                    mean = np.asarray(over_rollouts.mean(axis=0))
+                mean_curves.append((grid, mean))
+    return of_arms.learning_curves(tasks, metric, source=f"{results.label}.", level=plot.level)
+
+
+def _compare(results: Results, plot: Plot) -> CompareAnswer:
+    """The comparisons that a picture of differences shows."""
+    control = plot.control or results.analysis.control or results.arms[0]
+    arms = tuple(arm for arm in plot.arms if arm != control)
+    return answer(results, Compare.ask(metric=plot.metric, control=control, arms=arms))
+
+
+def _differences(results: Results, plot: Plot) -> Figure:
+    """Paired differences: one dot for each unit, the effect and its interval."""
+    if results.edition is None or not is_sequential(results.edition):
+        verdict = _compare(results, plot)
+        pairs = _pairs(verdict, verdict.comparisons)
+        return of_comparisons.paired_differences(pairs, source=f"{results.label}.")
+    report = sequential.report(results, plot.metrics[:1], plot)
+    if not report.pairs:
+        raise UsageError("no pair has ended yet")
+    shown = []
+    for each in report.comparisons:
+        level = f"{100 * each.interval.level:.4g} % confidence sequence, {each.test}"
+        seeds = tuple(str(seed) for seed in each.seeds)
+        shown.append(
+            Differences(
+                each.metric, each.control, each.candidate, "seed", seeds, each.differences, each.effect or 0.0,
+                each.interval, level, each.verdict, report.analysis.margin,
+            )
+        )  # fmt: skip
+    return of_comparisons.paired_differences(shown, source=f"{results.label}.")
+
+
+def _pairs(verdict: CompareAnswer, comparisons: Sequence[Comparison]) -> list[Differences]:
+    """The pairs behind comparisons, B - A in the metric's own direction, and the intervals that decided.
+
+    Pairs of which an arm is missing are left out. Raises UsageError where arms share no seeds, or no pair is left.
+    """
+    margins = {observations.metric: observations.analysis.margin for observations in verdict.observations}
+    differences = []
+    for comparison in comparisons:
+        assert comparison.design is not None
+        about = (comparison.metric, comparison.control, comparison.candidate)
+        if not comparison.design.paired:
+            raise UsageError(f"{about[2]} and {about[1]} share no seeds, so there are no pairs to draw")
+        design = comparison.design.without_missing()
+        parts = [design.sign * (y - x).ravel() for x, y in zip(*sides(design), strict=True)]
+        if not any(part.size for part in parts):
+            raise UsageError(f"no pair of {about[2]} and {about[1]} is known")
+        match design.kind:
+            case "tasks":
+                unit, names = "task", design.tasks
+            case "seeds":
+                unit, names = "seed", tuple(str(seed) for _, seed in design.control)
+            case "seeds over tasks":
+                unit, names = "seed", tuple(str(seed) for seed in design.seeds)
+            case _:
+                places = [(task, seed) for task in design.tasks for seed in design.seeds]
+                names = tuple(f"{task}, seed {seed}" for task, seed in places if (task, seed) in design.control)
+                unit = "seed on a task"
+        values = np.concatenate(parts)
+        interval = comparison.deciding_interval
+        kind = f"{100 * interval.level:.4g} % interval, {comparison.decision.method}" if interval else "no interval"
+        mean, margin = float(values.mean()), margins[comparison.metric]
+        differences.append(Differences(*about, unit, names, values, mean, interval, kind, comparison.verdict, margin))
+    return differences
+
+
+def _bootstrap(results: Results, plot: Plot) -> Figure:
+    """Bootstrap distribution of the mean difference."""
+    if results.edition is not None and is_sequential(results.edition):
+        raise UsageError(
+            "a bootstrap needs a fixed number of runs, and this edition stopped when it saw its results; see `plot differences`"
+        )
+    verdict = _compare(results, plot)
+    if any(each.design is None or each.design.kind not in ONE_PAIR_A_UNIT for each in verdict.comparisons):
+        raise UsageError("the bootstrap is drawn where one unit is one pair: a seed, or a task; see `plot differences`")
+    shown = []
+    for pairs in _pairs(verdict, verdict.comparisons):
+        if pairs.values.size < 2:
+            raise UsageError(f"one {pairs.unit} cannot be resampled")
+        interval = bootstrap(pairs.values, method=plot.method, resamples=plot.resamples, level=plot.level)
+        shown.append(Resampled(pairs, mean_distribution(pairs.values, plot.resamples), interval))
+    return of_comparisons.bootstrap_distribution(shown, source=f"{results.label}.")
+
+
+def _variance(results: Results, plot: Plot) -> Figure:
+    """Precision of each arm's mean against the number of units."""
+    observations = observe_metric(results, plot.metric or results.primary()[0], Plot())
+    alpha = observations.analysis.alpha
+    try:
+        precisions = [
+            precision(draw_sample(observations, arm), observations.metric, alpha=alpha, level=plot.level)
+            for arm in (plot.arms or observations.arms)
+        ]
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return of_comparisons.precision_by_units(precisions)
+
+
+def _power(results: Results, plot: Plot) -> Figure:
+    """Chance to detect an effect against the number of units."""
+    effect = plot.effect or results.analysis.margin
+    candidate = next(iter(plot.arms), None)
+    question = Power.ask(metric=plot.metric, control=plot.control, candidate=candidate, effect=effect)
+    planned = answer(results, question)
+    if planned.plan is None:
+        raise UsageError(str(planned.numbers["reason"]))
+    return of_comparisons.power_by_units(planned.plan)
+
+
+def _profiles(results: Results, plot: Plot) -> Figure:
+    """Performance profiles of all arms."""
+    question = Rank.ask(metric=plot.metric, arms=plot.arms, level=plot.level)
+    return of_arms.profiles(answer(results, question).ranking)
+
+
+def _radial(results: Results, plot: Plot) -> Figure:
+    """Arms over tasks, or over metrics, around a circle, with the table."""
+    observed = [observe_metric(results, metric, Plot()) for metric in (plot.metrics or results.primary()[:1])]
+    arms = list(plot.arms) or observed[0].arms
+    axes = [
+        _axis(observations, task, arms, len(observed) > 1) for observations in observed for task in observations.tasks
+    ]
+    if len(axes) < 3:
+        raise UsageError(
+            f"a circle needs three axes or more, and there are {len(axes)}: give --metric three times or run more tasks"
+        )
+    what = observed[0].metric if len(observed) == 1 else f"{len(observed)} metrics"
+    over = f" over {len(observed[0].tasks)} tasks" if len(observed[0].tasks) > 1 else ""
+    title = f"{what}{over}: {of_arms.versus(arms)}"
+    return of_arms.radial(arms, axes, title=title, source=f"{results.label}.", level=plot.level)
+
+
+def _axis(observations: Observations, task: str, arms: list[str], by_metric: bool) -> Axis:
+    values = []
+    for arm in arms:
+        by_seed: dict[int | None, list[float]] = {}
+        for row in observations.rows:
+            if (row.arm, row.task) == (arm, task) and row.state != "missing":
+                by_seed.setdefault(row.seed, []).append(observations.score(row))
+        if not by_seed:
+            raise UsageError(f"{arm!r} has no value of {observations.metric} on {task!r}")
+        values.append(np.array([np.mean(rollouts) for rollouts in by_seed.values()]))
+    metric = observations.metric
+    name = task if not by_metric else metric if len(observations.tasks) == 1 else f"{metric}, {task}"
+    bounds = observations.analysis.bounds if metric == observations.analysis.metric else None
+    return Axis(name, tuple(values), observations.larger_is_better, bounds)
+
+
+def _e_process(results: Results, plot: Plot) -> Figure:
+    """Evidence of a sequential test, pair by pair."""
+    report = sequential.report(results, plot.metrics, plot)
+    if not report.pairs:
+        raise UsageError(f"no pair has ended yet; {LEAST_PLANNED} or more are needed to decide anything")
+    return of_comparisons.e_process(report)
+
+
+KINDS: dict[str, Callable[[Results, Plot], Figure]] = {
+    "curves": _curves,
+    "differences": _differences,
+    "bootstrap": _bootstrap,
+    "variance": _variance,
+    "power": _power,
+    "profiles": _profiles,
+    "radial": _radial,
+    "e-process": _e_process,
+}
+
+
+# -- pictures of a report's front page
 
 MOST_DRAWN_ARMS = 40
 MOST_POINTS = 6_000
@@ -28,20 +258,19 @@ _COLOURS = {"better": 2, "worse": 1, "equivalent": 0, "undecided": -1}
 """Verdicts in the palette: green, vermilion, blue, ink."""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """`section` is the part of the page that it belongs to; without a figure, `reason` says why."""
+def pictures(contents: Contents, ablations: Sequence[Ablations]) -> dict[str, list[dict[str, Any]]]:
+    """Every picture of the front page in reading order, by the section that it belongs to.
 
-    slug: str
-    section: str
-    figure: Figure | None = None
-    reason: str = ""
-
-
-def pictures(contents: Contents, ablations: Sequence[Ablations]) -> list[Picture]:
-    """Every picture of the front page, in reading order."""
-    every = [*_of_verdicts(contents), *_of_values(contents), *_of_ablations(contents, ablations)]
-    return [picture if picture.figure is None else replace(picture, figure=slim(picture.figure)) for picture in every]
+    Each is what the template macro `picture` takes: a drawn figure, or the reason why there is none.
+    """
+    sections: dict[str, list[dict[str, Any]]] = {"verdicts": [], "values": [], "cost": [], "ablations": []}
+    for section, slug, make in _planned(contents, ablations):
+        try:
+            element = page_element(slim(make()), slug)
+        except BakeoffError as error:
+            element = {"slug": slug, "reason": str(error)}
+        sections[section].append(element)
+    return sections
 
 
 def slim(figure: Figure) -> Figure:
@@ -50,47 +279,52 @@ def slim(figure: Figure) -> Figure:
     stride = -(-sum(mark.x.size for mark in curves) // MOST_POINTS)
     if stride < 2:
         return figure
-    panels = [
-        replace(panel, marks=tuple(_thinner(mark, stride) for mark in panel.marks))
-        if isinstance(panel, Panel)
-        else panel
-        for panel in figure.panels
-    ]
+    panels = []
+    for panel in figure.panels:
+        if isinstance(panel, Panel):
+            marks: list[Mark] = []
+            for mark in panel.marks:
+                if isinstance(mark, Line | Band) and mark.x.size >= 12:
+                    kept = np.unique(np.append(np.arange(0, mark.x.size, stride), mark.x.size - 1))
+                    if isinstance(mark, Line):
+                        mark = replace(mark, x=mark.x[kept], y=mark.y[kept])
+                    else:
+                        mark = replace(mark, x=mark.x[kept], low=mark.low[kept], high=mark.high[kept])
+                marks.append(mark)
+            panel = replace(panel, marks=tuple(marks))
+        panels.append(panel)
     return replace(figure, panels=panels)
 
 
-def _thinner(mark: Mark, stride: int) -> Mark:
-    if not isinstance(mark, Line | Band) or mark.x.size < 12:
-        return mark
-    kept = np.unique(np.append(np.arange(0, mark.x.size, stride), mark.x.size - 1))
-    if isinstance(mark, Line):
-        return replace(mark, x=mark.x[kept], y=mark.y[kept])
-    return replace(mark, x=mark.x[kept], low=mark.low[kept], high=mark.high[kept])
-
-
-def _of_verdicts(contents: Contents) -> Iterator[Picture]:
-    verdict = contents.verdict
-    if isinstance(verdict, str):
-        return
-    if verdict.sequential is not None:
+def _planned(contents: Contents, ablations: Sequence[Ablations]) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
+    """Section, slug, and the function that makes the figure. It raises BakeoffError where there is nothing to draw."""
+    verdict, main = contents.verdict, contents.main
+    if isinstance(verdict, CompareAnswer) and verdict.sequential is not None:
         if verdict.sequential.pairs:
-            yield Picture("e-process", "verdicts", e_process(verdict.sequential))
-            yield _tried("differences", "verdicts", partial(draw, "differences", contents.results, Plot()))
-        return
-    for metric in dict.fromkeys(comparison.metric for comparison in verdict.comparisons):
-        lines = [each for each in verdict.comparisons if each.metric == metric and each.effect is not None]
-        if len(lines) > 1:
-            yield Picture(f"effects-{metric}", "verdicts", _effects(contents, lines))
-    for observations in verdict.observations:
-        make = partial(_pairs, contents, verdict, observations)
-        yield _tried(f"differences-{observations.metric}", "verdicts", make)
-
-
-def _tried(slug: str, section: str, make: Callable[[], Figure]) -> Picture:
-    try:
-        return Picture(slug, section, make())
-    except BakeoffError as error:
-        return Picture(slug, section, reason=str(error))
+            yield "verdicts", "e-process", partial(of_comparisons.e_process, verdict.sequential)
+            yield "verdicts", "differences", partial(draw, "differences", contents.results, Plot())
+    elif isinstance(verdict, CompareAnswer):
+        for metric in dict.fromkeys(comparison.metric for comparison in verdict.comparisons):
+            lines = [each for each in verdict.comparisons if each.metric == metric and each.effect is not None]
+            if len(lines) > 1:
+                yield "verdicts", f"effects-{metric}", partial(_effects, contents, lines)
+        for observations in verdict.observations:
+            make = partial(_verdict_pairs, contents, verdict, observations.metric)
+            yield "verdicts", f"differences-{observations.metric}", make
+    for metric in main[:3]:
+        yield "values", f"distribution-{metric}", partial(_distribution, contents, metric)
+    # The declared metric by step, or the first two that were logged. Curves of many arms cannot be told apart:
+    # ablations are left out, then the last arms.
+    logged = contents.results.logged
+    arms = tuple(contents.arms if len(contents.arms) <= 8 else contents.base_arms[:14])
+    for name in [name for name in main if name in logged][:2] or logged[:2]:
+        plot = Plot(metric=name, only_tasks=tuple(contents.tasks[:MOST_PANELS]), arms=arms)
+        yield "values", f"curves-{name}", partial(draw, "curves", contents.results, plot)
+    if contents.cost_metric and main:
+        yield "cost", "cost-quality", partial(_cost, contents, contents.cost_metric, main[0])
+    for group in ablations[:3]:
+        if any(delta.line.effect is not None for delta in group.deltas):
+            yield "ablations", f"ablations-{group.metric}", partial(_ablation_effects, contents, group)
 
 
 def _effects(contents: Contents, lines: Sequence[Comparison]) -> Figure:
@@ -109,105 +343,67 @@ def _effects(contents: Contents, lines: Sequence[Comparison]) -> Figure:
         f"Effect of each arm against {control} in the unit of {metric} ({lines[0].population}). Lines: {level} intervals, "
         f"those that decided. Better is to the {better}. {contents.label}."
     )
-    return forest([("", effects)], f"difference in {metric}", f"{metric}: every arm against {control}", caption)
+    title = f"{metric}: every arm against {control}"
+    return of_comparisons.forest([("", effects)], f"difference in {metric}", title, caption)
 
 
-def _pairs(contents: Contents, verdict: CompareAnswer, observations: Observations) -> Figure:
+def _verdict_pairs(contents: Contents, verdict: CompareAnswer, metric: str) -> Figure:
     """Ablations have pictures of their own when there is little room."""
-    comparisons = [each for each in verdict.comparisons if each.metric == observations.metric]
+    comparisons = [each for each in verdict.comparisons if each.metric == metric]
     if len(comparisons) > 4:
-        comparisons = [each for each in comparisons if each.candidate not in contents.base_of] or comparisons
-    pairs = [of_comparison(each, observations) for each in comparisons[:MOST_PANELS]]
-    return paired_differences(pairs, source=f"{contents.label}.")
-
-
-def _of_values(contents: Contents) -> Iterator[Picture]:
-    for metric in contents.main[:3]:
-        yield _tried(f"distribution-{metric}", "values", partial(_distribution, contents, metric))
-    yield from _curves(contents)
-    if contents.cost_metric and contents.main:
-        yield _tried("cost-quality", "cost", partial(_cost, contents, contents.main[0]))
+        comparisons = [each for each in comparisons if each.candidate not in contents.ablated] or comparisons
+    pairs = _pairs(verdict, comparisons[:MOST_PANELS])
+    return of_comparisons.paired_differences(pairs, source=f"{contents.label}.")
 
 
 def _distribution(contents: Contents, metric: str) -> Figure:
-    seen = contents.observe(metric)
+    observations = observe(contents.results, metric)
     arms = contents.arms if len(contents.arms) <= MOST_DRAWN_ARMS else contents.base_arms[:MOST_DRAWN_ARMS]
-    rows: dict[tuple[str, str], list[tuple[str, float]]] = {}
-    for row in seen.rows:
-        rows.setdefault((row.task, row.arm), []).append((row.state, row.value))
-    tasks = {}
-    for task in seen.tasks[:MOST_PANELS]:
-        tasks[task] = [_lane(contents, arm, rows[task, arm]) for arm in arms if (task, arm) in rows]
-    return distribution(tasks, metric, source=f"{contents.label}.")
+    states: dict[tuple[str, str], list[str]] = {}
+    scores: dict[tuple[str, str], list[float]] = {}
+    for row in observations.rows:
+        states.setdefault((row.task, row.arm), []).append(row.state)
+        if row.state == "scored" and np.isfinite(row.value):
+            scores.setdefault((row.task, row.arm), []).append(row.value)
+    tasks: dict[str, list[Lane]] = {task: [] for task in observations.tasks[:MOST_PANELS]}
+    for task, lanes in tasks.items():
+        for arm in arms:
+            if (task, arm) in states:
+                values, ended = np.array(scores.get((task, arm), [])), states[task, arm]
+                low, high = of_arms.t_interval(values)
+                lost = ended.count("failed"), ended.count("missing")
+                lanes.append(Lane(arm, values, low, high, *lost, contents.colour(arm)))
+    return of_arms.distribution(tasks, metric, source=f"{contents.label}.")
 
 
-def _lane(contents: Contents, arm: str, rows: Sequence[tuple[str, float]]) -> Lane:
-    values = np.array([value for state, value in rows if state == "scored" and np.isfinite(value)])
-    states = [state for state, _ in rows]
-    return Lane(arm, values, *t_interval(values), states.count("failed"), states.count("missing"), contents.colour(arm))
-
-
-def _curves(contents: Contents) -> Iterator[Picture]:
-    """The declared metric by step, or the first two that were logged."""
-    logged = _logged(contents)
-    names = [name for name in contents.main if name in logged][:2] or logged[:2]
-    for name in names:
-        plot = Plot(metric=name, only_tasks=tuple(contents.tasks[:MOST_PANELS]), arms=tuple(_few(contents)))
-        yield _tried(f"curves-{name}", "values", partial(draw, "curves", contents.results, plot))
-
-
-def _few(contents: Contents) -> list[str]:
-    """Curves of more arms than this cannot be told apart: ablations are left out, then the last arms."""
-    return contents.arms if len(contents.arms) <= 8 else contents.base_arms[:14]
-
-
-def _logged(contents: Contents) -> list[str]:
-    from bakeoff.records.series import read_block
-
-    first = next(iter(contents.edition.all_series()), None)
-    return [] if first is None else list(read_block(first[1]))
-
-
-def _cost(contents: Contents, metric: str) -> Figure:
-    cost = contents.cost_metric
-    assert cost is not None
-    arms = contents.base_arms  # names stand beside the dots, and those of ablations would lie on each other
+def _cost(contents: Contents, cost: str, metric: str) -> Figure:
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for run in contents.runs:
         price, value = run.metrics.get(cost), run.metrics.get(metric)
         if run.status == "succeeded" and is_number(price) and is_number(value):
             pairs.setdefault((run.task, run.arm), []).append((float(price), float(value)))  # type: ignore[arg-type]
-    tasks = {
-        task: [_point(contents, arm, pairs[task, arm]) for arm in arms if (task, arm) in pairs]
-        for task in contents.tasks[:MOST_PANELS]
-    }
+    tasks: dict[str, list[Point]] = {}
+    for task in contents.tasks[:MOST_PANELS]:
+        for arm in contents.base_arms:  # names stand beside the dots, and those of ablations would lie on each other
+            if (task, arm) in pairs:
+                prices, values = np.array(pairs[task, arm]).T
+                tasks.setdefault(task, []).append(Point(arm, prices, values, contents.colour(arm)))
     larger = contents.analysis.direction == "maximize"
-    known = {task: points for task, points in tasks.items() if points}
-    return cost_against_quality(known, cost, metric, larger_is_better=larger, source=f"{contents.label}.")
+    return of_arms.cost_against_quality(tasks, cost, metric, larger_is_better=larger, source=f"{contents.label}.")
 
 
-def _point(contents: Contents, arm: str, pairs: Sequence[tuple[float, float]]) -> Point:
-    prices, values = np.array(pairs).T
-    return Point(arm, prices, values, contents.colour(arm))
-
-
-def _of_ablations(contents: Contents, ablations: Sequence[Ablations]) -> Iterator[Picture]:
-    for group in ablations[:3]:
-        by_base: dict[str, list[Effect]] = {}
-        for delta in group.deltas:
-            if delta.line.effect is not None:
-                note = "changes nothing" if delta.same else ""
-                effect = Effect(
-                    delta.ablation, delta.line.effect, delta.line.interval, contents.colour(delta.base), note
-                )
-                by_base.setdefault(delta.base, []).append(effect)
-        if by_base:
-            caption = (
-                "What each ablation changes against its own base arm, paired over what both were run on. Lines: 95 % "
-                f"intervals, each on its own. {contents.label}."
-            )
-            panels = list(by_base.items())[:MOST_PANELS]
-            title = f"Ablations: change of {group.metric} against the base arm"
-            yield Picture(
-                f"ablations-{group.metric}", "ablations", forest(panels, f"change of {group.metric}", title, caption)
-            )
+def _ablation_effects(contents: Contents, ablations: Ablations) -> Figure:
+    """One panel for each base arm."""
+    by_base: dict[str, list[Effect]] = {}
+    for delta in ablations.deltas:
+        if delta.line.effect is not None:
+            note = "changes nothing" if delta.same else ""
+            effect = Effect(delta.ablation, delta.line.effect, delta.line.interval, contents.colour(delta.base), note)
+            by_base.setdefault(delta.base, []).append(effect)
+    caption = (
+        "What each ablation changes against its own base arm, paired over what both were run on. Lines: 95 % "
+        f"intervals, each on its own. {contents.label}."
+    )
+    title = f"Ablations: change of {ablations.metric} against the base arm"
+    groups = list(by_base.items())[:MOST_PANELS]
+    return of_comparisons.forest(groups, f"change of {ablations.metric}", title, caption)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,52 +34,29 @@ def script_json(value: Any) -> str:
 
 TABLE_RUNS = 5_000
 """Lines of the table of runs in one file."""
-COLUMNS = 6
-"""Metrics that the table of runs shows."""
 STATUSES = ("succeeded", "failed", "timeout", "infra_error", "cancelled", "running", "planned")
 
 
-def table_metrics(contents: Contents) -> list[str]:
-    """The ones pictures show, cost, and then as they came."""
-    first = [*contents.main, *([contents.cost_metric] if contents.cost_metric else [])]
-    return list(dict.fromkeys((*[name for name in first if name in contents.metrics], *contents.metrics)))[:COLUMNS]
-
-
-def names(contents: Contents, extra: Mapping[str, Any]) -> str:
-    """What is the same for many runs: cells with their parameters, names of metrics."""
-    cells = {
-        str(number): [
-            printable(cell.arm), printable(cell.task), cell.ablation or "", plain(cell.columns), cell.flags,
-        ]
-        for number, cell in contents.cells.items()
-    }  # fmt: skip
-    told = {"cells": cells, "statuses": STATUSES, "metrics": table_metrics(contents), **extra}
-    return f"bakeoff.names={script_json(told)};\n"
-
-
 def table(contents: Contents) -> list[str]:
-    """The table of runs, column by column."""
-    metrics = table_metrics(contents)
-    return [
-        f"bakeoff.rows({script_json(_columns(contents.runs[start : start + TABLE_RUNS], metrics))});\n"
-        for start in range(0, max(1, len(contents.runs)), TABLE_RUNS)
-    ]
-
-
-def _columns(runs: Sequence[RunRecord], metrics: Sequence[str]) -> dict[str, Any]:
-    return {
-        "id": [run.run_id for run in runs],
-        "cell": [run.cell for run in runs],
-        "seed": [run.seed for run in runs],
-        "rollout": 0 if not any(run.rollout for run in runs) else [run.rollout for run in runs],
-        "status": [STATUSES.index(run.status) for run in runs],
-        "wall": [None if run.wall_s is None else float(f"{run.wall_s:.4g}") for run in runs],
-        "metrics": [[shown(run.metrics.get(name)) for run in runs] for name in metrics],
-    }
+    """The table of runs, column by column; one script for each TABLE_RUNS of them."""
+    scripts = []
+    for start in range(0, max(1, len(contents.runs)), TABLE_RUNS):
+        runs = contents.runs[start : start + TABLE_RUNS]
+        columns = {
+            "id": [run.run_id for run in runs],
+            "cell": [run.cell for run in runs],
+            "seed": [run.seed for run in runs],
+            "rollout": 0 if not any(run.rollout for run in runs) else [run.rollout for run in runs],
+            "status": [STATUSES.index(run.status) for run in runs],
+            "wall": [None if run.wall_s is None else float(f"{run.wall_s:.4g}") for run in runs],
+            "metrics": [[shown(run.metrics.get(name)) for run in runs] for name in contents.columns],
+        }
+        scripts.append(f"bakeoff.rows({script_json(columns)});\n")
+    return scripts
 
 
 def shown(value: Any) -> Any:
-    """A value as the pages have it: six digits; what is no number as text."""
+    """A value as the pages have it: six digits; what is not a number as text."""
     if is_number(value):
         if isinstance(value, int) and abs(value) < 2**53:
             return value
@@ -88,11 +65,6 @@ def shown(value: Any) -> Any:
     if isinstance(value, float):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return printable(value) if isinstance(value, str) else value
-
-
-def plain(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as the pages have them."""
-    return {printable(name): shown(value) for name, value in table.items()}
 
 
 # -- one run's own page
@@ -109,17 +81,24 @@ _NUMBER = 9
 
 
 class Details:
-    """One table for each run, in plan order, and what is shared between them."""
+    """One table for each run, in plan order, and what they share. `budget` is in bytes; links start at `base`."""
 
     def __init__(self, contents: Contents, budget: int, base: Path) -> None:
-        self.contents = contents
-        self.left = budget
-        self.base = base
+        self.contents, self.base = contents, base
+        # What is the same for many runs: cells with their parameters, names of metrics.
+        self.names: dict[str, Any] = {"cells": {}, "statuses": STATUSES, "metrics": contents.columns}
+        for number, cell in contents.cells.items():
+            params = {printable(name): shown(value) for name, value in cell.columns.items()}
+            known = [printable(cell.arm), printable(cell.task), cell.ablation or "", params, cell.flags]
+            self.names["cells"][str(number)] = known
+        self.left = budget - len(f"bakeoff.names={script_json(self.names)};\n".encode())
         self.runs: list[dict[str, Any]] = [{} for _ in contents.runs]
+        self.start = min((run.started_at for run in contents.runs if run.started_at is not None), default=0.0)
         self.metrics: list[str] = []
         self.files: dict[tuple[str, ...], int] = {}
         self.omitted: list[str] = []
-        self._directories = _existing(contents.edition.paths.runs)
+        place = contents.edition.paths.runs
+        self.directories = {entry.name for entry in os.scandir(place)} if place.is_dir() else set()
         self._facts()
         self._metrics()
         ended_badly = [n for n, run in enumerate(contents.runs) if run.status not in ("succeeded", "planned")]
@@ -129,66 +108,67 @@ class Details:
         if not (self._logs(sorted(others), self.left) and fitted):
             self.omitted.append("logs")
 
-    def shared(self) -> dict[str, Any]:
-        """What the pages' common data tells about the details."""
-        where = quote(os.path.relpath(self._home(), self.base).replace(os.sep, "/"))
-        return {
+    def scripts(self) -> dict[str, str]:
+        """Script files by name: `names.js`, and `details-N.js` with RUNS runs each."""
+        home = self.contents.edition.paths.runs
+        if self.directories:  # run directories may be links to another tool's
+            home = (home / min(self.directories)).resolve().parent
+        shared = {
+            **self.names,
             "others": self.metrics,
             "files": [list(names) for names in self.files],
-            "home": where,
+            "home": quote(os.path.relpath(home, self.base).replace(os.sep, "/")),
             "chunk": RUNS,
             "omitted": self.omitted,
-            "start": self._start,
+            "start": self.start,
         }
-
-    def _home(self) -> Path:
-        """Where run directories really lie; they may be links to another tool's."""
-        runs = self.contents.edition.paths.runs
-        first = next((runs / name for name in sorted(self._directories)), None)
-        return first.resolve().parent if first is not None else runs
-
-    def scripts(self) -> Iterator[str]:
-        for start in range(0, len(self.runs), RUNS):
-            yield f"bakeoff.details({start // RUNS},{script_json(self.runs[start : start + RUNS])});\n"
+        files = {"names.js": f"bakeoff.names={script_json(shared)};\n"}
+        for number, start in enumerate(range(0, len(self.runs), RUNS)):
+            chunk = script_json(self.runs[start : start + RUNS])
+            files[f"details-{number}.js"] = f"bakeoff.details({number},{chunk});\n"
+        return files
 
     def _facts(self) -> None:
         """Only what is not the usual: a run that succeeded at its first try has little to tell."""
-        self._start = min((run.started_at for run in self.contents.runs if run.started_at is not None), default=0.0)
         for entry, run in zip(self.runs, self.contents.runs, strict=True):
             if run.started_at is not None:
-                entry["at"] = round(run.started_at - self._start, 3)
+                entry["at"] = round(run.started_at - self.start, 3)
             if run.exit_code not in (None, 0):
                 entry["exit"] = run.exit_code
             if run.error:
                 entry["error"] = printable(run.error)[-ERROR:]
             if run.attempts > 1:
                 entry["tries"] = self._tries(run)
-            if run.run_id in self._directories:
+            if run.run_id in self.directories:
                 entry["files"] = self._files(run)
         self.left -= sum(len(script_json(entry)) for entry in self.runs)
 
     def _tries(self, run: RunRecord) -> list[list[Any]]:
-        return [
-            [a["attempt"], a["status"], _wall(a), a["exit_code"], printable(a["error"] or "")[-ERROR:]]
-            for a in self.contents.edition.attempts(run.position)
-        ]
+        """Number, status, wall time, exit code and error of each attempt."""
+        tries: list[list[Any]] = []
+        for attempt in self.contents.edition.attempts(run.position):
+            wall = None
+            if attempt["started_at"] is not None and attempt["ended_at"] is not None:
+                wall = round(float(attempt["ended_at"] - attempt["started_at"]), 4)
+            error = printable(attempt["error"] or "")[-ERROR:]
+            tries.append([attempt["attempt"], attempt["status"], wall, attempt["exit_code"], error])
+        return tries
 
     def _files(self, run: RunRecord) -> int:
         """The number of its list of files: most runs leave the same names behind."""
         home = self.contents.edition.paths.run(run.run_id)
-        found: list[str] = []
+        paths: list[str] = []
         for place, folders, names in os.walk(home):
             folders.sort()
-            found += [os.path.relpath(os.path.join(place, name), home) for name in sorted(names)]
-            if len(found) > MOST_FILES:
+            paths += [os.path.relpath(os.path.join(place, name), home) for name in sorted(names)]
+            if len(paths) > MOST_FILES:
                 break
-        return self.files.setdefault(tuple(found[:MOST_FILES]), len(self.files))
+        return self.files.setdefault(tuple(paths[:MOST_FILES]), len(self.files))
 
     def _metrics(self) -> None:
         """Column by column, as long as three quarters of the budget last."""
-        first = table_metrics(self.contents)
         others = dict.fromkeys(name for run in self.contents.runs for name in run.metrics)
-        wanted = [name for name in others if name not in first]
+        wanted = [name for name in others if name not in self.contents.columns]
         room = 3 * self.left // 4
         columns: list[list[Any]] = []
         for name in wanted:
@@ -210,7 +190,7 @@ class Details:
         self.left -= room
         for number in numbers:
             run = self.contents.runs[number]
-            if run.run_id not in self._directories:
+            if run.run_id not in self.directories:
                 continue
             home = self.contents.edition.paths.run(run.run_id)
             logs = {name: text for name in (STDOUT, STDERR) if (text := _tail(home / name))}
@@ -226,34 +206,21 @@ class Details:
 
     def _series(self) -> None:
         """Every series of every run, thinned to what the room allows; the same number of points for all."""
-        found = {position: read_block(block) for position, block in self.contents.edition.all_series()}
-        if not found:
+        series = {position: read_block(block) for position, block in self.contents.edition.all_series()}
+        if not series:
             return
-        count = sum(len(columns) for columns in found.values())
+        count = sum(len(columns) for columns in series.values())
         points = min(MOST_POINTS, int(0.8 * self.left) // (2 * _NUMBER * count))
         if points < FEWEST_POINTS:
             self.omitted.append("series")
             return
         for entry, run in zip(self.runs, self.contents.runs, strict=True):
-            for name, (steps, values) in found.get(run.position, {}).items():
+            for name, (steps, values) in series.get(run.position, {}).items():
                 kept = np.unique(np.linspace(0, steps.size - 1, min(points, steps.size)).round().astype(int))
-                drawn = [steps[kept].tolist(), [_short(value) for value in values[kept]]]
+                numbers = [float(f"{value:.5g}") if np.isfinite(value) else None for value in values[kept]]
+                drawn = [steps[kept].tolist(), numbers]
                 entry.setdefault("series", {})[name] = drawn
                 self.left -= len(script_json(drawn))
-
-
-def _short(value: float) -> float | None:
-    return float(f"{value:.5g}") if np.isfinite(value) else None
-
-
-def _wall(attempt: dict[str, Any]) -> float | None:
-    if attempt["started_at"] is None or attempt["ended_at"] is None:
-        return None
-    return round(float(attempt["ended_at"] - attempt["started_at"]), 4)
-
-
-def _existing(runs: Path) -> set[str]:
-    return {entry.name for entry in os.scandir(runs)} if runs.is_dir() else set()
 
 
 def _tail(path: Path) -> str:

@@ -81,7 +81,7 @@ def test_flags_name_columns_and_mistakes_list_those_that_are_there() -> None:
     frame = pl.DataFrame(ROWS).rename({"arm": "who", "task": "what", "seed": "world"})
     found = rows(of_frame(frame, Columns(arm="who", task="what", seed="world")))
     assert found[0][:3] == ("old", "t1", 1)
-    with pytest.raises(UsageError, match=r"which column names the arm\? say --arm-column; there are who, what"):
+    with pytest.raises(UsageError, match=r"which column names the arm\? say --arm-from; there are who, what"):
         rows(of_frame(frame))
     with pytest.raises(UsageError, match="no column 'nope'; there are who"):
         rows(of_frame(frame, Columns(arm="nope")))
@@ -189,3 +189,112 @@ def test_a_file_that_is_no_table_names_itself(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_text("nonsense")
     with pytest.raises(UsageError, match=r"t\.parquet: cannot be read"):
         read_tables([tmp_path / "t.parquet"], Columns())
+
+
+def questions(column: str, extra: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Two arms, 20 questions, 10 attempts each, and no column that is called a task."""
+    return [
+        {"arm": arm, column: f"q{question}", "correct_share": (question * 7 + attempt * 3) % 11 / 11, **(extra or {})}
+        for arm in "AB" for question in range(20) for attempt in range(10)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["question_id", "item", "prompt_hash", "fold", "plain_word"])
+def test_an_unused_column_that_looks_like_an_identifier_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"column '{name}' looks like an identifier \(20 values .*--task-from {name}"):
+        of_frame(questions(name))
+    table = of_frame(questions(name), Columns(task=name, keep_duplicates=True))
+    assert (len(table.tasks), table.reading["task"]) == (20, name)
+    ignored = of_frame(questions(name), Columns(ignore=(name,), keep_duplicates=True))
+    assert ignored.reading["ignored"] == [name]
+
+
+def test_an_identifier_that_is_a_number_is_refused_too() -> None:
+    frame = [{**row, "question_id": int(row["question_id"][1:])} for row in questions("question_id")]
+    with pytest.raises(UsageError, match="looks like an identifier"):
+        of_frame(frame)
+
+
+def test_a_score_with_few_values_is_not_an_identifier() -> None:
+    frame = [
+        {"arm": arm, "seed": seed, "rollout": i, "rating": (seed * i + shift) % 5}
+        for arm, shift in (("A", 0), ("B", 1)) for seed in range(6) for i in range(4)
+    ]  # fmt: skip
+    assert of_frame(frame).metrics == ["rating"]
+
+
+def test_a_column_that_only_describes_the_task_is_ignored_and_named() -> None:
+    frame = [
+        {"arm": arm, "task": f"t{task}", "seed": seed, "category": "xyz"[task % 3], "score": 0.1 * task + 0.01 * seed}
+        for arm in "AB" for task in range(6) for seed in range(3)
+    ]  # fmt: skip
+    assert of_frame(frame).reading == {
+        "arm": "arm", "task": "task", "seed": "seed", "rollout": None, "status": None, "step": None,
+        "metrics": ["score"], "ignored": ["category"],
+    }  # fmt: skip
+
+
+def test_a_sample_is_a_task_unless_it_counts_repeats_inside_one() -> None:
+    alone = [{"arm": arm, "sample": sample, "score": 0.1 * sample} for arm in "AB" for sample in range(5)]
+    assert of_frame(alone).reading["task"] == "sample"
+    repeats = [{**row, "task": task} for row in alone for task in ("t1", "t2")]
+    assert of_frame(repeats).reading["rollout"] == "sample"
+    other = [{**row, "sample": row["sample"] * 10 + 3} for row in repeats for _ in range(2)]
+    with pytest.raises(UsageError, match="column 'sample' looks like an identifier"):
+        of_frame(other)
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [("ok", "scored"), ("completed", "scored"), (" Scored", "scored"), ("OK ", "scored"), ("Failed", "failed"),
+     ("error", "failed"), ("Timed out", "failed"), ("canceled", "missing"), ("missing", "missing")],
+)  # fmt: skip
+def test_statuses_of_other_tools_are_known(word: str, state: str) -> None:
+    table = of_frame([{"arm": "A", "seed": 1, "status": word, "score": 1.0}])
+    assert [row.state for row in rows(table)] == [state]
+    assert bool(table.notes) == (state != "scored")
+
+
+def test_an_unknown_status_is_refused_by_name_with_its_count() -> None:
+    frame = [{"arm": "A", "seed": i, "status": "weird" if i else "ok", "score": 1.0} for i in range(3)]
+    with pytest.raises(UsageError, match=r"'status' has statuses that are not known: 'weird' \(2 rows\)"):
+        of_frame(frame)
+
+
+def test_names_are_trimmed_with_a_note() -> None:
+    table = of_frame([{"arm": "A ", "seed": 1, "score": 1.0}, {"arm": "A", "seed": 2, "score": 2.0}])
+    assert (table.arms, table.notes) == (["A"], ("spaces around 1 names in column 'arm' were removed",))
+
+
+def test_a_copied_row_is_refused_where_nothing_numbers_the_runs() -> None:
+    frame = [{"arm": arm, "score": 0.1 * i} for arm in "AB" for i in (1, 2, 3, 3)]
+    with pytest.raises(UsageError, match=r"4 rows stand more than once, such as arm=A, score=0\.3"):
+        of_frame(frame)
+    assert len(rows(of_frame(frame, Columns(keep_duplicates=True)))) == 8
+    outcomes = [{"arm": arm, "success": i % 2} for arm in "AB" for i in range(6)]
+    assert len(rows(of_frame(outcomes), "success")) == 12
+
+
+def test_nan_is_not_a_seed() -> None:
+    with pytest.raises(UsageError, match="column 'seed' has NaN"):
+        of_frame([{"arm": "A", "seed": seed, "score": 1.0} for seed in (1.0, math.nan)])
+
+
+@pytest.mark.parametrize(
+    ("texts", "value"), [(["0,85", "1,5"], 0.85), (["1,234.5", "7"], 1234.5), ([" 12.5 ", "1e3"], 12.5)]
+)
+def test_numbers_as_spreadsheets_write_them_are_read(texts: list[str], value: float) -> None:
+    table = of_frame([{"arm": "A", "seed": seed, "score": text} for seed, text in enumerate(texts)])
+    assert rows(table)[0].value == value
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["1,234", "2,345"], r"'1,234' in column 'score' may be a thousand or a decimal comma"),
+        (["0.5", "0.7", "N/A"], r"column 'score' has text among its numbers: 'N/A' \(1 cells\)"),
+    ],
+)
+def test_numbers_that_can_be_misread_are_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        of_frame([{"arm": "A", "seed": seed, "score": text} for seed, text in enumerate(texts)])

@@ -1,8 +1,9 @@
-"""Keyed random numbers, and the latency laws against those of scipy."""
+"""Keyed random numbers, the latency laws against those of scipy, and the tables that a user can replace."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bakeoff.workloads.schedsim.draws import LONGEST, Service, mean_ms, steps, stream, word, words
+from bakeoff.errors import SpecError, UsageError
+from bakeoff.workloads.schedsim.draws import DEFAULT, LONGEST, Service, load_tables, mean_ms, steps, stream, word, words
 from bakeoff.workloads.schedsim.engine import Model
-from bakeoff.workloads.schedsim.tiers import load_tables
 from bakeoff.workloads.schedsim.world import AGGREGATE, CHUNK, EMBED, EXTRACT, KINDS, LOAD, MASK, PLAN, SEARCH, shape
 
 
@@ -106,3 +107,17 @@ def test_the_heavy_tail_multiplies_the_given_share() -> None:
     long = sum(ratio == pytest.approx(50) for ratio in ratios)
     assert long + sum(ratio == 1 for ratio in ratios) == len(ratios)
     assert stats.binomtest(long, len(ratios), 0.02).pvalue > 1e-3
+
+
+def test_tables_can_be_replaced_and_mistakes_are_reported(tmp_path: Path) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(DEFAULT.read_text().replace("concurrency = 2", "concurrency = 7"))
+    assert max(tier.concurrency for tier in load_tables(own).tiers if tier.provider == "llm_provider") == 7
+    mistakes = {"sigma": ("sigma = 0.8", "sigma = -1"), "latency": ("[latency.Chunk]", "[latency.Chunks]")}
+    for key, (right, wrong) in mistakes.items():
+        bad = tmp_path / f"{key}.toml"
+        bad.write_text(DEFAULT.read_text().replace(right, wrong))
+        with pytest.raises(SpecError, match=key):
+            load_tables(bad)
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_tables(tmp_path / "none.toml")

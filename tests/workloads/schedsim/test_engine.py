@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from bakeoff.errors import UsageError
 from bakeoff.workloads.schedsim import engine
+from bakeoff.workloads.schedsim.draws import DEFAULT, Gamma, Tables, load_tables
 from bakeoff.workloads.schedsim.engine import Engine, Model, TraceEvent
 from bakeoff.workloads.schedsim.policies import POLICIES, FifoCheapest, Options
-from bakeoff.workloads.schedsim.resources import TOKEN, Bucket
-from bakeoff.workloads.schedsim.tiers import DEFAULT, Gamma, Tables, load_tables
-from bakeoff.workloads.schedsim.world import CLASS, DECIDE, EMBEDDING, KINDS, LLM, Shape, shape
+from bakeoff.workloads.schedsim.world import CLASS, DECIDE, EMBEDDING, KINDS, LLM, TOKEN, Bucket, Shape, shape
 from workloads.schedsim.simulated import HARSH, SimpyModel, run
 
 ENDS = ("AttemptFinish", "AttemptFail", "AttemptCancel")

@@ -1,10 +1,11 @@
-"""The graph of a workflow and the evidence that ends it."""
+"""The graph of a workflow, the evidence that ends it, token buckets and rolling quantiles."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,10 @@ from bakeoff.workloads.schedsim.world import (
     MASK,
     PLAN,
     SEARCH,
+    TOKEN,
+    WINDOW,
+    Bucket,
+    Rolling,
     evidence,
     mix,
     mix_array,
@@ -80,3 +85,34 @@ def test_ids_go_pdf_by_pdf_as_specified() -> None:
         "ExtractEvidence", "Aggregate", "DecideNext",
     ]  # fmt: skip
     assert (shape(10, 4).size, shape(10, 4).plan_tokens(0), shape(10, 4).plan_tokens(2)) == (113, 270, 320)
+
+
+@given(
+    rate=st.integers(1, 500),
+    size=st.integers(1, 50),
+    gaps=st.lists(st.integers(0, 2_000_000), min_size=1, max_size=80),
+)
+def test_a_bucket_never_gives_more_than_its_size_and_rate_allow(rate: int, size: int, gaps: list[int]) -> None:
+    bucket, now, taken = Bucket(rate, size), 0, []
+    for gap in gaps:
+        now += gap
+        wait = bucket.take(now)
+        if wait == 0:
+            taken.append(now)
+        else:
+            assert bucket.take(now + wait - 1) > 0 and bucket.take(now + wait) == 0, "the wait is exact"
+            now += wait
+            taken.append(now)
+    for i, first in enumerate(taken):
+        for j in range(i, len(taken)):
+            assert (j - i + 1) * TOKEN <= size * TOKEN + (taken[j] - first) * bucket.rate
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300), st.floats(0, 1))
+def test_rolling_quantiles_are_those_of_the_last_thousand(values: list[int], share: float) -> None:
+    rolling, fed = Rolling(), values * 5
+    for value in fed:
+        rolling.add(value)
+    kept = sorted(fed[-WINDOW:])
+    assert rolling.quantile(share, -1) == kept[min(len(kept) - 1, int(share * len(kept)))]
+    assert rolling.mean(0.0) == pytest.approx(sum(kept) / len(kept))

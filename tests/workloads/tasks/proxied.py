@@ -11,8 +11,7 @@ from typing import Any
 
 import httpx
 
-from bakeoff.workloads.tasks.proxy.budget import Budget
-from bakeoff.workloads.tasks.proxy.providers import Providers
+from bakeoff.workloads.tasks.proxy.providers import Budget, Provider, Providers
 from bakeoff.workloads.tasks.proxy.records import Call, read_calls
 from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun, ServerLimits
 from workloads.tasks.scripted import Failure, ScriptedModel, Turn
@@ -77,7 +76,7 @@ def lab(
         ModelProxy(loopback=True, limits=limits) as proxy,
     ):
         table = {"base_url": f"{model.url}/v1", "env_key": "TEST_KEY", "prices": PRICES, **(provider or {})}
-        providers = Providers.read({"test": table}, {"TEST_KEY": KEY})
+        providers = Providers.read({"test": Provider.model_validate(table)}, {"TEST_KEY": KEY})
         run = proxy.open(providers, f"test/{MODEL}", record=folder / "calls.jsonl", budget=budget, others=others)
         with httpx.Client(base_url=proxy.url, headers=headers(run), timeout=20, trust_env=False) as client:
             yield Lab(model, proxy, providers, run, client)

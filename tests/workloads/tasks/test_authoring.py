@@ -47,8 +47,12 @@ def test_a_range_becomes_a_task_that_can_be_proved(repo: Path, bubblewrap: Bubbl
     assert task.id == "double-properly"
     assert task.repository is not None and task.repository.commit == run_git(repo, "rev-parse", "before")
     assert {(script.path, script.rubric_id) for script in task.scripts} == {("tests/test_double.py", "tests"), ("tests/helpers.py", None)}  # fmt: skip
-    assert task.solution is not None and b"tests/" not in (task.solution.diff or b"") and b"notes.txt" in (task.solution.diff or b"")  # fmt: skip
-    assert "Double by two" in task.instruction and "Test it" in task.instruction and DRAFT in task.instruction
+    assert task.first.solution is not None and b"tests/" not in (task.first.solution.diff or b"") and b"notes.txt" in (task.first.solution.diff or b"")  # fmt: skip
+    assert (
+        "Double by two" in task.first.instruction
+        and "Test it" in task.first.instruction
+        and DRAFT in task.first.instruction
+    )
     findings = list(check(task, bubblewrap, tmp_path / "logs"))
     assert {finding.name: finding.ok for finding in findings if finding.ok is not None} == {
         "has hidden tests": True,
@@ -80,7 +84,7 @@ def test_files_that_cannot_be_hidden_are_noted(repo: Path) -> None:
 def test_tests_can_be_named(repo: Path) -> None:
     task = load_task(made_from(repo, tests=("tests/test_double.py",)))
     assert [script.path for script in task.scripts] == ["tests/test_double.py"]
-    assert task.solution is not None and b"tests/helpers.py" in (task.solution.diff or b"")
+    assert task.first.solution is not None and b"tests/helpers.py" in (task.first.solution.diff or b"")
 
 
 def test_a_range_without_tests_has_no_rubric_and_says_so(repo: Path, bubblewrap: Bubblewrap) -> None:

@@ -112,7 +112,7 @@ def test_a_separate_verifier_has_its_own_network(tmp_path: Path) -> None:
     toml = '[agent]\nnetwork_mode = "no-network"\n[environment]\nnetwork_mode = "no-network"\n[verifier.environment]\nnetwork_mode = "public"\n'
     task = load_task(harbor_task(tmp_path / "t", toml=toml)).with_network()
     assert not box_spec(task, Image.host()).network and not task.notes
-    assert box_spec(task, Image.host(), environment=task.verifier.environment).network
+    assert box_spec(task, Image.host(), environment=task.first.verifier.environment).network
 
 
 def test_a_windows_task_is_read_and_refused(tmp_path: Path) -> None:

@@ -82,19 +82,19 @@ def test_every_table_of_the_schema_is_understood(tmp_path: Path) -> None:
         Artifact(source="/app/out"),
         Artifact(source="/app/data", destination="data", exclude=("*.tmp",)),
     )
-    assert (task.agent.timeout, task.agent.user, task.agent.network) == (
+    assert (task.first.agent.timeout, task.first.agent.user, task.first.agent.network) == (
         120,
         "1000",
         Network("allowlist", ("pypi.org",)),
     )
-    assert (task.verifier.timeout, task.verifier.user, task.verifier.mode) == (60.5, "root", "shared")
-    assert task.verifier.env == {"KEY": "${API_KEY:-none}"}
-    assert task.verifier.collect[0].command.startswith("pg_dump")
+    assert (task.first.verifier.timeout, task.first.verifier.user, task.first.verifier.mode) == (60.5, "root", "shared")
+    assert task.first.verifier.env == {"KEY": "${API_KEY:-none}"}
+    assert task.first.verifier.collect[0].command.startswith("pg_dump")
     environment = task.environment
     assert (environment.docker_image, environment.cpus, environment.memory_mb, environment.storage_mb) == ("python:3.11", 2, 1024, 2048)  # fmt: skip
     assert (environment.network.mode, environment.workdir) == ("no-network", "/srv")
     assert environment.healthcheck is not None and environment.healthcheck.retries == 5
-    assert task.solution is not None and task.solution.env == {"B": "2"}
+    assert task.first.solution is not None and task.first.solution.env == {"B": "2"}
 
 
 def test_the_older_keys_are_understood(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_only_a_whole_value_is_a_variable_of_this_machine(tmp_path: Path, monkey
     texts = "{ A = '${GIVEN}', B = '${NONE:-x}', C = 'Hi ${name}, $$5', D = '$(pwd)' }"
     toml = f"[environment]\nenv = {texts}\n[verifier]\nenv = {texts}\n[solution]\nenv = {texts}\n"
     task = load_task(harbor_task(tmp_path / "t", toml=toml))
-    assert task.solution is not None
-    for env in (task.environment.env, task.verifier.env, task.solution.env):
+    assert task.first.solution is not None
+    for env in (task.environment.env, task.first.verifier.env, task.first.solution.env):
         assert filled_in(task, "environment", env) == {"A": "7", "B": "x", "C": "Hi ${name}, $$5", "D": "$(pwd)"}
 
 
@@ -168,14 +168,17 @@ def test_a_separate_verifier_needs_no_test_script_but_its_own_image(tmp_path: Pa
     folder = harbor_task(tmp_path / "t", {"tests/Dockerfile": "FROM host\n"}, toml)
     (folder / "tests/test.sh").unlink()
     task = load_task(folder)
-    assert task.verifier.mode == "separate"
-    assert task.verifier.environment is not None and task.verifier.environment.dockerfile == folder / "tests/Dockerfile"
+    assert task.first.verifier.mode == "separate"
+    assert (
+        task.first.verifier.environment is not None
+        and task.first.verifier.environment.dockerfile == folder / "tests/Dockerfile"
+    )
 
 
 @pytest.mark.parametrize("toml", ['[verifier]\nenvironment_mode = "separate"\n', "[verifier.environment]\ncpus = 1\n"])
 def test_a_separate_verifier_without_its_own_image_has_the_tasks(tmp_path: Path, toml: str) -> None:
     folder = harbor_task(tmp_path / "t", toml=toml)
-    verifier = load_task(folder).verifier
+    verifier = load_task(folder).first.verifier
     assert verifier.environment is not None and verifier.environment.dockerfile == folder / "environment/Dockerfile"
     assert not verifier.tests_in_image
     (folder / "tests/test.sh").unlink()
@@ -289,9 +292,9 @@ def test_a_terminal_bench_task_is_mapped(tmp_path: Path) -> None:
         "solution.sh": "true\n",
     }
     task = load_task(write_files(tmp_path / "old", files))
-    assert (task.id, task.format, task.instruction) == ("old", "terminal-bench", "Make it work.\n")
-    assert (task.agent.timeout, task.verifier.timeout) == (180, 30)
-    assert task.verifier.parser == "pytest" and task.verifier.env == {"TEST_DIR": "/tests"}
+    assert (task.id, task.format, task.first.instruction) == ("old", "terminal-bench", "Make it work.\n")
+    assert (task.first.agent.timeout, task.first.verifier.timeout) == (180, 30)
+    assert task.first.verifier.parser == "pytest" and task.first.verifier.env == {"TEST_DIR": "/tests"}
     assert {"tests", "solution.sh", "run-tests.sh"} <= set(task.environment.withheld)
     assert any("new_key" in note for note in task.notes)
 
@@ -305,5 +308,5 @@ def test_the_first_terminal_bench_tasks_had_descriptions(tmp_path: Path) -> None
     yaml = "descriptions:\n  - {key: hard, description: Guess.}\n  - {key: base, description: Do it.}\nrun_tests_in_same_shell: true\n"
     files = {"task.yaml": yaml, "Dockerfile": "FROM x\n", "run-tests.sh": "true\n"}
     task = load_task(write_files(tmp_path / "old", files))
-    assert task.instruction == "Do it."
+    assert task.first.instruction == "Do it."
     assert [note.split(":")[1].strip() for note in task.notes] == ["run_tests_in_same_shell"]

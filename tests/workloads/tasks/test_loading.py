@@ -29,7 +29,7 @@ def overridden(tmp_path: Path, tree: dict[str, Any]) -> Task:
 
 @pytest.mark.parametrize("key", ["prompt", "lm_instructions"])
 def test_the_instruction_is_replaced(tmp_path: Path, key: str) -> None:
-    assert overridden(tmp_path, {key: "other"}).instruction == "other"
+    assert overridden(tmp_path, {key: "other"}).first.instruction == "other"
 
 
 def test_files_are_added_and_replaced(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_the_tasks_own_file_counts_unless_another_is_given_or_none_is_wanted(tmp
     other = tmp_path / "other.json"
     other.write_text(json.dumps({"prompt": "given"}))
     found = [
-        load_task(folder).instruction,
-        load_task(folder, overrides_file=other).instruction,
-        load_task(folder, apply_overrides=False).instruction,
+        load_task(folder).first.instruction,
+        load_task(folder, overrides_file=other).first.instruction,
+        load_task(folder, apply_overrides=False).first.instruction,
     ]
     assert found == ["own", "given", "Repair double."]
 
@@ -129,7 +129,7 @@ def test_a_harbor_task_takes_a_prompt_and_variables_but_no_rubrics(tmp_path: Pat
     file = tmp_path / "o.json"
     file.write_text(json.dumps({"prompt": "other", "environment_variables": {"A": "1"}}))
     task = load_task(folder, overrides_file=file)
-    assert (task.instruction, dict(task.environment.env)) == ("other", {"A": "1"})
+    assert (task.first.instruction, dict(task.environment.env)) == ("other", {"A": "1"})
     file.write_text(json.dumps({"rubrics": [], "remove_repo_paths": []}))
     with pytest.raises(SpecError, match="is for prepared tasks"):
         load_task(folder, overrides_file=file)

@@ -10,17 +10,18 @@ import pytest
 
 from bakeoff.errors import SpecError
 from bakeoff.workloads.tasks.loading import load_task
-from bakeoff.workloads.tasks.model import Rubric, Script
+from bakeoff.workloads.tasks.model import Script
+from bakeoff.workloads.tasks.schema import Rubric
 from workloads.tasks.tasked import DIFF, TEST, meta, prepared_task, write_files
 
 
 def test_a_prepared_task_has_all_its_parts(tmp_path: Path) -> None:
     task = load_task(prepared_task(tmp_path / "t", {"diff.patch": DIFF}))
     assert (task.id, task.format, task.title, task.tags) == ("double", "prepared", "Double it", ("bug",))
-    assert task.instruction == "Repair double."
-    assert task.rubrics == (Rubric("works", "It doubles.", 1.0),)
+    assert task.first.instruction == "Repair double."
+    assert task.rubrics == (Rubric(id="works", criterion="It doubles.", weight=1.0),)
     assert task.scripts == (Script("tests/test_double.py", TEST, "works"),)
-    assert task.solution is not None and task.solution.diff == DIFF.encode()
+    assert task.first.solution is not None and task.first.solution.diff == DIFF.encode()
     assert task.repository is not None and task.repository.url == str(tmp_path / "t/repo")
     assert task.workdir == "/app/repo"
     assert task.notes == ()
@@ -47,7 +48,7 @@ def test_the_older_names_of_keys_are_read(tmp_path: Path) -> None:
 def test_the_instruction_is_the_one_that_agents_were_shown(
     tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
-    assert load_task(prepared_task(tmp_path / "t", files)).instruction == expected
+    assert load_task(prepared_task(tmp_path / "t", files)).first.instruction == expected
 
 
 def test_overlays_go_beside_and_into_the_repository_and_secrets_stay_out(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_overlays_go_beside_and_into_the_repository_and_secrets_stay_out(tmp_pat
         "/app/repo/config.ini": False,
     }
     assert len([note for note in task.notes if "not shown to agents" in note]) == 5
-    assert task.solution is not None
+    assert task.first.solution is not None
 
 
 def test_hidden_tests_may_lie_in_files_and_may_be_there_for_others(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_machine_and_times_are_said_as_in_harbor(tmp_path: Path) -> None:
     }
     task = load_task(prepared_task(tmp_path / "t", **more))
     assert (task.environment.memory_mb, task.environment.cpus, task.environment.env) == (256, 2, {"A": "${HOME:-x}"})
-    assert (task.agent.timeout, task.verifier.timeout, task.verifier.user) == (5, 7, "1000")
+    assert (task.first.agent.timeout, task.first.verifier.timeout, task.first.verifier.user) == (5, 7, "1000")
 
 
 def broken(**changes: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakeoff.workloads.tasks.results import NoReward, RubricScore, main_reward, printed_reward, read_rewards, weighted
+from bakeoff.workloads.tasks.results import NoReward, main_reward, printed_reward, read_rewards, weighted
 from workloads.tasks.tasked import write_files
 
 
@@ -71,9 +71,8 @@ scores = st.lists(st.tuples(st.none() | st.floats(0, 1), st.floats(0.01, 10)), m
 
 @given(scores)
 def test_the_score_is_a_mean_over_what_was_tested(given: list[tuple[float | None, float]]) -> None:
-    rubrics = [RubricScore(str(i), "", weight, score, 1, 0) for i, (score, weight) in enumerate(given)]
     tested = [score for score, _ in given if score is not None]
-    found = weighted(rubrics)
+    found = weighted(given)
     if not tested:
         assert found is None
     else:

@@ -14,14 +14,12 @@ from bakeoff.sandbox.base import Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.workloads.tasks import verify
 from bakeoff.workloads.tasks.agents.base import Assignment, Invocation
-from bakeoff.workloads.tasks.agents.builtin import Nop
-from bakeoff.workloads.tasks.agents.registry import AgentEntry
-from bakeoff.workloads.tasks.environment import box_spec
+from bakeoff.workloads.tasks.agents.registry import AgentEntry, Nop
+from bakeoff.workloads.tasks.environment import box_spec, lay_out
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import REPOSITORY
 from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.start import start_state
-from bakeoff.workloads.tasks.verify import lay_out
 from bakeoff.workloads.tasks.workload import TasksParams, TasksWorkload
 from workloads.tasks.small import write_task
 from workloads.tasks.tasked import HARBOR, harbor_task

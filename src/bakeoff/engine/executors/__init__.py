@@ -6,18 +6,19 @@ cluster would open nodes on other machines with the same setup, and pass `Attemp
 
     [project.entry-points."bakeoff.executors"]
     local = "bakeoff.engine.node.node:open_node"
+
+`Session.run` (engine/session.py) opens the one that the experiment file names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import Attempt
-from bakeoff.spec import registry
 from bakeoff.spec.experiment import Limits
 
 
@@ -43,15 +44,6 @@ class NodeSetup:
     edition_mark: str
     """Marks all processes of this edition, also those of earlier sessions."""
     session: int
-
-    @property
-    def mark(self) -> str:
-        """Marks the processes of this session.
-
-        The session is part of it, so that the supervisor of a scheduler that was killed does not take the next
-        scheduler's runs for its own.
-        """
-        return f"{self.edition_mark}:{self.session}"
 
 
 class Executor(Protocol):
@@ -82,9 +74,3 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End whatever still runs and free all resources."""
-
-
-def open_executor(kind: str, setup: NodeSetup) -> Executor:
-    """Open the executor that is registered as `kind`. Raises UsageError when there is none."""
-    factory: Callable[[NodeSetup], Executor] = registry.load(registry.EXECUTORS, kind, "executor")
-    return factory(setup)

@@ -72,8 +72,14 @@ class Capture:
                         shutil.copyfile(f"/proc/self/fd/{self._fds[name]}", target)
             elif self._settled:
                 target.unlink(missing_ok=True)
-            if size or self._settled or renew:
-                self._renew(name, path)
+            if size or self._settled or renew:  # open a new file under the same descriptor numbers
+                if os.path.exists(path):
+                    os.unlink(path)
+                fresh = _open(path)
+                os.dup2(fresh, self._fds[name], inheritable=False)
+                os.close(fresh)
+                if self._standard:
+                    os.dup2(self._fds[name], _NUMBERS[name])
         if self._settled and not kept:
             try:
                 directory.rmdir()
@@ -81,16 +87,6 @@ class Capture:
                 pass  # the run wrote other files
         self._settled = False
         return kept
-
-    def _renew(self, name: str, path: str) -> None:
-        """Open a new file under the same descriptor numbers."""
-        if os.path.exists(path):
-            os.unlink(path)
-        fresh = _open(path)
-        os.dup2(fresh, self._fds[name], inheritable=False)
-        os.close(fresh)
-        if self._standard:
-            os.dup2(self._fds[name], _NUMBERS[name])
 
     def close(self) -> None:
         """Close and delete the scratch files."""

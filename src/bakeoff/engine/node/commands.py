@@ -14,11 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bakeoff.engine import cgroup, processes
+from bakeoff.engine import processes
 from bakeoff.engine.node.capture import Capture
 from bakeoff.engine.node.context import Context
-from bakeoff.engine.node.limits import Watch, death, ending, shell_code
-from bakeoff.engine.node.node import Node
+from bakeoff.engine.node.node import Node, Watch, death, ending, shell_code
 from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import STDOUT, set_aside
 from bakeoff.spec.workload import Command, CommandWorkload, Exit, Outcome
@@ -95,7 +94,7 @@ class CommandNode(Node):
         self._poll.register(pidfd, select.EPOLLIN)
         watch = Watch(pid, mark, self._limits)
         run = self._running[pidfd] = _Running(
-            attempt, context, params, command, mark, pid, pidfd, capture, watch, time.monotonic(), cgroup.oom_kills()
+            attempt, context, params, command, mark, pid, pidfd, capture, watch, time.monotonic(), processes.oom_kills()
         )
         if self._setup.settle_after == 0:
             self._settle(run)
@@ -145,7 +144,7 @@ class CommandNode(Node):
             run.watch.check(now)
             if not run.settled and now - run.began >= self._setup.settle_after:
                 self._settle(run)
-        self._supervisor.check()
+        self._supervise()
         return ended
 
     def _settle(self, run: _Running) -> None:

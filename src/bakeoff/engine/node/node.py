@@ -1,29 +1,41 @@
-"""A node: one machine (or one share of it) that runs attempts. `open_node` opens the kind that a workload needs."""
+"""A node: one machine (or one share of it) that runs attempts. `open_node` opens the kind that a workload needs.
+
+`Node` is what both kinds share: the run's directory, `meta.json`, the supervisor. `Watch` keeps a run within its limits
+of time and memory; `ending` and `death` say why a process ended.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from bakeoff.engine import processes
 from bakeoff.engine.executors import Executor, NodeSetup
 from bakeoff.engine.node.context import Context
-from bakeoff.engine.node.supervisor import Supervisor
 from bakeoff.errors import UsageError
 from bakeoff.records.run import Attempt, decode_json
 from bakeoff.records.rundir import SERIES, write_meta
 from bakeoff.records.series import read_jsonl
 from bakeoff.spec import registry
-from bakeoff.spec.workload import Command, CommandWorkload, Equivalent
+from bakeoff.spec.experiment import Limits
+from bakeoff.spec.workload import Command, CommandWorkload, Equivalent, Status
 
 _FULL = 16 * 1024
 """A disk with less free space than this, in bytes, is full."""
+_SUPERVISOR_INTERVAL = 0.5
 _CELLS = 1000
 """Of how many cells the parameters are remembered."""
 _EXIT_CODES = {"succeeded": 0, "failed": 1}
 """How the command would have ended that an in-process run stands for."""
+_MEMORY_INTERVAL = 0.1
+_KILL_INTERVAL = 0.5
+Reason = Literal["timeout", "cancelled", "memory"]
 
 
 class Node(Executor):
@@ -33,7 +45,9 @@ class Node(Executor):
         """First ends what an earlier scheduler of this edition left running."""
         self._setup = setup
         self._limits = setup.limits
-        self._mark = setup.mark
+        # The session is part of the mark, so that the supervisor of a scheduler that was killed does not take the next
+        # scheduler's runs for its own.
+        self._mark = f"{setup.edition_mark}:{setup.session}"
         self._workload = registry.workload(setup.workload)
         self._dialect = registry.dialect(setup.dialect)
         self._settings = registry.settings(setup.workload)
@@ -43,7 +57,9 @@ class Node(Executor):
         processes.end_marked(f"{setup.edition_mark}:")
         shutil.rmtree(setup.paths.scratch, ignore_errors=True)  # output of runs that a killed scheduler lost
         processes.become_subreaper()
-        self._supervisor = Supervisor(f"{self._mark}:")
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._supervise_at = 0.0
+        self._supervise()
         try:
             self._orphans = processes.Orphans()  # after the supervisor, which is not one
             self._open()
@@ -55,9 +71,32 @@ class Node(Executor):
     def _open(self) -> None:
         """Set up what the kind of node needs."""
 
+    def _supervise(self) -> None:
+        """Start the supervisor (`processes.main`), or another one if it was killed. Call it often: it looks twice a
+        second."""
+        now = time.monotonic()
+        if now < self._supervise_at:
+            return
+        self._supervise_at = now + _SUPERVISOR_INTERVAL
+        if self._supervisor is not None:
+            if self._supervisor.poll() is None:
+                return
+            assert self._supervisor.stdin is not None
+            self._supervisor.stdin.close()
+        mark = f"{self._mark}:"
+        self._supervisor = subprocess.Popen(
+            [sys.executable, "-P", "-m", "bakeoff.engine.processes", mark],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C at the terminal is not for it
+            env={**os.environ, processes.MARK: f"{mark}supervisor"},
+        )
+
     def close(self) -> None:
-        """End what still runs, and the supervisor."""
-        self._supervisor.close()
+        """Let the supervisor end what still carries the mark, and wait until it has."""
+        assert self._supervisor is not None and self._supervisor.stdin is not None
+        self._supervisor.stdin.close()
+        self._supervisor.wait()
         processes.become_subreaper(False)
 
     # -- one attempt
@@ -160,3 +199,103 @@ def open_node(setup: NodeSetup) -> Node:
 
     spawns = isinstance(registry.workload(setup.workload), CommandWorkload)
     return CommandNode(setup) if spawns else WorkerNode(setup)
+
+
+# -- limits
+
+
+class Ending(NamedTuple):
+    """How an attempt ended that did not end by itself."""
+
+    status: Status
+    error: str
+
+
+class Watch:
+    """Watches the tree below `pid`. `reason` says why it was ended, if it was."""
+
+    def __init__(self, pid: int, mark: str, limits: Limits) -> None:
+        self._pid = pid
+        self._mark = mark
+        self._limits = limits
+        self._memory_at = 0.0
+        self._kill_at = 0.0
+        self._deadline = 0.0
+        self.reason: Reason | None = None
+        self.ended_at = 0.0
+        """When `end` was called, in seconds since the epoch."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the clock: a new run begins in the same process."""
+        self._deadline = time.monotonic() + self._limits.time if self._limits.time is not None else float("inf")
+
+    def check(self, now: float) -> None:
+        """Enforce the limits; called several times a second. `now` is `time.monotonic()`."""
+        if self.reason is not None:
+            if now >= self._kill_at:
+                processes.send(self._tree(), signal.SIGKILL)
+                self._kill_at = now + _KILL_INTERVAL
+        elif now >= self._deadline:
+            self.end("timeout")
+        elif self._limits.memory is not None and now >= self._memory_at:
+            self._memory_at = now + _MEMORY_INTERVAL
+            if processes.resident(processes.descendants([self._pid])) > self._limits.memory:
+                self.end("memory")
+
+    def end(self, reason: Reason) -> None:
+        """End the tree: SIGTERM now, SIGKILL after the grace period. Only the first reason counts."""
+        if self.reason is None:
+            self.reason = reason
+            self.ended_at = time.time()
+            # Memory does not wait: the next allocation may take the machine down.
+            self._kill_at = time.monotonic() + (0.0 if reason == "memory" else self._limits.grace)
+            if reason != "memory":
+                processes.send(self._tree(), signal.SIGTERM)
+
+    def why_ended(self, started_at: float, ended_at: float) -> Reason | None:
+        """The reason that holds for an attempt between these times, in seconds since the epoch.
+
+        It may have ended by itself before `end` was called: then the reason is not its own. Or it took longer than
+        the limit and ended by itself before anybody looked: then it is late all the same.
+        """
+        if self.reason is not None and ended_at >= self.ended_at:
+            return self.reason
+        late = self._limits.time is not None and ended_at - started_at > self._limits.time
+        return "timeout" if late else None
+
+    def _tree(self) -> list[int]:
+        return list({*processes.descendants([self._pid]), *processes.marked(self._mark)})
+
+
+def ending(reason: Reason | None, limits: Limits) -> Ending | None:
+    """Status and error of an attempt that was ended for a reason; None when there was none."""
+    match reason:
+        case "timeout":
+            return Ending("timeout", f"took longer than {limits.time:g} s")
+        case "memory":
+            return Ending("failed", f"used more than {limits.memory:,} bytes of memory")
+        case "cancelled":
+            return Ending("cancelled", "stopped before it finished")
+    return None
+
+
+def death(code: int, oom_before: int) -> Ending:
+    """Status and error of an attempt whose process ended by itself. `code` as `os.waitstatus_to_exitcode` gives it.
+
+    SIGKILL, SIGTERM or SIGHUP that neither we nor the kernel's out-of-memory killer sent came from outside (a
+    shutdown, a user's `kill`), so the arm is not to blame. `oom_before` is `processes.oom_kills()` when it started.
+    """
+    if code >= 0:
+        return Ending("failed", f"ended its process (exit code {code})")
+    name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+    if -code == signal.SIGKILL and processes.oom_kills() > oom_before:
+        return Ending("failed", "killed by the kernel: out of memory")
+    if -code in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
+        return Ending("infra_error", f"killed from outside ({name})")
+    return Ending("failed", f"killed by {name}")
+
+
+def shell_code(code: int) -> int:
+    """An exit code as shells count: 128 + signal for a signal."""
+    return code if code >= 0 else 128 - code

@@ -1,12 +1,17 @@
 """`python -m bakeoff.engine.node.worker`: a warm process that does one in-process run after another.
 
-Between runs everything that a run may have changed is put back (world.py); what cannot be put back ends the worker.
-Standard input carries the `WorkerSetup`, then nothing. Orders and results have their own sockets (workers.py).
+What a run may change is remembered before the first run and put back after each: `World` has the process (environment,
+signal handlers, working directory, streams, children), `Seeder` the global random generators. What cannot be put back
+ends the worker.
+
+Standard input carries the `NodeSetup`, then nothing. Orders and results have their own sockets (workers.py).
 """
 
 from __future__ import annotations
 
 import os
+import pickle
+import random
 import signal
 import socket
 import struct
@@ -14,17 +19,19 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import FrameType, ModuleType
 from typing import Any, Literal
 
 import msgspec
 
 from bakeoff.engine import processes
+from bakeoff.engine.executors import NodeSetup
 from bakeoff.engine.node.capture import Capture
 from bakeoff.engine.node.context import Context, stream_key
-from bakeoff.engine.node.world import Seeder, World
 from bakeoff.errors import InfraError
 from bakeoff.records import script
 from bakeoff.records.run import Attempt, decode_json, storable
@@ -36,39 +43,8 @@ _HOUSEKEEPING = 0.25
 """Seconds between two looks of the second thread."""
 _LONGEST_ERROR = 10_000
 _ENDINGS = ("succeeded", "failed", "timeout", "cancelled", "infra_error")
-_LENGTH = struct.Struct("<I")
-
-
-class WorkerSetup(msgspec.Struct):
-    """What a worker has to know before its first attempt."""
-
-    workload: str
-    base: str
-    runs: str
-    scratch: str
-    name: str
-    parent: int
-    env: dict[str, str]
-    time_limit: float | None
-    settle_after: float
-
-
-class Frames:
-    """Takes apart the stream of results: bytes in, whole frames out. A frame is a 4-byte length and that many bytes."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        self._buffer += data
-        start = 0
-        while len(self._buffer) - start >= 4:
-            (length,) = _LENGTH.unpack_from(self._buffer, start)
-            if len(self._buffer) - start - 4 < length:
-                break
-            yield bytes(self._buffer[start + 4 : start + 4 + length])
-            start += 4 + length
-        del self._buffer[:start]
+LENGTH = struct.Struct("<I")
+"""A result is a frame: the length of what follows in 4 bytes, and that many bytes."""
 
 
 class Stopped(BaseException):
@@ -76,13 +52,14 @@ class Stopped(BaseException):
 
 
 class Worker:
-    def __init__(self, setup: WorkerSetup, orders: socket.socket, results: socket.socket) -> None:
+    """`setup` is that of the node; `name` is unique in it."""
+
+    def __init__(self, setup: NodeSetup, name: str, orders: socket.socket, results: socket.socket) -> None:
         self._setup = setup
-        self._base, self._runs = Path(setup.base), Path(setup.runs)
         self._orders = orders
         self._results = results
         self._pid = os.getpid()
-        self._capture = Capture(Path(setup.scratch), setup.name)
+        self._capture = Capture(setup.paths.scratch, name)
         self._capture.take_over_standard_streams()
         instance = workload(setup.workload)
         assert isinstance(instance, Workload)
@@ -103,14 +80,14 @@ class Worker:
 
     def serve(self) -> None:
         """Do attempts until the socket is closed. An empty frame says that the worker is ready."""
-        self._results.sendall(_LENGTH.pack(0))
+        self._results.sendall(LENGTH.pack(0))
         while packet := self._orders.recv(1 << 20):
             self._phase = "writing"
             attempt = self._decode(packet)
             self._do(attempt)
             attempt.params = "{}"  # the node has them
             payload = self._encode(attempt)
-            self._results.sendall(_LENGTH.pack(len(payload)) + payload)
+            self._results.sendall(LENGTH.pack(len(payload)) + payload)
             self._phase = "idle"
             if attempt.left_behind or self._stopping:
                 os._exit(0)  # a thread or an exit handler that the run left must not hold us
@@ -138,11 +115,11 @@ class Worker:
         attempt.left_behind = not clean
 
     def _begin(self, attempt: Attempt) -> Context:
-        path = self._runs / attempt.run_id
+        path = self._setup.paths.run(attempt.run_id)
         if path.exists():
             set_aside(path, attempt.number - 1)
-        limit = self._setup.time_limit
-        context = Context(attempt, self._base, path, None if limit is None else time.monotonic() + limit)
+        limit = self._setup.limits.time
+        context = Context(attempt, self._setup.base, path, None if limit is None else time.monotonic() + limit)
         # By task and seed, not by arm: the global generators are part of the world that arms share.
         self._seeder.seed(stream_key(attempt.task, attempt.seed, "global"))
         with self._lock:
@@ -258,18 +235,133 @@ def describe(error: BaseException, name: bool = True) -> str:
     return storable(f"{type(error).__name__}: {text}" if name else text) or ""
 
 
+# -- what a run may change
+
+# Those that programs take over. Asking for all sixty would cost more than a short run.
+_SIGNALS = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2,
+    signal.SIGCHLD, signal.SIGPIPE,
+)  # fmt: skip
+
+
+class World:
+    """The process as it was when this was made."""
+
+    def __init__(self) -> None:
+        self._streams = (sys.stdout, sys.stderr)
+        self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self._umask = os.umask(0)
+        os.umask(self._umask)
+        self._environ, self._environment = os.environ, dict(os.environ)
+        # Comparing os.environ itself would decode every variable after every run.
+        self._variables: dict[bytes, bytes] = vars(os.environ)["_data"]
+        self._variables_before = dict(self._variables)
+        self._path = list(sys.path)
+        self._directory = os.getcwd()
+        self._threads = threading.active_count()
+
+    def restore(self) -> bool:
+        """Put things back. False when the worker cannot be used again: threads, processes or broken streams are left."""
+        for stream in (sys.stdout, sys.stderr):
+            if stream not in self._streams:
+                try:
+                    stream.flush()
+                except Exception:
+                    pass  # the run put something else there; what that does is the run's own affair
+        sys.stdout, sys.stderr = self._streams
+        intact = True
+        try:
+            for stream in self._streams:
+                stream.flush()
+        except (OSError, ValueError):
+            intact = False
+        os.environ = self._environ  # noqa: B003 - a run may have replaced the whole object
+        if self._variables != self._variables_before:
+            os.environ.clear()
+            os.environ.update(self._environment)
+        if sys.path != self._path:
+            sys.path[:] = self._path
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.umask(self._umask)
+        try:
+            moved = os.getcwd() != self._directory
+        except OSError:  # the run's working directory was deleted
+            moved = True
+        if moved:
+            os.chdir(self._directory)
+        if processes.has_children():  # the worker is a subreaper, so daemons are among them
+            left = set(processes.children()) - processes.SPARED
+            processes.send(processes.descendants(left), signal.SIGKILL)
+            intact = intact and not left
+        return intact and threading.active_count() <= self._threads
+
+
+_LIBRARIES: dict[str, Callable[[ModuleType, int], object]] = {
+    "numpy.random": lambda module, key: module.seed(key % 2**32),
+    "torch": lambda module, key: module.manual_seed(key % 2**63),
+}
+
+
+class Seeder(MetaPathFinder):
+    """Seeds the global random generators for each run, so that no run depends on the one before it.
+
+    A library that a run is the first to import is seeded right after its import: otherwise the first run of each
+    worker would draw other numbers than the same run in a worker where the library is loaded already. That takes an
+    import hook (`importlib.abc.MetaPathFinder`) in front of the usual ones.
+    """
+
+    def __init__(self) -> None:
+        self._key = 0
+        self._looking = False
+        sys.meta_path.insert(0, self)
+
+    def seed(self, key: int) -> None:
+        """Seed the generators that are loaded now; those loaded later get the same key."""
+        self._key = key
+        random.seed(key)
+        for name, seed in _LIBRARIES.items():
+            if (module := sys.modules.get(name)) is not None:
+                seed(module, key)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Called by Python for each import. Finds nothing itself: it takes what the other finders found, and
+        lets the loader of the libraries above seed them."""
+        if name not in _LIBRARIES or self._looking:
+            return None
+        self._looking = True
+        try:
+            spec = find_spec(name)
+        finally:
+            self._looking = False
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_seed(module: ModuleType) -> None:
+                load(module)
+                _LIBRARIES[name](module, self._key)
+
+            spec.loader.exec_module = load_and_seed  # type: ignore[method-assign]
+        return spec
+
+
 def main() -> None:
-    setup = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerSetup)
-    processes.die_with_parent(setup.parent)
+    orders_fd, results_fd, name, parent = sys.argv[1:]
+    processes.die_with_parent(int(parent))
+    setup: NodeSetup = pickle.load(sys.stdin.buffer)
     processes.become_subreaper()
     os.environ.update(setup.env)
     os.chdir(setup.base)
-    sys.path.insert(0, setup.base)
-    orders = socket.socket(fileno=int(sys.argv[1]))
-    results = socket.socket(fileno=int(sys.argv[2]))
+    sys.path.insert(0, str(setup.base))
+    orders = socket.socket(fileno=int(orders_fd))
+    results = socket.socket(fileno=int(results_fd))
     for end in (orders, results):
         end.set_inheritable(False)
-    Worker(setup, orders, results).serve()
+    Worker(setup, name, orders, results).serve()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ Results come back through a stream of length-prefixed frames, since a series can
 from __future__ import annotations
 
 import os
+import pickle
 import selectors
 import signal
 import socket
@@ -23,10 +24,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from bakeoff.engine import cgroup, processes
-from bakeoff.engine.node.limits import Watch, death, ending, shell_code
-from bakeoff.engine.node.node import Node
-from bakeoff.engine.node.worker import Frames, WorkerSetup
+from bakeoff.engine import processes
+from bakeoff.engine.node.node import Node, Watch, death, ending, shell_code
+from bakeoff.engine.node.worker import LENGTH
 from bakeoff.errors import BakeoffError
 from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import STDERR, STDOUT
@@ -59,7 +59,8 @@ class _Worker:
     """Oldest first; the first one is the one being done."""
     since: float = 0.0
     """`time.monotonic()` when the first one began."""
-    frames: Frames = field(default_factory=Frames)
+    received: bytearray = field(default_factory=bytearray)
+    """The beginning of a result that has not come whole yet."""
     ready: bool = False
     leaving_since: float | None = None
     """When it was told to go."""
@@ -137,7 +138,8 @@ class WorkerNode(Node):
         env[processes.MARK] = mark
         # -P keeps the working directory out of sys.path while our modules are imported: a `queue.py` beside the
         # experiment file must not replace the standard one.
-        command = ["-P", "-m", "bakeoff.engine.node.worker", str(theirs.fileno()), str(reporting.fileno())]
+        command = ["-P", "-m", "bakeoff.engine.node.worker"]
+        command += [str(theirs.fileno()), str(reporting.fileno()), name, str(os.getpid())]
         with open(self._scratch / f"{name}.log", "wb") as log:
             process = subprocess.Popen(
                 [sys.executable, *command],
@@ -148,28 +150,16 @@ class WorkerNode(Node):
                 start_new_session=True,
                 env=env,
             )
-        setup = self._setup
-        worker_setup = WorkerSetup(
-            workload=setup.workload,
-            base=str(setup.base),
-            runs=str(setup.paths.runs),
-            scratch=str(self._scratch),
-            name=name,
-            parent=os.getpid(),
-            env=dict(setup.env),
-            time_limit=self._limits.time,
-            settle_after=setup.settle_after,
-        )
         assert process.stdin is not None
         try:
-            process.stdin.write(msgspec.json.encode(worker_setup))
+            pickle.dump(self._setup, process.stdin)
             process.stdin.close()
         except OSError:
             pass  # it died at once; `_died` counts it as a failed start
         reporting.close()  # so that `results` ends when the worker does; `theirs` stays open, to take orders back
         results.setblocking(False)
         worker = _Worker(
-            name, process, ours, theirs, results, Watch(process.pid, mark, self._limits), cgroup.oom_kills()
+            name, process, ours, theirs, results, Watch(process.pid, mark, self._limits), processes.oom_kills()
         )
         self._selector.register(results, selectors.EVENT_READ, worker)
         self._workers.append(worker)
@@ -189,7 +179,7 @@ class WorkerNode(Node):
                 worker.watch.check(now)
             elif worker.leaving_since is not None and now - worker.leaving_since > _TIME_TO_LEAVE:
                 worker.process.kill()  # an exit handler hangs
-        self._supervisor.check()
+        self._supervise()
         unbegun, self._unbegun = self._unbegun, []
         for attempt in unbegun:
             attempt.started_at = None
@@ -206,7 +196,13 @@ class WorkerNode(Node):
                 data = b""
             if not data:
                 return [*ended, *self._died(worker)]
-            for payload in worker.frames.feed(data):
+            worker.received += data
+            while len(worker.received) >= LENGTH.size:
+                end = LENGTH.size + LENGTH.unpack_from(worker.received)[0]
+                if len(worker.received) < end:
+                    break
+                payload = bytes(worker.received[LENGTH.size : end])
+                del worker.received[:end]
                 if not payload:  # the worker has started; time limits count from here
                     worker.ready = True
                     worker.begin()
@@ -269,7 +265,8 @@ class WorkerNode(Node):
         self._workers.remove(worker)
         code = worker.process.wait()
         self._take_back(worker)
-        self._end_orphans(worker)
+        living = [other.process.pid for other in self._workers]
+        self._orphans.end(f"{self._mark}:{worker.name}:", worker.process.pid, living)
         if not worker.ready or (code != 0 and not worker.assigned and worker.leaving_since is None):
             # It died without a run to blame. That may happen once; when it goes on happening, no run can be done.
             self._failed_starts += 1
@@ -299,10 +296,6 @@ class WorkerNode(Node):
         self._forget(worker)
         return lost
 
-    def _end_orphans(self, worker: _Worker) -> None:
-        living = [other.process.pid for other in self._workers]
-        self._orphans.end(f"{self._mark}:{worker.name}:", worker.process.pid, living)
-
     def _forget(self, worker: _Worker) -> None:
         self._selector.unregister(worker.results)
         for end in (worker.results, worker.orders, worker.taken_back):
@@ -331,7 +324,8 @@ class WorkerNode(Node):
                 except subprocess.TimeoutExpired:
                     worker.process.kill()
                     worker.process.wait()
-                self._end_orphans(worker)
+                living = [other.process.pid for other in self._workers]
+                self._orphans.end(f"{self._mark}:{worker.name}:", worker.process.pid, living)
                 self._forget(worker)
             self._selector.close()
         finally:

@@ -23,10 +23,10 @@ through the entry-point group `bakeoff.importers`:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
+from bakeoff import plugins
 from bakeoff.errors import UsageError
 from bakeoff.results.importers.tables import SUFFIXES
 from bakeoff.results.table import Results
@@ -48,8 +48,8 @@ class Importer(Protocol):
 
 def importers() -> Iterator[Importer]:
     """Those of other packages first, so that a special format goes before the general ones."""
-    for entry in entry_points(group=GROUP):
-        yield entry.load()
+    for value in plugins.entry_points(GROUP).values():
+        yield plugins.load(value)
     from bakeoff.results.importers import directories, wandb_runs
 
     yield wandb_runs.WandbFiles()

@@ -111,22 +111,22 @@ def _key(item: Any) -> str:
 
 
 def _config(config: Any) -> dict[str, Any]:
-    found = {}
+    settings = {}
     for item in config.update:
         value = json.loads(item.value_json)
-        found[_key(item)] = value["value"] if isinstance(value, dict) and set(value) == {"value"} else value
-    return found
+        settings[_key(item)] = value["value"] if isinstance(value, dict) and set(value) == {"value"} else value
+    return settings
 
 
 def _numbers(texts: Mapping[str, str]) -> dict[str, float]:
-    found = {}
+    numbers = {}
     for key, text in texts.items():
         value = json.loads(text)
         if value in ("NaN", "Infinity", "-Infinity"):
             value = float(value)
         if isinstance(value, int | float):
-            found[key] = float(value)
-    return found
+            numbers[key] = float(value)
+    return numbers
 
 
 def _add_step(texts: Mapping[str, str], series: dict[str, tuple[list[float], list[float]]]) -> None:

@@ -2,10 +2,8 @@
 
 | module | what is in it |
 |---|---|
-| `world` | the graph of one iteration, the evidence that ends it, and the state of one workflow |
-| `draws` | keyed random numbers and latency laws |
-| `tiers`, `tiers.toml` | the tables of providers, pools and latencies, which a user can replace |
-| `resources` | rate limits, slots and the queues in front of them |
+| `world` | workflows: their graph, evidence and state; slots with rate limits, and queues |
+| `draws`, `tiers.toml` | the tables of tiers and latencies, which a user can replace; keyed random draws |
 | `policies` | the interface of a policy and the built-in ones |
 | `engine` | the events |
 | `outputs` | figures, files and traces |

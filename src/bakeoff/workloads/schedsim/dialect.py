@@ -5,8 +5,8 @@
      "matrix": {"policy": ["fifo_cheapest", "full"], "workflows": [5], "seeds": [1, 2],
                 "ablations": [{"name": "baseline"}, {"name": "no_hedge", "flags": ["--disable_hedging"]}]}}
 
-Run ids, flags and directories come out as that tool makes them, so existing results and scripts keep their names. If
-`sim_binary` is called agent_sched_sim and does not exist, the built-in simulator runs, which is the workload `schedsim`.
+Run ids, flags and directories come out as that tool makes them, so existing results and scripts keep their names.
+If `sim_binary` is called agent_sched_sim and does not exist, the built-in simulator runs: the workload `schedsim`.
 
 Every `bakeoff run` imports this module to find out in which dialect a file is written, so it imports nothing heavy;
 `sweep_files` reads and writes tables.
@@ -27,11 +27,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bakeoff.errors import Problem, SpecError, did_you_mean
 from bakeoff.spec import registry
-from bakeoff.spec.dialect import Dialect, IdentifiedRun
 from bakeoff.spec.experiment import Analysis, Experiment, Name, parse_seeds
 from bakeoff.spec.identity import DIGEST_LENGTH, canonical_json
 from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
+from bakeoff.spec.registry import Dialect, IdentifiedRun
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,12 +57,16 @@ METRICS: list[Any] = [
 
 
 class Ablation(BaseModel):
+    """An entry of `matrix.ablations`: flags that are added to the simulator's command line."""
+
     model_config = ConfigDict(extra="forbid")
     name: Name
     flags: list[str] = []
 
 
 class Sweep(BaseModel):
+    """An experiment file of the sweep runner. Everything has a default."""
+
     model_config = ConfigDict(extra="forbid")
     name: Name = "exp"
     sim_binary: Annotated[str, Field(min_length=1)] = "./build/agent_sched_sim"
@@ -73,6 +77,8 @@ class Sweep(BaseModel):
 
 
 class SweepDialect(Dialect):
+    """Experiment files of the sweep runner, and the files that its users expect; see `Dialect` for the hooks."""
+
     name: ClassVar[str] = "sweep"
     live_files: ClassVar[bool] = True
     variables: ClassVar[bool] = False
@@ -103,7 +109,20 @@ class SweepDialect(Dialect):
         for combination in itertools.product(*(axes[key] for key in sorted(axes))):
             params = {**sweep.common_args, **dict(zip(sorted(axes), combination, strict=True))}
             params.pop("seed", None)
-            settings = _built_in(params, axes) if built_in else {"command": command(binary), "metrics": METRICS}
+            settings: dict[str, Any] = {"outputs": True}  # what the simulator needs besides: to write its files
+            if built_in:
+                model = registry.workload(BUILT_IN).Params
+                try:
+                    model.model_validate({**params, **settings})
+                except ValidationError as error:
+                    raise SpecError(
+                        [
+                            Problem(f"{'matrix' if p.key in axes else 'common_args'}.{p.key}", p.message, p.fix)
+                            for p in problems(error, model, given=dict(params))
+                        ]
+                    ) from error
+            else:
+                settings = {"command": command(binary), "metrics": METRICS}
             cells += [
                 _cell(len(cells) + number, params, ablation, axes, settings)
                 for number, ablation in enumerate(ablations)
@@ -219,21 +238,6 @@ def _check_file_name(key: str, text: str) -> None:
         raise SpecError([Problem(key, message, "use only letters, digits and - _ . + =")])
 
 
-def _built_in(params: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the parameters with the built-in simulator's model; return what it needs besides: to write its files."""
-    model, settings = registry.workload(BUILT_IN).Params, {"outputs": True}
-    try:
-        model.model_validate({**params, **settings})
-    except ValidationError as error:
-        raise SpecError(
-            [
-                Problem(f"{'matrix' if p.key in axes else 'common_args'}.{p.key}", p.message, p.fix)
-                for p in problems(error, model, given=dict(params))
-            ]
-        ) from error
-    return settings
-
-
 def _cell(
     index: int, params: dict[str, Any], ablation: Ablation, axes: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Cell:
@@ -250,7 +254,7 @@ def _cell(
         ablation=ablation.name,
     )
     task = Task(f"{TASK_KEY}={params[TASK_KEY]}", {TASK_KEY: params[TASK_KEY]})
-    return Cell(index, arm, task, {**params, **settings}, dict(params), 1, partial(_run_id, params, ablation))
+    return Cell(index, arm, task, {**params, **settings}, 1, partial(_run_id, params, ablation))
 
 
 def arm_name(base: str, ablation: str) -> str:

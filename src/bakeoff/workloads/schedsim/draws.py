@@ -1,9 +1,10 @@
-"""Random numbers and latencies: hashes of what a number is for, and the laws that turn them into service times.
+"""The tables of tiers and latencies (`tiers.toml`, or a user's file), and random service times drawn by their laws.
 
 No draw comes from a shared stream, so no policy can shift another draw: arms with the same seed meet the same
 latencies, failures and hangs. A draw is keyed by (seed, workflow, node, attempt, purpose). `stream` mixes the first
 two into a state, `position` counts the rest, and the draw is the output of SplitMix64 (Steele, Lea and Flood 2014)
-at that state and position. The purposes of one attempt:
+at that state and position. Like the counter-based generators of Salmon, Moraes, Dror and Shaw (SC 2011; Philox is
+one), it can be asked for any position in any order. The purposes of one attempt:
 
     SERVICE   its base service time
     LUCK      upper half: the heavy tail; lower half: whether the provider fails
@@ -18,27 +19,44 @@ correctly rounded everywhere.
 
 from __future__ import annotations
 
+import json
 import math
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bakeoff.workloads.schedsim.tiers import Gamma, Law, Linear, Lognormal, Tables
-from bakeoff.workloads.schedsim.world import GOLDEN, KINDS, MASK, PLAN, Shape, Words, mix, mix_array
+from bakeoff.errors import SpecError, UsageError
+from bakeoff.spec.problems import problems
+from bakeoff.workloads.schedsim.world import (
+    GOLDEN,
+    HALF,
+    KINDS,
+    MASK,
+    PLAN,
+    PROVIDERS,
+    Shape,
+    Words,
+    mix,
+    mix_array,
+    threshold,
+)  # fmt: skip
 
 SERVICE, LUCK, SLOW, MORE = range(4)
 _PURPOSE_BITS = 4
 _ATTEMPT_BITS = 16
-HALF = 1 << 32
 SHORTEST = 1000
 """No attempt takes less than a millisecond."""
 LONGEST = 1 << 62
 """Nor more than 146,000 years, so that times fit into 64 bits."""
 _UNIT, _TURN, _LOW = 1.0 / HALF, 2 * math.pi / HALF, HALF - 1
-_TO_UNIT = 2.0**-53
+_TO_UNIT = 2.0**-53  # the upper 53 bits of a word become a float without rounding
 _TOGETHER = 128
 """Workflows whose draws are made together."""
 
@@ -68,9 +86,110 @@ def words(states: Sequence[int], prepared: Words) -> Words:
     return mix_array(np.add.outer(np.array(states, dtype=np.uint64), prepared))
 
 
-def threshold(probability: float) -> int:
-    """Half of a word is below this number with that probability."""
-    return round(min(1.0, max(0.0, probability)) * HALF)
+# -- the tables
+
+DEFAULT = Path(__file__).with_name("tiers.toml")
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Table(BaseModel):
+    """A table of the file. Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TierTable(Table):
+    """A tier of a provider: how many calls at a time, how many a second, what a call costs and how it goes wrong."""
+
+    provider: Literal["embed_provider", "llm_provider"]
+    id: Annotated[int, Field(ge=0)]
+    concurrency: Annotated[int, Field(ge=1)]
+    rate: Positive
+    burst: Annotated[int, Field(ge=1)]
+    price: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    p_fail: Share
+    timeout_ms: Positive
+    max_retries: Annotated[int, Field(ge=0)]
+    speed: Positive = 1.0
+
+
+class Pools(Table):
+    """How many slots this machine's own work has."""
+
+    cpu: Annotated[int, Field(ge=1)]
+    io: Annotated[int, Field(ge=1)]
+
+
+class Slow(Table):
+    """What every law has: with `slow_prob`, a draw is `slow_factor` times as long."""
+
+    slow_prob: Share = 0.0
+    slow_factor: Positive = 1.0
+
+
+class Lognormal(Slow):
+    law: Literal["lognormal"]
+    mu: float
+    sigma: Annotated[float, Field(ge=0)]
+    per_token: float = 0.0
+
+
+class Gamma(Slow):
+    law: Literal["gamma"]
+    shape: Annotated[int, Field(ge=1, le=12)]
+    """A whole number: the draw is a sum of that many exponential ones."""
+    scale: Positive
+
+
+class Linear(Slow):
+    law: Literal["linear"]
+    base: float
+    per_unit: float = 0.0
+    units: float = 0.0
+    spread: Annotated[float, Field(ge=0)] = 0.0
+
+
+Law = Annotated[Lognormal | Gamma | Linear, Field(discriminator="law")]
+
+
+class Tables(Table):
+    """The whole file. `latency` has one law for each kind of node."""
+
+    pools: Pools
+    tiers: Annotated[list[TierTable], Field(min_length=2)]
+    latency: dict[str, Law]
+
+    @model_validator(mode="after")
+    def _complete(self) -> Tables:
+        names = [(tier.provider, tier.id) for tier in self.tiers]
+        if len(set(names)) != len(names):
+            raise ValueError("two tiers have the same provider and id")
+        if missing := [provider for provider in PROVIDERS if provider not in {name for name, _ in names}]:
+            raise ValueError(f"no tier of {missing[0]}")
+        if set(self.latency) != set(KINDS):
+            raise ValueError(f"latency needs exactly {', '.join(KINDS)}")
+        return self
+
+
+@cache
+def load_tables(path: Path | None = None) -> Tables:
+    """Read tables from TOML, or from JSON if the file is called so (default: `tiers.toml` beside this module).
+
+    Raises UsageError when the file cannot be read, SpecError with every problem in it.
+    """
+    path = path or DEFAULT
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+    try:
+        return Tables.model_validate(tree)
+    except ValidationError as error:
+        raise SpecError(problems(error, Tables, given=tree), path) from error
 
 
 # -- latency laws

@@ -20,10 +20,8 @@ from typing import Any, NamedTuple
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.plan import uncollected
-from bakeoff.workloads.schedsim.draws import Service, stream
+from bakeoff.workloads.schedsim.draws import Service, Tables, stream
 from bakeoff.workloads.schedsim.policies import Hedge, Policy, Restart, Wait
-from bakeoff.workloads.schedsim.resources import Queue, Slots, Urgent, build
-from bakeoff.workloads.schedsim.tiers import Tables
 from bakeoff.workloads.schedsim.world import (
     CLASS,
     DECIDE,
@@ -32,11 +30,15 @@ from bakeoff.workloads.schedsim.world import (
     MASK,
     NODE_BITS,
     PLAN,
+    Queue,
     Shape,
+    Slots,
+    Urgent,
     Workflow,
+    build,
     mix,
     stops,
-)
+)  # fmt: skip
 
 OK, FAILED, TIMEOUT = range(3)
 RUNNING, UNWANTED, ENDED = range(3)
@@ -343,8 +345,8 @@ class Engine:
                     break
                 if not heap or not where.takes_new:
                     break
-                # Only look: the call stays in the queue when it may not go here, or has to wait for a token. The bits of
-                # a negative priority need no care, since Python shifts and masks as in endless two's complement.
+                # Only look: the call stays in the queue when it may not go here, or has to wait for a token. The bits
+                # of a negative priority need no care: Python shifts and masks as in endless two's complement.
                 key = heap[0]
                 node = key & _NODE
                 workflow = workflows[key >> NODE_BITS & _NODE]

@@ -7,7 +7,8 @@
     trace.perfetto.json   the run as a timeline, for chrome://tracing and ui.perfetto.dev
 
 Milliseconds have three decimals, money six. A quantile is a linear interpolation between order statistics: of n sorted
-values, quantile q is the one at place q*(n-1), counted from 0, and between two places the weighted mean of both.
+values, quantile q is the one at place q*(n-1), counted from 0, and between two places the weighted mean of both
+(definition 7 of Hyndman and Fan, The American Statistician 50(4), 1996, which is numpy's default).
 Makespan is from a workflow's first attempt to its end, flow time from its arrival to its end. Both, and cost, are over
 the workflows that succeeded; the others are counted.
 """
@@ -23,8 +24,7 @@ from typing import Literal
 
 from bakeoff.records.layout import atomic_write
 from bakeoff.workloads.schedsim.engine import Engine, TraceEvent
-from bakeoff.workloads.schedsim.resources import MILLION, Slots
-from bakeoff.workloads.schedsim.world import CPU, EMBEDDING, IO, KINDS, LLM
+from bakeoff.workloads.schedsim.world import CPU, EMBEDDING, IO, KINDS, LLM, MILLION, Slots
 
 Value = float | int | str
 Row = dict[str, Value]
@@ -141,14 +141,17 @@ def _utilization(slots: Slots, horizon: int) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
+    """The mean, summed without rounding errors, so it does not depend on the order; NaN when there are no values."""
     return fmean(values) if values else _NAN
 
 
 def _ms(time: float) -> float:
+    """Microseconds as milliseconds, to the microsecond."""
     return round(time / 1000, 3)
 
 
 def _money(millionths: float) -> float:
+    """Millionths as units of price."""
     return round(millionths / MILLION, 6)
 
 
@@ -210,7 +213,7 @@ def _trace(events: Sequence[TraceEvent]) -> Iterator[str]:
 
 
 def _timeline(events: Sequence[TraceEvent]) -> Iterator[str]:
-    """The trace in Chrome's Trace Event Format, in virtual microseconds.
+    """The trace in Chrome's Trace Event Format ("X" is a complete event, "M" metadata), in virtual microseconds.
 
     One track group for each tier and pool with one track for each slot, and one group for workflows from their first
     attempt to their end.
@@ -222,8 +225,26 @@ def _timeline(events: Sequence[TraceEvent]) -> Iterator[str]:
     for name, number in groups.items():
         yield f'{comma}{{"ph":"M","name":"process_name","pid":{number},"tid":0,"args":{{"name":"{name}"}}}}'
         comma = ",\n"
-    for line in _attempt_spans(events, groups):
-        yield comma + line
+    # Each attempt is drawn in the lowest slot that is free when it starts.
+    colours = {"AttemptFinish": "", "AttemptFail": ',"cname":"terrible"', "AttemptCancel": ',"cname":"grey"'}
+    free: dict[str, list[int]] = {name: [] for name in groups}
+    used = dict.fromkeys(groups, 0)
+    slot_of: dict[tuple[int, int, int], int] = {}
+    for name, time, workflow, node, kind, attempt, place, duration, remark in events:
+        key = (workflow, node, attempt)
+        if name == "AttemptStart":
+            if not free[place]:
+                used[place] += 1
+                free[place].append(used[place])
+            slot_of[key] = heapq.heappop(free[place])
+        elif name in colours:
+            slot = slot_of.pop(key)
+            heapq.heappush(free[place], slot)
+            yield (
+                f'{comma}{{"ph":"X","name":"{KINDS[kind]}","cat":"{name}","pid":{groups[place]},"tid":{slot},'
+                f'"ts":{time - duration},"dur":{duration}{colours[name]},'
+                f'"args":{{"workflow":{workflow},"node":{node},"attempt":{attempt},"end":"{remark}"}}}}'
+            )
     for event in events:
         if event.event == "WorkflowDone":
             yield (
@@ -232,29 +253,6 @@ def _timeline(events: Sequence[TraceEvent]) -> Iterator[str]:
                 f'"args":{{"status":"{event.remark}"}}}}'
             )
     yield "\n]}\n"
-
-
-def _attempt_spans(events: Sequence[TraceEvent], groups: Mapping[str, int]) -> Iterator[str]:
-    """Each attempt in the lowest slot that is free when it starts."""
-    colours = {"AttemptFinish": "", "AttemptFail": ',"cname":"terrible"', "AttemptCancel": ',"cname":"grey"'}
-    free: dict[str, list[int]] = {name: [] for name in groups}
-    used = dict.fromkeys(groups, 0)
-    slot_of: dict[tuple[int, int, int], int] = {}
-    for event, time, workflow, node, kind, attempt, place, duration, remark in events:
-        key = (workflow, node, attempt)
-        if event == "AttemptStart":
-            if not free[place]:
-                used[place] += 1
-                free[place].append(used[place])
-            slot_of[key] = heapq.heappop(free[place])
-        elif event in colours:
-            slot = slot_of.pop(key)
-            heapq.heappush(free[place], slot)
-            yield (
-                f'{{"ph":"X","name":"{KINDS[kind]}","cat":"{event}","pid":{groups[place]},"tid":{slot},'
-                f'"ts":{time - duration},"dur":{duration}{colours[event]},'
-                f'"args":{{"workflow":{workflow},"node":{node},"attempt":{attempt},"end":"{remark}"}}}}'
-            )
 
 
 def printed(config: Mapping[str, object], figures: Mapping[str, Value], files: Mapping[str, Path]) -> Iterator[str]:

@@ -107,15 +107,15 @@ def _caption(contents: Contents, policies: Sequence[Lane]) -> str:
     if contents.tally.failed + contents.tally.missing:
         lost = f"{_COUNTED}; a seed that some policy lost is left out for all."
     return (
-        f"Small dots: single seeds; large: their mean. Line: 95 % t interval of the paired difference from {control} over "
-        f"N = {seeds} shared seeds, drawn around the mean: if it does not touch the dashed line (mean of {control}), they "
-        f"differ.{few}{lost} {contents.label}."
+        f"Small dots: single seeds; large: their mean. Line: 95 % t interval of the paired difference from {control} "
+        f"over N = {seeds} shared seeds, drawn around the mean: if it does not touch the dashed line (mean of "
+        f"{control}), they differ.{few}{lost} {contents.label}."
     )
 
 
 def ablations(contents: Contents) -> Figure | None:
     """The p95 makespan of each ablation of `full` relative to `full`, largest first; None when there is no ablation."""
-    arms = [arm for arm, (base, _) in contents.base_of.items() if base == FULL]
+    arms = [arm for arm, cell in contents.ablated.items() if cell.base == FULL]
     if FULL not in contents.base_arms or not arms:
         return None
     panels = []
@@ -127,9 +127,10 @@ def ablations(contents: Contents) -> Figure | None:
     if not panels:
         return None
     caption = (
-        "Dots: geometric mean over shared seeds of p95 makespan divided by that of full without the ablation on the same "
-        "seed; lines: 95 % t interval of the mean log ratio (three seeds or more). Right of 1: the ablation makes it "
-        f"slower, so the part that it removes helps.{f'{_COUNTED}.' if contents.tally.failed else ''} {contents.label}."
+        "Dots: geometric mean over shared seeds of p95 makespan divided by that of full without the ablation on the "
+        "same seed; lines: 95 % t interval of the mean log ratio (three seeds or more). Right of 1: the ablation makes "
+        "it slower, so the part that it removes helps."
+        f"{f'{_COUNTED}.' if contents.tally.failed else ''} {contents.label}."
     )
     title = "Ablations of full: p95 makespan relative to full"
     return forest(panels, "p95 makespan relative to full (ratio)", title, caption, at=1.0)
@@ -148,7 +149,7 @@ def _ratio(contents: Contents, arm: str, task: str, base: Mapping[int, float]) -
     if not logs.any():
         notes.append("changes nothing")
     interval = Interval(low, high, 0.95) if math.isfinite(low) else None
-    name = contents.base_of[arm][1]
+    name = contents.ablated[arm].ablation
     return Effect(name, math.exp(float(logs.mean())), interval, contents.colour(arm), ", ".join(notes))
 
 

@@ -25,10 +25,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from bakeoff.errors import UsageError, did_you_mean
-from bakeoff.workloads.schedsim.draws import mean_ms, median_ms
-from bakeoff.workloads.schedsim.resources import MILLION, Slots
-from bakeoff.workloads.schedsim.tiers import Tables
-from bakeoff.workloads.schedsim.world import CLASS, DECIDE, EMBED, EXTRACT, KINDS, PLAN, Shape, Workflow
+from bakeoff.workloads.schedsim.draws import Tables, mean_ms, median_ms
+from bakeoff.workloads.schedsim.world import CLASS, DECIDE, EMBED, EXTRACT, KINDS, MILLION, PLAN, Shape, Slots, Workflow
 
 if TYPE_CHECKING:
     from bakeoff.workloads.schedsim.engine import Attempt, Engine
@@ -128,8 +126,9 @@ def expected_times(tables: Tables, shape: Shape) -> list[int]:
 def upward_ranks(shape: Shape, times: Sequence[int]) -> list[int]:
     """For each kind of node the time from its start to the end of its iteration along the longest path.
 
-    `times` are estimates for each kind of node, in microseconds. A Plan counts with all that it will grow, so a workflow that has
-    not been expanded yet does not look nearly done. (HEFT's upward rank: Topcuoglu, Hariri and Wu 2002.)
+    `times` are estimates for each kind of node, in microseconds. A Plan counts with all that it will grow, so a
+    workflow that has not been expanded yet does not look nearly done. (HEFT's upward rank: Topcuoglu, Hariri and Wu,
+    IEEE Transactions on Parallel and Distributed Systems 13(3), 2002.)
     """
     places = [0] * shape.size
     ranks = [0] * len(KINDS)
@@ -200,9 +199,9 @@ class DagCheapest(Policy):
 class DagEscalation(DagCheapest):
     """`dag_escalation`: as `dag_cheapest`, and a call that its workflow waits for may buy its way past the queue.
 
-    A ready call goes to a more expensive tier that has room when the time its workflow gains, divided by the extra price,
-    reaches the threshold (milliseconds for each unit of price). The wait for the cheap tier is the time until the
-    calls ahead and this one are started, at the pace at which that tier completes calls or gets tokens now. The
+    A ready call goes to a more expensive tier that has room when the time its workflow gains, divided by the extra
+    price, reaches the threshold (milliseconds for each unit of price). The wait for the cheap tier is the time until
+    the calls ahead and this one are started, at the pace at which that tier completes calls or gets tokens now. The
     call's slack is no gain: how much longer the longest path is that its workflow still has to go.
     """
 
@@ -239,7 +238,8 @@ class Full(DagEscalation):
 
     A call is a straggler when it has been served for longer than `hedge_stretch` times the 95th percentile of its
     kind. The rival starts on the tier where it is expected to end first, ahead of new work. Whichever succeeds first
-    wins; the other is cancelled at once, stays charged, and its time is counted as wasted.
+    wins; the other is cancelled at once, stays charged, and its time is counted as wasted. (Hedged requests, with the
+    95th percentile as the usual delay: Dean and Barroso, "The Tail at Scale", CACM 56(2), 2013.)
     """
 
     _ENOUGH = 20
@@ -273,9 +273,9 @@ class RestartStragglers(DagEscalation):
 
     A second attempt beside the first (`full`) holds two slots until one of them is done. With a heavy tail, an attempt
     that has taken several times the median will most likely take much longer still, so its slot is worth more than
-    its result. How soon depends on what a new call costs: early on the cheapest tier, late on a more expensive one, which also
-    moves work to the cheap tier. Local work cannot be given up; it costs nothing either, so it gets a second attempt
-    beside the first.
+    its result. How soon depends on what a new call costs: early on the cheapest tier, late on a more expensive one,
+    which also moves work to the cheap tier. Local work cannot be given up; it costs nothing either, so it gets a
+    second attempt beside the first.
     """
 
     # The constants were chosen on seeds 1000 to 1039, with 10, 50 and 100 workflows.

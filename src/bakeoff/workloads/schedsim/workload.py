@@ -15,12 +15,11 @@ from bakeoff.errors import UsageError
 from bakeoff.spec.workload import Command, Outcome, RunContext, RunFacts
 from bakeoff.workloads.schedsim import outputs
 from bakeoff.workloads.schedsim.dialect import PARAMETERS
+from bakeoff.workloads.schedsim.draws import load_tables
 from bakeoff.workloads.schedsim.engine import Engine, Model
 from bakeoff.workloads.schedsim.outputs import TraceFormat
 from bakeoff.workloads.schedsim.policies import Options, check_name, policy_class
-from bakeoff.workloads.schedsim.resources import MILLION
-from bakeoff.workloads.schedsim.tiers import load_tables
-from bakeoff.workloads.schedsim.world import shape
+from bakeoff.workloads.schedsim.world import MILLION, shape
 
 Count = Annotated[int, Field(gt=0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -162,6 +161,8 @@ def simulate(params: SchedsimParams, seed: int, base: Path, *, trace: bool = Fal
 
 
 class SchedsimWorkload:
+    """The workload; see `spec/workload.py` for the interface."""
+
     kind: ClassVar[str] = "schedsim"
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = SchedsimParams

@@ -8,9 +8,9 @@
 | `model`, `schema` | a task in any format; the tables of its files |
 | `loading`, `prepared`, `harbor` | a directory becomes a task, with overrides; the readers of each format |
 | `repository`, `start`, `diff` | git and where commits come from; the state in which an agent starts; what it changed |
-| `environment` | a task's environment as an image and as the spec of a sandbox |
+| `environment` | a task's environment as an image and as the spec of a sandbox; files and paths in it |
 | `attempt`, `agents`, `proxy` | one rollout: an agent at work, and the recording proxy through which it calls models |
-| `verify`, `guard`, `pytest_in_box` | hidden tests of a prepared task; what of a diff may not steer them; the runner inside |
+| `verify`, `pytest_in_box` | hidden tests of a prepared task, and what of a diff may not steer them; the runner inside |
 | `harbor_run` | the steps of a Harbor or terminal-bench task with their tests |
 | `results`, `scoring` | results and rewards; judge and custom metrics |
 | `evaluation`, `pages` | scores and files of a rollout; report pages |

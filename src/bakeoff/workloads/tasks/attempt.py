@@ -16,13 +16,23 @@ from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
 from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.agents.base import HOME, PROGRAMS, SOLUTION, Assignment, TaskAgent
 from bakeoff.workloads.tasks.diff import changes_of, compare_directories
-from bakeoff.workloads.tasks.environment import box_path, box_spec, built_for, chown, command_path, filled_in
+from bakeoff.workloads.tasks.environment import (
+    NOT_STARTED,
+    box_path,
+    box_spec,
+    built_for,
+    chown,
+    command_path,
+    filled_in,
+    lay_out,
+    tail,
+)
 from bakeoff.workloads.tasks.harbor_run import hide, run_steps, show
 from bakeoff.workloads.tasks.model import REPOSITORY, Step, Task
 from bakeoff.workloads.tasks.proxy.server import ProxiedRun
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.start import remove, start_state
-from bakeoff.workloads.tasks.verify import NOT_STARTED, lay_out, tail, verify_diff
+from bakeoff.workloads.tasks.verify import verify_diff
 
 PORT = 4000
 """Where the model proxy listens in a sandbox with its own network."""
@@ -144,9 +154,9 @@ def _on_repository(task: Task, worker: Worker, sandbox: Sandbox) -> TaskAttempt:
     with scratch() as here:
         tree = here / "tree"
         with sandbox.open(worker.extend(spec)) as box:
-            lay_out(task, start.tree, box, user=task.agent.user)
-            if worker.agent.needs_solution and task.solution is not None:
-                box.write(f"{SOLUTION}/diff.patch", task.solution.diff or b"")
+            lay_out(task, start.tree, box, user=task.first.agent.user)
+            if worker.agent.needs_solution and task.first.solution is not None:
+                box.write(f"{SOLUTION}/diff.patch", task.first.solution.diff or b"")
             worker.work(box, task.steps[0])
             # All links are kept: nothing follows them, and the diff records where they point.
             try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.workloads.tasks import harbor_run
 from bakeoff.workloads.tasks.authoring import DRAFT
-from bakeoff.workloads.tasks.environment import built_for, filled_in, refused, replaces_image
-from bakeoff.workloads.tasks.harbor_run import Act, last_line, missing_network, run_steps
+from bakeoff.workloads.tasks.environment import NOT_STARTED, built_for, filled_in, refused, replaces_image, tail
+from bakeoff.workloads.tasks.harbor_run import last_line, missing_network, verified_steps
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.repository import public_url
 from bakeoff.workloads.tasks.results import Verification
+from bakeoff.workloads.tasks.schema import Rubric
 from bakeoff.workloads.tasks.start import lfs_pointers, start_state, submodules
-from bakeoff.workloads.tasks.verify import NOT_STARTED, tail, verify_diff
+from bakeoff.workloads.tasks.verify import verify_diff
 
 SOLUTION_SECONDS = 3600.0
 """Time limit of a reference if the task sets agents no limit."""
@@ -88,7 +89,7 @@ def _complete(task: Task) -> Iterator[Finding]:
             yield Finding("note", None, f"no test covers {listed}: only a judge can score that")
     missing = missing_reference(task)
     yield Finding("has a reference", not missing, missing and f"add {missing}")
-    if DRAFT in task.instruction:
+    if DRAFT in task.first.instruction:
         yield Finding("note", None, "the instruction is still a draft from commit messages")
 
 
@@ -145,14 +146,14 @@ def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     if missing := missing_reference(task):
         raise UsageError(f"{task.directory}: there is no reference\n  fix: add {missing}")
     if task.format == "prepared":
-        diff = (task.solution.diff if task.solution else None) or b""
+        diff = (task.first.solution.diff if task.first.solution else None) or b""
         return verify_diff(task, diff, sandbox, logs=logs)
     problems: list[str] = []
 
     def solve(box: Box, step: Step) -> None:
         problems.extend(_solve(task, step, box, logs / step.name))
 
-    verification = _verified(task, sandbox, solve, logs)
+    verification = verified_steps(task, sandbox, solve, logs)
     if verification.passed:
         return verification
     return replace(verification, error="; ".join(filter(None, (*problems, verification.error))))
@@ -162,15 +163,7 @@ def nothing(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     """Verify the start state as it is."""
     if task.format == "prepared":
         return verify_diff(task, b"", sandbox, logs=logs)
-    return _verified(task, sandbox, lambda box, step: None, logs)
-
-
-def _verified(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
-    """Run the steps. A sandbox or image that is missing becomes a verification with status `error`, not an exception."""
-    try:
-        return run_steps(task, sandbox, act, logs=logs)
-    except InfraError as error:
-        return Verification("error", error=str(error))
+    return verified_steps(task, sandbox, lambda box, step: None, logs)
 
 
 def _solve(task: Task, step: Step, box: Box, logs: Path) -> Iterator[str]:
@@ -219,15 +212,15 @@ def described(task: Task) -> dict[str, Any]:
         "workdir": task.workdir,
         "network": environment.network.mode,
         "limits": {name: value for name, value in limits.items() if value is not None},
-        "agent_seconds": task.agent.timeout,
-        "verifier_seconds": task.verifier.timeout,
-        "verifier": task.verifier.mode if task.format != "prepared" else None,
+        "agent_seconds": task.first.agent.timeout,
+        "verifier_seconds": task.first.verifier.timeout,
+        "verifier": task.first.verifier.mode if task.format != "prepared" else None,
         "variables": sorted(environment.env),
         "removed": list(task.removals),
         "overlays": [file.target for file in task.overlays],
         "hidden": [script.path for script in task.scripts],
         "reference": not missing_reference(task),
-        "rubrics": [asdict(rubric) for rubric in task.rubrics],
+        "rubrics": [rubric.model_dump(include=set(Rubric.model_fields)) for rubric in task.rubrics],
         "untested": [rubric.id for rubric in task.untested],
         "steps": [
             {"name": step.name, "instruction": step.instruction, "min_reward": dict(step.min_reward)}

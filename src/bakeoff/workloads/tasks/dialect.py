@@ -26,11 +26,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bakeoff.errors import SpecError, UsageError
 from bakeoff.spec import registry
-from bakeoff.spec.dialect import Dialect
 from bakeoff.spec.experiment import Analysis, Experiment, Name
 from bakeoff.spec.identity import RunIds, directory_digest
 from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
+from bakeoff.spec.registry import Dialect
 from bakeoff.spec.workload import FINISHED
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class TasksDialect(Dialect):
 
     def observers(self, session: Session) -> Sequence[RolloutFiles]:
         """The writer of the benchmark's files; its manifest names the experiment file."""
-        return [RolloutFiles(session, session.options.source or Path(session.paths.experiment))]
+        return [RolloutFiles(session, session.options.source or Path(session.edition.paths.experiment))]
 
 
 TASKS = TasksDialect()
@@ -236,7 +236,7 @@ def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: P
         workload=WORKLOAD, revision="1", arm=arm, task=task.name, task_digest=task.digest, params=identity
     )  # fmt: skip
     settings = {"model": entry.model}
-    return Cell(index, Arm(arm, settings, base=arm), task, {**params, **task.params}, identity, rollouts, ids.run_id)
+    return Cell(index, Arm(arm, settings, base=arm), task, {**params, **task.params}, rollouts, ids.run_id)
 
 
 def stamp_of(edition: str) -> str:
@@ -253,10 +253,10 @@ class RolloutFiles:
     def __init__(self, session: Session, config: Path) -> None:
         self._session = session
         self._config = config
-        self._stamp = stamp_of(session.paths.name)
+        self._stamp = stamp_of(session.edition.paths.name)
         self._data = session.plan.base / DATA
         self._rows: dict[int, dict[str, Any]] = {}
-        self.directory = self._data / "rollouts" / session.paths.experiment / self._stamp
+        self.directory = self._data / "rollouts" / session.edition.paths.experiment / self._stamp
         (self.directory / "task_results").mkdir(parents=True, exist_ok=True)
         self._written = 0.0
         self._stale = False
@@ -302,13 +302,13 @@ class RolloutFiles:
 
     def _link(self, position: int, run_id: str) -> Path:
         """A link in data/runs to the run's directory, whose own name is the same in every edition."""
-        target = self._session.paths.run(run_id)
+        target = self._session.edition.paths.run(run_id)
         target.mkdir(parents=True, exist_ok=True)
         runs = self._data / "runs"
         runs.mkdir(parents=True, exist_ok=True)
         wanted = os.path.relpath(target, runs)
         # Two benchmarks can have the same stamp, so the second name carries the experiment's.
-        for name in (f"{self._stamp}-{position}", f"{self._stamp}-{self._session.paths.experiment}-{position}"):
+        for name in (f"{self._stamp}-{position}", f"{self._stamp}-{self._session.edition.paths.experiment}-{position}"):
             link = runs / name
             try:
                 link.symlink_to(wanted)
@@ -323,7 +323,7 @@ class RolloutFiles:
         from bakeoff.records.layout import atomic_write
 
         rows = [self._rows[position] for position in sorted(self._rows)]
-        paths, plan = self._session.paths, self._session.plan
+        paths, plan = self._session.edition.paths, self._session.plan
         head = {"config": str(self._config), "name": plan.experiment.name, "created_at": self._stamp}
         _write_json(self.directory / "manifest.json", {**head, "edition": str(paths.directory), "results": rows})
         atomic_write(self.directory / "runs.txt", "".join(f"{row['run_dir']}\n" for row in rows))

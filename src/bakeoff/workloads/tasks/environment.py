@@ -20,10 +20,10 @@ from typing import Any
 from bakeoff.errors import BakeoffError, InfraError, Problem, SpecError, UsageError
 from bakeoff.sandbox.base import Box, BoxSpec, Image, Limits, Mount, Sandbox
 from bakeoff.sandbox.cache import scratch
+from bakeoff.spec.formats import MissingVariable, expand
+from bakeoff.spec.formats import variables as host_variables
 from bakeoff.spec.identity import slug
-from bakeoff.spec.variables import MissingVariable, expand
-from bakeoff.spec.variables import variables as host_variables
-from bakeoff.workloads.tasks.model import Environment, Task
+from bakeoff.workloads.tasks.model import REPOSITORY, Environment, Task
 from bakeoff.workloads.tasks.schema import read_tree
 
 COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
@@ -31,6 +31,9 @@ PIDS = 1024
 """Processes in a sandbox: enough for test suites that start workers, too few for a fork bomb."""
 MEMORY_MB, STORAGE_MB = 8192, 10240
 """Limits of a task that sets none: plenty for the task, and no machine is filled by an agent."""
+
+NOT_STARTED = (126, 127)
+"""Exit codes of a command that could not be executed or was not found, as in a shell."""
 
 _READ = frozenset({"build", "image", "environment", "working_dir"})
 # Keys about other containers, or about keeping this one alive: nothing to apply and nothing to note.
@@ -319,3 +322,23 @@ def chown(box: Box, user: str, paths: Sequence[str]) -> None:
     """Make `user` the owner of `paths` in the sandbox. The first is a directory, created if it is missing."""
     # -h changes links themselves and does not follow them (chown(1)).
     box.run(["sh", "-c", 'mkdir -p "$1" && chown -hR "$0" "$@"', user, *paths], user="root")
+
+
+def lay_out(task: Task, tree: Path, box: Box, user: str | None) -> None:
+    """Put `tree` into the sandbox as the repository, owned by `user`, and the task's other files beside it."""
+    for file in task.overlays:
+        if not file.target.startswith(f"{REPOSITORY}/"):
+            box.write(file.target, file.read(), 0o755 if file.executable else 0o644)
+    box.put(tree, REPOSITORY)
+    box.write("/logs/verifier/.keep", b"")  # makes the directory, where the runner writes report and seal
+    if user is not None:
+        chown(box, user, (REPOSITORY, "/logs"))  # git refuses a repository that another user owns
+
+
+def tail(file: Path, most: int = 20_000) -> str:
+    """The last `most` bytes of a file as text; empty if there is no file."""
+    if not file.is_file():
+        return ""
+    with file.open("rb") as opened:
+        opened.seek(max(0, file.stat().st_size - most))
+        return opened.read().decode(errors="replace")

@@ -26,9 +26,8 @@ from bakeoff.workloads.tasks.attempt import TaskAttempt
 from bakeoff.workloads.tasks.diff import lines_changed, readable, touched
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.records import Totals
-from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.scoring.custom import Measured, measure
-from bakeoff.workloads.tasks.scoring.judge import Judgement, JudgeSettings, judge, weighted
+from bakeoff.workloads.tasks.results import Verification, weighted
+from bakeoff.workloads.tasks.scoring import Judgement, JudgeSettings, Measured, judge, measure
 
 RESULTS, SCORING, LOG = "evaluation_results.json", "scoring_results.md", "logs/eval.log"
 DIFF = "artifacts/diff.patch"
@@ -59,7 +58,12 @@ class Evaluation:
     def total_score(self) -> float | None:
         """The score of the tests; the judge's if there are no tests."""
         score = self.verification.score
-        return score if score is not None else weighted(self.judged)
+        return score if score is not None else self.judge_score
+
+    @property
+    def judge_score(self) -> float | None:
+        """The weighted mean of the judge's scores; None if no rubric has one."""
+        return weighted((judgement.score, judgement.rubric.weight) for judgement in self.judged)
 
     @property
     def diff_lines(self) -> int | None:
@@ -93,7 +97,7 @@ class Evaluation:
             "model_calls": used.calls,
             "tool_calls": used.tool_calls,
             "budget_hit": used.limit,
-            "judge_score": weighted(self.judged),
+            "judge_score": self.judge_score,
             "judge_agreement": sum(agreements) / len(agreements) if agreements else None,
         }
         return metrics | {f"reward_{name}": value for name, value in verification.rewards.items() if name != "reward"}
@@ -169,7 +173,7 @@ class Evaluation:
         }
         if self.judged:
             facts["lm_evaluation"] = {
-                "weighted_score": weighted(self.judged),
+                "weighted_score": self.judge_score,
                 "rubric_scores": [judgement.facts() for judgement in self.judged],
             }
         return facts
@@ -198,7 +202,13 @@ def evaluate(
     if judge_settings is not None and task.rubrics:
         tests = {case.name: case.outcome == "passed" for case in verification.cases}
         judged = tuple(
-            judge(task.rubrics, instruction=task.instruction, diff=readable(diff), tests=tests, settings=judge_settings)
+            judge(
+                task.rubrics,
+                instruction=task.first.instruction,
+                diff=readable(diff),
+                tests=tests,
+                settings=judge_settings,
+            )
         )
     evaluation = Evaluation(task, run, attempt, totals, judged)
     rewards = dict(verification.rewards)

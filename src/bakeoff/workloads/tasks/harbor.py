@@ -11,7 +11,7 @@ What a sandbox here does not do (GPUs, several services, host allow-lists) becom
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -61,7 +61,9 @@ def read(directory: Path) -> Task:
     if missing:
         raise SpecError(missing, directory)
     # `environment/` need not be there for a task with a named image; its Dockerfile is then simply missing.
-    environment, image_notes = _with_compose(table, Environment.of(table.environment, directory / "environment"))
+    environment, image_notes = _with_compose(
+        Environment.of(table.environment, directory / "environment"), MAIN_SERVICE, table.metadata
+    )
     steps = tuple(_steps(directory, table))
     name = table.task.name if table.task else directory.name
     tags = table.task.keywords if table.task else table.metadata.get("tags") or []
@@ -94,12 +96,14 @@ def without_canary(text: str) -> str:
     return "".join(lines)
 
 
-def _with_compose(table: TaskTable, environment: Environment) -> tuple[Environment, tuple[str, ...]]:
-    """`environment` with what a compose file in its context says, and notes on what is not applied."""
-    result = replace(environment, host_base=table.metadata.get("host_base") is True)
+def _with_compose(
+    environment: Environment, service: str, metadata: Mapping[str, Any]
+) -> tuple[Environment, tuple[str, ...]]:
+    """`environment` with what a compose file in its context says of `service`, and notes on what is not applied."""
+    result = replace(environment, host_base=metadata.get("host_base") is True)
     notes: tuple[str, ...] = ()
     if compose := first_file(result.context, *COMPOSE_FILES):
-        result, notes = composed(result, compose, MAIN_SERVICE)
+        result, notes = composed(result, compose, service)
     return result, (*notes, *entry_notes(result))
 
 
@@ -121,8 +125,10 @@ def _steps(directory: Path, table: TaskTable) -> Iterator[Step]:
         tests = (*verifier.tests, *_tests_in(folder)) if table.steps else verifier.tests
         own = Verifier.of(step.verifier, tests, verifier)
         if own.mode == "separate":
-            environment, tests_in_image = _separate(directory, table, step)
-            own = replace(own, environment=_with_compose(table, environment)[0], tests_in_image=tests_in_image)
+            environment, in_image = _separate(directory, table, step)
+            own = replace(
+                own, environment=_with_compose(environment, MAIN_SERVICE, table.metadata)[0], tests_in_image=in_image
+            )
         solutions = [place / "solution" for place in (folder, directory)]  # a step's own, or the one that all share
         source = next((place for place in solutions if (place / "solve.sh").is_file()), None)
         gate = step.min_reward
@@ -190,12 +196,9 @@ def _notes(table: TaskTable) -> Iterator[str]:
     if version and (int(version[1]), int(version[2])) > SCHEMA:
         yield f"{FILE}: schema_version {version[0]} is newer than {SCHEMA[0]}.{SCHEMA[1]}: new keys may not be known"
     environment = table.environment
-    for name in ("gpus", "tpu"):
+    for name in ("gpus", "tpu", "mcp_servers", "skills_dir"):
         if getattr(environment, name):
-            yield f"{FILE}: environment.{name}: is not given to a sandbox"
-    for name in ("mcp_servers", "skills_dir"):
-        if getattr(environment, name):
-            yield f"{FILE}: environment.{name}: is not given to agents"
+            yield f"{FILE}: environment.{name}: is not given to {'a sandbox' if name in ('gpus', 'tpu') else 'agents'}"
     for name, text in environment.env.items():
         if reference := VARIABLE.fullmatch(text):
             yield f"{FILE}: environment.env.{name}: agents see {reference[1]} of this machine"
@@ -289,9 +292,7 @@ def read_terminal_bench(directory: Path, file: Path) -> Task:
         withheld=(*TERMINAL_BENCH_FILES, TERMINAL_BENCH_SCRIPT, "tests", "solution.sh", "solution.yaml"),
         dockerfile=first_file(directory, "Dockerfile"),
     )
-    image_notes: tuple[str, ...] = ()
-    if compose := first_file(directory, *COMPOSE_FILES):
-        environment, image_notes = composed(environment, compose, TERMINAL_BENCH_SERVICE)
+    environment, image_notes = _with_compose(environment, TERMINAL_BENCH_SERVICE, {})
     if environment.dockerfile is None and environment.docker_image is None:
         raise SpecError([Problem("Dockerfile", "is needed", "add the Dockerfile of the task's image")], directory)
     own_notes = []
@@ -323,5 +324,5 @@ def read_terminal_bench(directory: Path, file: Path) -> Task:
         environment=environment,
         steps=(step,),
         tags=tuple(table.tags),
-        notes=(*notes, *image_notes, *entry_notes(environment), *own_notes),
+        notes=(*notes, *image_notes, *own_notes),
     )

@@ -24,7 +24,8 @@ from pathlib import Path
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
 from bakeoff.sandbox.cache import scratch
-from bakeoff.workloads.tasks.environment import box_spec, built_for, filled_in
+from bakeoff.workloads.tasks.diff import PatchFailed
+from bakeoff.workloads.tasks.environment import box_spec, built_for, filled_in, tail
 from bakeoff.workloads.tasks.model import Environment, Step, Task
 from bakeoff.workloads.tasks.results import (
     PASS,
@@ -37,7 +38,6 @@ from bakeoff.workloads.tasks.results import (
 )
 from bakeoff.workloads.tasks.schema import Artifact, Healthcheck
 from bakeoff.workloads.tasks.start import remove
-from bakeoff.workloads.tasks.verify import tail
 
 TESTS, SOLUTION = "/tests", "/solution"
 VERIFIER_LOGS = "/logs/verifier"
@@ -100,6 +100,16 @@ def run_steps(
             if result.status != "scored" or not result.gate_passed:
                 break
     return combined(task, steps, time.monotonic() - began)
+
+
+def verified_steps(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
+    """`run_steps` without exceptions: a missing sandbox or image, or a diff that does not apply, is a status."""
+    try:
+        return run_steps(task, sandbox, act, logs=logs)
+    except PatchFailed as error:
+        return Verification("patch_failed", error=str(error))
+    except InfraError as error:
+        return Verification("error", error=str(error))
 
 
 def _broken_start(task: Task, step: Step, box: Box, fresh: Callable[[], Box]) -> str:

@@ -22,8 +22,8 @@ from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.tasks import harbor, prepared
 from bakeoff.workloads.tasks.dialect import Variables
-from bakeoff.workloads.tasks.model import APP, REPOSITORY, File, ModelOverride, Repository, Task
-from bakeoff.workloads.tasks.schema import read_tree, validated
+from bakeoff.workloads.tasks.model import APP, REPOSITORY, File, Repository, Task
+from bakeoff.workloads.tasks.schema import ModelEndpoint, Rubric, read_tree, validated
 
 OVERRIDES = "overrides.json"
 FILES = (prepared.FILE, harbor.FILE, *harbor.TERMINAL_BENCH_FILES)
@@ -46,14 +46,6 @@ class InjectedFile(BaseModel):
     content: str
 
 
-class OpenaiTable(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    base_url: str | None = None
-    api_key: str | None = None
-    model: str | None = None
-    provider: str | None = None
-
-
 class Overrides(BaseModel):
     """The whole overrides file. It is written for this tool, unlike a task, so an unknown key is an error."""
 
@@ -65,11 +57,11 @@ class Overrides(BaseModel):
     inject_files: list[InjectedFile] = []
     remove_repo_paths: list[prepared.Relative] = []
     evaluation: prepared.EvaluationTable | None = None
-    rubrics: list[prepared.RubricTable] | None = None
+    rubrics: list[Rubric] | None = None
     test_scripts: list[prepared.ScriptTable] | None = None
     repo: dict[str, Any] | None = None
     environment_variables: Variables = {}
-    openai: OpenaiTable | None = None
+    openai: ModelEndpoint | None = None
     model_provider: str | None = None
 
 
@@ -143,12 +135,10 @@ def apply(task: Task, overrides: Overrides, file: Path) -> Task:
     overlays |= {target: File(target, content=text.encode()) for target, text in texts.items()}
     rubrics, scripts = task.rubrics, task.scripts
     if evaluation := _evaluation(task, overrides, file):
-        rubrics, scripts = evaluation.rubrics_and_scripts(task.directory, file)
-    model = task.model
-    if overrides.openai is not None or overrides.model_provider is not None:
-        endpoint = overrides.openai or OpenaiTable()
-        provider = overrides.model_provider or endpoint.provider
-        model = ModelOverride(endpoint.base_url, endpoint.api_key, endpoint.model, provider)
+        rubrics, scripts = evaluation.rubrics, evaluation.scripts(task.directory, file)
+    model = overrides.openai or task.model
+    if overrides.model_provider:
+        model = (model or ModelEndpoint()).model_copy(update={"provider": overrides.model_provider})
     changed = replace(
         task,
         digest=digest,
@@ -174,13 +164,11 @@ def _evaluation(task: Task, overrides: Overrides, file: Path) -> prepared.Evalua
     scripts = overrides.test_scripts if overrides.test_scripts is not None else given.test_scripts if given else None
     if rubrics is None and scripts is None:
         return None
-    tree: dict[str, Any] = {
-        "rubrics": [rubric.model_dump() for rubric in rubrics]
-        if rubrics is not None
-        else [asdict(rubric) for rubric in task.rubrics],
-        "test_scripts": [script.model_dump() for script in scripts]
-        if scripts is not None
-        else [asdict(script) for script in task.scripts],
+    tree = {
+        "rubrics": [rubric.model_dump() for rubric in (task.rubrics if rubrics is None else rubrics)],
+        "test_scripts": [asdict(script) for script in task.scripts]
+        if scripts is None
+        else [script.model_dump() for script in scripts],
     }
     return validated(prepared.EvaluationTable, tree, file)[0]
 

@@ -4,7 +4,7 @@
 make another `Task` (`dataclasses.replace`), and the directory stays as it is.
 
 Everything is a frozen dataclass that the readers (`prepared.py`, `harbor.py`) fill in, except tables that need no
-translation (`Healthcheck`, `Collect` and `Artifact` in `schema.py`).
+translation (`Healthcheck`, `Collect`, `Artifact`, `Rubric` and `ModelEndpoint` in `schema.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from bakeoff.workloads.tasks.schema import (
     Collect,
     EnvironmentTable,
     Healthcheck,
+    ModelEndpoint,
     NetworkMode,
     NetworkTable,
+    Rubric,
     VerifierMode,
     VerifierTable,
     first_file,
@@ -224,16 +226,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Rubric:
-    """One thing that a prepared task is scored by: by the scripts that name it, and by the judge."""
-
-    id: str
-    criterion: str
-    weight: float
-    evaluation_criteria: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Script:
     """A hidden file of a prepared task. It is run if it has a rubric; otherwise other scripts import or read it."""
 
@@ -249,21 +241,8 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOverride:
-    """What an overrides file says about the model endpoint."""
-
-    base_url: str | None = None
-    api_key: str | None = field(default=None, repr=False)
-    model: str | None = None
-    provider: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
-    """A task as agents, verifiers and reports see it.
-
-    `agent`, `verifier`, `solution` and `instruction` are those of the first step, which is the only one of most tasks.
-    """
+    """A task as agents, verifiers and reports see it."""
 
     id: str
     format: Format
@@ -285,27 +264,16 @@ class Task:
     artifacts: tuple[Artifact, ...] = ()
     multi_step_reward: Literal["mean", "final"] = "mean"
     tags: tuple[str, ...] = ()
-    model: ModelOverride | None = None
+    model: ModelEndpoint | None = None
     network_granted: bool = False
     """Whether sandboxes of this task get the network that the task asks for; by default they get none."""
     notes: tuple[str, ...] = ()
     """What the user should know: unknown keys, files that agents do not see, commits that move."""
 
     @property
-    def instruction(self) -> str:
-        return self.steps[0].instruction
-
-    @property
-    def agent(self) -> AgentSettings:
-        return self.steps[0].agent
-
-    @property
-    def verifier(self) -> Verifier:
-        return self.steps[0].verifier
-
-    @property
-    def solution(self) -> Solution | None:
-        return self.steps[0].solution
+    def first(self) -> Step:
+        """The first step, which is the only one of most tasks."""
+        return self.steps[0]
 
     @property
     def workdir(self) -> str | None:

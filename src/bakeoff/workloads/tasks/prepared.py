@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, model_validator
 
 from bakeoff.errors import Problem, SpecError
 from bakeoff.spec.identity import directory_digest
@@ -24,7 +24,6 @@ from bakeoff.workloads.tasks.model import (
     Environment,
     File,
     Repository,
-    Rubric,
     Script,
     Solution,
     Step,
@@ -34,6 +33,7 @@ from bakeoff.workloads.tasks.model import (
 from bakeoff.workloads.tasks.schema import (
     AgentTable,
     EnvironmentTable,
+    Rubric,
     Table,
     VerifierTable,
     read_tree,
@@ -101,15 +101,6 @@ class RepoTable(Table):
         return {**renamed, **{name: value for name, value in tree.items() if name in cls.model_fields}}
 
 
-class RubricTable(Table):
-    """An entry of `evaluation.rubrics`. Weights need not sum to 1."""
-
-    id: Annotated[str, Field(min_length=1)]
-    criterion: str = ""
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    evaluation_criteria: tuple[str, ...] = ()
-
-
 class ScriptTable(Table):
     """An entry of `evaluation.test_scripts`: a hidden file, written out or kept in the task's directory."""
 
@@ -128,7 +119,7 @@ class ScriptTable(Table):
 class EvaluationTable(Table):
     """`evaluation`: rubrics, and the scripts that score them. The other keys are older and only noted."""
 
-    rubrics: tuple[RubricTable, ...] = ()
+    rubrics: tuple[Rubric, ...] = ()
     test_scripts: tuple[ScriptTable, ...] = ()
     script: str | None = None
     content_rubric: tuple[Any, ...] = ()
@@ -149,14 +140,11 @@ class EvaluationTable(Table):
             raise ValueError("the weights of all rubrics are 0")
         return self
 
-    def rubrics_and_scripts(self, directory: Path, file: Path) -> tuple[tuple[Rubric, ...], tuple[Script, ...]]:
-        """The rubrics, and the scripts with their content.
+    def scripts(self, directory: Path, file: Path) -> tuple[Script, ...]:
+        """The scripts with their content.
 
         `directory` is the task's, where every `content_file` starts; `file` is the one that a SpecError names.
         """
-        rubrics = tuple(
-            Rubric(rubric.id, rubric.criterion, rubric.weight, rubric.evaluation_criteria) for rubric in self.rubrics
-        )
         scripts = []
         for script in self.test_scripts:
             content = script.content
@@ -169,7 +157,7 @@ class EvaluationTable(Table):
                     problem = Problem(key, f"{place} cannot be read as text", "correct the path")
                     raise SpecError([problem], file) from error
             scripts.append(Script(script.path, content, script.rubric_id or None))
-        return rubrics, tuple(scripts)
+        return tuple(scripts)
 
 
 class MetadataTable(Table):
@@ -226,7 +214,6 @@ def read(directory: Path) -> Task:
     diff = next(diffs, None)
     # Runners before this one put the reference among the overlays, where agents could read it.
     overlays, kept_back = _overlays(directory)
-    rubrics, scripts = meta.evaluation.rubrics_and_scripts(directory, file)
     step = Step(
         name="main",
         instruction=instruction,
@@ -244,8 +231,8 @@ def read(directory: Path) -> Task:
         steps=(step,),
         repository=repository(meta.repo, directory, file),
         overlays=overlays,
-        rubrics=rubrics,
-        scripts=scripts,
+        rubrics=meta.evaluation.rubrics,
+        scripts=meta.evaluation.scripts(directory, file),
         tags=tuple(meta.metadata.tags),
         notes=(*notes, *kept_back, *_notes(meta, directory)),
     )

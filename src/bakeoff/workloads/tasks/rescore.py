@@ -20,21 +20,20 @@ from typing import Any
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.records import provenance
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths
-from bakeoff.records.lease import Lease
+from bakeoff.records.layout import EditionPaths, Lease
 from bakeoff.records.run import Attempt, RunRecord
 from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.sandbox.cache import scratch
 from bakeoff.spec.workload import FINISHED, Status
 from bakeoff.workloads.tasks.attempt import AgentResult, TaskAttempt
-from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff
+from bakeoff.workloads.tasks.diff import apply_diff
 from bakeoff.workloads.tasks.environment import chown
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation, evaluate, settle
-from bakeoff.workloads.tasks.harbor_run import run_steps
+from bakeoff.workloads.tasks.harbor_run import verified_steps
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
 from bakeoff.workloads.tasks.results import Verification
-from bakeoff.workloads.tasks.scoring.judge import JudgeSettings
+from bakeoff.workloads.tasks.scoring import JudgeSettings
 from bakeoff.workloads.tasks.verify import verify_diff
 from bakeoff.workloads.tasks.workload import CALLS, TasksParams, TasksWorkload, task_of
 
@@ -65,7 +64,7 @@ def rescore(
     `judge` are settings that replace those of the experiment file. Each new score is recorded before `report` is
     called with it. Raises UsageError for an edition of another workload.
     """
-    with Lease(paths.lease), closing(Edition.open(paths, readonly=False)) as edition:
+    with closing(Lease(paths.lease)), closing(Edition.open(paths, readonly=False)) as edition:
         if edition.facts()["workload"] != TasksWorkload.kind:
             raise UsageError(f"{paths.experiment}/{paths.name} has no task rollouts; only those can be scored again")
         edition.lock()  # with PostgreSQL the lease also has to hold on other machines
@@ -90,7 +89,7 @@ def rescore(
                     if row.status != "infra_error":
                         # The work is the same, so the new attempt has the series and trajectory of the last one.
                         result.series = edition.series(run.position)
-                        result.trajectory = edition.trajectory(run.position)
+                        result.trajectory = edition.trajectories().get(run.position)
                         edition.finish([result], session)
                     rescored.append(row)
                     report(row)
@@ -193,9 +192,4 @@ def verify_again(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verif
         if step.agent.user is not None:
             chown(box, step.agent.user, (workdir,))
 
-    try:
-        return run_steps(task, sandbox, act, logs=logs)
-    except PatchFailed as error:
-        return Verification("patch_failed", error=str(error))
-    except InfraError as error:
-        return Verification("error", error=str(error))
+    return verified_steps(task, sandbox, act, logs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -119,12 +119,12 @@ class Verification:
         return tuple(rubric.id for rubric in self.rubrics if rubric.score is None)
 
 
-def weighted(rubrics: Sequence[RubricScore]) -> float | None:
-    """The weighted mean over rubrics that have a score; None if there are none or their weights are 0."""
-    # Untested rubrics take no part: their weight is shared by the others.
-    tested = [rubric for rubric in rubrics if rubric.score is not None]
-    total = sum(rubric.weight for rubric in tested)
-    return sum((rubric.score or 0.0) * rubric.weight for rubric in tested) / total if total > 0 else None
+def weighted(scores: Iterable[tuple[float | None, float]]) -> float | None:
+    """The weighted mean of (score, weight) pairs; None if no rubric has a score or their weights are 0."""
+    # Rubrics without a score take no part: their weight is shared by the others.
+    scored = [(score, weight) for score, weight in scores if score is not None]
+    total = sum(weight for _, weight in scored)
+    return sum(score * weight for score, weight in scored) / total if total > 0 else None
 
 
 def main_reward(rewards: Mapping[str, float]) -> float | None:

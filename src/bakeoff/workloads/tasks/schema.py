@@ -82,6 +82,29 @@ Artifacts = list[
 """A path alone is an artifact with this source."""
 
 
+class Rubric(Table):
+    """One thing that a prepared task is scored by: by the scripts that name it, and by the judge.
+
+    An entry of `evaluation.rubrics`. Weights need not sum to 1.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    id: Annotated[str, Field(min_length=1)]
+    criterion: str = ""
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    evaluation_criteria: tuple[str, ...] = ()
+
+
+class ModelEndpoint(BaseModel):
+    """`openai` of an overrides file: the model endpoint that a task is run with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    base_url: str | None = None
+    api_key: Annotated[str | None, Field(repr=False)] = None
+    model: str | None = None
+    provider: str | None = None
+
+
 class NetworkTable(Table):
     """The keys about a network, which environment, agent and verifier share."""
 
@@ -212,7 +235,7 @@ class TaskTable(Table):
     @model_validator(mode="after")
     def only_whole_values_are_filled_in(self) -> TaskTable:
         """Escape dollar signs in values that are not entirely `${VAR}`: Harbor expands only whole values."""
-        # `$$` is how our own expansion writes a dollar sign (bakeoff.spec.variables).
+        # `$$` is how our own expansion writes a dollar sign (bakeoff.spec.formats).
         verifiers = [self.verifier, *(step.verifier for step in self.steps)]
         tables = [self.environment, self.solution, *verifiers, *(table.environment for table in verifiers)]
         for table in tables:

@@ -3,6 +3,10 @@
 pytest runs Python scripts. Any other script is started by its first line, or by bash, and passes by its exit code.
 `verify_diff` is the entry point. Harbor tasks are verified in their own sandbox (`harbor_run.py`).
 
+pytest can be steered by files: configuration, conftest.py, packages that shadow a module, stale bytecode, plugins by
+entry point. In the tree that is tested, all of these go back to the start state before the hidden files are written
+(`guard`), so that an agent's diff cannot decide how it is tested.
+
 Sandboxes need no pytest: a copy of ours, with what it imports, is mounted read-only at /opt/hidden-tests together with
 the runner, `pytest_in_box.py`.
 """
@@ -10,15 +14,20 @@ the runner, `pytest_in_box.py`.
 from __future__ import annotations
 
 import compileall
+import configparser
 import hashlib
+import os
 import re
 import secrets
 import shutil
 import tempfile
 import time
+import tomllib
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
 
 from bakeoff.errors import InfraError, UsageError
@@ -26,18 +35,15 @@ from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Box, BoxSpec, Image, Mount, Sandbox
 from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff
-from bakeoff.workloads.tasks.environment import box_spec, built_for, chown, command_path, filled_in
-from bakeoff.workloads.tasks.guard import guard
+from bakeoff.workloads.tasks.environment import NOT_STARTED, box_spec, built_for, command_path, filled_in, lay_out, tail
 from bakeoff.workloads.tasks.model import REPOSITORY, Script, Task
 from bakeoff.workloads.tasks.pytest_in_box import NO_PYTEST
 from bakeoff.workloads.tasks.repository import GitFailed, git
 from bakeoff.workloads.tasks.results import Case, CaseOutcome, RubricScore, ScriptResult, Verification, weighted
-from bakeoff.workloads.tasks.start import StartState, start_state
+from bakeoff.workloads.tasks.start import StartState, place_file, real_parent, remove, start_state
 
 REPORT = "/logs/verifier/junit.xml"
 SEAL = "/logs/verifier/sealed"
-NOT_STARTED = (126, 127)
-"""Exit codes of a command that could not be executed or was not found, as in a shell."""
 LONGEST_REPORT = 1 << 24
 LONGEST_MESSAGE = 4000
 
@@ -75,7 +81,7 @@ def verify_diff(task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path) -> Ver
         rubrics.append(RubricScore(rubric.id, rubric.criterion, rubric.weight, score, len(passed), sum(passed)))
     return Verification(
         "scored",
-        score=weighted(rubrics),
+        score=weighted((rubric.score, rubric.weight) for rubric in rubrics),
         rubrics=tuple(rubrics),
         scripts=tuple(results),
         discounted=discounted,
@@ -97,7 +103,7 @@ def run_scripts(
         with suppress(GitFailed):  # the agent's .gitattributes may keep git from reading its files
             git("add", "-A", "--sparse", at=tree)  # scripts may ask git what the agent changed
         guarded = guard(start.tree, tree, task.scripts)
-        env = filled_in(task, "verifier", task.verifier.env)
+        env = filled_in(task, "verifier", task.first.verifier.env)
         spec = box_spec(task, image, mounts=tools(), env=env)
         results = [
             _run_script(task, script, guarded.configurations[script.path], tree, sandbox, spec, logs)
@@ -116,7 +122,7 @@ def _run_script(
     sealed: str | None = None
     cases: tuple[Case, ...] = ()
     with sandbox.open(spec) as box:
-        lay_out(task, tree, box, task.verifier.user)
+        lay_out(task, tree, box, task.first.verifier.user)
         # The secret comes through standard input, so code under test does not find it in a file or in /proc.
         secret = secrets.token_hex(16)
         path = command_path(box, f"{REPOSITORY}/{script.path}")
@@ -128,11 +134,11 @@ def _run_script(
         ended = box.run(
             argv,
             cwd=box.spec.workdir,
-            timeout=task.verifier.timeout,
+            timeout=task.first.verifier.timeout,
             stdin=f"{secret}\n".encode() if script.by_pytest else None,
             stdout=output,
             stderr=output,
-            user=task.verifier.user,
+            user=task.first.verifier.user,
         )
         if script.by_pytest:
             sealed = _sealed(box, secret)
@@ -216,26 +222,6 @@ def _report(box: Box) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def tail(file: Path, most: int = 20_000) -> str:
-    """The last `most` bytes of a file as text; empty if there is no file."""
-    if not file.is_file():
-        return ""
-    with file.open("rb") as opened:
-        opened.seek(max(0, file.stat().st_size - most))
-        return opened.read().decode(errors="replace")
-
-
-def lay_out(task: Task, tree: Path, box: Box, user: str | None) -> None:
-    """Put `tree` into the sandbox as the repository, owned by `user`, and the task's other files beside it."""
-    for file in task.overlays:
-        if not file.target.startswith(f"{REPOSITORY}/"):
-            box.write(file.target, file.read(), 0o755 if file.executable else 0o644)
-    box.put(tree, REPOSITORY)
-    box.write("/logs/verifier/.keep", b"")  # makes the directory, where the runner writes report and seal
-    if user is not None:
-        chown(box, user, (REPOSITORY, "/logs"))  # git refuses a repository that another user owns
-
-
 def tools() -> tuple[Mount, ...]:
     """The pytest runner and library as read-only mounts."""
     return (Mount(Path(__file__).with_name("pytest_in_box.py"), RUNNER), Mount(library(), LIBRARY))
@@ -279,3 +265,163 @@ def installed() -> list[Distribution]:
                     f"hidden tests are run by pytest, and {name} is not installed\n  fix: pip install 'bakeoff[tasks]'"
                 ) from None
     return packages
+
+
+TEST_FOLDERS = frozenset({"test", "tests", "testing", "spec", "specs"})
+# Loaded by pytest or Python without being named: https://docs.python.org/3/library/site.html for the *customize
+# modules and .pth files, https://docs.pytest.org/en/stable/reference/customize.html and writing_plugins.html for
+# conftest.py, configuration files and plugins that a .dist-info directory declares.
+STEERING = frozenset(
+    {"conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize", "__pycache__"}
+)
+STEERING_SUFFIXES = (".pth", ".egg-link", ".dist-info", ".egg-info", ".pyc")
+CONFIGURATIONS = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+OWN_NAME = ".hidden-tests"
+"""Name of the configuration that hidden tests run with, so that the repository's is never read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What `guard` did to a tree."""
+
+    discounted: tuple[str, ...]
+    """The agent's files that were reset, from the repository's top."""
+    configurations: dict[str, str]
+    """Each script's configuration file, from the repository's top."""
+
+
+def guard(start: Path, tree: Path, scripts: Sequence[Script]) -> Guarded:
+    """Reset in `tree` what could steer the hidden tests to what it is in `start`, and write the tests there.
+
+    `start` is the start state, `tree` a copy of it with the agent's diff applied.
+    """
+    discounted: list[str] = []
+    # In both trees: what the agent added or changed, and what it removed.
+    for top in (tree, start):
+        for place in _walk(top):
+            if place.name in STEERING or place.name.endswith(STEERING_SUFFIXES):
+                discounted += _reset(start, tree, place.relative_to(top).as_posix())
+    for location in sorted(test_locations(start, scripts)):
+        discounted += _reset(start, tree, location)
+    for script in scripts:
+        discounted += _reset_shadows(start, tree, script.path)
+        # Written last, over whatever is there now.
+        place_file(tree, script.path, script.content.encode(), executable=script.rubric_id is not None)
+    # Hidden files replace the agent's by design, and bytecode is made by running tests: neither is worth reporting.
+    hidden = {script.path for script in scripts}
+    reported = {path for path in discounted if path not in hidden and not path.endswith(".pyc")}
+    return Guarded(
+        tuple(sorted(reported)),
+        {script.path: _configuration(start, tree, scripts, script.path) for script in scripts if script.rubric_id},
+    )
+
+
+def test_locations(start: Path, scripts: Sequence[Script]) -> set[str]:
+    """Directories that belong to the tests: above a script and named like one, or made by hidden files only."""
+    locations: set[str] = set()
+    for script in scripts:
+        above = [str(parent) for parent in reversed(PurePosixPath(script.path).parents) if str(parent) != "."]
+        named = next((folder for folder in above if PurePosixPath(folder).name in TEST_FOLDERS), None)
+        unknown = next((folder for folder in above if not (start / folder).exists()), None)
+        if named or unknown:
+            locations.add(named or unknown or "")
+    # A directory inside another one is covered by it.
+    return {folder for folder in locations if not any(folder.startswith(f"{other}/") for other in locations)}
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    """Everything below `top` but `.git`. Links are yielded and not followed. The caller may remove directories."""
+    for folder, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if not (name == ".git" and Path(folder) == top)]
+        for name in sorted((*folders, *files)):
+            yield Path(folder, name)
+
+
+def _reset(start: Path, tree: Path, relative: str) -> list[str]:
+    """Make `relative` in `tree` what it is in `start`; returns the files that this changed."""
+    before, after = start / relative, tree / relative
+    changed = sorted(
+        f"{relative}/{name}" if name != "." else relative
+        for name in {*_files(before), *_files(after)}
+        if _fingerprint(before / name) != _fingerprint(after / name)
+    )
+    if not changed:
+        return []
+    real_parent(tree, relative)  # a link of the agent's in the way would lead the copy out of the tree
+    remove(after)
+    if before.is_dir() and not before.is_symlink():
+        shutil.copytree(before, after, symlinks=True)
+    elif before.is_symlink():
+        after.symlink_to(os.readlink(before))
+    elif before.is_file():
+        shutil.copy2(before, after)
+    return changed
+
+
+def _files(place: Path) -> set[str]:
+    """The files and links below a directory; `.` for a file or link itself; empty if there is nothing."""
+    if place.is_dir() and not place.is_symlink():
+        return {file.relative_to(place).as_posix() for file in _walk(place) if file.is_symlink() or not file.is_dir()}
+    return {"."} if place.is_symlink() or place.exists() else set()
+
+
+def _fingerprint(file: Path) -> tuple[str, bytes] | None:
+    """What makes a file different from another: its kind, whether it is executable, and its content."""
+    if file.is_symlink():
+        return ("link", os.fsencode(os.readlink(file)))
+    if not file.is_file():
+        return ("directory", b"") if file.is_dir() else None
+    return ("program" if file.stat().st_mode & 0o100 else "file", file.read_bytes())
+
+
+def _reset_shadows(start: Path, tree: Path, path: str) -> Iterator[str]:
+    """Reset packages and extension modules that Python would import instead of the script beside them."""
+    script = PurePosixPath(path)
+    folder = tree / script.parent
+    # A package, and then an extension module, comes before a .py file of the same name (importlib's FileFinder).
+    if script.suffix != ".py" or folder.is_symlink() or not folder.is_dir():
+        return
+    for place in sorted(folder.iterdir()):
+        shadow = place.name == script.stem or (
+            place.name.split(".")[0] == script.stem and place.suffix in (".so", ".pyd")
+        )
+        if shadow:
+            yield from _reset(start, tree, place.relative_to(tree).as_posix())
+
+
+def _configuration(start: Path, tree: Path, scripts: Sequence[Script], path: str) -> str:
+    """Write the configuration that the start state (or a hidden file) has for the script under our own name.
+
+    Looks where pytest would: from the script's directory upwards, in the order of CONFIGURATIONS. Returns the path.
+    """
+    hidden = {script.path: script.content for script in scripts}
+    folder, name, text = PurePosixPath("."), "pytest.ini", "[pytest]\n"
+    for place in (parent / file for parent in PurePosixPath(path).parents for file in CONFIGURATIONS):
+        candidate = hidden.get(str(place))
+        if candidate is None and (start / place).is_file() and not (start / place).is_symlink():
+            candidate = (start / place).read_text(encoding="utf-8", errors="replace")
+        if candidate is not None and configures(place.name, candidate):
+            folder, name, text = place.parent, place.name, candidate
+            break
+    if not name.endswith("pytest.toml"):  # pytest reads that format by this name only
+        name = f"{OWN_NAME}{PurePosixPath(name).suffix}"
+    target = str(folder / name)
+    place_file(tree, target, text.encode())
+    return target
+
+
+def configures(name: str, text: str) -> bool:
+    """Whether pytest would take its settings from a file of this name and content."""
+    if name in ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"):
+        return True
+    if name == "pyproject.toml":
+        try:
+            return "pytest" in tomllib.loads(text).get("tool", {})
+        except tomllib.TOMLDecodeError:
+            return False
+    parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return False
+    return parser.has_section("pytest" if name == "tox.ini" else "tool:pytest")

@@ -7,7 +7,6 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,25 +14,24 @@ import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox import cleanup
 from bakeoff.sandbox.base import VARIABLE, Sandbox, choose
-from bakeoff.sandbox.cache import scratch
+from bakeoff.sandbox.cache import remove_abandoned, scratch
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks.agents.base import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import AgentEntry
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
-from bakeoff.workloads.tasks.attempt import PORT, Worker, attempt
+from bakeoff.workloads.tasks.attempt import Worker, attempt
 from bakeoff.workloads.tasks.check import missing_reference
 from bakeoff.workloads.tasks.dialect import Variables
 from bakeoff.workloads.tasks.environment import check_variables, network_withheld, refused, replaces_image
 from bakeoff.workloads.tasks.evaluation import NOTHING_SCORES, evaluate, settle
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proxy.budget import Budget
-from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
+from bakeoff.workloads.tasks.proxy.providers import Budget, Provider, Providers
 from bakeoff.workloads.tasks.proxy.records import Totals
-from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun
-from bakeoff.workloads.tasks.scoring.judge import JudgeSettings, judge_key
+from bakeoff.workloads.tasks.proxy.server import ModelProxy
+from bakeoff.workloads.tasks.schema import ModelEndpoint
+from bakeoff.workloads.tasks.scoring import JudgeSettings, judge_key
 from bakeoff.workloads.tasks.verify import installed
 
 UNSANDBOXED = "BAKEOFF_UNSANDBOXED"
@@ -123,7 +121,7 @@ class TasksWorkload:
 
         Raises UsageError that names the fix.
         """
-        sandbox = available(chosen())
+        sandbox = chosen()
         task = task_of(params, base)
         check_variables(task)
         for environment in (task.environment, *(step.verifier.environment for step in task.steps)):
@@ -137,12 +135,8 @@ class TasksWorkload:
         assert agent.version  # raises UsageError if the agent is not installed
         # Everything that would cost money to find out later: endpoint, wire format, key and price.
         if agent.wire is not None:
-            for package in ("httpx", "httpx_sse", "starlette", "uvicorn"):  # the model proxy's; not imported here
-                if find_spec(package) is None:
-                    raise UsageError(f"agent {agent.name} needs the package {package}: pip install 'bakeoff[tasks]'")
-            providers = _providers(params, task)
-            route = providers.route(_model(params, task, agent))
-            route.check(agent.wire, f"agent {agent.name}")
+            providers, model = _routed(params, task, agent)
+            route = providers.route(model)
             route.key(providers.environment)
             Budget(cost=params.cost_budget).check(route)
         if params.judge is not None:
@@ -167,8 +161,8 @@ class TasksWorkload:
     def _run(self, params: TasksParams, ctx: RunContext) -> Outcome:
         """Let the agent work behind a model proxy of its own, verify and score, and record the conversation."""
         task = task_of(params, ctx.base)
-        sandbox = available(chosen())
-        cleanup.remove_abandoned()
+        sandbox = chosen()
+        remove_abandoned()
         agent = find_agent(params.agent, params.agents, ctx.base)
         with ExitStack() as stack:
             worker = Worker(
@@ -184,9 +178,13 @@ class TasksWorkload:
                 if sandbox.name == "none":  # all runs, and everything else, share this machine's ports
                     with socket.create_server(("127.0.0.1", 0)) as listener:
                         worker.port = listener.getsockname()[1]
-                else:
-                    worker.port = PORT
-                worker.proxied = _proxied(params, task, agent, worker.socket, ctx, stack)
+                # The proxy enforces the run's budgets and records its calls; `stack` closes it.
+                providers, model = _routed(params, task, agent)
+                proxy = stack.enter_context(ModelProxy(socket=worker.socket))
+                budget = Budget(params.tokens(), params.cost_budget, params.call_budget, ctx.deadline)
+                record = ctx.directory / CALLS
+                record.unlink(missing_ok=True)  # from an earlier attempt
+                worker.proxied = stack.enter_context(proxy.open(providers, model, record=record, budget=budget))
             result = attempt(task, worker, sandbox)
             # Closed before it is read: a call that is still open would change the totals.
             totals = worker.proxied.close() if worker.proxied is not None else Totals()
@@ -209,8 +207,8 @@ def task_of(params: TasksParams, base: Path) -> Task:
 
 
 def chosen() -> Sandbox:
-    """The sandbox that `configure` or the user's environment selected."""
-    return choose(accepted=bool(os.environ.get(UNSANDBOXED)))
+    """The sandbox that `configure` or the user's environment selected. UsageError if it does not work here."""
+    return available(choose(accepted=bool(os.environ.get(UNSANDBOXED))))
 
 
 def available(sandbox: Sandbox) -> Sandbox:
@@ -221,31 +219,19 @@ def available(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-def _proxied(
-    params: TasksParams, task: Task, agent: TaskAgent, socket: Path, ctx: RunContext, stack: ExitStack
-) -> ProxiedRun:
-    """Start the run's model proxy, which enforces its budgets and records its calls; `stack` closes it."""
-    model = _model(params, task, agent)
+def _routed(params: TasksParams, task: Task, agent: TaskAgent) -> tuple[Providers, str]:
+    """The providers and the name of the model that the agent calls.
+
+    If the task's overrides name an endpoint, that one serves every model. Raises UsageError if no model is named, no
+    provider serves it, or the provider does not speak the agent's API.
+    """
     assert agent.wire is not None
-    providers = _providers(params, task)
-    providers.route(model).check(agent.wire, f"agent {agent.name}")
-    proxy = stack.enter_context(ModelProxy(socket=socket))
-    budget = Budget(params.tokens(), params.cost_budget, params.call_budget, ctx.deadline)
-    record = ctx.directory / CALLS
-    record.unlink(missing_ok=True)  # from an earlier attempt
-    return stack.enter_context(proxy.open(providers, model, record=record, budget=budget))
-
-
-def _providers(params: TasksParams, task: Task) -> Providers:
-    """The file's providers; if the task's overrides name an endpoint, that one for every model."""
-    providers = Providers.read(params.providers)
-    if task.model is None or task.model.base_url is None:
-        return providers
-    return providers.with_endpoint(task.model.base_url, task.model.api_key)
-
-
-def _model(params: TasksParams, task: Task, agent: TaskAgent) -> str:
-    model = (task.model.model if task.model else None) or params.model
+    endpoint = task.model or ModelEndpoint()
+    model = endpoint.model or params.model
     if not model:
         raise UsageError(f"agent {agent.name} calls a model and none is named\n  fix: set params.model")
-    return model
+    providers = Providers.read(params.providers)
+    if endpoint.base_url is not None:
+        providers = providers.with_endpoint(endpoint.base_url, endpoint.api_key)
+    providers.route(model).check(agent.wire, f"agent {agent.name}")
+    return providers, model

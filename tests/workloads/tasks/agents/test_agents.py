@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import Mount
 from bakeoff.workloads.tasks.agents.base import Assignment
 from bakeoff.workloads.tasks.agents.clients import MACHINE
-from bakeoff.workloads.tasks.agents.registry import SHIPPED, agent
+from bakeoff.workloads.tasks.agents.registry import SHIPPED, AgentEntry, agent
+from bakeoff.workloads.tasks.workload import TasksParams
 from workloads.tasks.clients import Bench
 
 ASSIGNMENT = Assignment("Say 'hi'; $HOME `x`", "/app/repo", "gpt-x", "http://127.0.0.1:4000", "sk-token")
 
 
-def table(**entry: Any) -> dict[str, Any]:
-    return {"mine": {"command": "true", **entry}}
+def table(**entry: Any) -> dict[str, AgentEntry]:
+    params = TasksParams.model_validate({"path": "task", "agents": {"mine": {"command": "true", **entry}}})
+    return params.agents
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -97,12 +100,12 @@ def test_the_files_of_a_command_are_mounted_below_its_programs(tmp_path: Path) -
     ],
 )
 def test_the_error_for_a_wrong_table_names_its_key(entry: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises((UsageError, ValidationError), match=message):
         agent("mine", table(**entry))
 
 
 def test_a_table_may_take_the_place_of_an_agent_that_ships() -> None:
-    assert agent("codex", {"codex": {"command": "true"}}).version == "unknown"
+    assert agent("codex", {"codex": AgentEntry(command="true")}).version == "unknown"
 
 
 def test_an_agent_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bakeoff.workloads.tasks.agents.builtin import PROGRAM, Builtin
+from bakeoff.workloads.tasks.agents.registry import PROGRAM, Builtin
 from workloads.tasks.clients import Bench
 from workloads.tasks.proxied import lab
 from workloads.tasks.scripted import Failure, Turn, say

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.workloads.tasks.agents.registry import agent
-from bakeoff.workloads.tasks.proxy.budget import Budget
+from bakeoff.workloads.tasks.proxy.providers import Budget
 from workloads.tasks.clients import AGENTS, Bench
 from workloads.tasks.proxied import KEY, lab
 from workloads.tasks.scripted import Turn, Use, say, shell

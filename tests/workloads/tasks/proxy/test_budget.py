@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.tasks.proxy.budget import Budget, Price, Usage
+from bakeoff.workloads.tasks.proxy.providers import Budget
 from bakeoff.workloads.tasks.proxy.records import Call, read_calls
+from bakeoff.workloads.tasks.proxy.wire import Price, Usage
 from workloads.tasks.proxied import (
     MODEL,
     PATHS,

@@ -3,10 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.tasks.proxy.providers import Providers
-from bakeoff.workloads.tasks.proxy.wire import WIRES
+from bakeoff.workloads.tasks.proxy.http import WIRES
+from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
+from bakeoff.workloads.tasks.workload import TasksParams
 
 LOCAL = {
     "base_url": "http://127.0.0.1:8000/v1",
@@ -17,7 +19,7 @@ OTHER = {"base_url": "https://api.example/v1?api-version=3", "env_key": "OTHER_K
 
 
 def providers(environment: dict[str, str] | None = None, **tables: Any) -> Providers:
-    return Providers.read(tables, environment or {})
+    return Providers.read({name: Provider.model_validate(table) for name, table in tables.items()}, environment or {})
 
 
 @pytest.mark.parametrize(
@@ -98,8 +100,8 @@ def test_an_endpoint_that_is_the_only_one_serves_every_model(environment: dict[s
     ],
 )
 def test_the_error_for_a_wrong_table_names_its_key(table: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        providers(bad=table)
+    with pytest.raises(ValidationError, match=message):
+        TasksParams.model_validate({"path": "task", "providers": {"bad": table}})
 
 
 def test_a_tasks_own_endpoint_takes_every_model() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from bakeoff.errors import BakeoffError, StorageError, UsageError
 from bakeoff.workloads.tasks.proxy import providers
-from bakeoff.workloads.tasks.proxy.providers import Providers
+from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
 from bakeoff.workloads.tasks.proxy.server import ModelProxy
 from workloads.tasks.proxied import (
     MODEL,
@@ -42,7 +42,7 @@ def test_a_token_is_good_for_its_run_only_while_it_runs(wire: str, tmp_path: Pat
 def test_it_listens_on_a_unix_socket(tmp_path: Path) -> None:
     place = tmp_path / "proxy.sock"
     with ScriptedModel([say("over the socket")], side=None) as model, ModelProxy(socket=place) as proxy:
-        providers = Providers.read({"test": {"base_url": f"{model.url}/v1"}}, {})
+        providers = Providers.read({"test": Provider(base_url=f"{model.url}/v1")}, {})
         run = proxy.open(providers, MODEL, record=tmp_path / "calls.jsonl")
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(place)), headers=headers(run)) as client:
             answer = client.post("http://proxy/v1/chat/completions", json=request("chat", "hi"))

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bakeoff.workloads.tasks.proxy.budget import Usage
-from bakeoff.workloads.tasks.proxy.conversations import Conversations
-from bakeoff.workloads.tasks.proxy.upstream import EventReader
-from bakeoff.workloads.tasks.proxy.wire import WIRES, wire_at
-from bakeoff.workloads.tasks.proxy.wire.base import BadRequest, Reply, Wire
+from bakeoff.workloads.tasks.proxy.http import WIRES, wire_at
+from bakeoff.workloads.tasks.proxy.records import Call, Conversations
+from bakeoff.workloads.tasks.proxy.relay import EventReader
+from bakeoff.workloads.tasks.proxy.wire import BadRequest, Reply, Usage, Wire
 from workloads.tasks.proxied import request
 from workloads.tasks.scripted import APIS, ScriptedModel, Turn, Use
 
@@ -169,8 +168,9 @@ def test_nothing_that_is_sent_breaks_a_reader(name: str, random: Random) -> None
         asked = wire.read(body)
     except BadRequest:
         return
-    place = Conversations().add(1, asked.messages, asked.previous, reply.message, reply.id)
-    assert place.kept == 0
+    call = Call(number=1, wire=name, end="answered", time_s=0.0, reply=reply.message)
+    Conversations().add(call, asked, reply.id)
+    assert call.kept == 0 and call.messages == asked.messages
     assert msgspec.json.encode([asked, reply])
 
 

@@ -3,7 +3,6 @@
 | module | agents |
 |---|---|
 | `base` | the interface of an agent: what it is assigned, and how it is started |
-| `registry` | agents by name, and any command line as an agent |
-| `builtin` | `nop`, `oracle` and the small agent of this package, whose program is `box/agent.py` |
+| `registry` | agents by name; `nop`, `oracle` and the small agent of this package, whose program is `box/agent.py`; any command line as an agent |
 | `clients` | `claude`, `codex`, `opencode` and `mini`: programs that are installed on this machine |
 """

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from bakeoff.sandbox.base import Mount
 from bakeoff.version import __version__
-from bakeoff.workloads.tasks.proxy.wire.base import WireName
+from bakeoff.workloads.tasks.proxy.wire import WireName
 
 PROGRAMS = "/opt/bakeoff"
 """Where agents' programs are mounted in a sandbox."""

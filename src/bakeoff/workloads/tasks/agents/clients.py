@@ -19,7 +19,7 @@ from pathlib import Path
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import Mount
 from bakeoff.workloads.tasks.agents.base import PROGRAMS, Assignment, Invocation, TaskAgent
-from bakeoff.workloads.tasks.proxy.wire.base import WireName
+from bakeoff.workloads.tasks.proxy.wire import WireName
 
 VARIABLE = "BAKEOFF_AGENTS"
 DIRECTORY = ".agents"

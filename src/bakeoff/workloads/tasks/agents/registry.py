@@ -1,6 +1,7 @@
 """Agents by name: those that ship, those of an experiment file's `[agents]`, and classes as `module:Class`.
 
-Any command line is an agent, by template:
+`Nop`, `Oracle` and `Builtin` need nothing on this machine; `clients.py` has the published clients. Any command line is
+an agent, by template:
 
 ```toml
 [agents.mine]
@@ -15,34 +16,111 @@ mounts = { "my-agent" = "/usr/local/lib/my-agent" }            # appears at {pro
 
 from __future__ import annotations
 
+import hashlib
+import json
 import posixpath
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.sandbox.base import Mount
+from bakeoff.version import __version__
 from bakeoff.workloads.tasks.agents.base import PROGRAMS, Assignment, Invocation, TaskAgent
-from bakeoff.workloads.tasks.agents.builtin import Builtin, Nop, Oracle
 from bakeoff.workloads.tasks.agents.clients import Claude, Codex, Mini, Opencode
-from bakeoff.workloads.tasks.proxy.wire.base import WireName
+from bakeoff.workloads.tasks.proxy.wire import WireName
 from bakeoff.workloads.template import Argument, fill, fill_argv, fill_shell, placeholders
 
+PROGRAM = Path(__file__).parent / "box" / "agent.py"
+TURNS = 50
+
+SOLVE = """
+solution=$1
+for script in solve.sh solution.sh; do
+    [ -f "$solution/$script" ] || continue
+    case "$(head -n 1 "$solution/$script")" in
+        "#!"*) exec "$solution/$script" ;;
+    esac
+    exec bash "$solution/$script"
+done
+if [ -f "$solution/diff.patch" ]; then
+    [ -s "$solution/diff.patch" ] || exit 0
+    git() { command git -c safe.directory='*' "$@"; }
+    # In a directory below the top of the repository, git apply silently skips everything outside of it.
+    top=$(git rev-parse --show-toplevel) && cd "$top"
+    apply() { git apply --whitespace=nowarn "$@" "$solution/diff.patch"; }
+    # Files that a sparse checkout leaves out are only in the index, which --3way uses once it is refreshed.
+    apply || { git update-index -q --refresh; apply --3way; }
+    exit
+fi
+echo "no reference solution: neither $solution/solve.sh nor $solution/diff.patch" >&2
+exit 2
+"""
+
+
+class Nop(TaskAgent):
+    """Does nothing. Its score is what a task gives away for free."""
+
+    name = "nop"
+
+    def invocation(self, assignment: Assignment) -> Invocation:
+        return Invocation(("true",))
+
+
+class Oracle(TaskAgent):
+    """Runs `solve.sh` (or `solution.sh`) or applies `diff.patch` of the reference solution.
+
+    It shows that a task can be solved and that its tests notice.
+    """
+
+    name = "oracle"
+    needs_solution = True
+
+    def invocation(self, assignment: Assignment) -> Invocation:
+        # As Harbor runs it: packages that a solution installs must not ask questions.
+        return Invocation(("sh", "-c", SOLVE, "oracle", assignment.solution), {"DEBIAN_FRONTEND": "noninteractive"})
+
+
+class Builtin(TaskAgent):
+    """A small agent with bash, read, write and edit over chat completions. Its program is `box/agent.py`."""
+
+    name = "builtin"
+    wire: WireName | None = "chat"
+
+    @property
+    def version(self) -> str:
+        """With a digest of the program: an agent with another prompt is another agent."""
+        return f"{__version__}+{hashlib.sha256(PROGRAM.read_bytes()).hexdigest()[:8]}"
+
+    def install(self, programs: str = PROGRAMS) -> tuple[Mount, ...]:
+        return (Mount(PROGRAM, f"{programs}/agent.py"),)
+
+    def invocation(self, assignment: Assignment) -> Invocation:
+        instruction = f"{assignment.home}/instruction.md"
+        extra = {"reasoning_effort": assignment.effort} if assignment.effort else {}
+        argv = (
+            "python3",
+            "-I",
+            f"{assignment.programs}/agent.py",
+            instruction,
+            *("--url", f"{assignment.url}/v1"),
+            *("--model", assignment.model),
+            *("--turns", str(assignment.max_turns or TURNS)),
+            *("--extra", json.dumps(extra)),
+        )
+        env = {"HOME": assignment.home, "MODEL_PROXY_KEY": assignment.token}
+        return Invocation(argv, env, {instruction: assignment.instruction.encode()})
+
+
 SHIPPED: dict[str, Callable[[], TaskAgent]] = {
-    "oracle": Oracle,
-    "nop": Nop,
-    "builtin": Builtin,
-    "codex": Codex,
-    "claude": Claude,
-    "opencode": Opencode,
-    "mini": Mini,
+    agent.name: agent for agent in (Oracle, Nop, Builtin, Codex, Claude, Opencode, Mini)
 }
 
 
-def agent(name: str, tables: Mapping[str, Any] | None = None, base: Path | None = None) -> TaskAgent:
+def agent(name: str, tables: Mapping[str, AgentEntry] | None = None, base: Path | None = None) -> TaskAgent:
     """The agent with this name. Raises UsageError, with the names that exist.
 
     `tables` is a file's `[agents]`, which may replace an agent that ships. Relative paths in it start from `base`
@@ -50,13 +128,7 @@ def agent(name: str, tables: Mapping[str, Any] | None = None, base: Path | None 
     """
     tables = tables or {}
     if name in tables:
-        try:
-            entry = AgentEntry.model_validate(tables[name])
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"])
-            raise UsageError(f"agents.{name}.{key}: {first['msg']}") from error
-        return CommandAgent(name, entry, base)
+        return CommandAgent(name, tables[name], base)
     if name in SHIPPED:
         return SHIPPED[name]()
     if ":" not in name:

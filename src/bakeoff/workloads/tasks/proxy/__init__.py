@@ -3,11 +3,11 @@
 | module | what it does |
 |---|---|
 | `server` | `ModelProxy` and its runs: open one, hand its token to an agent, close it and read its totals |
-| `http` | the HTTP server: uvicorn with limits for clients that nobody should trust |
-| `relay`, `upstream` | one call from end to end; the request to a provider, its retries and its stream |
-| `providers`, `budget` | who serves which model with which key; tokens, prices and what a run may spend |
-| `wire` | the APIs that clients speak |
-| `records`, `conversations` | `calls.jsonl`, totals and the trajectory; which call continues which |
+| `http` | the HTTP server: uvicorn with limits for clients that nobody should trust; which API is at which path |
+| `relay` | one call from end to end: the request to a provider, its retries and its stream |
+| `providers` | who serves which model with which key; what a run may spend |
+| `wire`, `openai`, `anthropic` | the APIs that clients speak, and the shape in which all of them are recorded |
+| `records` | `calls.jsonl`, totals and the trajectory; which call continues which |
 
-Only `http`, `relay` and `upstream` need the extra `tasks`; they are imported when a proxy starts.
+Only `http` and `relay` need the extra `tasks`; they are imported when a proxy starts.
 """

@@ -25,13 +25,24 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from bakeoff.workloads.tasks.proxy.relay import Relay
-from bakeoff.workloads.tasks.proxy.upstream import open_client
-from bakeoff.workloads.tasks.proxy.wire import WIRES, wire_at
-from bakeoff.workloads.tasks.proxy.wire.base import Json
+from bakeoff.workloads.tasks.proxy.anthropic import Messages
+from bakeoff.workloads.tasks.proxy.openai import Chat, Responses
+from bakeoff.workloads.tasks.proxy.relay import Relay, open_client
+from bakeoff.workloads.tasks.proxy.wire import Json, Wire, WireName
 
 if TYPE_CHECKING:
     from bakeoff.workloads.tasks.proxy.server import ModelProxy, ServerLimits
+
+WIRES: dict[WireName, Wire] = {"chat": Chat(), "responses": Responses(), "messages": Messages()}
+
+
+def wire_at(path: str) -> Wire | None:
+    """The API at this request path, with or without the `/v1` that some clients add to the base URL.
+
+    None for others.
+    """
+    rest = path.strip("/").removeprefix("v1/")
+    return next((wire for wire in WIRES.values() if rest == wire.path), None)
 
 
 def error_body(message: str) -> bytes:

@@ -1,4 +1,6 @@
-"""Who serves which model: base URL, key, prices. Keys stay in this process and are looked up by name.
+"""Who serves which model (base URL, key, prices), and what a run may spend on it.
+
+Keys stay in this process and are looked up by name.
 
 ```toml
 [providers.local]
@@ -12,29 +14,35 @@ prices."SmolLM2-135M" = { input = 0.1, output = 0.4 }        # dollars per milli
 ```
 
 `Providers.read(tables).route("local/small")` is a `Route`: one model at one provider, with its key and price.
+
+The proxy holds every budget (`Budget`, `Spending`), so one limit means the same for every client. A call is let through
+or refused before it is sent, going by what the run's earlier calls used for requests of that length.
 """
 
 from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from bakeoff.errors import UsageError
-from bakeoff.spec.variables import MissingVariable, expand, variables
-from bakeoff.workloads.tasks.proxy.budget import Price
-from bakeoff.workloads.tasks.proxy.wire.base import Wire, WireName
+from bakeoff.spec.formats import MissingVariable, expand, variables
+from bakeoff.workloads.tasks.proxy.wire import MILLION, Price, Usage, Wire, WireName
 
 _VARIABLE = re.compile(r"\$\{(\w+)")
 ALL: tuple[WireName, ...] = get_args(WireName)
 
-WELL_KNOWN = ("openai", "anthropic")
-"""Providers that need no table."""
+WELL_KNOWN: dict[str, tuple[str, tuple[WireName, ...]]] = {
+    "openai": ("https://api.openai.com/v1", ("chat", "responses")),
+    "anthropic": ("https://api.anthropic.com", ("messages", "chat")),
+}
+"""Providers that need no table: base URL and APIs. `<NAME>_API_KEY` has the key, `<NAME>_BASE_URL` replaces the URL."""
 OVERRIDE = "override"
 OVERRIDE_KEY = "bakeoff.override.key"
 
@@ -45,6 +53,12 @@ NOT_THE_AGENT = RETRYABLE | {401, 402, 403, 404}
 LONGEST_WAIT = 20.0
 """Seconds between two tries, whatever the provider asks for."""
 _KEY_LIKE = re.compile(r"\b(sk|pk|key)-[\w*.-]{6,}")
+
+Limit = Literal["tokens", "cost", "calls", "deadline"]
+LETTERS_PER_TOKEN = 4
+"""The usual rule of thumb for English text and code; used where the provider does not count."""
+SHORTEST_ANSWER = 16
+"""The smallest answer limit, in tokens, that every provider accepts."""
 
 LIBRARIES = ("httpx", "httpx_sse", "starlette", "uvicorn")
 """What the proxy needs beyond the core install: the extra `tasks`."""
@@ -163,21 +177,22 @@ class Providers:
     environment: Mapping[str, str]
 
     @classmethod
-    def read(cls, tables: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Providers:
-        """The `[providers.*]` tables of a file on top of OpenAI and Anthropic. Raises UsageError with the wrong key.
+    def read(cls, tables: Mapping[str, Provider], environment: Mapping[str, str] | None = None) -> Providers:
+        """The `[providers.*]` tables of a file on top of OpenAI and Anthropic.
 
         `environment` is by default the process environment with the nearest `.env` file.
         """
         environment = variables() if environment is None else environment
-        table = _well_known(environment)
-        for name, entry in tables.items():
-            try:
-                table[name] = Provider.model_validate(entry)
-            except ValidationError as error:
-                first = error.errors()[0]
-                key = ".".join(str(part) for part in first["loc"])
-                raise UsageError(f"providers.{name}.{key}: {first['msg']}") from error
-        return cls(table, environment)
+        table = {}
+        for vendor, (url, apis) in WELL_KNOWN.items():
+            key, base_url = f"{vendor.upper()}_API_KEY", environment.get(f"{vendor.upper()}_BASE_URL")
+            table[vendor] = Provider(
+                base_url=base_url or url,
+                # A local server in the vendor's place usually needs no key, and then none is set.
+                env_key=None if base_url and not environment.get(key) else key,
+                wire_api=ALL if vendor == "openai" and "OPENAI_BASE_URL" in environment else apis,
+            )
+        return cls({**table, **tables}, environment)
 
     def with_endpoint(self, base_url: str, key: str | None) -> Providers:
         """One endpoint for every model, as a task's overrides name it by URL and key."""
@@ -221,25 +236,104 @@ class Providers:
         return "openai"
 
 
-def _well_known(environment: Mapping[str, str]) -> dict[str, Provider]:
-    """OpenAI and Anthropic, at the base URLs that their own clients would use."""
-    keys: dict[str, str | None] = {}
-    for vendor in ("OPENAI", "ANTHROPIC"):
-        # A local server in the vendor's place usually needs no key, and then none is set.
-        local = environment.get(f"{vendor}_BASE_URL") and not environment.get(f"{vendor}_API_KEY")
-        keys[vendor] = None if local else f"{vendor}_API_KEY"
-    return {
-        "openai": Provider(
-            base_url=environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
-            env_key=keys["OPENAI"],
-            wire_api=ALL if "OPENAI_BASE_URL" in environment else ("chat", "responses"),
-        ),
-        "anthropic": Provider(
-            base_url=environment.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
-            env_key=keys["ANTHROPIC"],
-            wire_api=("messages", "chat"),
-        ),
-    }
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of one run; None means no limit. Tokens are input and output together, as the provider counts them."""
+
+    tokens: int | None = None
+    cost: float | None = None
+    """Dollars."""
+    calls: int | None = None
+    deadline: float | None = None
+    """The `time.monotonic()` value after which no call is answered."""
+
+    def check(self, route: Route) -> None:
+        """Raise UsageError for a cost budget on a model without a price: it could not be enforced."""
+        if self.cost is not None and route.price is None:
+            raise UsageError(
+                f"a cost budget needs the price of {route.label}\n"
+                f'  fix: [providers.{route.provider_name}.prices."{route.model}"] input = ..., output = ... '
+                "(dollars per million tokens)"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a call is expected to use. It is reserved while the call runs."""
+
+    tokens: float
+    cost: float
+    input: float
+    """Tokens of the request alone."""
+
+
+@dataclass(slots=True)
+class Spending:
+    """What a run has spent, and what is reserved for its running calls.
+
+    Without the reservations, calls that run at the same time would each see the same room left and exceed it together.
+    """
+
+    budget: Budget
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    input: int = 0
+    """The part of `tokens` that was in requests."""
+    _reserved: list[Share] = field(default_factory=list)
+    _letters: int = 0
+    """Length of all requests that were counted."""
+
+    def expected(self, letters: int) -> Share:
+        """What a request of this many letters is expected to use, in proportion to the calls so far.
+
+        A client sends its whole history with every call, so requests grow, and so does what they cost. The first
+        call has nothing to go by, so it reserves nothing and is always let through.
+        """
+        if not self._letters:
+            return Share(0.0, 0.0, letters / LETTERS_PER_TOKEN)
+        part = letters / self._letters
+        return Share(part * self.tokens, part * self.cost, part * self.input)
+
+    def refusal(self, share: Share) -> Limit | None:
+        """The limit that a call with this share would exceed; None when there is room for it."""
+        budget = self.budget
+        if budget.deadline is not None and time.monotonic() >= budget.deadline:
+            return "deadline"
+        if budget.calls is not None and self.calls >= budget.calls:
+            return "calls"
+        tokens = self.tokens + sum(other.tokens for other in self._reserved)
+        if budget.tokens is not None and (tokens >= budget.tokens or tokens + share.tokens > budget.tokens):
+            return "tokens"
+        dollars = self.cost + sum(other.cost for other in self._reserved)
+        if budget.cost is not None and (dollars >= budget.cost or dollars + share.cost > budget.cost):
+            return "cost"
+        return None
+
+    def longest_answer(self, share: Share, price: Price | None) -> int | None:
+        """How many tokens the answer may have to stay within the budget; None when no budget limits it."""
+        # Shares of other running calls are not subtracted, so calls at the same time may exceed a budget by that much.
+        left = []
+        if self.budget.tokens is not None:
+            left.append(self.budget.tokens - self.tokens - share.input)
+        if self.budget.cost is not None and price is not None and price.output > 0:
+            dollars = self.budget.cost - self.cost - int(share.input) * price.input / MILLION
+            left.append(dollars * MILLION / price.output)
+        return max(SHORTEST_ANSWER, int(min(left))) if left else None
+
+    def begin(self, share: Share) -> None:
+        """Count a call that is sent now, and reserve its share."""
+        self.calls += 1
+        self._reserved.append(share)
+
+    def end(self, share: Share, letters: int, usage: Usage | None, cost: float | None) -> None:
+        """Replace the reservation of a call by what it used; None is a call that used nothing."""
+        self._reserved.remove(share)
+        if usage is not None:
+            self.tokens += usage.input + usage.output
+            self.input += usage.input
+            self.cost += cost or 0.0
+            self._letters += letters
 
 
 def retry_delay(attempt: int, retry_after: str | None) -> float:

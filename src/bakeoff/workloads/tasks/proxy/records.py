@@ -1,24 +1,30 @@
-"""The record of a run's model calls, what they add up to, and the trajectory that they make.
+"""The record of a run's model calls, what they add up to, which call continues which, and the trajectory that they make.
 
 `calls.jsonl` has one JSON line for each call. The line is on disk before the client sees the end of its answer, so a
 client that is done finds its call recorded. A line holds only what is new in its request (`kept` says how many messages
 were known), and each set of tools is written once, so the file of a long conversation grows with its length and not
 with the square of it.
+
+A client sends its whole history each time (`Conversations`). A call continues the call whose reply is the last thing
+that the assistant says in its history. Clients rewrite what lies before that (reminders that come and go, other ids,
+cache marks), so an equal beginning only decides between candidates. A second call that continues the same reply is a
+branch. A call that continues nothing begins a new conversation: that is how sub-agents and side questions (a title, a
+summary) are recognised.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from bakeoff.spec.workload import Step, Tokens
-from bakeoff.workloads.tasks.proxy.budget import Usage
-from bakeoff.workloads.tasks.proxy.wire.base import Json, objects
+from bakeoff.workloads.tasks.proxy.wire import Json, ModelRequest, Usage, objects
 
 End = Literal["answered", "refused", "budget", "upstream", "client"]
 """answered: the model replied. refused: the provider says that the request is wrong. budget: a limit of the run.
@@ -55,8 +61,11 @@ class Call(msgspec.Struct, omit_defaults=True, tag="call", tag_field="type"):
     """The name that the client used, where it was another one."""
     stream: bool = False
     conversation: int | None = None
+    """None when the call got no answer: it belongs to no conversation yet."""
     parent: int | None = None
+    """Number of the call that it continues."""
     branch: bool = False
+    """The parent was continued before; this call goes another way from there."""
     kept: int = 0
     """Messages of the request that were known already. They are left out, except where a branch begins."""
     messages: list[Json] = []
@@ -108,8 +117,9 @@ def read_calls(path: Path) -> Iterator[Call | ToolSet]:
     decoder = msgspec.json.Decoder(Call | ToolSet)
     with path.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):
-                yield decoder.decode(line)
+            if not line.endswith(b"\n"):
+                return  # torn, or being written right now: the next read would begin in the middle of a line
+            yield decoder.decode(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +240,106 @@ def _step(call: Call, agent: str) -> Step:
         policy_version=call.model,
         info=info,
     )
+
+
+@dataclass(slots=True)
+class _Answered:
+    """A call that got an answer, as far as later calls are compared with it."""
+
+    call: int
+    conversation: int | None
+    path: list[str]
+    """Digests of the request's messages."""
+    reply: str
+    """Digest of the answer."""
+    has_tool_calls: bool
+    continued: bool = False
+
+
+@dataclass(slots=True)
+class Conversations:
+    """All conversations of one run."""
+
+    _by_call: dict[int, _Answered] = field(default_factory=dict)
+    _by_reply: dict[str, list[_Answered]] = field(default_factory=dict)
+    _by_id: dict[str, _Answered] = field(default_factory=dict)
+    _count: int = 0
+
+    def add(self, call: Call, request: ModelRequest, reply_id: str | None) -> None:
+        """Fill in the place of a call that ended and what is new in its request, and remember its answer.
+
+        A call without an answer has a place to continue from, but nothing can continue it.
+        """
+        path = [_digest(message) for message in request.messages]
+        parent, branch, call.kept = self._parent(request.messages, path, request.previous)
+        call.parent = parent.call if parent else None
+        if call.end == "answered" and call.reply is not None:
+            if parent is None or branch:
+                self._count += 1
+            call.branch, call.conversation = branch, self._count if parent is None or branch else parent.conversation
+            reply = _digest(call.reply)
+            answered = _Answered(call.number, call.conversation, path, reply, bool(call.reply.get("tool_calls")))
+            if parent is not None:
+                parent.continued = True
+            self._by_call[call.number] = answered
+            self._by_reply.setdefault(reply, []).append(answered)
+            if reply_id:
+                self._by_id[reply_id] = answered
+        # A branch repeats its history, so that each conversation can be read alone.
+        call.messages = request.messages if call.branch else request.messages[call.kept :]
+
+    def _parent(
+        self, messages: Sequence[Json], path: list[str], previous: str | None
+    ) -> tuple[_Answered | None, bool, int]:
+        """The call that this request continues, whether it branches off there, and how many messages were known."""
+        if previous is not None and (parent := self._by_id.get(previous)) is not None:
+            # The server keeps everything but the instructions, which the client repeats (responses API).
+            repeated = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
+            return parent, parent.continued, repeated
+        last = max((i for i, message in enumerate(messages) if message["role"] == "assistant"), default=None)
+        if last is None:
+            # The same question once more is a retry, or another sample of its answer.
+            again = next((answered for answered in self._by_call.values() if answered.path == path), None)
+            return (again, True, len(path)) if again is not None else (None, False, 0)
+
+        def shared(answered: _Answered) -> int:
+            """How many messages at the beginning are equal, without system prompts: many conversations share those."""
+            pairs = zip(answered.path, path, messages, strict=False)
+            same = [before == now for before, now, message in pairs if message["role"] != "system"]
+            return same.index(False) if False in same else len(same)
+
+        # An id of a tool call is unique. A reply of text alone ("Done.") may occur in several conversations, so it
+        # needs an equal beginning, too.
+        candidates = [
+            answered
+            for answered in self._by_reply.get(path[last], [])
+            if answered.has_tool_calls or shared(answered) > 0
+        ]
+        if candidates:
+            parent = max(candidates, key=lambda answered: (shared(answered), answered.call))
+            return parent, parent.continued, last + 1
+        # The assistant's last words are not ours: the client rewrote the history from some point on.
+        closest = max(self._by_call.values(), key=lambda answered: (shared(answered), answered.call), default=None)
+        if closest is None or shared(closest) == 0:
+            return None, False, 0
+        pairs = zip(closest.path, path, strict=False)
+        kept = next((i for i, (before, now) in enumerate(pairs) if before != now), min(len(closest.path), len(path)))
+        return closest, True, kept
+
+
+def _digest(message: Json) -> str:
+    """A digest of what a message says, not of how it is written: arguments as values, text without margins."""
+    calls = []
+    for call in objects(message.get("tool_calls")):
+        arguments = call["function"].get("arguments")
+        if isinstance(arguments, str):
+            try:
+                arguments = msgspec.json.decode(arguments)
+            except (msgspec.DecodeError, RecursionError):
+                pass  # not JSON: compared as text
+        calls.append([call.get("id"), call["function"].get("name"), arguments])
+    # Clients summarise reasoning or leave it out, so an answer with tool calls is recognised by their ids alone.
+    content = message.get("content") if message["role"] != "assistant" or not calls else None
+    text = content.strip() if isinstance(content, str) else content or ""
+    said = [message["role"], text, calls, message.get("tool_call_id")]
+    return hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=12).hexdigest()

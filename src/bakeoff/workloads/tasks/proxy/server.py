@@ -26,11 +26,19 @@ import msgspec
 
 from bakeoff.errors import BakeoffError, StorageError, UsageError
 from bakeoff.spec.workload import Step
-from bakeoff.workloads.tasks.proxy.budget import Budget, Limit, Spending
-from bakeoff.workloads.tasks.proxy.conversations import Conversations
-from bakeoff.workloads.tasks.proxy.providers import Providers, Route, check_installed
-from bakeoff.workloads.tasks.proxy.records import MAIN, Call, CallLog, ToolSet, Totals, add_up, read_calls, steps
-from bakeoff.workloads.tasks.proxy.wire.base import ModelRequest
+from bakeoff.workloads.tasks.proxy.providers import Budget, Limit, Providers, Route, Spending, check_installed
+from bakeoff.workloads.tasks.proxy.records import (
+    MAIN,
+    Call,
+    CallLog,
+    Conversations,
+    ToolSet,
+    Totals,
+    add_up,
+    read_calls,
+    steps,
+)
+from bakeoff.workloads.tasks.proxy.wire import ModelRequest
 
 if TYPE_CHECKING:
     from bakeoff.workloads.tasks.proxy.http import Server
@@ -140,22 +148,15 @@ class ProxiedRun:
             if self._log is None:
                 self._log = CallLog(self.record)
             if request is not None and route is not None:
-                reply = call.reply if call.end == "answered" else None
-                # A call without an answer has a place to continue from, but nothing can continue it.
-                place = self._conversations.add(call.number, request.messages, request.previous, reply, reply_id)
-                digest = None
+                self._conversations.add(call, request, reply_id)
                 if request.tools:
-                    digest = hashlib.blake2b(msgspec.json.encode(request.tools), digest_size=8).hexdigest()
-                    if digest not in self._tool_sets:
-                        self._log.add(ToolSet(digest, request.tools))
-                        self._tool_sets.add(digest)
+                    call.tools = hashlib.blake2b(msgspec.json.encode(request.tools), digest_size=8).hexdigest()
+                    if call.tools not in self._tool_sets:
+                        self._log.add(ToolSet(call.tools, request.tools))
+                        self._tool_sets.add(call.tools)
                 call.provider, call.model = route.provider_name, route.model
                 call.asked_model = None if request.model in (self.models[0], route.model) else request.model
-                call.stream, call.tools, call.parameters = request.stream, digest, request.parameters
-                call.conversation, call.parent = place.conversation, place.parent
-                call.branch, call.kept = place.branch, place.kept
-                # A branch repeats its history, so that each conversation can be read alone.
-                call.messages = request.messages if place.branch else request.messages[place.kept :]
+                call.stream, call.parameters = request.stream, request.parameters
             self._log.add(call)
         except OSError as error:
             self._unrecorded = error

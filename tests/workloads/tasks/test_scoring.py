@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.workloads.tasks.model import Rubric
-from bakeoff.workloads.tasks.scoring.judge import Judgement, JudgeSettings, judge, weighted
+from bakeoff.workloads.tasks.results import weighted
+from bakeoff.workloads.tasks.schema import Rubric
+from bakeoff.workloads.tasks.scoring import Judgement, JudgeSettings, judge
 from workloads.tasks.scripted import Failure, ScriptedModel, say
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[Judgement]:
     """One rubric for each answer, two votes each."""
     monkeypatch.setenv("JUDGE_KEY", "k")
-    rubrics = [Rubric(str(number), f"criterion {number}.", 1.0) for number in range(len(answers))]
+    rubrics = [Rubric(id=str(number), criterion=f"criterion {number}.", weight=1.0) for number in range(len(answers))]
     scripts = {rubric.criterion: [say(text)] for rubric, text in zip(rubrics, answers, strict=True)}
     with ScriptedModel([], scripts=scripts, side=None) as model:
         settings = JudgeSettings(model="j", base_url=f"{model.url}/v1", env_key="JUDGE_KEY", votes=2)
@@ -48,7 +49,7 @@ def test_a_verdict_may_stand_among_prose_and_fences(monkeypatch: pytest.MonkeyPa
 )
 def test_an_answer_without_a_verdict_is_a_missing_vote(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     (judgement,) = judged(monkeypatch, answer)
-    assert (judgement.score, judgement.agreement, weighted([judgement])) == (None, None, None)
+    assert (judgement.score, judgement.agreement, weighted([(judgement.score, 1.0)])) == (None, None, None)
     assert judgement.facts()["missing"] == 2
     assert all(vote.error for vote in judgement.votes)
 
@@ -57,7 +58,13 @@ def failing(failures: list[Failure], env_key: str = "") -> tuple[Judgement, list
     """One vote from an endpoint that fails first, and the keys that it was given."""
     with ScriptedModel([say('{"score": 1}')], failures=failures, side=None) as model:
         settings = JudgeSettings(model="j", base_url=f"{model.url}/v1", env_key=env_key, votes=1)
-        (judgement,) = judge([Rubric("r", "It works.", 1.0)], instruction="Do.", diff="+x", tests={}, settings=settings)
+        (judgement,) = judge(
+            [Rubric(id="r", criterion="It works.", weight=1.0)],
+            instruction="Do.",
+            diff="+x",
+            tests={},
+            settings=settings,
+        )
         return judgement, [asked.headers.get("authorization") for asked in model.requests]
 
 

@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat
 
 from bakeoff.spec.workload import Tokens
-from bakeoff.workloads.tasks.proxy.budget import Usage
 
 Json = dict[str, Any]
 WireName = Literal["chat", "responses", "messages"]
+MILLION = 1_000_000
 
 ADDED_BELOW = 4096
 """An answer limit that the client did not set is added only below this: a larger one may exceed what the model
@@ -30,6 +31,40 @@ allows."""
 
 class BadRequest(ValueError):
     """The client's body is not a request of this API."""
+
+
+class Price(BaseModel):
+    """Dollars per million tokens. Cached and cache-written input cost as much as plain input unless they are set."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    input: NonNegativeFloat
+    output: NonNegativeFloat
+    cached: NonNegativeFloat | None = None
+    cache_write: NonNegativeFloat | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens of one call. `input` includes `cached` and `cache_write`; `output` includes `reasoning`."""
+
+    input: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cost: float | None = None
+    """Dollars, where the provider itself reports them."""
+    estimated: bool = False
+    """The provider did not count; this is estimated from the length of the text."""
+
+    def dollars(self, price: Price | None) -> float | None:
+        """The cost by the user's price, else as the provider reports it, else None: an unknown cost is never 0."""
+        if price is None:
+            return self.cost
+        plain = max(0, self.input - self.cached - self.cache_write)
+        cached = price.input if price.cached is None else price.cached
+        cache_write = price.input if price.cache_write is None else price.cache_write
+        total = plain * price.input + self.cached * cached + self.cache_write * cache_write
+        return (total + self.output * price.output) / MILLION
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
@@ -74,7 +109,7 @@ class Assembler(ABC):
 
 
 class Wire(ABC):
-    """One wire API. Subclasses are stateless; `wire.WIRES` has one instance of each."""
+    """One wire API. Subclasses are stateless; `http.WIRES` has one instance of each."""
 
     name: WireName
     path: str

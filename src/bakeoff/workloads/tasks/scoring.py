@@ -1,21 +1,31 @@
-"""A model as a judge of rubrics: it sees the instruction, the diff and one criterion, and votes several times.
+"""Scores beyond tests: custom metrics, and a model that judges rubrics.
 
-A vote that cannot be had (the endpoint fails, the answer has no score) is missing. It never becomes 0 or a guess, and a
-rubric without a single vote has no score.
+Custom metrics are scripts of a task, and Python functions that an experiment names. A script is a file in the task's
+`metrics/`, which the agent never sees. It runs in a fresh sandbox where the repository is as the agent left it, reads
+the run as JSON from standard input and prints a JSON object of numbers. A function `module:function` gets the same
+facts as a dict and returns a mapping of numbers. When one fails, its metric is missing and the run says why.
+
+The judge sees the instruction, the diff and one criterion, and votes several times. A vote that cannot be had (the
+endpoint fails, the answer has no score) is missing, and a rubric without a single vote has no score. Neither a missing
+metric nor a missing vote ever becomes 0 or a guess.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import pkgutil
 import re
 import secrets
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from itertools import combinations
+from numbers import Real
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 from urllib.error import HTTPError
@@ -23,9 +33,105 @@ from urllib.error import HTTPError
 from pydantic import BaseModel, ConfigDict, Field
 
 from bakeoff.errors import UsageError
-from bakeoff.spec.variables import variables
-from bakeoff.workloads.tasks.model import Rubric
+from bakeoff.sandbox.base import Sandbox
+from bakeoff.sandbox.cache import scratch
+from bakeoff.spec.formats import variables
+from bakeoff.workloads.tasks.diff import apply_diff
+from bakeoff.workloads.tasks.environment import box_spec, built_for, lay_out
+from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.providers import RETRYABLE, redact, retry_delay
+from bakeoff.workloads.tasks.schema import Rubric
+from bakeoff.workloads.tasks.start import start_state
+
+FOLDER = "metrics"
+PLACE = "/metrics"
+_RUNNERS = {".py": ("python3",), ".sh": ("sh",)}
+
+
+@dataclass
+class Measured:
+    """The custom metrics of one run."""
+
+    taken: frozenset[str] = frozenset()
+    """Names of metrics that every run has."""
+    values: dict[str, float] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    """Why a script or function has no value."""
+
+    def take(self, name: str, answer: Any) -> None:
+        """Keep the finite numbers of what `name` gave, under names that are free; the rest are problems."""
+        if not isinstance(answer, Mapping):
+            self.problems[name] = f"must give an object of numbers, gave {type(answer).__name__}"
+            return
+        for key, value in answer.items():
+            try:
+                number = float(value) if isinstance(value, Real) else math.nan
+            except OverflowError:  # an integer beyond the largest float
+                number = math.inf
+            if not math.isfinite(number):
+                self.problems[f"{name}: {key}"] = f"{value!r} is not a finite number"
+            elif key in self.taken:
+                self.problems[f"{name}: {key}"] = "is a metric that every run has; use another name"
+            elif key in self.values:
+                self.problems[f"{name}: {key}"] = "is given twice"
+            else:
+                self.values[str(key)] = number
+
+
+def measure(
+    task: Task,
+    functions: Sequence[str],
+    run: Mapping[str, Any],
+    diff: bytes,
+    sandbox: Sandbox,
+    taken: Iterable[str] = (),
+) -> Measured:
+    """Run all scripts of the task and all `functions` on one run.
+
+    `run` is what they get; `diff` is what the agent changed; `taken` are names of metrics that every run has.
+    """
+    measured = Measured(frozenset(taken))
+    folder = task.directory / FOLDER
+    scripts = sorted(file for file in folder.iterdir() if file.suffix in _RUNNERS) if folder.is_dir() else []
+    if scripts:
+        _run_scripts(measured, task, scripts, run, diff, sandbox)
+    for name in functions:
+        if not name.partition(":")[2]:
+            measured.problems[name] = f"must be 'module:function'; scripts go into the task's {FOLDER}/ directory"
+            continue
+        try:
+            # Modules beside the experiment file can be imported.
+            measured.take(name, pkgutil.resolve_name(name)(dict(run)))
+        except Exception as error:  # the user's code may raise anything, on import too
+            measured.problems[name] = f"{type(error).__name__}: {error}"
+    return measured
+
+
+def _run_scripts(
+    measured: Measured, task: Task, scripts: Sequence[Path], run: Mapping[str, Any], diff: bytes, sandbox: Sandbox
+) -> None:
+    image = built_for(task.environment, sandbox).image
+    with scratch() as here, sandbox.open(box_spec(task, image)) as box:
+        if task.repository is not None:
+            tree = here / "tree"
+            start_state(task).copy(tree)
+            apply_diff(tree, diff)
+            lay_out(task, tree, box, None)
+        for script in scripts:
+            place = f"{PLACE}/{script.name}"
+            box.put(script, place)
+            argv = (*_RUNNERS[script.suffix], place)
+            ended = box.run(argv, stdin=json.dumps(run).encode(), timeout=task.first.verifier.timeout)
+            if not ended.ok:
+                reason = "took too long" if ended.timed_out else ended.stderr.decode(errors="replace")[-400:]
+                measured.problems[script.name] = f"ended with {ended.code}: {reason}"
+                continue
+            try:
+                measured.take(script.name, json.loads(ended.stdout))
+            except (ValueError, RecursionError) as error:
+                printed = ended.stdout[:200].decode(errors="replace")
+                measured.problems[script.name] = f"did not print JSON: {error}: {printed!r}"
+
 
 _TRIES = 4
 """Tries for one vote."""
@@ -76,8 +182,6 @@ class Vote:
     score: float | None
     reasoning: str = ""
     error: str | None = None
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +250,6 @@ def judge_key(settings: JudgeSettings) -> str:
     return key
 
 
-def weighted(judgements: Sequence[Judgement]) -> float | None:
-    """The weighted mean over rubrics with a score; None when no rubric has one."""
-    scored = [(item.score, item.rubric.weight) for item in judgements if item.score is not None]
-    total = sum(weight for _, weight in scored)
-    return sum(score * weight for score, weight in scored) / total if total > 0 else None
-
-
 def _prompt(rubric: Rubric, instruction: str, diff: str, tests: Mapping[str, bool]) -> list[dict[str, str]]:
     """The messages for one vote.
 
@@ -214,14 +311,7 @@ def _read_vote(answer: Any) -> Vote:
     score = verdict["score"]
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         raise ValueError(f"score {score!r} is not a number from 0 to 1")
-    usage = answer.get("usage")
-    used = usage if isinstance(usage, dict) else {}
-    return Vote(
-        float(score),
-        " ".join(str(verdict[name]) for name in ("reasoning", "evidence") if verdict.get(name)),
-        prompt_tokens=int(used.get("prompt_tokens") or 0),
-        completion_tokens=int(used.get("completion_tokens") or 0),
-    )
+    return Vote(float(score), " ".join(str(verdict[name]) for name in ("reasoning", "evidence") if verdict.get(name)))
 
 
 def _verdict(text: str) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from bakeoff.workloads.tasks.proxy.budget import Usage
-from bakeoff.workloads.tasks.proxy.wire.base import (
+from bakeoff.workloads.tasks.proxy.wire import (
     Assembler,
     BadRequest,
     Json,
     Reply,
+    Usage,
     Wire,
     WireName,
     assistant,

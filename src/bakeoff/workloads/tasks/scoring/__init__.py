@@ -1,1 +1,0 @@
-"""Scores beyond tests: custom metrics (`custom`) and a model that judges rubrics (`judge`)."""
