@@ -99,7 +99,7 @@ def told_over_json_rpc(table: Table) -> dict[str, Any]:
 def told_over_a2a(table: Table) -> dict[str, Any]:
     session = table.places[0].session
     told: dict[str, Any] = {}
-    with served(lambda url: a2a.a2a_routes(table, url)) as url, httpx.Client() as http:
+    with served(lambda _: a2a.a2a_routes(table)) as url, httpx.Client() as http:
         told["card"] = http.get(url + "/.well-known/agent-card.json").json() | {"url": "", "supportedInterfaces": []}
         for name in LOOKS:
             data = {"operation": name, "params": parameters(session, name)}

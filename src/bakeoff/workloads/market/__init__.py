@@ -9,8 +9,8 @@
 | `rpc` | JSON-RPC: messages, errors, and the parameters that each method takes |
 | `agents` | agents that ship, and those of users |
 | `play` | an episode; one agent from first to last tick, compared with the Bayes player |
-| `journal` | what a seat saw, did and earned, and how it behaved |
-| `metrics` | what an episode says about a seat: its trades, its metrics, and the formulas of the scores |
+| `journal` | what a seat saw, did and earned, and how it behaved: its trajectory and its ledger |
+| `metrics` | what an episode says about a seat: its metrics, and the formulas of the scores |
 | `outputs` | the files of a run, and of several |
 | `pages` | its pages in the report |
 | `serve` | the world for agents that connect from outside |

@@ -1,9 +1,14 @@
-"""What a seat saw, did and earned, turn by turn: how it behaved, and the steps of its trajectory."""
+"""What a seat saw, did and earned, turn by turn: how it behaved, the steps of its trajectory, and its ledger.
+
+`Attendance` records the turns while an episode runs. Afterwards `steps` turns them into a trajectory, and `read_ledger`
+into trades, stated probabilities and counts.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -106,6 +111,9 @@ class Attendance:
             turn.reward = self.session.world.equity(self.session.seat) - turn.equity
 
 
+# -- the trajectory
+
+
 def steps(turns: Sequence[Turn], *, agent: str, policy_version: str | None = None) -> Iterator[Step]:
     """Yield the steps of a trajectory. A step's action is the list of calls that changed something; reads are among
     its tool calls. Its messages and tokens are those of the last LLM call, whose prompt holds the earlier ones."""
@@ -173,3 +181,140 @@ def plain(value: Any) -> Any:
 def _encodable(value: Any) -> Any:
     """NumPy's arrays and numbers as plain ones, and anything else as its `repr`."""
     return value.tolist() if hasattr(value, "tolist") else repr(value)
+
+
+# -- the ledger
+
+_ORDERS = frozenset({"a2a.buyShares", "a2a.sellShares", "a2a.openPosition", "a2a.closePosition"})
+
+
+@dataclass(frozen=True, slots=True)
+class Trade:
+    """One order that was filled."""
+
+    tick: int
+    kind: str
+    """buy, sell, open or close."""
+    target: str
+    side: str
+    amount: float
+    shares: float
+    price: float
+    fee: float
+    before: float
+    """Price of this side when the turn began; of a perpetual the index."""
+    after: float
+    """Price of YES that the order left behind; of a perpetual the index."""
+    realized: float
+    """Profit of what was sold or closed; of perpetuals without the fee."""
+
+    @property
+    def of_market(self) -> bool:
+        """Whether it was an order for shares, not for a perpetual."""
+        return self.kind in ("buy", "sell")
+
+    @property
+    def impact(self) -> float:
+        """Dollars that an order for shares lost against the price when the turn began."""
+        worse = self.price - self.before if self.kind == "buy" else self.before - self.price
+        return self.shares * worse
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A probability of YES that the seat posted, and the market's when the turn began, before the seat's own orders."""
+
+    tick: int
+    market: str
+    probability: float
+    price: float
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Everything a seat did in an episode."""
+
+    trades: list[Trade] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    posts: int = 0
+    messages: int = 0
+    joined: int = 0
+    refused: int = 0
+    """Actions that the world refused."""
+    index_pnl: float = 0.0
+    """Dollars that the perpetual positions would have earned if they had been traded and closed at the index."""
+
+
+class _Book:
+    """Markets and positions as the tick began, moved on by the seat's own orders."""
+
+    def __init__(self, observation: Mapping[str, Any]) -> None:
+        self.opening = {view["id"]: view["yesPrice"] for view in observation["predictionMarkets"]}
+        self.liquidity = {view["id"]: view["liquidity"] for view in observation["predictionMarkets"]}
+        self.index = {view["ticker"]: view["indexPrice"] for view in observation["perpetualMarkets"]}
+        self.units = {
+            view["ticker"]: view["units"] * (1 if view["side"] == "LONG" else -1)
+            for view in observation["positions"]["perpPositions"]
+        }
+        self.odds: dict[str, float] = {}
+        for market, price in self.opening.items():
+            inside = min(max(price, 1e-9), 1 - 1e-9)  # a price is shown with six digits and may be 0 or 1
+            self.odds[market] = math.log(inside / (1 - inside))
+
+    def trade(self, fill: Mapping[str, Any]) -> Trade:
+        """The trade of a fill; moves the book."""
+        target, side, kind = fill["target"], fill["side"], fill["kind"]
+        if kind in ("buy", "sell"):
+            # With a logarithmic scoring rule an order moves the log-odds by shares / b (see world.markets).
+            toward = 1 if (side == "YES") == (kind == "buy") else -1
+            self.odds[target] += toward * fill["shares"] / self.liquidity[target]
+            before = self.opening[target] if side == "YES" else 1 - self.opening[target]
+            after = 1 / (1 + math.exp(-self.odds[target]))
+        else:
+            before = after = self.index[target]
+            held, units, sign = self.units.get(target, 0.0), fill["shares"], 1 if side == "LONG" else -1
+            if kind == "open" and held * sign >= 0:
+                self.units[target] = held + sign * units
+            elif kind == "open" and units > abs(held):
+                # Against the position: it is closed first, and the rest then stands on the other side.
+                self.units[target] = sign * (units - abs(held))
+            else:
+                self.units[target] = held - math.copysign(units, held)
+        copied = {name: fill[name] for name in ("tick", "kind", "target", "side", "amount", "shares", "price", "fee")}
+        return Trade(**copied, before=before, after=after, realized=fill["realizedPnl"])
+
+
+def read_ledger(turns: Sequence[Turn], end: Mapping[str, Any]) -> Ledger:
+    """The ledger of all turns. `end` is what the seat would see after the last tick."""
+    ledger = Ledger()
+    keys: set[str] = set()
+    for number, turn in enumerate(turns):
+        book = _Book(turn.observation)
+        sealed = False
+        for call in turn.actions:
+            key = call.params.get("idempotencyKey") if call.error is None else None
+            if call.error is not None:
+                ledger.refused += 1
+            elif key is not None and key in keys:
+                continue  # the call only got the first one's answer again
+            elif call.method in _ORDERS:
+                sealed = sealed or call.result["status"] == "sealed"
+                if call.result["status"] == "filled":
+                    ledger.trades.append(book.trade(call.result))
+            elif call.method == "a2a.createPost":
+                ledger.posts += 1
+                if (probability := call.params.get("probability")) is not None:
+                    market = call.params["marketId"]
+                    ledger.statements.append(Statement(turn.tick, market, float(probability), book.opening[market]))
+            elif call.method == "a2a.sendMessage":
+                ledger.messages += 1
+            elif call.method in ("a2a.joinGroup", "a2a.acceptGroupInvite"):
+                ledger.joined += 1
+            if key is not None:
+                keys.add(key)
+        after = turns[number + 1].observation if number + 1 < len(turns) else end
+        if sealed:
+            ledger.trades += [book.trade(fill) for fill in after["fills"] if fill["status"] == "filled"]
+        for view in after["perpetualMarkets"]:
+            ledger.index_pnl += book.units.get(view["ticker"], 0.0) * (view["indexPrice"] - book.index[view["ticker"]])
+    return ledger

@@ -1,8 +1,7 @@
 """Metrics of one seat in an episode: money, forecasts, trading, risk, social, conduct. docs/market.md has the formulas.
 
-`read_ledger` turns the record of a seat's turns into trades, statements and counts; `measure` turns these into
-metrics. Money is added up in micro-dollars, so that parts give the whole exactly. The formulas of the scores come last:
-plain numbers in, plain numbers out.
+`measure` turns the ledger of a seat (`journal.read_ledger`) into metrics. Money is added up in micro-dollars, so that
+parts give the whole exactly. The formulas of the scores come last: plain numbers in, plain numbers out.
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bakeoff.workloads.market.journal import Attendance, Ledger, Trade, Turn, read_ledger
 
 if TYPE_CHECKING:
-    from bakeoff.workloads.market.journal import Attendance, Turn
     from bakeoff.workloads.market.world.views import Account, PositionsView
     from bakeoff.workloads.market.world.world import World
 
@@ -23,150 +23,11 @@ if TYPE_CHECKING:
 Number = float | int | None
 Groups = dict[str, dict[str, Number]]
 MICRO = 1_000_000
-_ORDERS = frozenset({"a2a.buyShares", "a2a.sellShares", "a2a.openPosition", "a2a.closePosition"})
-
-
-# -- the ledger
 
 
 def micro(dollars: float) -> int:
     """Micro-dollars. Exact, since the world counts in these and shows them as dollars."""
     return round(dollars * MICRO)
-
-
-@dataclass(frozen=True, slots=True)
-class Trade:
-    """One order that was filled."""
-
-    tick: int
-    kind: str
-    """buy, sell, open or close."""
-    target: str
-    side: str
-    amount: float
-    shares: float
-    price: float
-    fee: float
-    before: float
-    """Price of this side when the turn began; of a perpetual the index."""
-    after: float
-    """Price of YES that the order left behind; of a perpetual the index."""
-    realized: float
-    """Profit of what was sold or closed; of perpetuals without the fee."""
-
-    @property
-    def of_market(self) -> bool:
-        """Whether it was an order for shares, not for a perpetual."""
-        return self.kind in ("buy", "sell")
-
-    @property
-    def impact(self) -> float:
-        """Dollars that an order for shares lost against the price when the turn began."""
-        worse = self.price - self.before if self.kind == "buy" else self.before - self.price
-        return self.shares * worse
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A probability of YES that the seat posted, and the market's when the turn began, before the seat's own orders."""
-
-    tick: int
-    market: str
-    probability: float
-    price: float
-
-
-@dataclass(slots=True)
-class Ledger:
-    """Everything a seat did in an episode."""
-
-    trades: list[Trade] = field(default_factory=list)
-    statements: list[Statement] = field(default_factory=list)
-    posts: int = 0
-    messages: int = 0
-    joined: int = 0
-    refused: int = 0
-    """Actions that the world refused."""
-    index_pnl: float = 0.0
-    """Dollars that the perpetual positions would have earned if they had been traded and closed at the index."""
-
-
-class _Book:
-    """Markets and positions as the tick began, moved on by the seat's own orders."""
-
-    def __init__(self, observation: Mapping[str, Any]) -> None:
-        self.opening = {view["id"]: view["yesPrice"] for view in observation["predictionMarkets"]}
-        self.liquidity = {view["id"]: view["liquidity"] for view in observation["predictionMarkets"]}
-        self.index = {view["ticker"]: view["indexPrice"] for view in observation["perpetualMarkets"]}
-        self.units = {
-            view["ticker"]: view["units"] * (1 if view["side"] == "LONG" else -1)
-            for view in observation["positions"]["perpPositions"]
-        }
-        self.odds: dict[str, float] = {}
-        for market, price in self.opening.items():
-            inside = min(max(price, 1e-9), 1 - 1e-9)  # a price is shown with six digits and may be 0 or 1
-            self.odds[market] = math.log(inside / (1 - inside))
-
-    def trade(self, fill: Mapping[str, Any]) -> Trade:
-        """The trade of a fill; moves the book."""
-        target, side, kind = fill["target"], fill["side"], fill["kind"]
-        if kind in ("buy", "sell"):
-            # With a logarithmic scoring rule an order moves the log-odds by shares / b (see world.markets).
-            toward = 1 if (side == "YES") == (kind == "buy") else -1
-            self.odds[target] += toward * fill["shares"] / self.liquidity[target]
-            before = self.opening[target] if side == "YES" else 1 - self.opening[target]
-            after = 1 / (1 + math.exp(-self.odds[target]))
-        else:
-            before = after = self.index[target]
-            held, units, sign = self.units.get(target, 0.0), fill["shares"], 1 if side == "LONG" else -1
-            if kind == "open" and held * sign >= 0:
-                self.units[target] = held + sign * units
-            elif kind == "open" and units > abs(held):
-                # Against the position: it is closed first, and the rest then stands on the other side.
-                self.units[target] = sign * (units - abs(held))
-            else:
-                self.units[target] = held - math.copysign(units, held)
-        copied = {name: fill[name] for name in ("tick", "kind", "target", "side", "amount", "shares", "price", "fee")}
-        return Trade(**copied, before=before, after=after, realized=fill["realizedPnl"])
-
-
-def read_ledger(turns: Sequence[Turn], end: Mapping[str, Any]) -> Ledger:
-    """The ledger of all turns. `end` is what the seat would see after the last tick."""
-    ledger = Ledger()
-    keys: set[str] = set()
-    for number, turn in enumerate(turns):
-        book = _Book(turn.observation)
-        sealed = False
-        for call in turn.actions:
-            key = call.params.get("idempotencyKey") if call.error is None else None
-            if call.error is not None:
-                ledger.refused += 1
-            elif key is not None and key in keys:
-                continue  # the call only got the first one's answer again
-            elif call.method in _ORDERS:
-                sealed = sealed or call.result["status"] == "sealed"
-                if call.result["status"] == "filled":
-                    ledger.trades.append(book.trade(call.result))
-            elif call.method == "a2a.createPost":
-                ledger.posts += 1
-                if (probability := call.params.get("probability")) is not None:
-                    market = call.params["marketId"]
-                    ledger.statements.append(Statement(turn.tick, market, float(probability), book.opening[market]))
-            elif call.method == "a2a.sendMessage":
-                ledger.messages += 1
-            elif call.method in ("a2a.joinGroup", "a2a.acceptGroupInvite"):
-                ledger.joined += 1
-            if key is not None:
-                keys.add(key)
-        after = turns[number + 1].observation if number + 1 < len(turns) else end
-        if sealed:
-            ledger.trades += [book.trade(fill) for fill in after["fills"] if fill["status"] == "filled"]
-        for view in after["perpetualMarkets"]:
-            ledger.index_pnl += book.units.get(view["ticker"], 0.0) * (view["indexPrice"] - book.index[view["ticker"]])
-    return ledger
-
-
-# -- metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +44,6 @@ class Result:
     ledger: Ledger
     outcomes: dict[str, bool]
     """Of the markets that have resolved."""
-
-    @property
-    def flat(self) -> dict[str, Number]:
-        """All metrics by name, without their groups."""
-        return {name: value for group in self.groups.values() for name, value in group.items()}
 
 
 def measure(world: World, player: Attendance) -> Result:
@@ -332,7 +188,7 @@ def trading(
     }
 
 
-def social(turns: Sequence[Any], ledger: Ledger, account: Account) -> dict[str, Number]:
+def social(turns: Sequence[Turn], ledger: Ledger, account: Account) -> dict[str, Number]:
     """What the seat said and how the crowd reacted. The likes of a post are those seen last."""
     liked: dict[str, int] = {}
     for turn in turns:

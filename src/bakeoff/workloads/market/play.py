@@ -125,7 +125,7 @@ class Episode:
             response_timeout=self.response_timeout,
             rng=np.random.default_rng([self._seed, session.seat]),
             rules=rules_text(world.public_model(), session.action_budget, self.response_timeout),
-            model=world.model() if needs in ("model", "truth") else None,
+            model=world.reliability() if needs in ("model", "truth") else None,
             truth=world.truth() if needs == "truth" else None,
         )
         try:
@@ -164,7 +164,10 @@ class Episode:
         Agents with threads start first, so that they think while the others act on this thread.
         """
         for player in self.players:
-            if not player.gone and not (player.thread and player.thread.is_behind()):
+            thread = player.thread
+            if thread and not player.gone:
+                thread.behind = thread.busy and thread.wait(0.0) is None
+            if not player.gone and not (thread and thread.behind):
                 player.session.begin_turn()
             player.begin()
         for player, thread in self._threaded:
@@ -284,11 +287,6 @@ class _AgentThread:
         if finished.error is not None:
             raise RuntimeError(finished.error)
 
-    def is_behind(self) -> bool:
-        """Called when a tick begins: whether it has not come back from an earlier turn."""
-        self.behind = self.busy and self.wait(0.0) is None
-        return self.behind
-
     def leave(self) -> None:
         """End the thread after its current task."""
         self._tasks.put(None)
@@ -383,9 +381,9 @@ def roll_out(
     episode = Episode(world, [agent], response_timeout=response_timeout, record=True, seed=seed, stop=stop).run()
     player = episode.players[0]
     result = metrics.measure(world, player)
-    flat, prices = result.flat, prices or Prices()
-    pnl, bayes = flat["total_pnl"] or 0.0, bayes_pnl(scenario, key)
-    cost = prices.prompt * (flat["prompt_tokens"] or 0) + prices.completion * (flat["completion_tokens"] or 0)
+    pnl, bayes = result.groups["money"]["total_pnl"] or 0.0, bayes_pnl(scenario, key)
+    prices, used = prices or Prices(), result.groups["conduct"]
+    cost = prices.prompt * (used["prompt_tokens"] or 0) + prices.completion * (used["completion_tokens"] or 0)
     groups: metrics.Groups = {
         **result.groups,
         "reference": {"bayes_pnl": bayes, "regret": bayes - pnl, "optimality": optimality(pnl, scenario)},

@@ -193,8 +193,8 @@ def _ground_truth(scenario: Scenario, key: bytes, stack: ExitStack) -> Iterator[
         yield b"]"
     yield b'},"questions":['
     yield from questions.pieces()
-    reliability = World.from_key(scenario, key).model().reliability
-    yield f'],"reliabilities":{canonical_json(dict(reliability))},"stories":['.encode()
+    reliability = World.from_key(scenario, key).reliability()
+    yield f'],"reliabilities":{canonical_json(reliability)},"stories":['.encode()
     yield from stories.pieces()
     yield b"]}"
 

@@ -60,6 +60,10 @@ class Decisions:
     log_chance: Floats  # [n]: of the choice, under the policy that made it
     advantages: Floats  # [n]: of the rollout it belongs to
 
+    def at(self, rows: Ints) -> Decisions:
+        """The decisions in these rows."""
+        return Decisions(self.features[rows], self.choices[rows], self.log_chance[rows], self.advantages[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Played:
@@ -255,12 +259,16 @@ class Training:
         made = {kind: played.decisions(kind, advantages, useful) for kind in FEATURES}
         ratios = []
         for _ in range(settings.epochs):
-            parts = {kind: _parts(decisions, settings.batches, rng) for kind, decisions in made.items()}
+            # The decisions in random order, in parts of about the same size.
+            parts = {
+                kind: np.array_split(rng.permutation(len(decisions.choices)), settings.batches)
+                for kind, decisions in made.items()
+            }
             for number in range(settings.batches):
                 gradients = {}
                 for kind, network in self.policy.networks.items():
                     gradients[kind], ratio = surrogate_gradient(
-                        network, parts[kind][number], settings.clip, settings.entropy
+                        network, made[kind].at(parts[kind][number]), settings.clip, settings.entropy
                     )
                     ratios.append(ratio)
                 self.adam.descend(self.policy.networks, gradients)
@@ -342,15 +350,6 @@ class Training:
     def _networks(self) -> dict[str, dict[str, Network]]:
         """Everything of the checkpoint that has the shape of a network."""
         return {"weights": self.policy.networks, "first": self.adam.first, "second": self.adam.second}
-
-
-def _parts(made: Decisions, count: int, rng: np.random.Generator) -> list[Decisions]:
-    """The decisions in random order, in `count` parts of about the same size."""
-    order = rng.permutation(len(made.choices))
-    return [
-        Decisions(made.features[rows], made.choices[rows], made.log_chance[rows], made.advantages[rows])
-        for rows in np.array_split(order, count)
-    ]
 
 
 def learning_curve(log: Sequence[Mapping[str, float]], worlds: int) -> Figure:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bakeoff.spec.workload import Outcome, RunContext
-from bakeoff.workloads.market.metrics import drawdowns
 from bakeoff.workloads.market.scenario import Scenario, scenario, world_key
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -69,10 +68,10 @@ class MarketWorkload:
 
     def check(self, params: MarketParams, base: Path) -> None:
         """Raise UsageError for names and files that do not exist. An agent's own code is not loaded here."""
-
         from bakeoff.errors import UsageError
         from bakeoff.workloads.market.agents.base import BASELINES, agent_class
 
+        # Found without importing it, which takes most of a second. Else every run would fail, as if its arm had.
         if find_spec("numba") is None:
             raise UsageError("the market world needs the package numba: pip install 'bakeoff[market]'")
         if ":" not in params.agent and params.agent not in BASELINES:
@@ -81,14 +80,12 @@ class MarketWorkload:
         for name, file in (("benchmark", params.benchmark), ("agent = policy:FILE", policy)):
             if file is not None and not (base / file).is_file():
                 raise UsageError(f"{name}: there is no file {base / file}")
-        # Found without importing it, which takes most of a second. Else every run would fail, as if its arm had.
-        if find_spec("numba") is None:
-            raise UsageError("the market world needs the package numba: pip install 'bakeoff[market]'")
 
     def run(self, params: MarketParams, ctx: RunContext) -> Outcome:
         """Play one agent in one world. A run in which the agent never acted has failed."""
         from bakeoff.workloads.market import outputs
         from bakeoff.workloads.market.agents.base import load
+        from bakeoff.workloads.market.metrics import drawdowns
         from bakeoff.workloads.market.play import Prices, roll_out
 
         scenario, key = params.world(ctx.seed, ctx.base)

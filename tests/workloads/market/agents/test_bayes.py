@@ -23,6 +23,7 @@ from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.scenario import scenario
 from bakeoff.workloads.market.world.rules import REGIME_LAWS
 from bakeoff.workloads.market.world.world import World
+from workloads.market.world.model import Model
 
 
 class Compared(KellyBayes):
@@ -30,7 +31,7 @@ class Compared(KellyBayes):
 
     def __init__(self, world: World) -> None:
         super().__init__()
-        self.model = world.model()
+        self.model = Model(world)
         self.pairs: list[tuple[float, float]] = []
         self.growth: list[tuple[float, float]] = []
         self.stated_at: list[tuple[str, float]] = []
@@ -48,7 +49,7 @@ class Compared(KellyBayes):
             )
 
     def reset(self, brief: Brief) -> None:
-        super().reset(replace(brief, model=self.model))  # an episode gives it to shipped agents only
+        super().reset(replace(brief, model=self.model.reliability))  # an episode gives it to shipped agents only
 
 
 def played(regime: str, seed: int) -> tuple[Compared, World]:

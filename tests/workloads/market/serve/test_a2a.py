@@ -29,13 +29,13 @@ TWO = {"Authorization": "Bearer token-of-two"}
 
 @pytest.fixture
 def alone() -> Iterator[tuple[Table, str]]:
-    with table() as seats, served(lambda url: a2a.a2a_routes(seats, url)) as url:
+    with table() as seats, served(lambda _: a2a.a2a_routes(seats)) as url:
         yield seats, url
 
 
 @pytest.fixture
 def shared() -> Iterator[tuple[Table, str]]:
-    with table(seats=2) as seats, served(lambda url: a2a.a2a_routes(seats, url)) as url:
+    with table(seats=2) as seats, served(lambda _: a2a.a2a_routes(seats)) as url:
         yield seats, url
 
 
@@ -269,7 +269,7 @@ def test_a_deadline_that_has_passed_is_told_as_turn_over() -> None:
     now = [0.0]
     with (
         table(seats=2, tick_timeout=5.0, clock=lambda: now[0]) as seats,
-        served(lambda url: a2a.a2a_routes(seats, url)) as url,
+        served(lambda _: a2a.a2a_routes(seats)) as url,
     ):
         seats.games[0].open()
         now[0] = 5.5
@@ -322,7 +322,7 @@ def test_a_fault_of_the_server_is_told_without_its_text() -> None:
     async def broken(place: Place, method: str, params: dict[str, Any]) -> dict[str, Any]:
         raise RuntimeError("the key is 42")
 
-    with table() as seats, served(lambda url: a2a.a2a_routes(seats, url, broken)) as url:
+    with table() as seats, served(lambda _: a2a.a2a_routes(seats, broken)) as url:
         answer = httpx.post(url + a2a.PATH, json=old_request({"operation": "observe"}), headers=ONE)
     assert answer.json()["error"]["code"] == -32603
     assert "42" not in answer.text

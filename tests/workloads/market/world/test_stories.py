@@ -9,11 +9,11 @@ import pytest
 
 from bakeoff.workloads.market.scenario import REGIMES, Scenario
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world import seats
 from bakeoff.workloads.market.world.advance import MarketBatch
 from bakeoff.workloads.market.world.rules import DRIFT, EXPOSURE, JUMP, KINDS, LOG_Z, PRIOR, SIGMA, VARIANCE, rules_of
 from bakeoff.workloads.market.world.truth import chronicle
 from bakeoff.workloads.market.world.world import World
+from workloads.market.world.model import Model, market_chance
 
 WORLDS = 1500
 
@@ -53,7 +53,7 @@ def test_opening_prices_the_public_belief_and_the_index_are_calibrated(many: Mar
         if tick in (5, 13, 22):
             for w in range(0, WORLDS, 2):
                 world = World.view(many, w)
-                model = world.model()
+                model = Model(world)
                 for m in range(4):
                     if state.markets[w, m, at.OPEN]:
                         number = int(state.markets[w, m, at.ID])
@@ -74,7 +74,7 @@ def test_the_belief_is_bayes_rule_over_claims_tips_and_returns() -> None:
     rules = rules_of(scenario)
     for seed in range(6):
         world = World.create(scenario, seed)
-        model = world.model()
+        model = Model(world)
         likelihood = np.ones((3, 3))
         with_tips = np.ones((3, 3))
         before, before_exact = world.perpetuals(), world.state.indices[0, :, at.PRICE].copy()
@@ -139,7 +139,7 @@ def test_the_chance_of_a_question_is_what_simulation_says(regime: str) -> None:
         for strike in (0.99, 1.0, 1.012):
             world.state.markets[0, 0, [at.OPEN, at.KIND, at.ASSET, at.DUE]] = 1, at.ABOVE, 0, until
             world.state.prices[0, 0, at.STRIKE] = price * strike
-            chance = seats.market_chance(world.state.ints, world.state.floats, world.r, 0, *map(float, prior))
+            chance = market_chance(world.state.ints, world.state.floats, world.r, 0, *map(float, prior))
             assert chance == pytest.approx((np.exp(growth) > strike).mean(), abs=0.006)
 
 
@@ -162,5 +162,5 @@ def test_stories_follow_their_prior_and_claims_their_reliability() -> None:
             if post.kind == "source" and post.tick == world.tick:
                 said.setdefault(post.author_id, []).append(post.claim == truth[post.ticker or "", post.tick])
     for source, right in said.items():
-        p = world.model().reliability[source]
+        p = world.reliability()[source]
         assert abs(np.mean(right) - p) < 4 * math.sqrt(p * (1 - p) / len(right))

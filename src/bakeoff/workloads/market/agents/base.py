@@ -67,7 +67,7 @@ class Brief:
     rules: str = ""
     """How the world works, in English; serves as a system prompt."""
     model: Any = None
-    """Reliabilities of sources and chats. Only shipped agents that ask for it get it."""
+    """Reliabilities of sources and chats, by id (`World.reliability`). Only shipped agents that ask for it get it."""
     truth: Any = None
     """The hidden state. Only shipped agents that ask for it get it."""
 

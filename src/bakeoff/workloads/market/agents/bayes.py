@@ -3,7 +3,7 @@
 It knows how reliable each source and chat is, and nothing about what will happen. The module has its three parts:
 
 * `Beliefs`: the posterior over the direction of every running story, by the same inference as the world's own kernel
-  (`world/belief.py`), made from public views and the tips of chats that the agent has joined;
+  (`world/stories.py`), made from public views and the tips of chats that the agent has joined;
 * `dollars_to_spend`, `shares_to_sell`, `notional_to_hold`: sizes that maximise the expected logarithm of wealth (Kelly,
   "A New Interpretation of Information Rate", 1956) through the venue's own prices, fees and impact;
 * `KellyBayes`, which trades on both, and `Clairvoyant`, which replaces beliefs by the truth.
@@ -331,7 +331,7 @@ class KellyBayes:
     def reset(self, brief: Brief) -> None:
         scenario = {name: brief.scenario[name] for name in Scenario.model_fields}
         self.rules = rules_of(Scenario.model_validate(scenario))
-        self.beliefs = Beliefs(brief.model.reliability)
+        self.beliefs = Beliefs(brief.model)
         self.feed = sum(scenario[name] for name in ("perpetuals", "agents", "markets"))  # most posts in a tick
         self.stated: dict[str, float] = {}
 

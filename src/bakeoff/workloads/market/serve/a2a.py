@@ -61,20 +61,28 @@ _SKILLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
 }
 """Each skill: what it does, and its operations. `agent_card` adds one for all other methods."""
-_ARGUMENT_ERRORS = frozenset(
-    {"invalid_params", "market_not_found", "position_not_found", "post_not_found", "chat_not_found"}
-)
+_ERRORS: dict[str, type[errors.A2AError]] = {
+    "method_not_found": errors.MethodNotFoundError,
+    "invalid_request": errors.InvalidRequestError,
+    "parse_error": errors.InvalidRequestError,
+    "internal_error": errors.InternalError,
+    **dict.fromkeys(
+        ("invalid_params", "market_not_found", "position_not_found", "post_not_found", "chat_not_found"),
+        errors.InvalidParamsError,
+    ),
+}
+"""The protocol's error for each of our types; all others are `UnsupportedOperationError`."""
 _ONE_PART = 'send one part: {"operation": ..., "params": {...}} as data, or as JSON text'
 
 
-def a2a_routes(table: Table, base_url: str | None = None, call: Call = call_now) -> list[Route]:
+def a2a_routes(table: Table, call: Call = call_now) -> list[Route]:
     """Return the routes of the agent card and of one endpoint that speaks both versions of the protocol.
 
-    The card names `base_url`, or else the address at which it was requested.
+    The card names the address at which it was requested.
     """
 
     async def card(request: Request) -> JSONResponse:
-        return JSONResponse(agent_card_to_dict(agent_card(base_url or str(request.base_url))))
+        return JSONResponse(agent_card_to_dict(agent_card(str(request.base_url))))
 
     endpoints = create_jsonrpc_routes(SeatHandler(call), PATH, context_builder=_SeatContext(), enable_v0_3_compat=True)
     return [
@@ -255,16 +263,8 @@ def _data_part(answer: dict[str, Any]) -> pb.Part:
 
 def as_a2a(error: RpcError) -> errors.A2AError:
     """Return the protocol's own error, with ours in its data. (Codes -32001 to -32009 mean other things in A2A.)"""
-    data = {**error.data, "code": error.code}
-    if error.type == "method_not_found":
-        return errors.MethodNotFoundError(error.message, data)
-    if error.type in {"invalid_request", "parse_error"}:
-        return errors.InvalidRequestError(error.message, data)
-    if error.type in _ARGUMENT_ERRORS:
-        return errors.InvalidParamsError(error.message, data)
-    if error.type == "internal_error":
-        return errors.InternalError(error.message, data)
-    return errors.UnsupportedOperationError(error.message, data)
+    kind = _ERRORS.get(error.type, errors.UnsupportedOperationError)
+    return kind(error.message, {**error.data, "code": error.code})
 
 
 # -- the episode as context and task

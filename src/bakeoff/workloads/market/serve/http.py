@@ -264,6 +264,17 @@ class Answer(RootModel[Success | Failure]):
     """The answer to one request."""
 
 
+_FAULTS = {
+    "400": "The body is not a JSON-RPC request.",
+    "401": "The token is missing or opens no seat.",
+    "408": "The body did not arrive in time.",
+    "413": "The body is too large.",
+    "415": "The body is not JSON.",
+    "500": "A fault of the server; nothing was lost.",
+}
+"""What an HTTP status means; the body is a JSON-RPC error."""
+
+
 @cache
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of the server."""
@@ -308,12 +319,7 @@ def openapi() -> dict[str, Any]:
                 "Answers; refused calls have an error.", {"anyOf": [answer, {"type": "array", "items": answer}]}
             ),
             "204": {"description": "There were only notifications."},
-            "400": content("The body is not a JSON-RPC request.", answer),
-            "401": content("The token is missing or opens no seat.", answer),
-            "408": content("The body did not arrive in time.", answer),
-            "413": content("The body is too large.", answer),
-            "415": content("The body is not JSON.", answer),
-            "500": content("A fault of the server; nothing was lost.", answer),
+            **{status: content(meaning, answer) for status, meaning in _FAULTS.items()},
         },
     }
     health = content("The server is up.", {"type": "object", "required": ["status"]})

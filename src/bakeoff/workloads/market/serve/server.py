@@ -119,7 +119,7 @@ class OtherProtocols:
         from bakeoff.workloads.market.serve.mcp import mcp_routes
 
         table, call = self._http.table, self._http.call
-        return Router([*a2a_routes(table, call=call), *mcp_routes(table, call)])
+        return Router([*a2a_routes(table, call), *mcp_routes(table, call)])
 
 
 @dataclass(frozen=True, slots=True)

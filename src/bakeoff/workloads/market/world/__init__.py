@@ -9,5 +9,5 @@
 | `advance` | birth of worlds, their step from one tick to the next, and `MarketBatch`: many worlds at once |
 | `feed` | posts, messages and the tape: as numbers, and in words |
 | `world`, `reader`, `views` | one world for Python: acting, orders and time; looking; the records it shows, also as JSON |
-| `truth` | what is hidden: the model, and everything that will happen |
+| `truth` | what is hidden: everything that will happen |
 """

@@ -115,7 +115,7 @@ TRADE_TICK, TRADE_HOLDER, TRADE_KIND, TRADE_TARGET, TRADE_SIDE, TRADE_AMOUNT, TR
 BUY, SELL, OPEN_PERP, CLOSE_PERP, LIQUIDATION = range(5)
 OUTCOME, PAST_BORN, PAST_STRIKE, PAST_OPENED, PAST_PRICE, PAST_B, PAST = range(MARKET_INTS, MARKET_INTS + 7)
 
-# What an order kernel returns when it refuses the order; `orders` words these for players.
+# What an order kernel returns when it refuses the order; `world` words these for players.
 CLOSED, POOR, TOO_SMALL, TOO_LARGE, TOO_FEW, NO_POSITION, BAD_LEVERAGE = -1, -2, -3, -4, -5, -6, -7
 
 

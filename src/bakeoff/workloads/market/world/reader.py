@@ -294,46 +294,39 @@ class WorldReader:
 
     def _post(self, row: list[int]) -> views.PostView:
         """A row of the ring in words. Text, stance and likes of a seat's post come from what the seat wrote."""
-        (author, kind), style, claim = divmod(row[at.POST_BY], 4), row[at.POST_STYLE], row[at.POST_CLAIM]
-        ticker = self.tickers[row[at.POST_ASSET]] if row[at.POST_ASSET] >= 0 else None
-        common: dict[str, Any] = {
-            "kind": _POST_KINDS[kind],
-            "tick": row[at.POST_TICK],
-            "created_at": self.time_at(row[at.POST_TICK]),
-            "ticker": ticker,
-            "market_id": f"market-{row[at.POST_MARKET]}" if row[at.POST_MARKET] >= 0 else None,
-        }
-        if kind == at.BY_SEAT:
-            said, name = self.said[author, style], f"seat-{author}"
+        (author, kind), style = divmod(row[at.POST_BY], 4), row[at.POST_STYLE]
+        asset, market, claim = row[at.POST_ASSET], row[at.POST_MARKET], row[at.POST_CLAIM]
+        ticker = self.tickers[asset] if asset >= 0 else None
+        said = self.said[author, style] if kind == at.BY_SEAT else None
+        likes, comments = style % 20, style % 5
+        if said is not None:
+            author_id = author_name = f"seat-{author}"
+            content = said.content
             likes = self._followers(row) if said.side is not None or said.probability is not None else 0
-            return views.PostView(
-                **common,
-                id=said.id,
-                author_id=name,
-                author_name=name,
-                content=said.content,
-                likes=likes,
-                comments=likes // 3,
-                claim=None,
-                side=said.side,
-                probability=said.probability,
-            )
-        assert ticker is not None
-        if kind == at.BY_SOURCE:
-            author_id, author_name, sentences = f"source-{author}", feed.SOURCE_NAMES[author], feed.CLAIMS
-        elif kind == at.BY_WIRE:
-            author_id, author_name, sentences = "wire", feed.WIRE_NAME, feed.ANNOUNCEMENTS
+            comments = likes // 3
         else:
             author_id, author_name, sentences = f"agent-{author}", feed.trader_name(author), feed.RUMOURS
+            if kind == at.BY_SOURCE:
+                author_id, author_name, sentences = f"source-{author}", feed.SOURCE_NAMES[author], feed.CLAIMS
+            elif kind == at.BY_WIRE:
+                author_id, author_name, sentences = "wire", feed.WIRE_NAME, feed.ANNOUNCEMENTS
+            assert ticker is not None
+            content = feed.sentence(sentences, claim, style, ticker, row[at.POST_EVENT])
         return views.PostView(
-            **common,
-            id=f"post-{row[at.POST_NO]}",
+            id=f"post-{row[at.POST_NO]}" if said is None else said.id,
             author_id=author_id,
             author_name=author_name,
-            content=feed.sentence(sentences, claim, style, ticker, row[at.POST_EVENT]),
-            likes=style % 20,
-            comments=style % 5,
-            claim=claim,
+            kind=_POST_KINDS[kind],
+            content=content,
+            tick=row[at.POST_TICK],
+            created_at=self.time_at(row[at.POST_TICK]),
+            likes=likes,
+            comments=comments,
+            ticker=ticker,
+            claim=claim if said is None else None,
+            market_id=f"market-{market}" if market >= 0 else None,
+            side=None if said is None else said.side,
+            probability=None if said is None else said.probability,
         )
 
     def _followers(self, row: list[int]) -> int:

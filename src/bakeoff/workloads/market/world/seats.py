@@ -381,18 +381,6 @@ def position_worth(ints: Ints, floats: Floats, r: Floats, a: int, h: int) -> int
 
 
 @entry
-def market_chance(ints: Ints, floats: Floats, r: Floats, m: int, down: float, flat: float, up: float) -> float:
-    """P(YES) of an open market, given P(theta = -1, 0, 1)."""
-    return chance(row(ints, 0), row(floats, 0), row(r, 0), m, (down, flat, up))
-
-
-@entry
-def index_growth(ints: Ints, floats: Floats, r: Floats, a: int, due: int, down: float, flat: float, up: float) -> float:
-    """Expected growth of an index until tick `due` of the running story, given P(theta = -1, 0, 1)."""
-    return growth_ahead(row(ints, 0), row(r, 0), a, due, (down, flat, up))
-
-
-@entry
 def say(ints: Ints, chat: int, kind: int, author: int, asset: int, claim: int, market: int, style: int) -> None:
     """A post for the feed, or a message when `chat` is not negative."""
     if chat < 0:

@@ -1,4 +1,4 @@
-"""What views do not show: the model (laws and reliabilities) and the truth (everything that will happen).
+"""What views do not show: the truth, everything that will happen.
 
 Indices, stories and questions do not depend on what anyone does, so a second copy of the world that nobody plays
 tells them ahead. `chronicle` does so in chunks of ticks: any length needs the same memory.
@@ -7,63 +7,21 @@ tells them ahead. `chronicle` does so in chunks of ticks: any length needs the s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bakeoff.workloads.market.world import layout as at
-from bakeoff.workloads.market.world import seats
 from bakeoff.workloads.market.world.advance import NOBODY, advance, newborn
 from bakeoff.workloads.market.world.rules import KINDS, packed_rules, ticker_of
-from bakeoff.workloads.market.world.stories import Belief
 from bakeoff.workloads.market.world.views import Question, Story
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.scenario import Scenario
-    from bakeoff.workloads.market.world.reader import WorldReader
 
 CHUNK = 1024
-
-
-class Model:
-    """The world's laws and the reliabilities of its sources and chats, but nothing of what is to come.
-
-    The Bayes player gets one: `World.model()`.
-    """
-
-    def __init__(self, world: WorldReader) -> None:
-        self._world = world
-        header = world.state.header[0]
-        names = [f"source-{s}" for s in range(at.SOURCES)] + [f"chat-{c}" for c in range(at.CHATS)]
-        self.reliability: Mapping[str, float] = {
-            name: int(header[at.RELIABILITY + number]) / 1000 for number, name in enumerate(names)
-        }
-
-    def belief(self, ticker: str, seat: int | None = None) -> Belief:
-        """P(theta = -1, 0, +1) given public news; with a seat, also given the tips of the chats it has joined."""
-        state, a = self._world.state, self._world.asset(ticker)
-        weights = state.indices[0, a, at.WEIGHT : at.WEIGHT + 3].copy()
-        for chat in range(at.CHATS):
-            if seat is not None and state.books[0, seat, at.MEMBER + chat] == at.JOINED:
-                weights += state.tips[0, a, chat]
-        shares = np.exp(weights - weights.max())
-        shares /= shares.sum()
-        return float(shares[0]), float(shares[1]), float(shares[2])
-
-    def probability(self, market_id: str, seat: int | None = None) -> float:
-        """P(YES) of an open market."""
-        world = self._world
-        m = world.slot(market_id)
-        belief = self.belief(world.tickers[world.state.markets[0, m, at.ASSET]], seat)
-        return float(seats.market_chance(world.state.ints, world.state.floats, world.r, m, *belief))
-
-    def growth(self, ticker: str, due: int, seat: int | None = None) -> float:
-        """Expected growth of an index until tick `due`, which lies in the running story."""
-        world = self._world
-        a, belief = world.asset(ticker), self.belief(ticker, seat)
-        return float(seats.index_growth(world.state.ints, world.state.floats, world.r, a, due, *belief))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +33,7 @@ class Truth:
     stories: list[Story]
     questions: list[Question]
     reliability: dict[str, float]
+    """Of each source and chat, by its id: the probability that a claim is true."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -323,14 +322,20 @@ class _Shape(NamedTuple):
     """Fields that hold a tuple, by JSON name: the type of its items. JSON has lists instead."""
 
 
-@cache
+_SHAPES: dict[type, _Shape] = {}
+
+
 def _shape(view: type[Any]) -> _Shape:
+    """Return the shape of a type of views. Each is computed once."""
+    if view in _SHAPES:
+        return _SHAPES[view]
     attributes = [field.name for field in fields(view)]
     names = tuple(_NAMES.get(name) or to_camel(name) for name in attributes)
     hints = get_type_hints(view)
     kinds = {name: hints[attribute] for name, attribute in zip(names, attributes, strict=True)}
     nested = {name: get_args(kind)[0] for name, kind in kinds.items() if get_origin(kind) is tuple}
-    return _Shape(names, attrgetter(*attributes), nested)
+    _SHAPES[view] = _Shape(names, attrgetter(*attributes), nested)
+    return _SHAPES[view]
 
 
 def plain(view: Any) -> dict[str, Any]:

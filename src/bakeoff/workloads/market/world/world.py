@@ -30,7 +30,7 @@ from bakeoff.workloads.market.world.advance import NOBODY, advance, newborn
 from bakeoff.workloads.market.world.perps import LEAST_PERP
 from bakeoff.workloads.market.world.philox import SEAT_ORDER
 from bakeoff.workloads.market.world.reader import Said, WorldReader, digits
-from bakeoff.workloads.market.world.truth import Model, Truth, chronicle
+from bakeoff.workloads.market.world.truth import Truth, chronicle
 from bakeoff.workloads.market.world.views import Fill, OrderKind, Rejected, RejectionCode, TradeView
 
 if TYPE_CHECKING:
@@ -278,9 +278,11 @@ class World(WorldReader):
 
     # -- what is hidden
 
-    def model(self) -> Model:
-        """The laws and the reliabilities: for the Bayes player."""
-        return Model(self)
+    def reliability(self) -> dict[str, float]:
+        """The probability that a claim of each source and chat is true, by its id: for the Bayes player."""
+        names = [f"source-{s}" for s in range(at.SOURCES)] + [f"chat-{c}" for c in range(at.CHATS)]
+        thousandths = self.state.header[0, at.RELIABILITY : at.RELIABILITY + len(names)].tolist()
+        return {name: number / 1000 for name, number in zip(names, thousandths, strict=True)}
 
     def truth(self) -> Truth:
         """What will happen: for the clairvoyant player, for metrics and reports."""
@@ -290,7 +292,7 @@ class World(WorldReader):
             prices={ticker: prices[:, a].tolist() for a, ticker in enumerate(self.tickers)},
             stories=[story for chapter in chapters for story in chapter.stories],
             questions=[question for chapter in chapters for question in chapter.questions],
-            reliability=dict(self.model().reliability),
+            reliability=self.reliability(),
         )
 
 
