@@ -406,3 +406,19 @@ class TestThreeLinesOfPython:
     def test_two_tables_at_once_are_refused(self) -> None:
         with pytest.raises(UsageError, match="give one table"):
             package.compare([{"arm": "a"}], [{"arm": "b"}])
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["compare"], ["rank"], ["variance"], ["power"], ["gate", "--max-regression", "score=1"]],
+    ids=lambda v: v[0],
+)
+def test_an_answer_about_a_table_says_how_its_columns_were_read(
+    bakeoff: Bakeoff, tmp_path: Path, verb: list[str]
+) -> None:
+    lines = [f"{arm},{seed},{0.1 * seed + len(arm)},x" for arm in ("a", "bb") for seed in range(1, 7)]
+    (tmp_path / "t.csv").write_text("\n".join(["model,seed,score,note", *lines]))
+    call = [verb[0], tmp_path / "t.csv", *verb[1:]]
+    assert "columns: arm from model, seed from seed; metrics score; ignored note" in bakeoff(*call).stdout
+    columns = json.loads(bakeoff(*call, "--json").stdout)["settings"]["columns"]
+    assert (columns["arm"], columns["task"], columns["ignored"]) == ("model", None, ["note"])

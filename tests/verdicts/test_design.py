@@ -35,7 +35,7 @@ def test_rollouts_of_one_task_are_two_independent_samples() -> None:
         (B[0] + 1, A[0]), lambda x, y, axis: x.mean(axis) - y.mean(axis), n_resamples=math.inf, vectorized=True
     )
     assert found.p == pytest.approx(max(welch.pvalue, exact.pvalue), rel=1e-9)
-    assert found.population == "for rollouts like these (unit: rollout, N = 8 an arm)"
+    assert found.population == "for rollouts like these (unit: rollout, N = 8 per arm)"
     assert found.units == 8
 
 
@@ -66,7 +66,7 @@ def test_rollouts_on_fixed_tasks_are_stratified_by_task() -> None:
     df = parts.sum() ** 2 / (parts**2 / (SEEDS - 1)).sum()
     t = (B.mean() - A.mean()) / math.sqrt(parts.sum())
     assert found.p == pytest.approx(2 * stats.t.sf(abs(t), df), rel=1e-9)
-    assert found.population == "on these 5 tasks only (unit: rollout within task, N = 40 an arm)"
+    assert found.population == "on these 5 tasks only (unit: rollout within task, N = 40 per arm)"
 
 
 def test_nested_seeds_on_fixed_tasks_are_stratified_pairs() -> None:
@@ -163,7 +163,7 @@ class TestUnpaired:
         rows = grid({"A": A, "B": B})
         renamed = [{**row, "task": f"other {row['task']}"} if row["arm"] == "B" else row for row in rows]
         found = verdict(renamed, Compare(unpaired=True), seeds="nested")
-        assert found.population == "for tasks like these 10 (unit: task, N = 5 an arm)"
+        assert found.population == "for tasks like these 10 (unit: task, N = 5 per arm)"
 
     def test_crossed_seeds_on_sampled_tasks_need_pairs(self) -> None:
         with pytest.raises(UsageError, match="leave --unpaired out, or say --tasks fixed"):

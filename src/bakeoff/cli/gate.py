@@ -34,8 +34,8 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
     SOURCE is what `bakeoff compare` takes. Prints a summary in GitHub's Markdown. Exits with 0 when every rule holds, 1
     when one is broken, and 3 when there is not enough evidence for either.
     """
-    from bakeoff.verdicts.answer import as_markdown
-    from bakeoff.verdicts.gate import answer, as_junit
+    from bakeoff.verdicts.answer import answer, as_markdown
+    from bakeoff.verdicts.gate import as_junit
 
     rules = _policy(options)
     question = ask(Gate, options, policy=rules, policy_name=str(options["file"]) if options["file"] else "flags")

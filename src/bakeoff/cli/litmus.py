@@ -49,6 +49,7 @@ def command(
     """
     from bakeoff.results import sources
     from bakeoff.verdicts import litmus
+    from bakeoff.verdicts.answer import answer
 
     if print_profile:
         click.echo(litmus.PROFILE, nl=False)
@@ -69,7 +70,7 @@ def command(
         arms = {"baseline": BASELINE, "candidate": CANDIDATE}
         opened = sources.open_sides(baseline, candidate, root, (BASELINE, CANDIDATE), as_samples=False)
     with closing(opened) as results:
-        verdict = litmus.answer(results, ask(Litmus, options, rules=rules, **arms))
+        verdict = answer(results, ask(Litmus, options, rules=rules, **arms))
     write_answer(verdict, json=output, markdown=markdown)
     print_answer(verdict, as_json)
     ctx.exit(verdict.exit_code)

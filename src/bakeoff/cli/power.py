@@ -37,7 +37,7 @@ def command(
     show is never used. Exits with 3 when the data cannot answer.
     """
     from bakeoff.results.sources import open_results
-    from bakeoff.verdicts.power import answer
+    from bakeoff.verdicts.answer import answer
 
     paired = options.pop("paired")
     question = ask(Power, options, paired=paired, names=names)

@@ -37,7 +37,7 @@ def command(
     Exits with 3 when runs are missing or still open.
     """
     from bakeoff.results.sources import open_results
-    from bakeoff.verdicts.rank import answer
+    from bakeoff.verdicts.answer import answer
 
     with closing(open_results(names, root, columns(options))) as results:
         ranking = answer(results, ask(Rank, options))

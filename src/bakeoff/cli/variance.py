@@ -34,7 +34,7 @@ def command(
     metrics.jsonl, or W&B runs. A metric that was logged by step is looked at as its area under the curve and as its
     slope; otherwise as it is. Exits with 3 when nothing can be said as a share of the mean, because the mean may be 0.
     """
-    from bakeoff.verdicts.variance import answer
+    from bakeoff.verdicts.answer import answer
 
     opened, arm = _open(runs, root, columns(options))
     arms = (*options["arms"], *([arm] if arm else []))

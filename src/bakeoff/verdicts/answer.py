@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from bakeoff.records.edition import Edition
     from bakeoff.verdicts.compare_answer import CompareAnswer
+    from bakeoff.verdicts.gate import GateAnswer
     from bakeoff.verdicts.power import PowerAnswer
     from bakeoff.verdicts.rank import RankAnswer
     from bakeoff.verdicts.variance import VarianceAnswer
@@ -104,6 +105,11 @@ class Answer(ABC):
     def exit_code(self) -> int:
         """0 the thing asked for holds, 1 it does not, 3 not enough evidence."""
 
+    def shown(self) -> list[Block]:
+        """What people see: the blocks, and for a table how its columns were read."""
+        reading = self.settings.get("columns")
+        return [*self.blocks(), *([Text(_reading_in_words(reading))] if reading else [])]
+
     def records(self) -> Table:
         """Flat rows for a spreadsheet: the first table, unless the question has its own."""
         tables = [block for block in self.blocks() if isinstance(block, Table)]
@@ -137,15 +143,32 @@ def answer(results: Results, question: Rank) -> RankAnswer: ...
 @overload
 def answer(results: Results, question: Variance) -> VarianceAnswer: ...
 @overload
-def answer(results: Results, question: Power) -> PowerAnswer: ...
+def answer(results: Results | None, question: Power) -> PowerAnswer: ...
+@overload
+def answer(results: Results, question: Gate) -> GateAnswer: ...
 @overload
 def answer(results: Results, question: Question) -> Answer: ...
-def answer(results: Results, question: Question) -> Answer:
-    """The answer to a question about results. Raises UsageError when the question cannot be asked of them."""
+def answer(results: Results | None, question: Question) -> Answer:
+    """The answer to a question about results. Raises UsageError when the question cannot be asked of them.
+
+    `results` is None only for a `Power` question that numbers alone answer.
+    """
     if type(question) not in _MODULES:
         raise TypeError(f"{type(question).__name__} is not a question that can be answered")
     module = import_module(f"bakeoff.verdicts.{_MODULES[type(question)]}")
-    return module.answer(results, question)  # type: ignore[no-any-return]
+    answered: Answer = module.answer(results, question)
+    if results is None or not results.reading:
+        return answered
+    return replace(answered, settings={**answered.settings, "columns": results.reading})
+
+
+def _reading_in_words(reading: Mapping[str, Any]) -> str:
+    """`columns: arm from model, seed from seed; metrics score; ignored note`."""
+    roles = [f"{role} from {name}" for role, name in reading.items() if isinstance(name, str)]
+    parts = [", ".join(roles), f"metrics {', '.join(reading['metrics'])}"]
+    if reading["ignored"]:
+        parts.append(f"ignored {', '.join(reading['ignored'])}")
+    return f"columns: {'; '.join(parts)}"
 
 
 # -- showing an answer
@@ -156,7 +179,8 @@ def as_text(answer: Answer, width: int | None = None) -> str:
     import click
 
     parts = []
-    for block in answer.blocks():
+    blocks = answer.shown()
+    for block in blocks:
         match block:
             case Text(text, strong, colour):
                 line = printable(text)
@@ -169,7 +193,6 @@ def as_text(answer: Answer, width: int | None = None) -> str:
                 head = click.style(heading, bold=True) if width is not None else heading
                 parts.append("\n".join([head, *(f"  {printable(line)}" for line in lines)]))
     # Paragraphs that follow each other stand together; everything else has an empty line before it.
-    blocks = answer.blocks()
     text = parts[0] if parts else ""
     for previous, block, part in zip(blocks, blocks[1:], parts[1:], strict=False):
         together = isinstance(previous, Text) and isinstance(block, Text)
@@ -180,7 +203,7 @@ def as_text(answer: Answer, width: int | None = None) -> str:
 def as_markdown(answer: Answer) -> str:
     """A document with a heading, for a pull request, a job summary or a file."""
     lines = [f"# {answer.title}", ""]
-    for block in answer.blocks():
+    for block in answer.shown():
         match block:
             case Text(text, strong):
                 lines += [f"**{printable(text)}**" if strong else printable(text), ""]
@@ -205,7 +228,7 @@ def as_json(answer: Answer) -> str:
 def as_html(answer: Answer) -> str:
     """A fragment of a page, by the macros that the report uses too."""
     macros: Any = environment().get_template("answer.html.j2").module
-    return str(macros.answer(answer.blocks()))
+    return str(macros.answer(answer.shown()))
 
 
 @cache

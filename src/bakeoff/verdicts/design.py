@@ -292,7 +292,7 @@ def population_of(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, 
     else:
         within_task = kind == "fixed rollouts" and unit == "seed"
         sizes = [len(cells) if within_task else _arm_size(unit, cells) for cells in (control, candidate)]
-        number = f"{sizes[0]} an arm" if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
+        number = f"{sizes[0]} per arm" if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
     if unit == "task":
         return f"for tasks like these {len(tasks)} (unit: task, N = {number})"
     if len(tasks) > 1:

@@ -246,7 +246,7 @@ class GateAnswer(Answer):
             for check in self.checks
         ]  # fmt: skip
         about = "; ".join(dict.fromkeys(f"{check.metric}: {check.population}" for check in self.checks))
-        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items())
+        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items() if key != "columns")
         return [
             Table(headers, rows),
             Text(

@@ -57,7 +57,7 @@ class Spread:
 
     @property
     def units(self) -> str:
-        return f"{self.unit}s" if self.design == "paired" else f"{self.unit}s an arm"
+        return f"{self.unit}s" if self.design == "paired" else f"{self.unit}s per arm"
 
 
 @dataclass(frozen=True, slots=True)

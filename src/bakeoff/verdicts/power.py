@@ -359,7 +359,7 @@ def _allocate(question: Power, noise: Pilot, goal: Goal, budget: float) -> tuple
     lines = [f"Noise of one difference, as sd: {sds}."]
     for label, design in (("As it was", now), (f"Best for {budget:g}", best)):
         lines.append(
-            f"{label}: {design.tasks} tasks x {design.seeds} seeds x {design.rollouts} rollouts an arm (cost "
+            f"{label}: {design.tasks} tasks x {design.seeds} seeds x {design.rollouts} rollouts per arm (cost "
             f"{design.cost:g}): standard error {design.standard_error:.4g}, can detect effects of {design.mde:.4g} or more."
         )
     return {"now": asdict(now), "best": asdict(best)}, lines

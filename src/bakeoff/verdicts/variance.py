@@ -1,7 +1,7 @@
 """How precise is the mean at N runs, and how many runs would make it precise enough.
 
 Two questions with two answers. The relative standard error asks how well one arm's mean is known; the smallest
-detectable difference (MDE) asks what N runs an arm can separate, and needs far more runs. Both shrink with the root
+detectable difference (MDE) asks what N runs per arm can separate, and needs far more runs. Both shrink with the root
 of N. The spread itself does not, which is why a rule about the spread says nothing about N.
 """
 
@@ -64,7 +64,7 @@ class Precision:
     """Units: 2, 3, ... up to those at hand, and beyond (projected)."""
     relative_error: Curve | None
     mde: Curve | None
-    """Smallest difference to another arm with this spread, unpaired, n units an arm; as a share of |mean|."""
+    """Smallest difference to another arm with this spread, unpaired, n units per arm; as a share of |mean|."""
     mde_at_hand: float
     """The same at the units at hand, in the metric's unit."""
     runs_for_error: Estimate
@@ -87,11 +87,11 @@ class Precision:
             inside = f"[{self.mean_interval.low:.4g}, {self.mean_interval.high:.4g}]"
             return [
                 f"{self.statistic}: undefined. The mean, {self.mean:.4g}, may be 0 ({self.level:.0%} interval {inside}), "
-                f"and a share of something that may be 0 says nothing. {self.at_hand} {units} an arm can detect "
+                f"and a share of something that may be 0 says nothing. {self.at_hand} {units} per arm can detect "
                 f"differences of {self.mde_at_hand:.4g} or more."
             ]
         phrases = []
-        for needed, what in ((self.runs_for_error, units), (self.runs_for_mde, f"{units} an arm")):
+        for needed, what in ((self.runs_for_error, units), (self.runs_for_mde, f"{units} per arm")):
             if needed.seen is None:
                 phrases.append(f"more {what} than anyone can run")
                 continue
@@ -312,10 +312,10 @@ class VarianceAnswer(Answer):
             if (table := precision.table()) is not None:
                 blocks.append(table)
                 if any(row[0].endswith("*") for row in table.rows):
-                    blocks.append(Text(f"* projected; {precision.at_hand} {sample.unit}s are at hand"))
+                    blocks.append(Text(f"* projected; {precision.at_hand} {sample.unit}s were run"))
             blocks += [Text(sentence) for sentence in precision.sentences()]
         unit = self.precisions[0].sample.unit
-        blocks.append(Text(f"Bands: {BANDS}. Beyond the {unit}s at hand the figures are projected."))
+        blocks.append(Text(f"Bands: {BANDS}. Figures beyond these {unit}s are projected."))
         return blocks
 
     @property

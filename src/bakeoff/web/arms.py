@@ -80,7 +80,7 @@ def learning_curves(
     sizes = sorted({len(curves) for arms in tasks.values() for curves in arms.values()})
     seeds = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     caption = (
-        f"Lines: mean over N = {seeds} seeds an arm{single}. Bands: {level:.0%} t interval of the mean over seeds, "
+        f"Lines: mean over N = {seeds} seeds per arm{single}. Bands: {level:.0%} t interval of the mean over seeds, "
         f"pointwise (it holds at each step, not for the whole curve). Steps that every run of an arm reached."
     )
     return Figure(f"{metric} by step: {versus(names)}", f"{caption} {source}".strip(), panels)
@@ -113,7 +113,7 @@ def distribution(tasks: Mapping[str, Sequence[Lane]], metric: str, *, source: st
     panels = [lanes(arms, metric, task if len(tasks) > 1 else "", dots=dots) for task, arms in tasks.items()]
     names = list(dict.fromkeys(lane.arm for lane in every))
     most = max((lane.values.size for lane in every), default=0)
-    each = "one run" if most <= dots else f"one of {dots} quantiles (up to {most} runs an arm)"
+    each = "one run" if most <= dots else f"one of {dots} quantiles (up to {most} runs per arm)"
     caption = (
         f"Each small dot is {each}; large dot: mean; line: 95 % t interval of the mean of each arm on its own, which is "
         "no comparison of arms: shared seeds are used in the paired differences."
@@ -229,7 +229,7 @@ def profiles(ranking: Ranking) -> Figure:
     n = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
     caption = (
         f"Share of runs {better} each score, over {len(ranking.tasks)} task{'s' if len(ranking.tasks) > 1 else ''} "
-        f"(N = {n} runs an arm). Bands: {level:.0%} bootstrap of runs inside tasks, pointwise; they speak of these "
+        f"(N = {n} runs per arm). Bands: {level:.0%} bootstrap of runs inside tasks, pointwise; they speak of these "
         "tasks only."
     )
     panel = Panel(f"{score} (threshold)", f"runs {better} the threshold (%)", tuple(marks), y_range=(-2.0, 102.0))

@@ -254,7 +254,7 @@ def precision_by_units(precisions: Sequence[Precision]) -> Figure:
     axis = f"number of {unit}s N"
     panels = [
         _share_panel(names, precisions, errors, axis, "relative standard error of the mean (%)"),
-        _share_panel(names, precisions, differences, f"{axis} an arm", "detectable difference (% of the mean)"),
+        _share_panel(names, precisions, differences, f"{axis} per arm", "detectable difference (% of the mean)"),
     ]
     undefined = [name for name, one in zip(names, precisions, strict=True) if one.undefined]
     note = f" Undefined, because the mean may be 0: {', '.join(undefined)}." if undefined else ""
@@ -323,6 +323,6 @@ def power_by_units(plan: Plan) -> Figure:
         f"Two-sided {spread.design} t test at alpha = {goal.alpha:g}, by the noncentral t, spread {spread.sd:.3g}.{band} "
         "The effect is what one wants to find, never what a pilot showed."
     )
-    label = f"number of {spread.unit}s N{' an arm' if spread.design == 'unpaired' else ''}"
+    label = f"number of {spread.unit}s N{' per arm' if spread.design == 'unpaired' else ''}"
     panel = Panel(label, "chance to find it (power)", tuple(marks), y_range=(0.0, 1.12), y_ticks=_SHARES)
     return Figure(f"How many {spread.unit}s find an effect", caption, [panel])

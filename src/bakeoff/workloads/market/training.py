@@ -365,5 +365,5 @@ def learning_curve(log: Sequence[Mapping[str, float]], worlds: int) -> Figure:
         "Reward in training",
         f"Mean change of equity over the {worlds} worlds of each iteration. Drawn choices: before learning from them; "
         "likeliest choices: afterwards, in the same worlds. Held-out worlds decide, not this curve.",
-        [Panel("iteration", "dollars a world", (*lines, Rule("y", 0.0)))],
+        [Panel("iteration", "dollars per world", (*lines, Rule("y", 0.0)))],
     )
