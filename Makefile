@@ -6,7 +6,7 @@ FIGURES := overhead collect startup plan compare schedsim market market_http rol
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
 # Selects the tests that need only Python; pyproject.toml explains the markers.
-ANYWHERE := not (root or apt or npm or trainers or browser or daemon)
+ANYWHERE := not (slow or root or apt or npm or trainers or browser or daemon)
 .PHONY: help demo check test for-tests coverage lint docs site structure bench figures calibration release clean
 
 help: ## list the targets
@@ -18,7 +18,7 @@ demo: ## install into .venv, run the example experiment, show its verdicts and w
 	$(BIN)/bakeoff compare market || [ $$? -eq 3 ] # 3: some arms are undecided, which is a valid result
 	$(BIN)/bakeoff report market
 
-check: lint ## run lint, type checks, and the tests that need only Python: no root, apt, npm, browser or daemon
+check: lint ## run lint, type checks, and the quick tests that need only Python: no root, apt, npm, browser or daemon
 	$(PYTEST) -m "$(ANYWHERE)"
 
 test: ## install what the tests need, run every check and every test

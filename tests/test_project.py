@@ -51,6 +51,7 @@ def test_every_make_verb_that_a_page_names_exists(page: str) -> None:
     assert set(named) <= targets
 
 
+@pytest.mark.slow
 def test_the_command_line_reference_is_what_help_says(tmp_path: Path) -> None:
     # In a process of its own: click keeps a command's help option from the first time that it was asked for.
     written = tmp_path / "cli.md"

@@ -8,6 +8,8 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "scripts" / "structure.py"
 
@@ -49,6 +51,7 @@ def test_lines_of_code_leave_out_blanks_comments_and_docstrings() -> None:
     assert (figures + figures).functions_per_1000_lines == figures.functions_per_1000_lines
 
 
+@pytest.mark.slow
 def test_the_json_has_every_package_and_the_path_of_the_quickstart() -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--json"], check=True, capture_output=True, text=True)
     facts = json.loads(done.stdout)

@@ -38,6 +38,7 @@ def result() -> dict[str, Any]:
     return json.loads(RESULT.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", CHEAP)
 def test_the_committed_shares_are_those_that_this_code_counts(key: str, result: dict[str, Any]) -> None:
     """With as many replicates the draws are the same, and only rounding may move one; otherwise 4.5 standard errors."""

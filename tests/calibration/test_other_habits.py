@@ -18,6 +18,7 @@ def share(key: str, outcome: str) -> float:
     return float(replicate(key, REPLICATES)[outcome].mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed_sd", "low", "high"), [("0", 0.03, 0.07), ("1", 0.28, 0.37), ("2", 0.50, 0.63)])
 def test_pooled_steps_and_generations_mistake_seeds_for_an_effect(seed_sd: str, low: float, high: float) -> None:
     counts = replicate(f"pooled-sd-{seed_sd}", REPLICATES)
@@ -39,6 +40,7 @@ def test_the_pooled_rate_test_decides_as_fishers_exact_test_does() -> None:
     assert (exact == pooled.rate_test(a, b)).mean() > 0.99
 
 
+@pytest.mark.slow
 def test_the_pooled_step_test_decides_as_a_permutation_test_does() -> None:
     rng = np.random.default_rng(2)
     a, b = (pooled.correct(rng, 4, 1.0, pooled.STEPS) for _ in "AB")
@@ -55,6 +57,7 @@ def test_the_percentile_bootstrap_covers_too_rarely(pairs: int, low: float, high
     assert low < share(f"percentile-{pairs}", "covered") < high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tasks", "low", "high"), [(5, 0.10, 0.18), (10, 0.05, 0.12)])
 def test_cluster_intervals_read_at_1_96_are_too_narrow(tasks: int, low: float, high: float) -> None:
     counts = replicate(f"tasks-{tasks}x4", REPLICATES)
@@ -62,10 +65,12 @@ def test_cluster_intervals_read_at_1_96_are_too_narrow(tasks: int, low: float, h
     assert counts["t on tasks"].mean() < 0.065
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", [5, 10])
 def test_the_task_as_unit_is_wrong_where_one_seed_is_one_policy_on_all_tasks(tasks: int) -> None:
     assert 0.32 < share(f"wrong-unit-{tasks}", "decided") < 0.78
 
 
+@pytest.mark.slow
 def test_several_arms_without_holm_are_wrong_too_often() -> None:
     assert 0.10 < share("family-arms-3", "unadjusted") < 0.19

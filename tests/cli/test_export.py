@@ -26,6 +26,7 @@ def test_the_choice_of_formats_is_what_can_be_written() -> None:
     assert set(verb.FORMATS) == set(FORMATS)
 
 
+@pytest.mark.slow
 def test_export_says_what_it_wrote_and_what_it_left_out(bakeoff: Bakeoff, talks: Path, tmp_path: Path) -> None:
     result = bakeoff("export", "talks", "--root", talks, "--format", "trl-sft", "-o", tmp_path / "sft.jsonl")
     assert result.exit_code == 0

@@ -53,6 +53,7 @@ def test_every_extra_of_pyproject_is_known_to_the_command_line() -> None:
     assert set(EXTRAS) == set(extras) - DEVELOPMENT
 
 
+@pytest.mark.slow
 def test_a_core_install_runs_compares_plots_and_reports(run_without: Run) -> None:
     packages = tuple({package for extra in EXTRAS.values() for package in extra})
     for argv in (
@@ -69,6 +70,7 @@ def test_a_core_install_runs_compares_plots_and_reports(run_without: Run) -> Non
         assert done.returncode == 0, f"{argv}: {done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extra", "argv"),
     [
@@ -96,6 +98,7 @@ def test_a_database_url_without_its_extra_names_it(run_without: Run) -> None:
     assert (done.returncode, "pip install 'bakeoff[postgres]'" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sandbox", ["docker", "modal"])
 def test_a_sandbox_without_its_extra_names_it(run_without: Run, sandbox: str) -> None:
     done = run_without(EXTRAS[sandbox], "-m", "bakeoff", "sandbox", "check")

@@ -93,6 +93,7 @@ def test_a_campaigns_directory_has_its_arms_by_name(bakeoff: Bakeoff, tmp_path: 
     assert result.exit_code == 0 and f"{BASE}: 8 runs" in result.stdout
 
 
+@pytest.mark.slow
 def test_an_experiment_is_judged_by_its_arms(bakeoff: Bakeoff, tmp_path: Path, laboratory_root: Path) -> None:
     root = laboratory_root
     (tmp_path / "train-rules.toml").write_text(

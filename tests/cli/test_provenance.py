@@ -90,6 +90,7 @@ def test_reproduce_exec_ends_with_the_code_of_the_command(bakeoff: Bakeoff, make
     assert bakeoff("reproduce", "latest", "--exec").exit_code == 7
 
 
+@pytest.mark.slow
 def test_reproduce_does_an_in_process_run_again_in_another_root(bakeoff: Bakeoff, tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text("def work(seed, size):\n    return {'score': seed * size}\n")
     text = 'workload = "python"\nseeds = [3, 4]\n[params]\nfunction = "work:work"\nsize = 1\n'

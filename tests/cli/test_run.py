@@ -14,6 +14,8 @@ import termios
 import time
 from pathlib import Path
 
+import pytest
+
 from lab import LONG, Lab, eventually, reported
 
 MIXED = """
@@ -60,6 +62,7 @@ class Terminal:
         return int(self.process.returncode)
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_progress_and_failures_and_is_left_as_it_was(lab: Lab) -> None:
     lab.experiment(MIXED.replace("echo out", "sleep 0.2; echo out"))
     terminal = Terminal(lab, "run", "trial.toml")
@@ -74,6 +77,7 @@ def test_a_terminal_shows_progress_and_failures_and_is_left_as_it_was(lab: Lab) 
     assert shown > hidden, "the cursor is there again"
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_a_terminal_is_understood_and_leaves_it_as_it_was(lab: Lab) -> None:
     lab.experiment('seeds = 100\njobs = 2\nparams = { command = "sleep 0.8" }')
     terminal = Terminal(lab, "run", "trial.toml")
@@ -127,6 +131,7 @@ def test_vv_shows_output_while_the_run_goes_on_and_breaks_lines_that_never_end(l
     assert sum(line.count("x") for line in lines) == 300_000 and lines[-1].endswith("tail")
 
 
+@pytest.mark.slow
 def test_json_is_alone_on_standard_output(lab: Lab) -> None:
     """Whatever prints: the run, its children, or a workload inside the scheduler."""
     code = """
@@ -166,6 +171,7 @@ class Loud(CommandWorkload):
     assert "from python" in done.stderr and "from the descriptor" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_interruption_is_in_the_json_too(lab: Lab) -> None:
     lab.experiment('seeds = 50\njobs = 1\nparams = { command = "sleep 0.2" }')
     process = lab.start("run", "trial.toml", "--json", stderr=subprocess.DEVNULL)
@@ -192,6 +198,7 @@ def test_a_dry_run_shows_the_plan_and_creates_nothing(lab: Lab) -> None:
     assert "/bin/sh -c 'echo out-0;" in done.stdout and "nothing was created" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_dry_run_knows_what_is_done_and_changes_nothing(lab: Lab) -> None:
     lab.experiment(MIXED)
     lab.cli("run", "trial.toml", "--only", "seed<2", code=1)
@@ -214,6 +221,7 @@ def test_a_dry_run_of_an_in_process_workload_has_no_commands(lab: Lab) -> None:
     assert "more; -v shows" not in lab.cli("run", "trial.toml", "--dry-run", "-v").stdout
 
 
+@pytest.mark.slow
 def test_only_counts_only_what_it_chose(lab: Lab) -> None:
     lab.experiment(MIXED)
     done = lab.cli("run", "trial.toml", "--only", "arm=good", "-v")
@@ -221,6 +229,7 @@ def test_only_counts_only_what_it_chose(lab: Lab) -> None:
     assert "4 succeeded, 0 failed, 0 missing; 4 left out by --only" in done.stdout
 
 
+@pytest.mark.slow
 def test_retry_failed_counts_from_what_stays(lab: Lab) -> None:
     lab.experiment(MIXED)
     lab.cli("run", "trial.toml", code=1)
@@ -228,6 +237,7 @@ def test_retry_failed_counts_from_what_stays(lab: Lab) -> None:
     assert "[5/8]" in done.stderr and "[8/8]" in done.stderr and "[9/8]" not in done.stderr
 
 
+@pytest.mark.slow
 def test_errors_end_without_a_traceback_and_with_their_code(lab: Lab) -> None:
     lab.experiment(MIXED)
     for arguments, code, words in (

@@ -174,6 +174,7 @@ def test_nothing_that_a_run_writes_ends_the_scheduler(lab: Lab, command: str, er
         assert (error is None) == (row["error"] is None) and (error or "") in (row["error"] or "")
 
 
+@pytest.mark.slow
 def test_many_runs_leave_no_descriptors_zombies_or_scratch_files(lab: Lab) -> None:
     lab.experiment(
         """

@@ -184,6 +184,7 @@ def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
         assert _what_came_out(lab) == _what_came_out(calm)
 
 
+@pytest.mark.slow
 def test_the_supervisor_of_a_killed_scheduler_leaves_the_next_ones_runs_alone(lab: Lab) -> None:
     lab.experiment('jobs = 2\nseeds = 6\nparams = { command = "test -e flag && sleep 0.4 || sleep 600" }')
     for number in range(3):
@@ -224,6 +225,7 @@ def test_what_lost_its_supervisor_too_is_ended_by_the_next_scheduler(lab: Lab) -
     assert [row["attempts"] for row in lab.rows()] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_worker_that_is_killed_from_outside_costs_an_attempt_and_no_run(lab: Lab, number: signal.Signals) -> None:
     code = """

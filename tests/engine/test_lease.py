@@ -21,6 +21,7 @@ def _unmeasured(lab: Lab) -> None:
     lab.measured = False
 
 
+@pytest.mark.slow
 def test_the_second_scheduler_refuses_and_names_the_first(lab: Lab) -> None:
     lab.experiment(MARKING)
     first = lab.start("run", "trial.toml")
@@ -69,6 +70,7 @@ def test_a_new_edition_runs_beside_the_first(lab: Lab) -> None:
     assert {row["attempts"] for row in lab.rows()} == {1}, "the supervisor of one leaves the other's runs alone"
 
 
+@pytest.mark.slow
 def test_many_schedulers_at_once_do_every_run_once(lab: Lab) -> None:
     lab.experiment('jobs = 2\nseeds = 20\nparams = { command = "echo {seed} >> done" }')
     lab.run(only="seed=0")

@@ -27,6 +27,7 @@ def _most_at_once(spans: list[tuple[float, float]]) -> int:
     return most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["python", "command"])
 def test_concurrency_limits_hold_and_starve_nobody(lab: Lab, kind: str) -> None:
     text = """
@@ -72,6 +73,7 @@ model = ["a", "b", "c", "d"]
     assert _most_at_once([(row["began"], row["over"]) for row in rows]) <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_jobs_is_how_many_run_at_once(lab: Lab, jobs: int) -> None:
     code = """
@@ -90,6 +92,7 @@ def run(ctx, together):
     assert _most_at_once([(row["began"], row["over"]) for row in lab.rows()]) == jobs
 
 
+@pytest.mark.slow
 def test_many_limited_groups_are_quick(lab: Lab) -> None:
     arms = ", ".join(f'"m{number}"' for number in range(150))
     lab.experiment(
@@ -109,6 +112,7 @@ model = [{arms}]
     assert time.process_time() - began < 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["python", "command"])
 def test_a_budget_of_runs_is_used_up_exactly(lab: Lab, kind: str) -> None:
     text = "seeds = 100\njobs = 3\nbudget = { runs = 37 }\n"
@@ -123,6 +127,7 @@ def test_a_budget_of_runs_is_used_up_exactly(lab: Lab, kind: str) -> None:
     assert lab.run(overrides=("budget.runs=40",)).statuses == {"succeeded": 3}
 
 
+@pytest.mark.slow
 def test_a_budget_of_runs_leaves_room_for_retries(lab: Lab) -> None:
     code = """
 import bakeoff
@@ -136,6 +141,7 @@ def run(ctx):
     assert lab.run().statuses == {"succeeded": 4}
 
 
+@pytest.mark.slow
 def test_a_time_budget_counts_over_all_sessions(lab: Lab) -> None:
     lab.experiment('seeds = 100\njobs = 1\nbudget = { time = 2.5 }\nparams = { command = "sleep 0.1" }')
     began = time.monotonic()
@@ -178,6 +184,7 @@ command = '''echo '{{"usd": 0.25}}'; exit 1'''
     assert lab.run(retry_failed=True).attempts == 0, "the next session knows of it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["python", "command"])
 def test_a_cost_that_nobody_reports_ends_the_experiment(lab: Lab, kind: str) -> None:
     text = "seeds = 50\njobs = 2\nbudget = { cost = 1.0 }\n"

@@ -74,6 +74,7 @@ def _git(place: Path, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=place, check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_other_code_is_refused_unless_it_is_allowed(lab: Lab) -> None:
     text = 'workload = "python"\nseeds = 4\nparams = { function = "model:run" }'
     lab.experiment(text, model="def run(seed): return seed")

@@ -52,6 +52,7 @@ def test_other_exit_codes_can_mean_infrastructure_too(lab: Lab) -> None:
     assert lab.run().statuses == {"infra_error": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "attempts"), [(0, 1), (2, 3)])
 def test_failures_of_the_arm_are_tried_again_only_when_asked(lab: Lab, asked: int, attempts: int) -> None:
     lab.experiment(

@@ -54,6 +54,7 @@ def results(lab: Lab) -> dict[Any, Any]:
     return _results(lab)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["4 workers", "fresh processes", "another order"])
 def test_results_are_the_same_with(lab: Lab, results: dict[Any, Any], how: str) -> None:
     if how == "4 workers":

@@ -58,6 +58,7 @@ def test_a_script_on_its_own_makes_a_place_for_itself(lab: Lab) -> None:
     assert len((directory / "metrics.jsonl").read_text().splitlines()) == 5
 
 
+@pytest.mark.slow
 def test_the_series_of_a_long_run_can_be_read_while_it_runs_and_is_kept_when_it_is_killed(lab: Lab) -> None:
     code = """
 import time

@@ -27,6 +27,7 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("kind", ["command", "python"])
 def test_once_starts_nothing_more_and_lets_running_ones_finish(lab: Lab, kind: str, number: int) -> None:
@@ -71,6 +72,7 @@ os.waitpid(pid, 0)
     assert {(row["status"], row["attempts"], row["error"]) for row in lab.rows()} == {("succeeded", 1, None)}
 
 
+@pytest.mark.slow
 def test_twice_ends_what_is_running_too(lab: Lab) -> None:
     lab.experiment(STUBBORN)
     log = lab.place / "stderr.txt"
@@ -109,6 +111,7 @@ def test_interrupting_during_the_pause_before_a_retry_does_not_wait_for_it(lab: 
     assert process.wait(timeout=40) == 130, "the pause would be a minute"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["command", "python"])
 def test_fail_fast_ends_what_is_running_and_says_so(lab: Lab, kind: str) -> None:
     if kind == "command":

@@ -110,6 +110,7 @@ def test_a_root_that_became_read_only_is_told_and_nothing_is_lost(lab: Lab, disk
     assert [row["attempts"] for row in lab.rows()] == [1] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["/proc/bakeoff", "/dev/null/results"])
 def test_a_root_that_cannot_be_written_is_told(lab: Lab, place: str) -> None:
     lab.experiment('params = { command = "true" }')
@@ -117,6 +118,7 @@ def test_a_root_that_cannot_be_written_is_told(lab: Lab, place: str) -> None:
     assert "cannot make a directory for results" in done.stderr and place in done.stderr
 
 
+@pytest.mark.slow
 def test_a_database_from_a_newer_version_is_left_alone(lab: Lab) -> None:
     lab.experiment('seeds = 2\nparams = { command = "true" }')
     lab.run(only="seed=0")
@@ -162,6 +164,7 @@ def test_a_run_directory_deleted_afterwards_is_not_missed_by_resume_and_told_by_
     assert lab.rows() == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["command", "python"])
 def test_a_run_directory_deleted_during_the_run_costs_no_output(lab: Lab, kind: str) -> None:
     code = """
@@ -190,6 +193,7 @@ def run(ctx):
         assert lab.series(row["run_id"]) == {"loss": [(1, 1.0), (2, 0.5)]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["command", "python"])
 def test_an_experiment_deleted_while_it_runs_ends_with_a_clear_word(lab: Lab, kind: str) -> None:
     """SQLite alone would go on writing into the deleted file, and every result would be lost in silence."""

@@ -150,6 +150,7 @@ def _row(lab: Lab, fault: str, after: int) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", EXPECTED)
 def test_a_fault_costs_its_own_run_and_says_what_happened(aftermath: Lab, fault: str) -> None:
     row = _row(aftermath, fault, 0)
@@ -208,6 +209,7 @@ def test_nothing_is_left_in_the_scratch_directory(aftermath: Lab) -> None:
     assert list((aftermath.directory() / ".scratch").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_hangs_is_ended_and_the_others_go_on(lab: Lab) -> None:
     code = """
 import signal, subprocess, time
@@ -234,6 +236,7 @@ def run(ctx):
     assert lab.processes() == []
 
 
+@pytest.mark.slow
 def test_a_polite_run_gets_the_time_to_clean_up(lab: Lab) -> None:
     code = """
 import time
@@ -254,6 +257,7 @@ def run(ctx, how): globals()[how](ctx)
     assert [row["saved"] for row in lab.rows()] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_run_that_uses_too_much_memory_is_ended(lab: Lab) -> None:
     code = """
 import time
@@ -271,6 +275,7 @@ def run(ctx):
     assert row["error"] == "used more than 400,000,000 bytes of memory"
 
 
+@pytest.mark.slow
 def test_very_short_time_limits_hit_only_the_run_that_is_late(lab: Lab) -> None:
     code = """
 import time
@@ -286,6 +291,7 @@ def run(ctx):
     assert list(statuses.values()).count("succeeded") >= 90  # the machine may be slow, but not that slow
 
 
+@pytest.mark.slow
 def test_a_module_beside_the_experiment_cannot_replace_the_engines_own(lab: Lab) -> None:
     lab.experiment(
         'workload = "python"\nseeds = 2\nparams = { function = "fine:run" }',
@@ -308,6 +314,7 @@ def test_parameters_that_a_run_changes_are_whole_again_for_the_next(lab: Lab) ->
     assert {(row["n"], row["m"]) for row in lab.rows()} == {(1, 2)}
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_start_end_the_experiment_with_their_own_words(lab: Lab) -> None:
     """Not with a hundred runs that failed."""
     lab.experiment('workload = "python"\nseeds = 3\nparams = { function = "fine:run" }', fine="def run(): pass")

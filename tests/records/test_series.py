@@ -46,6 +46,7 @@ def test_a_series_comes_back_bit_by_bit(given_: list[tuple[int, dict[str, float]
     assert bool(series) == bool(wanted)
 
 
+@pytest.mark.slow
 def test_a_million_steps_are_quick_and_small() -> None:
     series = Series()
     begun = time.process_time()
@@ -160,6 +161,7 @@ def test_what_no_file_can_hold_is_told(tmp_path: Path) -> None:
     assert writer.close().steps == 1 and [step.action for step in read_trajectory(tmp_path / "t")] == [1]
 
 
+@pytest.mark.slow
 def test_a_torn_trajectory_is_read_up_to_its_last_whole_step(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     steps = [Step(observation=rng.random(50).tolist(), reward=float(n)) for n in range(2000)]

@@ -31,6 +31,7 @@ def test_with_equal_numbers_of_runs_the_aggregates_are_the_usual_ones(runs: int,
     assert aggregates.profile(columns(x), taus, 10).share == pytest.approx((x[:, :, None] > taus).mean(axis=(0, 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [5, 120])  # counted by table, and too many for that
 def test_the_iqm_has_the_law_of_a_plain_loop(runs: int) -> None:
     rng = np.random.default_rng(1)

@@ -68,6 +68,7 @@ def comparisons_of_any_design(draw: st.DrawFn, margin: bool = True, comparisons:
             return crossed_test(data(5, 4), d)
 
 
+@pytest.mark.slow
 @given(st.lists(comparisons_of_any_design(comparisons=3), min_size=1, max_size=5), ALPHAS)
 @settings(max_examples=120, deadline=None)
 def test_adjusted_p_is_at_most_alpha_exactly_when_the_decision_interval_excludes_zero(
@@ -79,6 +80,7 @@ def test_adjusted_p_is_at_most_alpha_exactly_when_the_decision_interval_excludes
         assert 0.0 < decision.p <= 1.0
 
 
+@pytest.mark.slow
 @given(st.lists(comparisons_of_any_design(comparisons=3), min_size=1, max_size=5), ALPHAS)
 @settings(max_examples=120, deadline=None)
 def test_adjusted_equivalence_p_is_at_most_alpha_exactly_when_the_interval_lies_inside_the_margin(
@@ -276,6 +278,7 @@ def test_false_verdicts_stay_within_alpha_over_a_family_of_three_metrics() -> No
 p_values = st.lists(st.floats(0.0, 1.0) | st.sampled_from([0.01, 0.025, 0.05, 0.05 / 3]), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @given(p_values, st.sampled_from([0.01, 0.05, 0.1]))
 @settings(max_examples=40, deadline=None)
 def test_holm_is_statsmodels(p: list[float], alpha: float) -> None:

@@ -111,6 +111,7 @@ def test_the_chance_to_decide_is_small_for_noise_and_large_for_an_effect() -> No
     assert SequentialRule(60).chance_to_decide(np.linspace(0.2, 2.0, 10)) > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 0.8, -1.5])
 def test_the_confidence_sequence_excludes_zero_exactly_when_the_test_has_decided(shift: float) -> None:
     rng = np.random.default_rng(6)
@@ -122,6 +123,7 @@ def test_the_confidence_sequence_excludes_zero_exactly_when_the_test_has_decided
             assert interval.excludes(0.0) == (rule.look(d[:n]) in ("better", "worse"))
 
 
+@pytest.mark.slow
 def test_the_confidence_sequence_is_unbounded_at_first_then_covers_and_shrinks() -> None:
     rng = np.random.default_rng(7)
     d = rng.normal(2.0, 1.0, 60)

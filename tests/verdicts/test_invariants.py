@@ -111,6 +111,7 @@ def test_p_interval_and_verdict_cannot_contradict_one_another(
         assert decision.floor is None or decision.p >= decision.floor * (1 - 1e-12)
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.one_of(tables(), tables(binary=True), tables(missing=True)), st.sampled_from([None, 0.3]))
 def test_swapping_the_arms_swaps_better_and_worse(table: tuple[Rows, dict[str, Any]], margin: float | None) -> None:
@@ -123,6 +124,7 @@ def test_swapping_the_arms_swaps_better_and_worse(table: tuple[Rows, dict[str, A
     assert all(close(x, y) for x, y in zip(ends(there.interval), ends(mirrored), strict=True))
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.one_of(tables(), tables(missing=True)), st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_nothing(drawn: tuple[Rows, dict[str, Any]], random: Any) -> None:

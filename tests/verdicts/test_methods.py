@@ -102,6 +102,7 @@ def test_mcnemar_is_exact() -> None:
     assert found.p == pytest.approx(mcnemar(table, exact=True).pvalue, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_fisher_is_exact_and_fast_at_a_hundred_thousand_runs_an_arm() -> None:
     small = line("fisher", rollouts({"A": [1] * 3 + [0] * 9, "B": [1] * 8 + [0] * 4}))
     assert small.p == pytest.approx(stats.fisher_exact([[8, 4], [3, 9]]).pvalue, rel=1e-9)

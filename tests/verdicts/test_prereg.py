@@ -70,6 +70,7 @@ def test_it_freezes_plan_seeds_metric_test_and_alpha_under_a_hash(registered: La
     assert (content["test"]["name"], content["test"]["unit"], content["test"]["units"]) == ("sign-flip", "seed", 8)
 
 
+@pytest.mark.slow
 def test_registering_the_same_again_changes_nothing_and_another_promise_is_refused(registered: Lab) -> None:
     before = (registered.place / "trial.toml.prereg.json").read_bytes()
     registered.cli("prereg", "trial.toml")
@@ -78,6 +79,7 @@ def test_registering_the_same_again_changes_nothing_and_another_promise_is_refus
     assert "never overwritten" in refused.stderr
 
 
+@pytest.mark.slow
 def test_compare_says_that_the_analysis_is_the_registered_one(registered: Lab) -> None:
     registered.run()
     found = json.loads(registered.cli("compare", "trial", "--json", code=None).stdout)
@@ -86,6 +88,7 @@ def test_compare_says_that_the_analysis_is_the_registered_one(registered: Lab) -
     assert "This is the analysis that was registered" in registered.cli("compare", "trial", code=None).stdout
 
 
+@pytest.mark.slow
 def test_compare_lists_every_deviation(registered: Lab) -> None:
     registered.run()
     shown = registered.cli("compare", "trial", "--alpha", "0.1", "--control", "new", "--unpaired", code=None).stdout
@@ -121,6 +124,7 @@ def test_a_registration_that_was_edited_is_found_out(registered: Lab) -> None:
     assert "its hash does not match" in check(registered).deviations[0]
 
 
+@pytest.mark.slow
 def test_after_results_it_is_refused_and_with_late_it_is_marked(lab: Lab) -> None:
     lab.experiment(FILE, work=WORK)
     lab.run()
@@ -142,6 +146,7 @@ def test_a_registration_dated_after_the_first_result_is_late_whatever_it_says(re
     assert check(registered).late
 
 
+@pytest.mark.slow
 def test_until_decided_may_stop_early_but_not_change_its_rule(lab: Lab) -> None:
     lab.experiment(FILE + "[sequential]\nmax_seeds = 30\nblock = 4\n", work=WORK)
     lab.cli("prereg", "trial.toml")
@@ -151,6 +156,7 @@ def test_until_decided_may_stop_early_but_not_change_its_rule(lab: Lab) -> None:
     assert check(lab).deviations == ("sequential.max_seeds: registered 30, used 40",)
 
 
+@pytest.mark.slow
 def test_code_that_changed_since_is_a_deviation_but_committing_the_registration_is_not(lab: Lab) -> None:
     def git(*arguments: str) -> None:
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]

@@ -232,6 +232,7 @@ def test_it_stops_when_it_has_decided_and_the_edition_remembers_how(lab: Lab) ->
     assert spec["seeds"] == list(range(40))
 
 
+@pytest.mark.slow
 def test_the_order_in_which_runs_finish_does_not_matter(lab: Lab) -> None:
     experiment(lab, slow=0.02)
     lab.run(jobs=1)
@@ -244,6 +245,7 @@ def _has_done(lab: Lab, process: subprocess.Popen[str], runs: int) -> bool:
     return lab.statuses()["succeeded"] >= runs or process.poll() is not None
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_it_goes_the_same_way(lab: Lab) -> None:
     experiment(lab, slow=0.08, shift=1.2)
     lab.run(jobs=2)
@@ -280,6 +282,7 @@ def test_a_run_that_was_lost_is_tried_again_with_the_next_block(lab: Lab, tmp_pa
     assert not np.isnan(told(lab)["differences"]).any()
 
 
+@pytest.mark.slow
 def test_at_the_planned_end_it_is_undecided_and_more_seeds_may_be_asked_for(lab: Lab) -> None:
     experiment(lab, shift=0.0, most=8)
     first = json.loads(lab.cli("run", "trial.toml", "--json", code=3).stdout)
@@ -301,6 +304,7 @@ def test_futility_stops_early_when_it_was_asked_for(lab: Lab) -> None:
     assert one.pairs < 40
 
 
+@pytest.mark.slow
 def test_the_command_says_where_the_evidence_is_and_ends_with_0_when_decided(lab: Lab) -> None:
     experiment(lab)
     done = lab.cli("run", "trial.toml", "--until-decided")
@@ -310,6 +314,7 @@ def test_the_command_says_where_the_evidence_is_and_ends_with_0_when_decided(lab
     assert "Better: new against old on score" in again.stdout
 
 
+@pytest.mark.slow
 def test_interrupted_it_ends_with_130_and_goes_on_later(lab: Lab) -> None:
     experiment(lab, slow=0.3, shift=1.0)
     process = lab.start("run", "trial.toml")
@@ -359,6 +364,7 @@ def test_the_rule_is_fixed_once_it_has_begun(lab: Lab) -> None:
         lab.run(overrides=("analysis.alpha=0.2",))
 
 
+@pytest.mark.slow
 def test_fixed_and_sequential_editions_do_not_become_each_other(lab: Lab) -> None:
     file = experiment(lab)
     whole = file.read_text()
@@ -372,6 +378,7 @@ def test_fixed_and_sequential_editions_do_not_become_each_other(lab: Lab) -> Non
         lab.run()
 
 
+@pytest.mark.slow
 def test_compare_reports_the_confidence_sequence_and_no_test_of_fixed_size(lab: Lab) -> None:
     experiment(lab)
     lab.run()
@@ -382,6 +389,7 @@ def test_compare_reports_the_confidence_sequence_and_no_test_of_fixed_size(lab: 
     assert "fixed when it began" in lab.cli("compare", "trial", "--alpha", "0.2", code=2).stderr
 
 
+@pytest.mark.slow
 def test_seeds_on_fixed_tasks_are_averaged_into_one_pair(lab: Lab) -> None:
     experiment(lab, analysis="tasks = 'fixed'")
     lab.run(overrides=("tasks=[{name='a'}, {name='b'}]",))

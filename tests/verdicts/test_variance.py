@@ -61,6 +61,7 @@ def test_the_band_of_the_spread_covers_as_often_as_it_says() -> None:
     assert 0.935 <= inside / 2_000 <= 0.965
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(order=st.permutations(list(range(8))), scale=st.sampled_from([1e-6, 1.0, 1e9]))
 def test_the_order_of_runs_changes_nothing_at_all(order: list[int], scale: float) -> None:

@@ -90,6 +90,7 @@ class Reader(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.words))
 
 
+@pytest.mark.slow
 def test_the_front_page_says_what_was_run_what_failed_and_who_won(report: Path) -> None:
     text = Reader(report / "index.html").text
     assert "Better: clever <v2> against plain & simple on score" in text
@@ -127,6 +128,7 @@ def test_nothing_that_a_run_said_becomes_markup_or_a_terminal_escape(report: Pat
     assert not {"b", "i"} & Reader(report / "index.html").tags
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_bytes_and_an_earlier_report_leaves_nothing_behind(
     lab: Lab, report: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_the_same_results_give_the_same_bytes_and_an_earlier_report_leaves_nothi
     assert {str(file.relative_to(report)): file.read_bytes() for file in report.rglob("*.*")} == before
 
 
+@pytest.mark.slow
 def test_the_command_says_where_the_report_is(lab: Lab) -> None:
     told = lab.cli("report", "plain").stdout
     index = lab.directory("plain") / "report" / "index.html"
@@ -148,6 +151,7 @@ def test_the_command_says_where_the_report_is(lab: Lab) -> None:
     assert "no experiment" in lab.cli("report", "--exp_dir", lab.place / "nowhere", code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_verdict_that_cannot_be_given_says_why_and_the_rest_is_there(lab: Lab) -> None:
     lab.experiment(TROUBLE.replace("bounds = [-5.0, 15.0]", "").replace('"trouble"', '"unscored"'), "unscored")
     lab.run("unscored", overrides=("seeds=4",))
@@ -157,6 +161,7 @@ def test_a_verdict_that_cannot_be_given_says_why_and_the_rest_is_there(lab: Lab)
     assert "Distribution of score" in text and "(1 failed)" in text
 
 
+@pytest.mark.slow
 def test_a_run_still_to_come_is_not_called_a_failure(lab: Lab) -> None:
     lab.experiment(TROUBLE.replace('"trouble"', '"begun"'), "begun")
     lab.run("begun", overrides=("seeds=3", "budget.runs=9"))
@@ -165,6 +170,7 @@ def test_a_run_still_to_come_is_not_called_a_failure(lab: Lab) -> None:
     assert "Not complete." in text and "not final" in text and "Failures" not in text
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_an_error_with_its_name(lab: Lab) -> None:
     (lab.place / "file").write_text("")
     with closing(lab.edition("trouble")) as edition, pytest.raises(StorageError, match="file"):

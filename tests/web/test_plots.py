@@ -60,6 +60,7 @@ def test_the_command_knows_every_kind() -> None:
     assert tuple(KINDS) == NAMED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_plot_says_what_is_compared_how_many_and_what_its_bands_are(
     figures: dict[str, Figure], kind: str
@@ -75,6 +76,7 @@ def test_every_plot_says_what_is_compared_how_many_and_what_its_bands_are(
     assert not has_band or ("and" in figure.caption.lower() and re.search(r"[Bb]ands", figure.caption))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["curves", "radial", "e-process"])
 def test_png_and_svg_are_valid_and_the_same_bytes_again(figures: dict[str, Figure], kind: str) -> None:
     png, svg = image(figures[kind], "png"), image(figures[kind], "svg")
@@ -84,6 +86,7 @@ def test_png_and_svg_are_valid_and_the_same_bytes_again(figures: dict[str, Figur
     assert image(figures[kind], "svg") == svg
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_html_holds_its_drawing_and_asks_for_nothing_from_elsewhere(
     figures: dict[str, Figure], kind: str, tmp_path: Path
@@ -172,6 +175,7 @@ def test_the_ending_decides_and_an_unknown_one_is_refused(tmp_path: Path) -> Non
         write(Figure("t", "c", []), tmp_path / "plot.pdf")
 
 
+@pytest.mark.slow
 def test_the_verb_writes_the_file_and_says_what_it_is(editions: dict[str, Results], tmp_path: Path) -> None:
     from click.testing import CliRunner
 

@@ -58,6 +58,7 @@ class TestFiles:
             list(_records(tmp_path / "run.wandb"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_that_the_real_client_wrote_offline_is_read_back(tmp_path: Path) -> None:
     import wandb

@@ -201,6 +201,7 @@ def hidden_numbers(world: World) -> set[float]:
     return found | {float(SEED), float(int.from_bytes(world.key, "big")), float(int.from_bytes(world.key, "little"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", ALL)
 def test_another_truth_behind_the_same_past_looks_the_same(face: str) -> None:
     table = mid_game()
@@ -210,6 +211,7 @@ def test_another_truth_behind_the_same_past_looks_the_same(face: str) -> None:
     assert face in ENVIRONMENTS or set(LOOKS) <= set(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", [*FACES, "Gymnasium"])
 def test_another_public_past_looks_different(face: str) -> None:
     """So that the test above cannot be passed by a face that tells nothing."""
@@ -240,6 +242,7 @@ def test_nothing_hidden_is_told_by_value_or_by_name(face: str) -> None:
         assert not hidden & set(numbers), leaf
 
 
+@pytest.mark.slow
 def test_all_faces_tell_the_same() -> None:
     table = mid_game()
     told = told_in_process(table)

@@ -24,6 +24,7 @@ def played(agent: str, seed: int = 5) -> Rollout:
     return roll_out(SCENARIO, world_key(SCENARIO, seed, "metrics"), load(agent), seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", [*BASELINES])
 def test_market_and_perpetual_results_add_up_to_the_change_of_equity(agent: str) -> None:
     rollout = played(agent)

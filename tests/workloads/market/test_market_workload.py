@@ -60,6 +60,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> bakeoff.Experiment:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_leaves_series_trajectory_and_files_and_the_truth_apart(ran: bakeoff.Experiment) -> None:
     run = next(each for each in (ran.edition.directory / "runs").iterdir() if each.name.startswith("busy"))
     equity = list(csv.DictReader((run / "out" / "equity.csv").read_text().splitlines()))

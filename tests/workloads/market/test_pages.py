@@ -105,6 +105,7 @@ def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
+@pytest.mark.slow
 def test_pages_have_their_names_and_are_sound_html_without_addresses_outside(pages: dict[str, Page]) -> None:
     assert list(pages) == ["summary", "equity", "prices", "timeline", "detailed", "social"]
     exported = {name for page in pages.values() for name in page.files}

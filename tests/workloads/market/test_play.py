@@ -128,6 +128,7 @@ def test_an_agent_that_cannot_start_is_absent_all_the_time() -> None:
     assert player.errors == ["reset: OSError: no such model"]
 
 
+@pytest.mark.slow
 def test_an_agent_that_blocks_for_ever_is_left_behind(release: threading.Event) -> None:
     def act(seat: Seat) -> None:
         if seat.tick == 1:
@@ -170,6 +171,7 @@ def test_a_late_agent_changes_nothing_any_more_and_is_asked_again_when_it_is_bac
     assert world.account(0).trades == TICKS
 
 
+@pytest.mark.slow
 def test_one_late_agent_does_not_hurt_the_others(release: threading.Event) -> None:
     world = fresh_world(seats=3)
     stuck = Scripted(lambda seat: release.wait())
@@ -179,6 +181,7 @@ def test_one_late_agent_does_not_hurt_the_others(release: threading.Event) -> No
     assert world.account(0).trades
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_back_has_a_whole_turn_however_long_others_think() -> None:
     def slow(seat: Seat) -> None:
         time.sleep(0.6)

@@ -179,6 +179,7 @@ for minutes in (200, int(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_ticks(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, "30000", str(tmp_path)], capture_output=True, text=True, check=True

@@ -37,6 +37,7 @@ def opinionated() -> Policy:
     return policy
 
 
+@pytest.mark.slow
 def test_the_same_seed_trains_the_same_policy_and_another_one_another(tmp_path: Path) -> None:
     first, second = train(tmp_path / "a"), train(tmp_path / "b")
     assert first.policy.version == second.policy.version != first.start.version

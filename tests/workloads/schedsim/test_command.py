@@ -153,6 +153,7 @@ direction = "minimize"
 """
 
 
+@pytest.mark.slow
 def test_in_an_experiment_it_runs_in_process_and_gives_the_same_metrics_whatever_the_number_of_workers(
     lab: Lab,
 ) -> None:
@@ -214,6 +215,7 @@ def test_what_the_built_in_simulator_cannot_take_is_found_before_anything_runs(t
     assert caught.value.problems[0].key == "matrix.policy" and "did you mean 'full'?" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_smoke_sweep_leaves_the_files_its_users_expect(call: Callable[..., Result]) -> None:
     assert call("run", "--config", EXAMPLES / "sweep" / "smoke.json", "--jobs", "2").exit_code == 0
     home = Path("bench_runs/smoke/runs")

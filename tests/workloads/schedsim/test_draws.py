@@ -69,6 +69,7 @@ def draws(kind: int, count: int = 20_000) -> npt.NDArray[np.float64]:
     return np.array([service.base(stream(7, w), 1, kind, 1)[0] for w in range(count)]) / 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "law"),
     [
@@ -82,6 +83,7 @@ def test_latencies_follow_their_laws(kind: int, law: Any) -> None:
     assert stats.kstest(draws(kind), law.cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_latencies_with_a_slow_share_are_mixtures() -> None:
     for kind, base, share, factor in (
         (LOAD, stats.lognorm(0.8, scale=math.exp(5.0)), 0.10, 3.0),
@@ -97,6 +99,7 @@ def test_a_similarity_search_always_takes_120_ms() -> None:
     assert set(draws(SEARCH, 50)) == {120.0}
 
 
+@pytest.mark.slow
 def test_the_heavy_tail_multiplies_the_given_share() -> None:
     plain, heavy = (Service(shape(10, 4), load_tables(), p, 50.0) for p in (0.0, 0.02))
     ratios = [

@@ -175,6 +175,7 @@ def test_policies_meet_the_same_first_attempts() -> None:
     assert len(both) > 0.9 * len(one) and all(one[key] == other[key] for key in both)
 
 
+@pytest.mark.slow
 def test_averaged_over_200_seeds_another_slot_does_not_raise_mean_flow_time() -> None:
     tables = load_tables()
     for provider in ("llm_provider", "embed_provider"):
@@ -222,6 +223,7 @@ def mmc_wait(servers: int, load: float, mean: float) -> float:
     return waits * mean / (servers * (1 - load))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.6), (4, 0.8)])
 def test_mean_waits_are_those_of_queueing_theory(servers: int, load: float) -> None:
     import numpy as np

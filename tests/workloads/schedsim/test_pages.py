@@ -51,6 +51,7 @@ def foreign(lab: Lab) -> Path:
     return home
 
 
+@pytest.mark.slow
 def test_a_sweep_gets_its_three_pictures_where_its_users_look_for_them(lab: Lab) -> None:
     lab.cli("report", "--exp_dir", lab.root / "smoke")
     report = lab.root / "smoke" / "report"
@@ -59,6 +60,7 @@ def test_a_sweep_gets_its_three_pictures_where_its_users_look_for_them(lab: Lab)
         assert f'href="assets/{name}.png"' in (report / "policies.html").read_text()
 
 
+@pytest.mark.slow
 def test_files_of_another_tool_are_enough_and_links_lead_to_them(lab: Lab, foreign: Path) -> None:
     before = sorted(foreign.rglob("*"))
     told = lab.cli("report", "--exp_dir", foreign, "--out_dir", lab.place / "report").stdout
@@ -70,6 +72,7 @@ def test_files_of_another_tool_are_enough_and_links_lead_to_them(lab: Lab, forei
     assert "full (1 failed)" in text and "exit code 3" in text and "nothing is known of the code" in text
 
 
+@pytest.mark.slow
 def test_a_table_of_runs_is_enough_too(lab: Lab, foreign: Path) -> None:
     table = lab.place / "runs.csv"
     lab.cli("collect", "--exp_dir", foreign, "--out_csv", table)

@@ -41,6 +41,7 @@ def verdict(candidate: str, control: str) -> str:
     return bakeoff.compare(rows, metric="pnl", control=control, margin=50.0)[0].verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["null", "momentum", "follow-the-news", "follow-insider", "market-price"])
 def test_knowing_the_likelihoods_beats_everything_that_does_not_know_the_future(other: str) -> None:
     assert verdict("kelly-bayes", other) == "better"
@@ -50,6 +51,7 @@ def test_knowing_the_future_beats_knowing_the_likelihoods() -> None:
     assert verdict("clairvoyant", "kelly-bayes") == "better"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probe", ["generator-cracker", *PROBES])
 def test_no_probe_earns_anything(probe: str) -> None:
     assert verdict(probe, "null") != "better"

@@ -59,6 +59,7 @@ def played(regime: str, seed: int) -> tuple[Compared, World]:
     return agent, world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", [*REGIME_LAWS, "mixed"])
 def test_probabilities_and_growth_are_those_of_the_world_s_own_inference(regime: str) -> None:
     agent, _ = played(regime, 3)
@@ -69,6 +70,7 @@ def test_probabilities_and_growth_are_those_of_the_world_s_own_inference(regime:
         assert believed == pytest.approx(exact, abs=2e-4)
 
 
+@pytest.mark.slow
 def test_beliefs_come_true_as_often_as_they_say() -> None:
     said: list[tuple[float, bool]] = []
     for seed in range(12):

@@ -90,6 +90,7 @@ def test_calls_in_one_tick_are_bounded() -> None:
     assert conducts(player) == ["acted"] * TICKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "kind"),
     [
@@ -178,6 +179,7 @@ def test_a_server_that_cannot_be_reached_is_a_crash() -> None:
     assert conducts(player) == ["crashed"] * TICKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["never", "drips"])
 def test_an_answer_that_does_not_come_is_given_up(way: str) -> None:
     with scripted() as model:

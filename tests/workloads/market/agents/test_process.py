@@ -100,6 +100,7 @@ if tick == 1:
     assert "no idea" in player.errors[0]
 
 
+@pytest.mark.slow
 def test_a_late_program_can_change_nothing_until_it_has_ended_the_turn_it_missed(tmp_path: Path) -> None:
     turn = """
 if tick == 1:
@@ -112,6 +113,7 @@ if tick == 1:
     assert (tmp_path / "stderr.txt").read_text() == "turn_over"
 
 
+@pytest.mark.slow
 def test_a_program_that_says_nothing_is_left_behind_and_killed(tmp_path: Path) -> None:
     agent = program(tmp_path, "sys.stderr.write(str(os.getpid())); sys.stderr.flush(); time.sleep(1000)")
     player = play(agent, timeout=1.0)
@@ -196,6 +198,7 @@ def test_a_program_that_closes_its_output_is_a_crash_and_not_a_time_out_of_ours(
     assert "ProgramEnded: it closed its output" in player.errors[0]
 
 
+@pytest.mark.slow
 def test_a_program_that_floods_without_reading_does_not_hang_the_episode(tmp_path: Path) -> None:
     turn = """
 if tick == 1:

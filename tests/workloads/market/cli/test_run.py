@@ -37,6 +37,7 @@ def names(directory: str) -> set[str]:
     return {path.name for path in Path(directory).iterdir()}
 
 
+@pytest.mark.slow
 def test_five_runs_have_five_directories_and_a_comparison_with_spread_and_interval(benchmark: str) -> None:
     result = market(
         "run", "--benchmark", benchmark, "--agent", "random", "--runs", "5", "--save-trajectories", "--output", "out"
@@ -66,6 +67,7 @@ def test_result_and_trajectory_tell_the_same_story_and_the_truth_is_only_in_its_
     assert result["benchmarkId"] == json.loads(Path(benchmark).read_text())["id"]
 
 
+@pytest.mark.slow
 def test_the_same_call_gives_the_same_bytes_but_for_the_clock(benchmark: str) -> None:
     for out in ("a", "b"):
         market("run", "--benchmark", benchmark, "--agent", "random", "--seed", "3", "--output", out)
@@ -80,6 +82,7 @@ def test_identical_runs_of_a_deterministic_agent_are_told_to_be_one(benchmark: s
     assert told["deterministic"] and told["metrics"]["total_pnl"]["low"] is None
 
 
+@pytest.mark.slow
 def test_several_agents_get_a_verdict_about_this_world(benchmark: str) -> None:
     words = ("--agent", "random", "--agent", "null", "--runs", "4", "--margin", "5000", "--output", "out", "--json")
     result = market("run", "--benchmark", benchmark, *words)
@@ -118,6 +121,7 @@ def test_a_benchmark_file_brings_its_own_scenario(benchmark: str, more: tuple[st
     assert result.exit_code == 2 and "brings its own scenario" in result.stderr
 
 
+@pytest.mark.slow
 def test_an_agent_that_cannot_start_ends_with_1_and_its_reason_is_in_the_result() -> None:
     Path("broken.py").write_text(
         "class Broken:\n    name = 'broken'\n    def reset(self, brief): raise ValueError('no idea')\n    def act(self, seat): ...\n"
@@ -129,6 +133,7 @@ def test_an_agent_that_cannot_start_ends_with_1_and_its_reason_is_in_the_result(
     assert "no idea" in Path("out/index.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_second_call_leaves_nothing_of_the_first_but_what_is_not_its_own(benchmark: str) -> None:
     words = ("--benchmark", benchmark, "--output", "out")
     market("run", *words, "--agent", "random", "--agent", "null", "--save-trajectories")

@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.world.advance import feature_names
 
 PAGE = Path(__file__).parents[4] / "docs" / "market-environments.md"
 
 
+@pytest.mark.slow
 def test_its_code_runs_and_the_policy_earns_more_in_worlds_it_has_not_seen() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     found: dict[str, Any] = {}

@@ -69,6 +69,7 @@ def reference() -> Session:
     return session
 
 
+@pytest.mark.slow
 def test_an_episode_over_protocol_1_0_ends_in_the_same_world_as_in_process(alone: tuple[Table, str]) -> None:
     seats, url = alone
 
@@ -98,6 +99,7 @@ def test_an_episode_over_the_0_3_transport_ends_in_the_same_world_as_in_process(
     assert_same_state(seats.games[0].world, reference().world)
 
 
+@pytest.mark.slow
 def test_an_episode_of_raw_0_3_requests_ends_in_the_same_world_as_in_process(alone: tuple[Table, str]) -> None:
     seats, url = alone
 

@@ -109,6 +109,7 @@ def test_a_retried_request_acts_once() -> None:
 # -- deadlines
 
 
+@pytest.mark.slow
 def test_an_agent_that_does_not_end_its_turn_is_late_and_then_not_waited_for() -> None:
     with serving(Game(fresh_world(seats=2), tick_timeout=1.0)) as server:
         one, silent = server.client(0), server.client(1)
@@ -281,6 +282,7 @@ HOSTILE = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(body=HOSTILE)
 def test_no_request_brings_the_server_down_or_reaches_another_account(server: Running, body: Any) -> None:

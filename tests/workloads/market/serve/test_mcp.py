@@ -49,6 +49,7 @@ async def called(client: Client, name: str, arguments: dict[str, Any]) -> dict[s
     return None if answer.is_error else answer.structured_content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ERAS)
 def test_an_episode_over_http_ends_in_the_same_world_as_in_process(mode: str) -> None:
     async def play(url: str) -> int:
@@ -103,6 +104,7 @@ def test_an_episode_over_stdio_tells_what_the_same_moves_tell_in_process(tmp_pat
     assert (result["done"], result["equity"]) == (True, heard[-1]["account"]["equity"])
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_server_that_waits_for_input_and_keeps_the_results(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bakeoff", "market", "mcp", "--duration", "3", "-o", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:

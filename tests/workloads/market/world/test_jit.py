@@ -17,6 +17,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["world.world", "world.advance", "envs.gymnasium_env"])
 def test_without_numba_the_world_names_the_extra_that_brings_it(module: str) -> None:
     done = python(f"{WITHOUT_NUMBA}import bakeoff.workloads.market.{module}")
@@ -50,6 +51,7 @@ def test_without_gymnasium_the_environments_name_their_extra() -> None:
     assert done.stderr.splitlines()[-1].endswith("pip install 'bakeoff[environments]'")
 
 
+@pytest.mark.slow
 def test_without_numba_everything_outside_the_market_workload_can_be_imported() -> None:
     root = Path(bakeoff.__file__).parent
     files = [file.relative_to(root.parent).with_suffix("") for file in root.rglob("*.py")]
@@ -60,6 +62,7 @@ def test_without_numba_everything_outside_the_market_workload_can_be_imported() 
     assert python(f"{WITHOUT_NUMBA}import bakeoff.workloads.market.workload").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_second_process_loads_what_the_first_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     code = "from bakeoff.workloads.market.world import seats, layout\n"

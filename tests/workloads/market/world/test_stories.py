@@ -34,6 +34,7 @@ def reliability_gap(chances: np.ndarray, outcomes: np.ndarray) -> float:
     return worst
 
 
+@pytest.mark.slow
 def test_opening_prices_the_public_belief_and_the_index_are_calibrated(many: MarketBatch) -> None:
     opened, won, mid, mid_won, growth = [], [], [], [], []
     first = many.state.indices[:, :, at.PRICE].copy()
@@ -143,6 +144,7 @@ def test_the_chance_of_a_question_is_what_simulation_says(regime: str) -> None:
             assert chance == pytest.approx((np.exp(growth) > strike).mean(), abs=0.006)
 
 
+@pytest.mark.slow
 def test_stories_follow_their_prior_and_claims_their_reliability() -> None:
     scenario = Scenario(duration_minutes=20_000, markets=0, perpetuals=4, agents=0, regime="crash")
     world = World.create(scenario, 1)

@@ -70,6 +70,7 @@ def test_every_order_of_seats_is_equally_likely() -> None:
     assert sum((count - expected) ** 2 / expected for count in counts.values()) < 20.5  # chi-squared, 5 df, p = 0.001
 
 
+@pytest.mark.slow
 def test_seats_that_do_the_same_earn_the_same_on_average() -> None:
     short, differences = Scenario(duration_minutes=15, markets=3, perpetuals=2, agents=4), []
     for seed in range(120):

@@ -109,6 +109,7 @@ def test_nothing_is_answered_after_the_deadline(tmp_path: Path) -> None:
     assert (answer.status_code, asked) == (429, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_answer_that_is_under_way_at_the_deadline_is_cut(wire: str, tmp_path: Path) -> None:
     with lab(tmp_path, [say("word " * 1000, pause_s=0.01)]) as here:

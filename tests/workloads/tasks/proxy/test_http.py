@@ -58,6 +58,7 @@ def head(here: Lab, *lines: str, path: str = PATHS["chat"]) -> bytes:
     return ("\r\n".join([*fixed, *lines]) + "\r\n\r\n").encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(
     "body",
@@ -142,6 +143,7 @@ def test_a_compressed_body_is_refused(tmp_path: Path) -> None:
         assert here.client.post(PATHS["chat"], content=b"x", headers={"content-encoding": "gzip"}).status_code == 415
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", ["header", "body"])
 def test_a_slow_client_is_disconnected(begin: str, tmp_path: Path) -> None:
     with strict_lab(tmp_path) as here:
@@ -172,6 +174,7 @@ def test_a_crowd_of_silent_clients_does_not_keep_others_out_for_long(tmp_path: P
             client.close()
 
 
+@pytest.mark.slow
 def test_a_client_may_send_the_next_request_early_and_ask_before_it_sends(tmp_path: Path) -> None:
     with strict_lab(tmp_path) as here:
         body = json.dumps(request("chat", "hi")).encode()

@@ -69,6 +69,7 @@ def test_the_client_gets_what_the_provider_sent(wire: str, tmp_path: Path) -> No
     assert counted.sub(b"", through) == counted.sub(b"", direct)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 def test_pieces_of_a_stream_are_passed_on_as_they_come(wire: str, tmp_path: Path) -> None:
     with lab(tmp_path, [say("one two three four five six", pause_s=0.03)]) as here:
@@ -295,6 +296,7 @@ def test_a_proxy_of_the_network_is_not_asked_for_this_machine(monkeypatch: pytes
         assert here.ask().status_code == 200
 
 
+@pytest.mark.slow
 @given(
     payloads=st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=8)), max_size=6),
     end=ENDS,

@@ -98,6 +98,7 @@ def test_another_model_means_the_runs_own_unless_it_is_allowed(tmp_path: Path) -
     assert listed == [f"test/{MODEL}", "helper"]
 
 
+@pytest.mark.slow
 def test_closing_a_run_ends_its_calls(tmp_path: Path) -> None:
     with lab(tmp_path, [say("word " * 1000, pause_s=0.02)]) as here:
         with here.client.stream("POST", PATHS["chat"], json=request("chat", "hi", stream=True)) as answer:
@@ -144,6 +145,7 @@ def test_a_run_whose_calls_cannot_be_recorded_does_not_count(stream: bool, tmp_p
             run.close()
 
 
+@pytest.mark.slow
 def test_the_libraries_of_the_proxy_are_imported_when_one_starts_and_not_before() -> None:
     code = (
         "import sys; import bakeoff.workloads.tasks.workload; from bakeoff.workloads.tasks.proxy import server\n"

@@ -153,6 +153,7 @@ def test_a_stream_says_the_same_as_the_whole_answer(
         assert [json.loads(call["function"]["arguments"])["command"] for call in made] == commands
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=200, deadline=None)
 @given(random=st.randoms(use_true_random=False))
