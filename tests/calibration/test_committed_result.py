@@ -65,6 +65,7 @@ def test_the_page_has_the_tables_of_the_committed_result(result: dict[str, Any])
     assert page.with_tables(found, result) == found
 
 
+@pytest.mark.slow
 def test_numbers_do_not_depend_on_how_many_processes_count_them() -> None:
     cells = [CELLS["stop-1.5"], CELLS["aa-paired-5-normal"]]
     together = {cell.key: counts for cell, counts, _ in replicate_all(cells, CHUNK, processes=2)}

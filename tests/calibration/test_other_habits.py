@@ -26,6 +26,7 @@ def test_pooled_steps_and_generations_mistake_seeds_for_an_effect(seed_sd: str, 
     assert low < counts["pooled steps"].mean() < high
 
 
+@pytest.mark.slow
 def test_longer_runs_make_pooled_analyses_worse() -> None:
     shares = [share(f"pooled-steps-{steps}", "pooled generations") for steps in (15, 240)]
     assert shares[1] > shares[0] + 0.3

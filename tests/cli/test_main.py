@@ -124,6 +124,7 @@ def test_an_interrupt_ends_with_130(make_edition: MakeEdition, tmp_path: Path) -
     assert (process.returncode, said) == (130, b"interrupted\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["status"], ["--help"], ["--version"], ["compare", "--help"]])
 def test_a_reader_that_leaves_early_ends_us_quietly_as_sigpipe_would(
     arguments: list[str], make_edition: MakeEdition, tmp_path: Path
@@ -136,6 +137,7 @@ def test_a_reader_that_leaves_early_ends_us_quietly_as_sigpipe_would(
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["status"], ["--help"], ["--version"], ["compare", "--help"]])
 def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
     arguments: list[str], make_edition: MakeEdition, tmp_path: Path

@@ -40,6 +40,7 @@ def runs(tmp_path: Path) -> list[str]:
     return [f"run{number}" for number in range(1, 16)]
 
 
+@pytest.mark.slow
 def test_the_command_of_the_benchmark_guide_works_as_it_is_written(
     bakeoff: Bakeoff, runs: list[str], tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_slope_after_convergence_is_undefined_and_the_area_is_not(bakeoff: Bak
     assert "undefined" in slope["sentences"][0]
 
 
+@pytest.mark.slow
 def test_one_arm_of_an_experiment_or_all_of_them(bakeoff: Bakeoff, root: Path) -> None:
     one = facts(bakeoff("variance", "train:new", "--json", "--root", root))
     (found,) = one["statistics"]

@@ -62,6 +62,7 @@ def repository(tmp_path: Path) -> Callable[..., str]:
     return commit
 
 
+@pytest.mark.slow
 def test_reproduce_runs_a_command_with_what_the_engine_gave_it(
     bakeoff: Bakeoff, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

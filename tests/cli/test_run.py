@@ -100,6 +100,7 @@ def test_without_a_terminal_there_are_plain_lines(lab: Lab) -> None:
     assert "see why: bakeoff status trial" in done.stdout
 
 
+@pytest.mark.slow
 def test_v_prints_a_line_for_each_run(lab: Lab) -> None:
     lab.experiment(MIXED)
     done = lab.cli("run", "trial.toml", "-v", code=1)
@@ -116,6 +117,7 @@ def test_vv_prints_what_runs_write_with_their_name_in_front(lab: Lab) -> None:
         assert re.search(rf"^bad__s{seed}__\w+ \| err-{seed}$", done.stderr, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_vv_shows_output_while_the_run_goes_on_and_breaks_lines_that_never_end(lab: Lab) -> None:
     lab.experiment(
         """params = { command = "head -c 300000 /dev/zero | tr '\\\\0' x; printf 'tail'; while ! [ -e flag ]; do sleep 0.05; done" }"""
@@ -214,6 +216,7 @@ def test_a_dry_run_knows_what_is_done_and_changes_nothing(lab: Lab) -> None:
     assert (fresh["edition"], fresh["to_run"]) == (None, 8)
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_an_in_process_workload_has_no_commands(lab: Lab) -> None:
     lab.experiment('workload = "python"\nseeds = 30\nparams = { function = "not_there:run" }')
     done = lab.cli("run", "trial.toml", "--dry-run")

@@ -181,6 +181,7 @@ def test_collect_of_a_directory_without_runs_is_refused(bakeoff: Bakeoff, tmp_pa
     assert "holds no experiment" in result.stderr
 
 
+@pytest.mark.slow
 def test_collect_reads_a_thousand_run_directories_quickly(sweep: Path, tmp_path: Path) -> None:
     """Loose on purpose; the benchmark measures."""
     from bakeoff.workloads.schedsim.sweep_files import frame_of_directory

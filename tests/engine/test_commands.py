@@ -16,6 +16,7 @@ def _pid(path: Path) -> int:
     return int(eventually(lambda: path.exists() and path.read_text().strip(), f"{path} is written"))
 
 
+@pytest.mark.slow
 def test_output_of_half_a_gigabyte_goes_past_the_scheduler(lab: Lab) -> None:
     size = 500
     lab.experiment(
@@ -41,6 +42,7 @@ def test_output_that_is_no_text_is_kept_as_it_is(lab: Lab) -> None:
     assert (directory / "stderr.txt").read_bytes() == b"\x81"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize("prefix", ["", "env -i "], ids=["marked", "without an environment"])
 def test_a_daemon_that_a_run_leaves_is_ended_and_told(lab: Lab, prefix: str, jobs: int) -> None:
@@ -66,6 +68,7 @@ sleep 0.1; echo "{{{{\\"seed\\": {{seed}}}}}}"'''
     assert [row["error"] for row in rows[1:]] == [None] * (2 * jobs - 1), "nobody else is blamed"
 
 
+@pytest.mark.slow
 def test_a_daemon_that_belongs_to_a_run_that_goes_on_is_left_alone(lab: Lab) -> None:
     lab.experiment(
         """
@@ -86,6 +89,7 @@ else sleep 0.2; fi'''
     assert not process_exists(_pid(lab.run_directory(rows[0]["run_id"]) / "pid"))
 
 
+@pytest.mark.slow
 def test_a_timeout_ends_children_and_grandchildren_that_do_not_listen(lab: Lab) -> None:
     lab.experiment(
         """

@@ -198,6 +198,7 @@ def test_the_supervisor_of_a_killed_scheduler_leaves_the_next_ones_runs_alone(la
     assert all("killed" not in (row["error"] or "") for row in lab.rows())
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_was_killed_is_replaced(lab: Lab) -> None:
     lab.experiment('jobs = 1\nseeds = 1\nparams = { command = "sleep 600" }')
     this = Round(lab, 1)
@@ -209,6 +210,7 @@ def test_a_supervisor_that_was_killed_is_replaced(lab: Lab) -> None:
     eventually(lambda: not lab.processes(), "the run died with its scheduler", patience=15)
 
 
+@pytest.mark.slow
 def test_what_lost_its_supervisor_too_is_ended_by_the_next_scheduler(lab: Lab) -> None:
     lab.experiment('jobs = 1\nseeds = 1\nparams = { command = "test -e flag || sleep 600" }')
     this = Round(lab, 1)

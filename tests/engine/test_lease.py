@@ -34,6 +34,7 @@ def test_the_second_scheduler_refuses_and_names_the_first(lab: Lab) -> None:
     assert sorted((lab.place / "done").read_text().split()) == list("012345")
 
 
+@pytest.mark.slow
 def test_wait_waits_for_the_first_and_finds_nothing_left_to_do(lab: Lab) -> None:
     lab.experiment(MARKING)
     first = lab.start("run", "trial.toml")
@@ -46,6 +47,7 @@ def test_wait_waits_for_the_first_and_finds_nothing_left_to_do(lab: Lab) -> None
     assert sorted((lab.place / "done").read_text().split()) == list("012345")
 
 
+@pytest.mark.slow
 def test_wait_takes_over_when_the_first_is_killed(lab: Lab) -> None:
     lab.experiment(MARKING)
     first = lab.start("run", "trial.toml")
@@ -57,6 +59,7 @@ def test_wait_takes_over_when_the_first_is_killed(lab: Lab) -> None:
     assert {row["status"] for row in lab.rows()} == {"succeeded"}
 
 
+@pytest.mark.slow
 def test_a_new_edition_runs_beside_the_first(lab: Lab) -> None:
     lab.experiment(MARKING)
     first = lab.start("run", "trial.toml")

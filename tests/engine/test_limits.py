@@ -53,6 +53,7 @@ model = ["large", "small"]
     assert max(over for _, over in spans["small"]) < max(over for _, over in spans["large"]), "small ones go past"
 
 
+@pytest.mark.slow
 def test_a_limit_for_each_value_of_a_parameter(lab: Lab) -> None:
     lab.experiment(
         """

@@ -18,6 +18,7 @@ def _done(lab: Lab) -> list[int]:
     return sorted(map(int, (lab.place / "done").read_text().split()))
 
 
+@pytest.mark.slow
 def test_a_complete_experiment_is_reported_and_nothing_runs(lab: Lab) -> None:
     lab.experiment(FILE.format(seeds=3))
     lab.cli("run", "trial.toml")
@@ -26,6 +27,7 @@ def test_a_complete_experiment_is_reported_and_nothing_runs(lab: Lab) -> None:
     assert _done(lab) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_plan_that_grew_gets_its_new_runs(lab: Lab) -> None:
     lab.experiment(FILE.format(seeds=3))
     lab.cli("run", "trial.toml")
@@ -37,6 +39,7 @@ def test_a_plan_that_grew_gets_its_new_runs(lab: Lab) -> None:
     assert [(row["arm"], row["seed"]) for row in lab.rows()][:3] == [("default", 0), ("default", 1), ("default", 2)]
 
 
+@pytest.mark.slow
 def test_a_plan_that_lost_runs_is_refused(lab: Lab) -> None:
     lab.experiment(FILE.format(seeds=3))
     lab.run()
@@ -97,6 +100,7 @@ def test_other_code_is_refused_unless_it_is_allowed(lab: Lab) -> None:
     _git(lab.place, "commit", "-qam", "second")
 
 
+@pytest.mark.slow
 def test_the_same_content_under_another_commit_is_the_same_code(lab: Lab) -> None:
     lab.experiment(FILE.format(seeds=2))
     lab.write(".gitignore", "results/\ndone\n")

@@ -9,6 +9,7 @@ import pytest
 from lab import Lab
 
 
+@pytest.mark.slow
 def test_infrastructure_failures_are_tried_again_with_growing_pauses(lab: Lab) -> None:
     lab.experiment(
         """
@@ -71,6 +72,7 @@ params = {{ command = "sleep 600" }}
     assert [(row["status"], row["attempts"]) for row in lab.rows()] == [("failed", attempts), ("timeout", attempts)]
 
 
+@pytest.mark.slow
 def test_a_workload_says_infra_error_by_raising_it(lab: Lab) -> None:
     code = """
 import bakeoff
@@ -86,6 +88,7 @@ def run(ctx):
     assert lab.series(row["run_id"]) == {"seen": [(1, 3.0)]}
 
 
+@pytest.mark.slow
 def test_retry_failed_does_failures_again_and_keeps_what_they_were(lab: Lab) -> None:
     code = """
 def run(ctx):

@@ -70,6 +70,7 @@ def test_results_are_the_same_with(lab: Lab, results: dict[Any, Any], how: str) 
     assert {key: found[key] for key in results} == results and len(results) in (8, 24)
 
 
+@pytest.mark.slow
 def test_arms_meet_the_same_world_and_rollouts_do_not_explore_alike(results: dict[Any, Any]) -> None:
     def draw(name: str, *key: Any) -> float:
         return float(results[key][0][DRAWS.index(name)])

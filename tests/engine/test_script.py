@@ -27,6 +27,7 @@ def run(seed):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["command", "python"])
 def test_a_script_reports_to_the_scheduler_around_it(lab: Lab, kind: str) -> None:
     lab.write("script.py", SCRIPT)
@@ -82,6 +83,7 @@ def run(ctx):
     assert len(path.read_text().splitlines()) == len(steps), "no line is lost between run and housekeeper"
 
 
+@pytest.mark.slow
 def test_the_series_of_a_command_is_taken_in_when_it_is_ended(lab: Lab) -> None:
     lab.experiment(
         """

@@ -95,6 +95,7 @@ def test_twice_ends_what_is_running_too(lab: Lab) -> None:
     assert (lab.run_directory(lab.rows()[0]["run_id"]) / "attempts" / "1" / "began").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_comes_when_all_is_done_is_no_interruption(lab: Lab) -> None:
     lab.experiment('jobs = 2\nseeds = 2\nparams = { command = "touch began-{seed}; sleep 1" }')
     process = lab.start("run", "trial.toml")

@@ -145,6 +145,7 @@ def test_a_database_that_is_none_is_told(lab: Lab) -> None:
     assert f"{database}: " in done.stderr and "not a database" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_directory_deleted_afterwards_is_not_missed_by_resume_and_told_by_logs(lab: Lab) -> None:
     command = """echo hello; test {seed} = 0 || echo '{{"x": 1}}' """
     lab.experiment(f"seeds = 2\nparams = {{ command = '''{command}''' }}")

@@ -159,6 +159,7 @@ def test_a_fault_costs_its_own_run_and_says_what_happened(aftermath: Lab, fault:
     assert (row["error"] or "").startswith(error or "") and (error is None) == (row["error"] is None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", EXPECTED)
 def test_the_next_run_finds_a_clean_world(aftermath: Lab, fault: str) -> None:
     row, first = _row(aftermath, fault, 1), _row(aftermath, "segfault", 1)

@@ -26,6 +26,7 @@ def everything(place: Path) -> dict[str, bytes]:
     return {str(path.relative_to(place)): path.read_bytes() for path in paths}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_same_edition_gives_the_same_bytes(name: str, edition: Edition, exported: Path, tmp_path: Path) -> None:
     form = FORMATS[name]

@@ -55,6 +55,7 @@ def test_commands_run_in_a_directory_of_their_own(
     assert box.run(["sh", "-c", "kill -TERM $$"]).code == 143
 
 
+@pytest.mark.slow
 def test_time_and_memory_are_watched_and_daemons_ended(box: HostBox) -> None:
     late = box.run(["sh", "-c", "trap '' TERM; sleep 60 & sleep 60"], timeout=0.3)
     assert late.timed_out and late.code == 137 and late.seconds < 10

@@ -46,6 +46,7 @@ def iqm_rows(rows: np.ndarray, axis: int = -1) -> np.ndarray:
 STATISTICS = {"mean": np.mean, "iqm": iqm_rows}
 
 
+@pytest.mark.slow
 @given(spread_samples(min_size=3, max_size=14), st.integers(0, 1000), st.sampled_from(["percentile", "bca"]))
 @settings(max_examples=40, deadline=None)
 @pytest.mark.parametrize("name", ["mean", "iqm"])

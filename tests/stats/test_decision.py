@@ -116,6 +116,7 @@ def assert_mirrored(one: Decision, other: Decision) -> None:
     assert (one.decision_interval.low, one.decision_interval.high) == pytest.approx((back.low, back.high), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(samples(min_size=3, max_size=24), st.sampled_from([0.3, 1.0]))
 @settings(max_examples=60, deadline=None)
 def test_swapping_paired_arms_swaps_the_verdict_and_negates_the_interval(d: np.ndarray, share: float) -> None:

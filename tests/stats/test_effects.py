@@ -114,6 +114,7 @@ def test_advantages_are_centred_and_ordered_like_rewards(rewards: np.ndarray) ->
         assert (np.diff(advantage[np.argsort(reward)]) >= 0).all()
 
 
+@pytest.mark.slow
 @given(REWARDS)
 def test_equal_rewards_say_exactly_nothing(rewards: np.ndarray) -> None:
     advantages = group_relative(rewards)

@@ -337,6 +337,7 @@ def test_bad_samples_are_refused() -> None:
         Unpaired([1.0], [2.0, 3.0])
 
 
+@pytest.mark.slow
 def test_false_positives_stay_near_alpha_for_unequal_sizes_and_spreads() -> None:
     rng = np.random.default_rng(4)
     rejected = [with_margin(Unpaired(rng.normal(0, 3, 5), rng.normal(0, 1, 10)), None).p <= 0.05 for _ in range(800)]

@@ -86,6 +86,7 @@ def close(a: float | None, b: float | None, scale: float = 1.0) -> bool:
     return a is b or (a is not None and b is not None and (a == b or abs(a - b) <= 1e-9 * max(scale, abs(a), abs(b))))
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.one_of(tables(), tables(binary=True), tables(missing=True)), st.sampled_from([None, 0.3, 5.0]))
 def test_p_interval_and_verdict_cannot_contradict_one_another(
@@ -136,6 +137,7 @@ def test_the_order_of_rows_changes_nothing(drawn: tuple[Rows, dict[str, Any]], r
         assert replace(a, design=None) == replace(b, design=None)
 
 
+@pytest.mark.slow
 @QUICK
 @given(tables(), st.sampled_from([-3.0, 0.0, 16.0]), st.sampled_from([0.25, 1.0, 8.0]), st.sampled_from([None, 0.5]))
 def test_a_common_offset_and_a_positive_scale_change_no_verdict(
@@ -152,6 +154,7 @@ def test_a_common_offset_and_a_positive_scale_change_no_verdict(
             assert (math.isinf(x) and x == y) or y == pytest.approx(scale * x, rel=1e-6, abs=1e-7 * scale)
 
 
+@pytest.mark.slow
 @QUICK
 @given(tables(), st.sampled_from([None, 0.4]))
 def test_minimising_is_maximising_the_negative(table: tuple[Rows, dict[str, Any]], margin: float | None) -> None:

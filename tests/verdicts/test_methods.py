@@ -61,6 +61,7 @@ def test_welch_is_welch(data: tuple[np.ndarray, np.ndarray]) -> None:
     assert found.p == pytest.approx(oracle.pvalue, rel=1e-9)
 
 
+@pytest.mark.slow
 @QUICK
 @given(two_samples())
 def test_wilcoxon_and_mannwhitney_are_scipys(data: tuple[np.ndarray, np.ndarray]) -> None:

@@ -171,6 +171,7 @@ def test_simulated_t_tests_have_the_power_that_is_computed(design: str, oracle: 
     assert found.interval.contains(float(oracle.power(1.0, 12, 0.05)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
 def test_every_statistic_keeps_its_error_rate_when_there_is_no_effect(design: str) -> None:
     for name in (*simulation.TESTS[design], *simulation.STATISTICS):

@@ -97,26 +97,31 @@ def test_compare_lists_every_deviation(registered: Lab) -> None:
         assert deviation in shown
 
 
+@pytest.mark.slow
 def test_another_metric_is_a_deviation(registered: Lab) -> None:
     registered.run()
     assert check(registered, None, None, ["cost"]).deviations == ("metrics: registered score, used cost",)
 
 
+@pytest.mark.slow
 def test_a_plan_that_grew_after_the_registration_is_a_deviation(registered: Lab) -> None:
     registered.run(overrides=("seeds=10",))
     assert check(registered).deviations == ("seeds not registered: 8, 9",)
 
 
+@pytest.mark.slow
 def test_a_plan_that_shrank_is_a_deviation(registered: Lab) -> None:
     registered.run(overrides=("seeds=6",))
     assert check(registered).deviations == ("seeds never run: 6, 7",)
 
 
+@pytest.mark.slow
 def test_other_parameters_are_other_runs(registered: Lab) -> None:
     registered.run(overrides=("arms.new.params.shift=3.0",))
     assert check(registered).deviations[0].startswith("seeds with other runs than registered: 0, 1")
 
 
+@pytest.mark.slow
 def test_a_registration_that_was_edited_is_found_out(registered: Lab) -> None:
     registered.run()
     kept = registered.directory() / "prereg.json"
@@ -137,6 +142,7 @@ def test_after_results_it_is_refused_and_with_late_it_is_marked(lab: Lab) -> Non
     assert not found.kept
 
 
+@pytest.mark.slow
 def test_a_registration_dated_after_the_first_result_is_late_whatever_it_says(registered: Lab) -> None:
     registered.run()
     content = written(registered)
@@ -176,6 +182,7 @@ def test_code_that_changed_since_is_a_deviation_but_committing_the_registration_
     assert "code: " in check(lab).deviations[0]
 
 
+@pytest.mark.slow
 def test_without_a_registration_there_is_nothing_to_say(lab: Lab) -> None:
     lab.experiment(FILE, work=WORK)
     lab.run()

@@ -150,6 +150,7 @@ def seen(place: Path, outcome: Callable[[str, int], Any], analysis: str = "", mo
         return sequential.report(edition_results(edition))
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(-3, 9), min_size=24, max_size=24), st.sampled_from(["maximize", "minimize"]))
 def test_the_confidence_sequence_excludes_zero_exactly_when_p_is_at_most_alpha(
@@ -165,6 +166,7 @@ def test_the_confidence_sequence_excludes_zero_exactly_when_p_is_at_most_alpha(
         assert (one.effect > 0) == ((one.verdict == "better") == (direction == "maximize"))
 
 
+@pytest.mark.slow
 def test_asking_for_one_arm_of_a_family_does_not_lower_its_threshold(lab: Lab) -> None:
     file = experiment(lab, most=8)
     file.write_text(file.read_text().replace("[analysis]", "[[arms]]\nname = 'third'\n[analysis]"))
@@ -219,6 +221,7 @@ def test_a_lost_run_counts_at_the_end_that_speaks_against_the_verdict(tmp_path: 
 # -- the run
 
 
+@pytest.mark.slow
 def test_it_stops_when_it_has_decided_and_the_edition_remembers_how(lab: Lab) -> None:
     experiment(lab)
     lab.run()
@@ -261,6 +264,7 @@ def test_killed_and_started_again_it_goes_the_same_way(lab: Lab) -> None:
     assert told(lab) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_run_that_was_lost_is_tried_again_with_the_next_block(lab: Lab, tmp_path: Path) -> None:
     experiment(lab, lost=1, shift=1.5)
     mended = tmp_path / "mended"
@@ -295,6 +299,7 @@ def test_at_the_planned_end_it_is_undecided_and_more_seeds_may_be_asked_for(lab:
     assert after[: len(before)] == before
 
 
+@pytest.mark.slow
 def test_futility_stops_early_when_it_was_asked_for(lab: Lab) -> None:
     experiment(lab, shift=0.0, most=40)
     lab.run(overrides=("sequential.futility=0.9",))
@@ -357,6 +362,7 @@ def test_runs_cannot_be_chosen_or_repeated_by_their_outcome(lab: Lab) -> None:
         lab.run(retry_failed=True)
 
 
+@pytest.mark.slow
 def test_the_rule_is_fixed_once_it_has_begun(lab: Lab) -> None:
     experiment(lab)
     lab.run()

@@ -100,6 +100,7 @@ def test_the_front_page_says_what_was_run_what_failed_and_who_won(report: Path) 
         assert word in text, word
 
 
+@pytest.mark.slow
 def test_every_link_on_every_page_leads_somewhere(report: Path) -> None:
     pages = {name: Reader(report / name) for name in ("index.html", "run.html")}
     for name, reader in pages.items():
@@ -215,6 +216,7 @@ def test_escapes_are_taken_out_and_words_stay() -> None:
     assert printable("\x1b[31mred\x1b[0m\x1b]0;title\x07 ok\x00\n") == "red ok\n"
 
 
+@pytest.mark.slow
 def test_an_experiment_of_which_nothing_has_ended_has_a_report(lab: Lab, tmp_path: Path) -> None:
     file = lab.experiment(NOT_BEGUN, "idle", idle_work="def play(seed):\n    return {'score': seed}\n")
     lab.cli("run", file, "--only", "arm=neither", code=1)

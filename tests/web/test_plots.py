@@ -126,6 +126,7 @@ def test_the_band_of_learning_curves_is_the_t_interval_over_seeds() -> None:
     assert "N = 4 seeds" in figure.caption
 
 
+@pytest.mark.slow
 def test_the_e_process_crosses_its_threshold_where_it_decided(figures: dict[str, Figure]) -> None:
     (panel,) = figures["e-process"].panels
     assert isinstance(panel, Panel)

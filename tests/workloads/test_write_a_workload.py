@@ -61,12 +61,14 @@ def test_every_command_of_the_page_runs_and_tells_the_coins_apart(project: Path)
     assert verdict == "better"
 
 
+@pytest.mark.slow
 def test_a_wrong_parameter_is_reported_with_its_key_before_anything_runs(project: Path) -> None:
     done = call(project, "run", "coins.toml", "--set", "params.flips=0")
     assert done.returncode == 2 and "params.flips" in done.stderr
     assert not (project / "results").exists()
 
 
+@pytest.mark.slow
 def test_the_command_workload_of_the_page_runs_and_its_check_speaks(project: Path) -> None:
     (project / "dice.toml").write_text('workload = "dice"\nseeds = 3\n[matrix]\nsides = [1, 6]\n')
     done = call(project, "run", "dice.toml", "--json")

@@ -221,6 +221,7 @@ def test_another_public_past_looks_different(face: str) -> None:
     assert ALL[face](table) != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", ALL)
 def test_nothing_hidden_is_told_by_value_or_by_name(face: str) -> None:
     table = mid_game()

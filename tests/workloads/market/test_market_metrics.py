@@ -37,6 +37,7 @@ def test_market_and_perpetual_results_add_up_to_the_change_of_equity(agent: str)
     assert micro(found["gross_pnl"] or 0) - costs == total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["random", "momentum", "follow-the-news", "kelly-bayes", "always-long"])
 def test_the_perpetual_result_is_what_the_books_say(agent: str) -> None:
     """From another side: realised profit of perpetuals, what open ones would bring, fees and funding."""
@@ -72,6 +73,7 @@ def test_the_bayes_player_has_no_regret_against_itself() -> None:
     assert rollout.metrics["regret"] == 0
 
 
+@pytest.mark.slow
 def test_where_the_bayes_player_earns_nothing_beyond_chance_there_is_no_optimality_score() -> None:
     short = scenario(duration_minutes=4)
     worlds = [world_key(short, seed, rollouts.CALIBRATION_SECRET) for seed in range(rollouts.WORLDS)]
@@ -168,6 +170,7 @@ class Insistent(Speaker):
     attempts = 1
 
 
+@pytest.mark.slow
 def test_a_call_repeated_under_its_key_counts_once() -> None:
     once, twice = Insistent(0.5), Insistent(0.5)
     twice.attempts = 2
@@ -188,6 +191,7 @@ def test_what_agents_hand_over_is_recorded_as_json_can_hold_it() -> None:
     assert (found["nan"], found["numpy"], found["array"], found["half"]) == (None, 1.5, [0, 1], "? ü")
 
 
+@pytest.mark.slow
 def test_tokens_are_priced_by_the_million() -> None:
     from bakeoff.workloads.market.agents.base import LlmCall
 

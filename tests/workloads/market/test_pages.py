@@ -117,6 +117,7 @@ def test_pages_have_their_names_and_are_sound_html_without_addresses_outside(pag
         assert all(link in known or link.startswith("#") for link in tags.links)
 
 
+@pytest.mark.slow
 def test_what_agents_say_and_how_arms_are_called_is_never_markup(pages: dict[str, Page]) -> None:
     for page in pages.values():
         assert NASTY not in page.html and "<b>" not in page.html
@@ -261,6 +262,7 @@ def test_announcements_are_drawn_as_far_as_there_is_room(announcements: int, lin
     assert (len(rules), sum(bool(rule.label) for rule in rules)) == (lines, words)
 
 
+@pytest.mark.slow
 def test_an_agent_that_did_nothing_has_pages_without_empty_pictures(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         main, ["market", "run", "--agent", "null", "--duration", "6", "--markets", "2", "--output", str(tmp_path)]

@@ -148,6 +148,7 @@ def test_an_agent_that_does_not_close_is_left_behind(release: threading.Event, m
     assert player.errors == ["close: TimeoutError: not done after 0.1 s"]
 
 
+@pytest.mark.slow
 def test_a_late_agent_changes_nothing_any_more_and_is_asked_again_when_it_is_back() -> None:
     refused: list[str] = []
     closed = threading.Event()

@@ -199,6 +199,7 @@ def test_a_fault_is_told_with_its_place(method: str, params: dict[str, Any], pat
     assert message.startswith(f"{path}: " if path else "")
 
 
+@pytest.mark.slow
 @given(method=st.sampled_from(sorted(METHODS)), params=st.dictionaries(st.text(max_size=12), ANY_JSON, max_size=5))
 def test_no_parameters_make_the_reader_fail(method: str, params: dict[str, Any]) -> None:
     try:
@@ -207,6 +208,7 @@ def test_no_parameters_make_the_reader_fail(method: str, params: dict[str, Any])
         assert error.type == "invalid_params"
 
 
+@pytest.mark.slow
 @given(data=st.data(), method=st.sampled_from(sorted(METHODS)))
 def test_what_fits_the_published_schema_of_single_values_is_taken(data: st.DataObject, method: str) -> None:
     """Rules over several parameters (either this or that) are not in the schemas; everything else is."""

@@ -249,6 +249,7 @@ CALLS = st.tuples(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(calls=st.lists(CALLS, max_size=25))
 def test_no_calls_make_a_session_fail_or_touch_another_seat(calls: list[tuple[str, dict[str, Any]]]) -> None:

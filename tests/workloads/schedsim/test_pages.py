@@ -97,6 +97,7 @@ def contents(foreign: Path, tmp_path: Path) -> Iterator[Contents]:
         yield Contents(edition, "smoke")
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_in_no_mean_and_its_seed_in_nobodys(contents: Contents) -> None:
     values = {
         (run.metrics["makespan_p50_ms"], run.arm)

@@ -108,6 +108,7 @@ def test_a_bucket_never_gives_more_than_its_size_and_rate_allow(rate: int, size:
             assert (j - i + 1) * TOKEN <= size * TOKEN + (taken[j] - first) * bucket.rate
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300), st.floats(0, 1))
 def test_rolling_quantiles_are_those_of_the_last_thousand(values: list[int], share: float) -> None:
     rolling, fed = Rolling(), values * 5

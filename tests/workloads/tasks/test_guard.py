@@ -38,6 +38,7 @@ NAMES = ["a.py", "conftest.py", "src/conftest.py", "tests/a.py", "tests/unit/b.p
 trees = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["1", "2"]))
 
 
+@pytest.mark.slow
 @given(before=trees, after=trees)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_diff_does_tests_are_read_from_the_start_state(

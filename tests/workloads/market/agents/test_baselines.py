@@ -47,6 +47,7 @@ def test_knowing_the_likelihoods_beats_everything_that_does_not_know_the_future(
     assert verdict("kelly-bayes", other) == "better"
 
 
+@pytest.mark.slow
 def test_knowing_the_future_beats_knowing_the_likelihoods() -> None:
     assert verdict("clairvoyant", "kelly-bayes") == "better"
 

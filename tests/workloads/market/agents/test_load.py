@@ -100,6 +100,7 @@ def play(spec: str, base: Path) -> Player:
     return Episode(world, [agent], record=True, response_timeout=30).run().players[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["my_agent.py:MyAgent", "process:my_agent.py:MyAgent"])
 def test_the_class_in_the_documentation_plays(tmp_path: Path, spec: str) -> None:
     code = example("my_agent.py")

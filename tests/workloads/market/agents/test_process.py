@@ -211,6 +211,7 @@ if tick == 1:
     assert time.monotonic() - began < 40
 
 
+@pytest.mark.slow
 def test_a_line_without_end_is_a_crash(tmp_path: Path) -> None:
     turn = """
 if tick == 1:

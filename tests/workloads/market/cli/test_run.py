@@ -55,6 +55,7 @@ def test_five_runs_have_five_directories_and_a_comparison_with_spread_and_interv
     assert min(earned, key=earned.__getitem__) == told["worstRun"]
 
 
+@pytest.mark.slow
 def test_result_and_trajectory_tell_the_same_story_and_the_truth_is_only_in_its_own_file(benchmark: str) -> None:
     market("run", "--benchmark", benchmark, "--agent", "follow-the-news", "--save-trajectories", "--output", "out")
     result = json.loads(Path("out/result.json").read_text())
@@ -93,6 +94,7 @@ def test_several_agents_get_a_verdict_about_this_world(benchmark: str) -> None:
     assert names("out/null/run-1") == FILES
 
 
+@pytest.mark.slow
 def test_without_a_file_the_options_draw_a_world() -> None:
     result = market(
         "run", "--duration", "6", "--markets", "2", "--perpetuals", "1", "--agent", "null", "--output", "out"

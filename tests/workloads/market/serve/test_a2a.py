@@ -84,6 +84,7 @@ def test_an_episode_over_protocol_1_0_ends_in_the_same_world_as_in_process(alone
     assert_same_state(seats.games[0].world, reference().world)
 
 
+@pytest.mark.slow
 def test_an_episode_over_the_0_3_transport_ends_in_the_same_world_as_in_process(alone: tuple[Table, str]) -> None:
     seats, url = alone
     card = a2a.agent_card(url)
@@ -220,6 +221,7 @@ def test_without_a_right_token_nothing_is_told(alone: tuple[Table, str], headers
         asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_a_token_never_reaches_another_seat(shared: tuple[Table, str]) -> None:
     seats, url = shared
     of_one = {"context": a2a.context_of(seats.places[0]), "task": a2a.task_of(seats.places[0])}

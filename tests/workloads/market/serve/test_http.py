@@ -131,6 +131,7 @@ def test_a_world_that_everybody_left_plays_itself_out() -> None:
         assert server.table.places[0].attendance.late == 3
 
 
+@pytest.mark.slow
 def test_the_clock_of_a_game_starts_when_all_have_come() -> None:
     with serving(Game(fresh_world(seats=2), tick_timeout=1.0)) as server:
         one, other = server.client(0), server.client(1)
@@ -146,6 +147,7 @@ def test_the_clock_of_a_game_starts_when_all_have_come() -> None:
 # -- who may do what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer nonsense", "Basic abc", "Bearer \u00e9"])
 def test_without_the_right_token_nothing_is_told(header: str) -> None:
     with serving(Game(fresh_world())) as server:

@@ -159,6 +159,7 @@ def test_rules_and_scenario_are_resources(shared: tuple[Table, str]) -> None:
     assert json.loads(scenario)["ticks"] == seats.games[0].world.ticks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments", "kind"),
     [
@@ -224,6 +225,7 @@ def test_a_fault_of_the_server_is_told_without_its_text() -> None:
         asyncio.run(ask(url))
 
 
+@pytest.mark.slow
 def test_a_client_that_thinks_too_long_misses_the_tick() -> None:
     async def dream(game: Game) -> list[int]:
         async with Client(game_server(game)) as client:

@@ -94,6 +94,7 @@ def test_chats_invite_by_reputation_and_show_their_tips_to_members_only() -> Non
     assert world.chats(0)[1].messages[-1].content == "thanks"
 
 
+@pytest.mark.slow
 def test_rumours_say_nothing_about_the_truth() -> None:
     right = total = 0
     for seed in range(30):

@@ -164,6 +164,7 @@ def test_a_slow_client_is_disconnected(begin: str, tmp_path: Path) -> None:
     assert answer == b"" if begin == "header" else answer.startswith(b"HTTP/1.1 408")
 
 
+@pytest.mark.slow
 def test_a_crowd_of_silent_clients_does_not_keep_others_out_for_long(tmp_path: Path) -> None:
     with strict_lab(tmp_path) as here:
         assert here.proxy.port is not None
@@ -187,6 +188,7 @@ def test_a_client_may_send_the_next_request_early_and_ask_before_it_sends(tmp_pa
     assert asked.startswith(b"HTTP/1.1 100") and b"HTTP/1.1 200" in asked
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_its_answer_is_dropped(tmp_path: Path) -> None:
     much = ("x" * 99_999 + " ") * 200  # far more than the buffers of two sockets
     with lab(tmp_path, [say(much)], limits=STRICT) as here:

@@ -61,6 +61,7 @@ def test_a_proxy_that_cannot_listen_says_so(tmp_path: Path) -> None:
         ModelProxy()
 
 
+@pytest.mark.slow
 def test_one_proxy_serves_many_runs_at_once_and_keeps_them_apart(tmp_path: Path) -> None:
     runs, calls_each = 12, 5
     with lab(tmp_path, [say("ok", use=Use(input=10, output=1), pause_s=0.002)]) as here:
