@@ -19,7 +19,7 @@ demo: ## install into .venv, run the example experiment, show its verdicts and w
 	$(BIN)/bakeoff report market
 
 check: lint ## run lint, type checks, and the quick tests that need only Python: no root, apt, npm, browser or daemon
-	$(PYTEST) -m "$(ANYWHERE)"
+	$(PYTEST) -n $(shell nproc) -m "$(ANYWHERE)" # quick tests hardly wait, and each worker takes its time to start
 
 test: ## install what the tests need, run every check and every test
 	@scripts/install.sh test

@@ -150,6 +150,7 @@ def bakeoff(place: Path, arguments: tuple[str, ...]) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "prepare", "leave_out"),
     [
@@ -157,7 +158,7 @@ def bakeoff(place: Path, arguments: tuple[str, ...]) -> subprocess.CompletedProc
         ("docs/getting-started.md", write_lr, None),
         ("docs/planning.md", write_nothing, r"variance|power (lr|bench)"),
         ("docs/sequential.md", write_starter, "until-decided"),  # a plan is registered before its first result
-        pytest.param("docs/schedsim.md", write_nothing, None, marks=pytest.mark.slow),
+        pytest.param("docs/schedsim.md", write_nothing, None),
     ],
 )
 def test_the_commands_of_a_page_run_in_its_order(
