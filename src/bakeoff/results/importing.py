@@ -22,7 +22,7 @@ from bakeoff.results.importers.directories import scalars
 from bakeoff.results.importers.files import read_lines
 from bakeoff.results.table import Results, Row
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.spec.identity import slug
 from bakeoff.spec.plan import Arm, Cell, Plan, Run, Task
 from bakeoff.spec.registry import NATIVE
@@ -123,7 +123,7 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
         description=description,
         workload=results.rows[0].workload,
         seeds=sorted({run.seed for run in runs}),
-        analysis=dialect.analysis,
+        analysis=dialect.analysis or Analysis(),
     )
     return Plan(experiment, list(cells.values()), dialect=dialect.name), runs
 

@@ -20,13 +20,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bakeoff import plugins
 from bakeoff.errors import UsageError, did_you_mean, missing_extra
-from bakeoff.spec.experiment import Analysis
-from bakeoff.spec.plan import Plan
 from bakeoff.spec.workload import CommandWorkload, Workload
+
+if TYPE_CHECKING:  # `collect` reads an edition without the models of experiment files, whose import takes 0.3 s
+    from bakeoff.spec.experiment import Analysis
+    from bakeoff.spec.plan import Plan
 
 WORKLOADS = "bakeoff.workloads"
 DIALECTS = "bakeoff.dialects"
@@ -55,8 +57,8 @@ class Dialect:
     it ends."""
     variables: ClassVar[bool] = True
     """True: `${VAR}` in the file is replaced before `plan` is called."""
-    analysis: ClassVar[Analysis] = Analysis()
-    """The analysis settings of editions that are imported from the other tool's directories."""
+    analysis: ClassVar[Analysis | None] = None
+    """The analysis settings of editions that are imported from the other tool's directories; None for the defaults."""
 
     def recognises(self, tree: Mapping[str, Any]) -> bool:
         """Whether the parsed file `tree` is written in this dialect."""
