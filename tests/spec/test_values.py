@@ -15,11 +15,11 @@ from bakeoff.spec.experiment import (
     Limits,
     Retries,
     Summary,
-    flatten,
     parse_duration,
     parse_seeds,
     parse_size,
 )
+from bakeoff.spec.identity import flatten
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import FAILED, OPEN, Attempt, RunRecord
-from bakeoff.spec.experiment import flatten
-from bakeoff.spec.identity import canonical_json
+from bakeoff.spec.identity import canonical_json, flatten
 from bakeoff.spec.plan import Plan
 
 _PAGE = 512

@@ -124,7 +124,7 @@ class Edition:
         Runs that are recorded follow their cell to its new number. A cell that the plan no longer has is kept behind
         the others as long as it has runs. `settings` are parameters that say how to run; they are not columns.
         """
-        from bakeoff.spec.experiment import flatten
+        from bakeoff.spec.identity import flatten
 
         rows: list[Row] = []
         for cell in cells:

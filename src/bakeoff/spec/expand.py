@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import ArmEntry, Experiment, TaskEntry, flatten
-from bakeoff.spec.identity import RunIds, canonical_json, directory_digest
+from bakeoff.spec.experiment import ArmEntry, Experiment, TaskEntry
+from bakeoff.spec.identity import RunIds, canonical_json, directory_digest, flatten
 from bakeoff.spec.plan import Arm, Cell, LazyTable, Plan, Task, facts, uncollected
 from bakeoff.spec.problems import problems
 from bakeoff.spec.select import Test, names, rule

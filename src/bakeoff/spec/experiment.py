@@ -19,6 +19,8 @@ from pydantic import (
     model_validator,
 )
 
+from bakeoff.spec.identity import flatten
+
 # Units of time in seconds. Decimal units of size (kB, MB) count in thousands, binary ones (K, KiB) in 1024.
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -372,17 +374,3 @@ class Experiment(Section):
             if key not in info.data.get("matrix", value):  # a matrix with errors of its own is not in `data`
                 raise ValueError(f"{key!r} is not a key of [matrix]")
         return value
-
-
-def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys."""
-    if not prefix and dict not in map(type, tree.values()):  # the usual case, and called for each of many cells
-        return dict(tree)
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{name}.")
-        else:
-            flat[name] = value
-    return flat

@@ -1,4 +1,4 @@
-"""What a run is, as bytes: canonical JSON, digests and run ids. No path, host or time goes in."""
+"""What a run is, as bytes: dotted parameter names, canonical JSON, digests and run ids. No path, host or time goes in."""
 
 from __future__ import annotations
 
@@ -106,3 +106,17 @@ def _content(path: Path) -> Iterator[tuple[bytes, Path]]:
             file = Path(folder, name)
             if file.is_file() or file.is_symlink():  # sockets and pipes have no content
                 yield os.fsencode(file.relative_to(path).as_posix()), file
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys."""
+    if not prefix and dict not in map(type, tree.values()):  # the usual case, and called for each of many cells
+        return dict(tree)
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bakeoff.spec.experiment import Experiment, flatten
+from bakeoff.spec.identity import flatten
 from bakeoff.spec.select import Test
+
+if TYPE_CHECKING:
+    from bakeoff.spec.experiment import Experiment
 
 
 @dataclass(frozen=True, slots=True)

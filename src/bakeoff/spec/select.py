@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bakeoff.errors import UsageError, did_you_mean
-from bakeoff.spec.experiment import flatten
+from bakeoff.spec.identity import flatten
 
 Facts = Mapping[str, Any]
 """What a rule can ask about a run, by name."""

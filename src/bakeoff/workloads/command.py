@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bakeoff.spec.experiment import flatten
+from bakeoff.spec.identity import flatten
 from bakeoff.spec.workload import Command, Exit, Outcome, RunFacts
 from bakeoff.workloads.metrics import Source, read_metrics
 from bakeoff.workloads.template import Argument, as_flags, as_text, fill_argv, fill_shell, placeholders

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from bakeoff.spec.experiment import flatten
+from bakeoff.spec.identity import flatten
 from bakeoff.spec.workload import Scalar
 from bakeoff.workloads.template import fill, placeholders
 

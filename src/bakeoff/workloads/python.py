@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from bakeoff.spec.experiment import flatten
+from bakeoff.spec.identity import flatten
 from bakeoff.spec.workload import Outcome, RunContext, Scalar
 
 

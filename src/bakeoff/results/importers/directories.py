@@ -27,8 +27,8 @@ from bakeoff.results.importers.files import number, read_csv, read_json, read_li
 from bakeoff.results.table import Results, Row
 from bakeoff.results.table import Series as Column
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import Analysis, Summary, flatten
-from bakeoff.spec.identity import slug
+from bakeoff.spec.experiment import Analysis, Summary
+from bakeoff.spec.identity import flatten, slug
 from bakeoff.spec.workload import Scalar, Status
 
 LOGS = (SERIES, "emergence/steps.jsonl")

@@ -20,7 +20,7 @@ from bakeoff.results.frame import read_table, typed
 from bakeoff.results.importers.directories import checked_run_id, read_own_run
 from bakeoff.results.importers.files import number, read_csv, read_json
 from bakeoff.results.table import Results, Row
-from bakeoff.spec.experiment import flatten
+from bakeoff.spec.identity import flatten
 from bakeoff.spec.workload import Scalar
 from bakeoff.workloads.schedsim.dialect import PARAMETERS, SWEEP, SWITCH, TASK_KEY, arm_name
 
