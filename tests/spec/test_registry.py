@@ -11,7 +11,6 @@ import pytest
 from bakeoff import plugins
 from bakeoff.errors import UsageError
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.registry import NATIVE, Dialect
 
 
@@ -88,7 +87,7 @@ def test_a_dialect_without_hooks_changes_nothing(tmp_path: Path) -> None:
     assert list(SHOUTING.observers(None)) == [] and SHOUTING.table(None) is None
     assert SHOUTING.read_run(tmp_path, {}) is None and SHOUTING.table_of_directory(tmp_path) is None
     assert SHOUTING.read_table(tmp_path / "runs.csv", tmp_path) is None
-    assert (SHOUTING.live_files, SHOUTING.variables, SHOUTING.analysis) == (False, True, Analysis())
+    assert (SHOUTING.live_files, SHOUTING.variables, SHOUTING.analysis) == (False, True, None)
     SHOUTING.after_begin(None)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(NotImplementedError, match="'shouting' does not read files"):
