@@ -34,7 +34,7 @@ def command(name: str, everything: bool, yes: bool, root: Path) -> None:
         click.echo(f"{paths.experiment}/{paths.name}  {paths.directory}", err=True)
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError("deleting needs --yes when there is no terminal to ask on")
+            raise UsageError("without a terminal to confirm on, deleting needs --yes")
         if not click.confirm("Delete permanently?", err=True):
             raise BakeoffError("nothing was deleted")
     for paths in doomed:

@@ -38,7 +38,7 @@ class _Blocks:
 
 
 class _LazySeries(Mapping[str, Series]):
-    """Series of one run, read from the database when somebody looks at them."""
+    """Series of one run, read from the database on first access."""
 
     __slots__ = ("_blocks", "_position")
 

@@ -34,7 +34,7 @@ USUAL = {
     "step": ("step", "_step"),
     "value": (),
 }
-"""For each role the column names that are taken for it, in this order, when no flag names one. See `_sample_role` too."""
+"""For each role the column names that are taken for it, in this order, when no flag names one. `_roles` also knows `sample` and `state`."""
 VALUES = ("value", "score", "reward", "success", "correct", "accuracy")
 """Columns that are taken for the metric when none is named."""
 METRIC = "metric"

@@ -7,9 +7,7 @@ runs into comparison.json.
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
-import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ import msgspec
 from bakeoff.records.layout import atomic_write
 from bakeoff.spec.identity import canonical_json
 from bakeoff.stats.ttests import one_sample_t
+from bakeoff.text import csv_text
 from bakeoff.workloads.market.journal import Turn, action_json
 from bakeoff.workloads.market.metrics import drawdowns
 from bakeoff.workloads.market.play import Rollout, truth
@@ -133,15 +132,6 @@ def messages(turns: Sequence[Turn]) -> Iterator[Row]:
                 values = ("" if message[name] is None else message[name] for name in names)
                 last[message["id"]] = (message["tick"], message["id"], chat["id"], *values)
     yield from last.values()
-
-
-def csv_text(header: Row, rows: Iterable[Row]) -> str:
-    """Return a table as CSV; None becomes an empty cell."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def write_csv(path: Path, header: Row, rows: Iterable[Row]) -> Path:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.series import read_block
-from bakeoff.workloads.market.outputs import ACTIONS, csv_text
+from bakeoff.text import csv_text
+from bakeoff.workloads.market.outputs import ACTIONS
 
 Rows = list[dict[str, str]]
 IDENTITY = ("arm", "task", "run")
