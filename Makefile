@@ -2,7 +2,7 @@
 BIN := .venv/bin
 # One worker more than there are cores, because tests spend about half of their time waiting for processes.
 PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
-FIGURES := overhead collect startup plan compare schedsim market market_http rollouts
+FIGURES := overhead collect startup plan compare schedsim market market_http market_latency rollouts
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
 # Selects the tests that need only Python; pyproject.toml explains the markers.

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import factories
+from bakeoff.sandbox.base import UNSANDBOXED, VARIABLE
 from lab import Lab
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -87,6 +88,17 @@ def same_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     rng = getattr(request.module, "RNG", None)
     if rng is not None:
         rng.bit_generator.state = np.random.PCG64(rng.bit_generator.seed_seq).state
+
+
+@pytest.fixture(autouse=True)
+def the_chosen_sandbox_is_forgotten() -> Iterator[None]:
+    """`run --sandbox` tells workers through the environment, and so it would tell the tests that come after."""
+    before = {name: os.environ.get(name) for name in (VARIABLE, UNSANDBOXED)}
+    yield
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,12 @@ from typing import Any
 
 from bakeoff.records import layout
 from bakeoff.records.edition import Edition
-from bakeoff.records.run import Attempt
+from bakeoff.records.run import Attempt, TrajectoryIndex
 from bakeoff.records.rundir import write_meta
-from bakeoff.records.series import Series
+from bakeoff.records.series import Series, TrajectoryWriter
 from bakeoff.spec import registry
 from bakeoff.spec.load import load_plan
+from bakeoff.spec.workload import Step
 
 FILE = """\
 name = "{name}"
@@ -103,6 +104,25 @@ def series(**values: list[float]) -> bytes:
         for step, value in enumerate(numbers):
             block.add(step, {name: value})
     return block.block()
+
+
+def succeeds_with_series(arm: str, seed: int) -> Outcome:
+    score = len(arm) + seed / 10
+    return {"status": "succeeded", "exit_code": 0, "metrics": {"score": score}, "series": series(loss=[3.0, 2.0, 1.0])}
+
+
+def add_trajectories(edition: Edition) -> None:
+    """A trajectory for each run that succeeded, as a workload writes it."""
+    rows = []
+    for run in edition.runs(["succeeded"]):
+        writer = TrajectoryWriter(edition.paths.run(run.run_id) / "trajectory.jsonl.zst")
+        for step in range(40):
+            chat = [{"role": "user", "content": f"what is {step}?"}, {"role": "assistant", "content": f"it is {step}"}]
+            writer.add(Step(messages=chat, reward=0.1, policy_version="1"))
+        index: TrajectoryIndex = writer.close()
+        rows.append((edition.edition_id, run.position, index.path, index.steps, index.reward, index.bytes))
+    with edition.database.transaction() as transaction:
+        transaction.many("INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
 SUMMARY = (

@@ -4,7 +4,8 @@ BakeoffError            1   something asked for could not be done
  +- UsageError          2   the call or a file is wrong
  |   +- SpecError       2   an experiment file is wrong: file, line, key and fix
  +- LeaseHeld           1   another scheduler is writing this edition
- +- StorageError        1   results cannot be recorded (full disk, lost database)
+ +- StorageError        1   results cannot be recorded or read (full disk, lost database)
+ |   +- Damaged         1   what is recorded is not what was written: flipped bits, a torn file, a row of another type
  +- InfraError          -   raised by a workload: the run could not be tried; retried, never scored
 """
 
@@ -72,6 +73,16 @@ class LeaseHeld(BakeoffError):
 
 class StorageError(BakeoffError):
     """Results cannot be written; nothing that was reported is lost."""
+
+
+class Damaged(StorageError):
+    """An edition cannot be trusted: something in it is not as it was written. Says what, and what can be done."""
+
+    def __init__(self, place: object, what: str) -> None:
+        super().__init__(
+            f"{place}: is damaged: {what}. Take it from a copy or a backup; without one, `bakeoff rm` deletes it and "
+            "`bakeoff run --fresh` runs it again"
+        )
 
 
 class InfraError(BakeoffError):

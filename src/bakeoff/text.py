@@ -22,12 +22,16 @@ _ESCAPES = re.compile(
 )
 
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
+"""What Python puts for bytes of a file name that are not UTF-8. No output can be encoded with one."""
+
+
 def printable(text: str) -> str:
     """Text from outside without terminal escapes and control characters: a run's output must not drive a terminal."""
-    return _ESCAPES.sub("", text)
+    return _SURROGATES.sub("\ufffd", _ESCAPES.sub("", text))
 
 
-FORMULA = r"^[=+\-@\t\r]"
+FORMULA = r"^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 """A cell that starts like this is a formula to a spreadsheet (https://owasp.org/www-community/attacks/CSV_Injection)."""
 NOT_A_FORMULA = r"^([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|--[a-z_\-]+( --[a-z_\-]+)*)$"
 """Numbers, and the flags of a command line (the sweep runner's table has a column of them)."""
@@ -126,7 +130,7 @@ _GAP = 2
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Aligned columns, cut nowhere: what goes into a pipe or a file. `right` names the right-aligned columns."""
-    clean = [list(headers), *([printable(cell).replace("\n", " ") for cell in row] for row in rows)]
+    clean = [[printable(cell).replace("\n", " ") for cell in row] for row in (headers, *rows)]
     widths = [max(len(row[column]) for row in clean) for column in range(len(headers))]
     lines = []
     for row in clean:
@@ -157,7 +161,7 @@ def drawn_table(
             table.title, table.title_justify, title = Text(title, "bold"), "left", ""
         for column in columns:
             table.add_column(
-                Text(headers[column]),
+                Text(printable(headers[column])),
                 justify="right" if headers[column] in right else "left",
                 no_wrap=0 < column < len(headers) - 1 and len(columns) > 2,
                 overflow="fold",

@@ -74,6 +74,29 @@ def test_a_new_edition_runs_beside_the_first(lab: Lab) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["command", "python"])
+def test_resuming_a_copy_leaves_the_originals_runs_alone(lab: Lab, kind: str) -> None:
+    if kind == "command":
+        lab.experiment(MARKING)
+    else:
+        code = """
+import time
+def run(ctx):
+    with open("done", "a") as file: print(ctx.seed, file=file)
+    while not (ctx.base / "flag").exists(): time.sleep(0.02)
+"""
+        lab.experiment('workload = "python"\njobs = 2\nseeds = 6\nparams = { function = "waits:run" }', waits=code)
+    first = lab.start("run", "trial.toml")
+    eventually(lambda: (lab.place / "done").exists() and len((lab.place / "done").read_text().split()) == 2, "two run")
+    subprocess.run(["cp", "-a", lab.root, lab.place / "copy"], check=True)
+    copy = lab.start("run", "trial.toml", "--root", "copy")
+    eventually(lambda: len((lab.place / "done").read_text().split()) == 4, "the copy does its own two")
+    lab.write("flag", "")
+    assert (first.wait(timeout=LONG), copy.wait(timeout=LONG)) == (0, 0)
+    assert [(row["status"], row["attempts"]) for row in lab.rows()] == [("succeeded", 1)] * 6
+
+
+@pytest.mark.slow
 def test_many_schedulers_at_once_do_every_run_once(lab: Lab) -> None:
     lab.experiment('jobs = 2\nseeds = 20\nparams = { command = "echo {seed} >> done" }')
     lab.run(only="seed=0")

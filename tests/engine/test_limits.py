@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 
 import pytest
 
 import bakeoff
+from bakeoff.engine.queue import Queue
+from bakeoff.engine.session import Options, open_session
+from bakeoff.records.run import Attempt
+from bakeoff.spec.load import load_plan
 from lab import Lab
 
 SPANS = """
@@ -93,24 +98,43 @@ def run(ctx, together):
     assert _most_at_once([(row["began"], row["over"]) for row in lab.rows()]) == jobs
 
 
-@pytest.mark.slow
-def test_many_limited_groups_are_quick(lab: Lab) -> None:
-    arms = ", ".join(f'"m{number}"' for number in range(150))
-    lab.experiment(
-        f"""
-workload = "python"
-jobs = 2
-seeds = 10
-params = {{ function = "nothing:run" }}
-concurrency = [{{ by = "model", limit = 1 }}]
-[matrix]
-model = [{arms}]
-""",
-        nothing="def run(model): pass",
+def _seconds_to_take_all(lab: Lab, limits: str) -> float:
+    """CPU time until the queue has given out 10,000 runs of 2,000 arms, with eight of them running at any time."""
+    arms = ", ".join(f'"m{number}"' for number in range(2000))
+    path = lab.experiment(
+        f"seeds = 5\nparams = {{ command = 'true' }}\nconcurrency = [{limits}]\n[matrix]\nmodel = [{arms}]"
     )
-    began = time.process_time()
-    assert lab.run().statuses == {"succeeded": 1500}
-    assert time.process_time() - began < 15
+    session = open_session(load_plan(path), Options(lab.root, fresh=True))
+    try:
+        began = time.process_time()
+        queue = Queue(session.plan, session.edition)
+        running: deque[Attempt] = deque()
+        taken = 0
+        while running or not queue.empty():
+            while len(running) < 8 and (attempt := queue.take()) is not None:
+                running.append(attempt)
+                taken += 1
+            queue.ended(running.popleft())
+        assert taken == 10_000
+        return time.process_time() - began
+    finally:
+        session.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize(
+    "limits",
+    [
+        '{ by = "model", limit = 1 }',
+        '{ by = "model", limit = 1 }, { by = "task", limit = 4 }',
+        '{ by = "model", values = ["m0", "m1"], limit = 1 }',
+    ],
+)
+def test_limits_over_2000_arms_cost_no_more_than_none(lab: Lab, limits: str) -> None:
+    free = min(_seconds_to_take_all(lab, "") for _ in range(2))
+    limited = min(_seconds_to_take_all(lab, limits) for _ in range(2))
+    assert limited < 2 * free + 0.2, f"{limited:.2f} s with limits, {free:.2f} s without"
 
 
 @pytest.mark.slow
@@ -130,14 +154,10 @@ def test_a_budget_of_runs_is_used_up_exactly(lab: Lab, kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_budget_of_runs_leaves_room_for_retries(lab: Lab) -> None:
-    code = """
-import bakeoff
-def run(ctx):
-    if ctx.attempt == 1: raise bakeoff.InfraError("again")
-"""
+    command = "[ -e {dir}/attempts ] || {{ touch {dir}/tried; exit 75; }}"
     lab.experiment(
-        'workload = "python"\nseeds = 10\nbudget = { runs = 4 }\nretries = { backoff = 0.05 }\nparams = { function = "twice:run" }',
-        twice=code,
+        "seeds = 10\nbudget = { runs = 4 }\nretries = { backoff = 0.05 }\n"
+        f"params = {{ command = '{command}', infra_exit_codes = [75] }}"
     )
     assert lab.run().statuses == {"succeeded": 4}
 

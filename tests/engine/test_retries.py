@@ -15,6 +15,7 @@ def test_infrastructure_failures_are_tried_again_with_growing_pauses(lab: Lab) -
         """
 retries = { infra = 3, backoff = 0.3 }
 [params]
+infra_exit_codes = [75]
 command = '''echo "try $(ls ../results/trial/latest/runs/*/attempts 2>/dev/null | wc -l)"; mkdir -p {out}; echo x > {out}/file
 [ $(ls {dir}/attempts 2>/dev/null | wc -l) = 2 ] && exit 0; exit 75'''
 """
@@ -36,7 +37,9 @@ command = '''echo "try $(ls ../results/trial/latest/runs/*/attempts 2>/dev/null 
 
 
 def test_what_still_fails_after_its_retries_is_missing_and_tried_by_the_next_call(lab: Lab) -> None:
-    lab.experiment('retries = { infra = 1, backoff = 0.05 }\nparams = { command = "test -e flag || exit 75" }')
+    lab.experiment(
+        'retries = { infra = 1, backoff = 0.05 }\nparams = { command = "test -e flag || exit 75", infra_exit_codes = [75] }'
+    )
     summary = lab.run()
     assert (summary.statuses, summary.complete) == ({"infra_error": 1}, False)
     lab.write("flag", "")
@@ -72,17 +75,30 @@ params = {{ command = "sleep 600" }}
     assert [(row["status"], row["attempts"]) for row in lab.rows()] == [("failed", attempts), ("timeout", attempts)]
 
 
+SHAKY = """
+from pydantic import BaseModel
+from bakeoff import InfraError, Outcome
+
+class Params(BaseModel): pass
+
+class Shaky:
+    kind, revision, Params = "shaky", "1", Params
+
+    def run(self, params, ctx):
+        ctx.log(1, seen=ctx.attempt)
+        if ctx.attempt < 3: raise InfraError(f"try {ctx.attempt}")
+        return Outcome()
+"""
+
+
 @pytest.mark.slow
 def test_a_workload_says_infra_error_by_raising_it(lab: Lab) -> None:
-    code = """
-import bakeoff
-def run(ctx):
-    ctx.log(1, seen=ctx.attempt)
-    if ctx.attempt < 3: raise bakeoff.InfraError(f"try {ctx.attempt}")
-    return ctx.attempt
-"""
-    lab.experiment('workload = "python"\nretries = { backoff = 0.05 }\nparams = { function = "shaky:run" }', shaky=code)
-    assert lab.run().statuses == {"succeeded": 1}
+    lab.write("plugin/shaky.py", SHAKY)
+    lab.write("plugin/shaky-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: shaky\nVersion: 1\n")
+    lab.write("plugin/shaky-1.dist-info/entry_points.txt", "[bakeoff.workloads]\nshaky = shaky:Shaky\n")
+    lab.environment["PYTHONPATH"] = str(lab.place / "plugin")
+    lab.experiment('workload = "shaky"\nretries = { backoff = 0.05 }')
+    lab.cli("run", "trial.toml")
     (row,) = lab.rows()
     assert [entry["error"] for entry in lab.attempts(row["run_id"])] == ["try 1", "try 2", None]
     assert lab.series(row["run_id"]) == {"seen": [(1, 3.0)]}

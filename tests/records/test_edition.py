@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.run import (
     FAILED,
     OPEN,
+    RESCORED,
     Attempt,
     RunRecord,
     TrajectoryIndex,
     decode_json,
     encode_metrics,
     storable,
+    uncounted,
 )
 from bakeoff.records.series import Series, read_block
 from bakeoff.results.frame import FIXED, read_table
@@ -275,6 +278,27 @@ def test_a_cost_is_summed_and_what_is_no_number_counts_nothing(begin: Begin) -> 
     assert edition.spent("cost_usd") == 3.75, "one that is tried again has cost something too"
     edition.finish([result(edition, 0, attempt=3, metrics={"cost_usd": 1.0})], session)
     assert edition.spent("cost_usd") == 4.75
+    edition.finish([result(edition, 1, attempt=2, metrics={"cost_usd": 2.0})], session, same_work=True)
+    assert edition.spent("cost_usd") == 4.75, "scoring the same work again costs nothing"
+
+
+def test_tries_that_do_not_count_are_counted_by_arm_and_reason(begin: Begin) -> None:
+    edition = begin()
+    session = edition.begin_session({}, 6)
+    edition.finish([result(edition, 0, status="infra_error", metrics={"tokens": 5}, final=False)], session)
+    edition.finish([result(edition, 0, attempt=2), result(edition, 1), result(edition, 2, status="cancelled")], session)
+    edition.finish([result(edition, 3, status="failed", metrics={"tokens": 7})], session)
+    edition.finish([result(edition, 3, attempt=2)], session)
+    again = edition.begin_session({RESCORED: True}, 6)
+    edition.finish([result(edition, 1, attempt=2)], again, same_work=True)  # scored again: no try
+    arms = uncounted(edition)
+    reasons: Counter[str] = Counter()
+    for entry in arms.values():
+        reasons.update(entry.reasons)
+    assert reasons == {"infra_error": 1, "cancelled": 1, "failed": 1}
+    assert sum(entry.affected for entry in arms.values()) == 3 and sum(entry.runs for entry in arms.values()) == 4
+    assert sum(entry.after_failure for entry in arms.values()) == 1
+    assert sum(entry.spent.get("tokens", 0) for entry in arms.values()) == 12
 
 
 def test_a_second_connection_sees_what_the_first_has_written(begin: Begin) -> None:

@@ -276,7 +276,7 @@ def attack(targets: dict[str, Any], user: str | None = None) -> dict[str, dict[s
     for name, argv in commands({**targets, "owner": os.getpid()}).items():
         with choose("bubblewrap").open(BoxSpec(limits=LIMITS, name=name.replace("_", "-"), user=user)) as box:
             output = Path(targets["scratch"]) / f"{name}.out" if name in ("flood", "log") else None
-            result = box.run(argv, timeout=0.8 if name == "stubborn" else 20, stdout=output)
+            result = box.run(argv, timeout={"stubborn": 0.8, "flood": 3}.get(name, 20), stdout=output)
             outcomes[name] = described(result)
             if output is not None:
                 facts = output.stat()

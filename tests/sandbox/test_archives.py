@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, cast
 
 import pytest
 
 from bakeoff.sandbox.archives import unpack
+from bakeoff.sandbox.container import _Chunks
 
 
 def archive(*members: tuple[str, str | None]) -> io.BytesIO:
@@ -49,3 +53,38 @@ def test_a_link_that_leads_out_is_kept_only_on_request(tmp_path: Path) -> None:
         target = tmp_path / str(all_links)
         unpack(archive(("t/file", None), ("t/out", "/etc/passwd")), target, 1 << 20, all_links=all_links)
         assert os.path.lexists(target / "out") == all_links
+
+
+def archive_of(name: str, size: int) -> bytes:
+    """The header of a file in an archive, without its content."""
+    member = tarfile.TarInfo(name)
+    member.size = size
+    return member.tobuf()
+
+
+def endless(*first: bytes) -> Iterator[bytes]:
+    """An archive whose last file does not end, as a service sends a file that is nothing but a hole."""
+    yield from first
+    while True:
+        yield bytes(1 << 20)
+
+
+@pytest.mark.parametrize("size", [1 << 40, 20 << 20], ids=["a terabyte", "too slow"])
+def test_copying_out_of_a_container_ends_at_its_limits(size: int, tmp_path: Path) -> None:
+    small = archive_of("work/small.txt", 512) + b"x" * 512
+    first = [small, archive_of("work/huge", size)]
+    seconds = 0.5 if size < 1 << 40 else 60.0
+    deadline = time.monotonic() + seconds
+
+    def slowly() -> Iterator[bytes]:
+        for chunk in endless(*first):
+            yield chunk
+            if seconds < 1:
+                time.sleep(0.05)
+
+    chunks = _Chunks(slowly(), 64 << 20, deadline)
+    began = time.monotonic()
+    unpack(cast(IO[bytes], chunks), tmp_path / "work", 32 << 20)
+    assert time.monotonic() - began < 10
+    assert (tmp_path / "work" / "small.txt").read_text() == "x" * 512
+    assert not (tmp_path / "work" / "huge").exists()  # neither whole nor in part

@@ -267,3 +267,78 @@ def test_a_forked_process_opens_boxes_of_its_own(sandbox: Bubblewrap) -> None:
             os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert box.run(["/bin/true"]).ok
+
+
+def test_a_command_cannot_take_back_what_it_printed(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    script = """
+        echo what it did
+        python3 -c 'import time; time.sleep(0.1)'
+        : >/proc/self/fd/1
+        : >/dev/stdout
+        python3 -c 'import os; os.ftruncate(1, 0)'
+        echo afterwards
+    """
+    with sandbox.open(BoxSpec()) as box:
+        box.run(["/bin/sh", "-c", script], stdout=log)
+    assert log.read_text() == "what it did\nafterwards\n"
+
+
+def test_a_command_does_not_learn_paths_of_this_machine(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    place = tmp_path / "private place"
+    (place / "tools").mkdir(parents=True)
+    (place / "tools" / "tool").write_text("a tool")
+    script = """
+        cat /opt/tools/tool
+        for process in /proc/[0-9]*; do
+            ls -l $process/fd $process/cwd $process/exe $process/root
+            cat $process/mountinfo $process/mounts $process/environ $process/cmdline $process/maps $process/cgroup
+        done
+    """
+    mounts = (Mount(place / "tools", "/opt/tools"),)
+    for stdin in (None, b"input", place / "tools" / "tool"):
+        with sandbox.open(BoxSpec(mounts=mounts, limits=Limits(disk_mb=32))) as box:
+            log = place / "log"
+            box.run(["/bin/sh", "-c", script], stdout=log, stderr=log, stdin=stdin)
+        shown = log.read_text()
+        assert "a tool" in shown
+        assert "/opt/tools" in shown
+        for path in (tmp_path.name, "private place", str(cache.directory("boxes").parent)):
+            assert path not in shown
+
+
+def test_a_directory_with_other_mounts_in_it_is_shown_whole(sandbox: Bubblewrap) -> None:
+    with sandbox.open(BoxSpec(mounts=(Mount(Path("/dev"), "/opt/devices"),))) as box:
+        assert output(box, "ls /opt/devices/pts | grep ptmx") == "ptmx"
+
+
+def test_what_people_installed_by_hand_is_seen_only_where_it_is_allowed(sandbox: Bubblewrap) -> None:
+    wanted = Path("/usr/local/bin")
+    with sandbox.open(BoxSpec()) as box:
+        assert output(box, "ls -A /usr/local /usr/src") == "/usr/local:\n\n/usr/src:"
+        assert box.run(["touch", "/usr/local/mine"]).code == 1
+    with sandbox.open(BoxSpec(host_paths=("/usr/local",))) as box:
+        assert set(output(box, f"ls -A {wanted}").split()) == {path.name for path in wanted.iterdir()}
+        assert output(box, "ls -A /usr/src") == ""
+    with pytest.raises(UsageError, match="only /usr/local and /usr/src can be allowed"):
+        BoxSpec(host_paths=("/home",))
+    with sandbox.open(BoxSpec(mounts=(Mount(wanted, str(wanted)),))) as box:
+        assert set(output(box, f"ls -A {wanted}").split()) == {path.name for path in wanted.iterdir()}
+        assert output(box, "ls -A /usr/local") == "bin"
+
+
+def test_output_beyond_the_limit_is_dropped_and_the_log_says_so(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    with sandbox.open(BoxSpec(limits=Limits(output_mb=1))) as box:
+        log = tmp_path / "log"
+        result = box.run(["/bin/sh", "-c", "head -c 3000000 /dev/zero; echo end >&2"], stdout=log)
+        assert (result.ok, result.output_dropped, result.stderr) == (True, 3_000_000 - (1 << 20), b"end\n")
+        assert log.read_bytes()[1 << 20 :] == b"\n[1951424 more bytes of output were dropped]\n"
+        short = box.run(["/bin/sh", "-c", "echo short; echo error >&2"], stdout=log, stderr=log)
+        assert (short.output_dropped, log.read_text()) == (0, "short\nerror\n")
+
+
+def test_output_of_both_streams_is_kept_in_order(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with sandbox.open(BoxSpec()) as box:
+        box.run(["/bin/sh", "-c", "for i in $(seq 500); do echo out $i; echo err $i >&2; done"], stdout=log, stderr=log)
+    assert log.read_text().split("\n")[:-1] == [f"{name} {i}" for i in range(1, 501) for name in ("out", "err")]

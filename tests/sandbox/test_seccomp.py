@@ -18,13 +18,13 @@ Filter = Callable[..., int]
 
 
 @pytest.fixture
-def filter_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Filter]]:
+def filter_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Filter]]:
     """The filter for a machine as a function from (architecture, call, first argument) to an errno."""
 
-    def compiled(machine: str) -> Filter:
+    def compiled(machine: str, tracing: bool = True) -> Filter:
         monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=machine))
         syscalls.seccomp_filter.cache_clear()
-        program = syscalls.seccomp_filter()
+        program = syscalls.seccomp_filter(tracing)
         assert program is not None
         steps = list(struct.iter_unpack("HBBI", program))
         return lambda architecture, call, argument=0: interpret(steps, architecture, call, argument)
@@ -102,3 +102,18 @@ def test_the_profile_of_a_container_service_loses_what_the_filter_refuses() -> N
     assert rules[0] == {"names": ["read"], "action": "SCMP_ACT_ALLOW"}
     assert {rule["action"] for rule in rules if {"mount", "bpf"} & set(rule["names"])} == {"SCMP_ACT_ERRNO"}
     assert all(rule["args"] for rule in rules if {"clone", "socket"} & set(rule["names"]))
+
+
+def test_where_tests_run_no_process_may_reach_into_another(filter_of: Callable[..., Filter]) -> None:
+    # ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd
+    calls = {
+        ("x86_64", X86_64): (101, 310, 311, 312, 438),
+        ("x86_64", I386): (26, 347, 348, 349, 438),
+        ("aarch64", AARCH64): (117, 270, 271, 272, 438),
+    }
+    for (machine, architecture), numbers in calls.items():
+        for tracing, answer in ((True, ALLOWED), (False, errno.EPERM)):
+            filtered = filter_of(machine, tracing)
+            assert [filtered(architecture, number) for number in numbers] == [answer] * 5
+    rules = syscalls.narrowed_profile({"syscalls": [{"names": ["ptrace", "read"], "action": "SCMP_ACT_ALLOW"}]}, False)
+    assert rules["syscalls"][0]["names"] == ["read"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -313,3 +314,42 @@ def test_benjamini_hochberg_is_scipys(p: list[float]) -> None:
 def test_numbers_that_are_no_p_values_are_refused(bad: list) -> None:
     with pytest.raises(ValueError, match="p-values"):
         holm(bad)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "most"), [(8, 0.09), (10, 0.09), (15, 0.08)])
+def test_skewed_differences_at_the_margin_are_seldom_called_equivalent(n: int, most: float) -> None:
+    """The true difference is the margin itself, so 'equivalent' is an error."""
+    rng, replicates, margin = np.random.default_rng(n), 1000, 3.0
+    false = 0
+    for _ in range(replicates):
+        p_eq = paired_test(margin + rng.exponential(size=n) - 1.0, margin=margin).p_eq
+        assert p_eq is not None
+        false += p_eq <= 0.05
+    assert false / replicates <= most + 2 * math.sqrt(most * (1 - most) / replicates)
+
+
+@pytest.mark.parametrize("unpaired", [False, True])
+def test_equivalence_of_skewed_data_does_not_depend_on_row_order_or_on_the_names_of_arms(unpaired: bool) -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=12), rng.exponential(size=12)
+    shuffled = rng.permutation(12)
+    if unpaired:
+        there, back = unpaired_test(a, b, margin=1.5), unpaired_test(b, a, margin=1.5)
+        again = unpaired_test(a[shuffled], b, margin=1.5)
+    else:
+        there, back = paired_test(b - a, margin=1.5), paired_test(a - b, margin=1.5)
+        again = paired_test((b - a)[shuffled], margin=1.5)
+    assert there.p_eq == back.p_eq == again.p_eq
+    interval, mirrored = there.equivalence_interval(0.9), back.equivalence_interval(0.9)
+    assert interval is not None and mirrored is not None
+    assert interval == again.equivalence_interval(0.9)
+    assert (interval.low, interval.high) == pytest.approx((-mirrored.high, -mirrored.low))
+
+
+@pytest.mark.parametrize("n", [7, 8])
+def test_from_8_units_on_equivalence_needs_the_bootstrap_too(n: int) -> None:
+    d = np.array([*np.linspace(-0.1, 0.1, n - 1), 3.0])
+    test = paired_test(d, margin=2.0)
+    assert test.p_eq is not None
+    assert (test.p_eq > test.evidence.p_equivalent(2.0)) == (n == 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 
 import numpy as np
@@ -32,11 +33,12 @@ from stats.strategies import samples, spread_samples
 def brute_force_greater(d: np.ndarray, x: float) -> float:
     """P of 'centre <= x' by visiting every subset, straight from the definition."""
     tie = 1e-9 * np.abs(d).max()
+    pure = np.abs(d).max() > 0.0 and np.ptp(np.abs(d)) <= tie  # wins and losses of one size count ties in full
     total = 1.0
     for size in range(1, d.size + 1):
         for chosen in itertools.combinations(d, size):
             mean = np.mean(chosen)
-            total += 1.0 if mean < x - tie else 0.5 if mean <= x + tie else 0.0
+            total += 1.0 if mean < x - tie else (1.0 if pure else 0.5) if mean <= x + tie else 0.0
     return total / 2.0**d.size
 
 
@@ -73,8 +75,12 @@ def test_whole_ties_agree_with_scipy_on_scores_in_quarters() -> None:
 def test_meeting_in_the_middle_counts_what_the_array_counts(d: np.ndarray, at: float) -> None:
     x = at * float(np.abs(d).max())
     tails, array = exact_tails(d, x), SignFlip(d)
-    assert (1 + tails.below + 0.5 * tails.ties) / 2**d.size == pytest.approx(array.tails(x).greater, rel=1e-12)
-    assert (1 + tails.above + 0.5 * tails.ties) / 2**d.size == pytest.approx(array.tails(x).less, rel=1e-12)
+    assert (1 + tails.below + tails.tie_weight * tails.ties) / 2**d.size == pytest.approx(
+        array.tails(x).greater, rel=1e-12
+    )
+    assert (1 + tails.above + tails.tie_weight * tails.ties) / 2**d.size == pytest.approx(
+        array.tails(x).less, rel=1e-12
+    )
     assert tails.below + tails.ties + tails.above == 2**d.size - 1
 
 
@@ -342,3 +348,20 @@ def test_false_positives_stay_near_alpha_for_unequal_sizes_and_spreads() -> None
     rng = np.random.default_rng(4)
     rejected = [with_margin(Unpaired(rng.normal(0, 3, 5), rng.normal(0, 1, 10)), None).p <= 0.05 for _ in range(800)]
     assert np.mean(rejected) <= 0.06 + 3 * np.sqrt(0.06 * 0.94 / 800)
+
+
+@pytest.mark.parametrize("n", range(6, 21))
+def test_pure_wins_and_losses_are_called_different_in_at_most_alpha_of_cases(n: int) -> None:
+    """The size is exact: every number of wins with its probability."""
+    rejected = [k for k in range(n + 1) if SignFlip([1.0] * k + [-1.0] * (n - k)).p <= 0.05]
+    assert sum(math.comb(n, k) for k in rejected) / 2**n <= 0.05
+    if n >= 7:
+        assert rejected
+
+
+def test_the_exact_p_counts_ties_in_full() -> None:
+    five_wins_three_ties = SignFlip([1.0] * 5 + [0.0] * 3)
+    assert five_wins_three_ties.p_exact == pytest.approx(0.0625)
+    assert five_wins_three_ties.p < 0.05
+    no_ties = SignFlip([1.0, 2.0, 4.0, 8.0, -16.0])
+    assert no_ties.p_exact == no_ties.p

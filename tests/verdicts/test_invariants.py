@@ -137,6 +137,27 @@ def test_the_order_of_rows_changes_nothing(drawn: tuple[Rows, dict[str, Any]], r
         assert replace(a, design=None) == replace(b, design=None)
 
 
+@pytest.mark.parametrize("offset", [1.7e9, 1e12])
+@pytest.mark.parametrize("design", sorted(DESIGNS))
+def test_noise_around_a_large_number_is_judged_as_the_noise_alone(design: str, offset: float) -> None:
+    rng = np.random.default_rng(7)
+    shape, rows = DESIGNS[design], []
+    for arm, lift in (("A", 0.0), ("B", 1.5)):
+        for task, seed, rollout in np.ndindex(6, 8 if "seeds" in shape else 1, 3):
+            # In 1/64ths, so that the sum with the offset is exact.
+            value = round(64 * (lift + rng.normal(0, 0.5))) / 64
+            row = {"arm": arm, "task": f"t{task}", "rollout": rollout, "score": value}
+            rows.append({**row, "seed": seed} if "seeds" in shape else row)
+    changes = {"tasks": shape.get("population"), "seeds": shape.get("kind")}
+    changes = {key: value for key, value in changes.items() if value}
+    there, moved = (
+        one([{**row, "score": row["score"] + shift} for row in rows], "A", "B", **changes) for shift in (0.0, offset)
+    )
+    assert there.verdict == moved.verdict == "better"
+    assert there.p is not None and moved.p is not None
+    assert moved.p == pytest.approx(there.p, rel=1e-3)
+
+
 @pytest.mark.slow
 @QUICK
 @given(tables(), st.sampled_from([-3.0, 0.0, 16.0]), st.sampled_from([0.25, 1.0, 8.0]), st.sampled_from([None, 0.5]))

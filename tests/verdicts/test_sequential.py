@@ -20,7 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import factories
+from bakeoff.engine.node.workers import WorkerNode
 from bakeoff.errors import UsageError
+from bakeoff.records.run import Attempt
 from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Analysis, Sequential
 from bakeoff.verdicts import sequential
@@ -30,11 +32,8 @@ from bakeoff.verdicts.sequential import SequentialReport, sequential_rule
 from lab import Lab, eventually
 
 WORK = """
-import os, time
-from bakeoff import InfraError
-def play(ctx, shift=0.0, slow=0.0, lost=-1):
-    if ctx.seed == lost and not os.path.exists(os.environ.get("MENDED", "/nowhere")):
-        raise InfraError("the machine is away")
+import time
+def play(ctx, shift=0.0, slow=0.0):
     time.sleep(slow * float(ctx.rng("pace", own=True).random()))
     return {"score": shift + float(ctx.rng("noise", own=True).normal())}
 """
@@ -48,7 +47,7 @@ params = {{ function = "work:play", slow = {slow} }}
 name = "old"
 [[arms]]
 name = "new"
-params = {{ shift = {shift}, lost = {lost} }}
+params = {{ shift = {shift} }}
 [analysis]
 metric = "score"
 {analysis}
@@ -59,7 +58,7 @@ block = 4
 
 
 def experiment(lab: Lab, **changes: Any) -> Path:
-    values = {"slow": 0.0, "shift": 1.5, "lost": -1, "analysis": "", "most": 40, **changes}
+    values = {"slow": 0.0, "shift": 1.5, "analysis": "", "most": 40, **changes}
     return lab.experiment(FILE.format(**values), work=WORK)
 
 
@@ -265,21 +264,20 @@ def test_killed_and_started_again_it_goes_the_same_way(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_was_lost_is_tried_again_with_the_next_block(lab: Lab, tmp_path: Path) -> None:
-    experiment(lab, lost=1, shift=1.5)
-    mended = tmp_path / "mended"
-    lab.environment["MENDED"] = str(mended)
+def test_a_run_that_was_lost_is_tried_again_with_the_next_block(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment(lab, shift=1.5)
+    start, began = WorkerNode.start, set[int]()
 
-    class MendsTheMachine:
-        def finished(self, attempt: Any) -> None:
-            if attempt.seed >= 4:
-                mended.touch()
+    def start_or_fail(node: WorkerNode, attempt: Attempt) -> None:
+        """The machine is away until the second block begins."""
+        began.add(attempt.seed)
+        if (attempt.arm, attempt.seed) == ("new", 1) and max(began) < 4:
+            node.refuse(attempt, OSError("the machine is away"))
+        else:
+            start(node, attempt)
 
-        def tick(self, running: Any) -> None: ...
-
-        def close(self) -> None: ...
-
-    lab.run(jobs=1, observers=[MendsTheMachine()])
+    monkeypatch.setattr(WorkerNode, "start", start_or_fail)
+    lab.run(jobs=1)
     assert lab.statuses()["infra_error"] == 0
     run_id = next(row["run_id"] for row in lab.of_arm("new") if row["seed"] == 1)
     assert [attempt["status"] for attempt in lab.attempts(run_id)][-2:] == ["infra_error", "succeeded"]

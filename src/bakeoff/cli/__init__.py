@@ -12,9 +12,12 @@ import errno
 import os
 import sys
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
+
+if TYPE_CHECKING:
+    from bakeoff.errors import BakeoffError
 
 VERBS: dict[str, tuple[str, str]] = {
     "init": ("bakeoff.cli.init", "Write a small experiment file that runs, to start from."),
@@ -134,12 +137,21 @@ class Verbs(click.Group):
             if extra is None:
                 raise
             _fail(ctx, f"this needs the package {error.name}: pip install 'bakeoff[{extra}]'", 2)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
         except Exception as error:
             from bakeoff.errors import BakeoffError
 
-            if not isinstance(error, BakeoffError):
-                raise
-            _fail(ctx, str(error), error.exit_code)
+            known = error if isinstance(error, BakeoffError) else _damage(error)
+            _fail(ctx, str(known), known.exit_code)
+
+
+def _damage(error: Exception) -> BakeoffError:
+    """Damage in an edition that this call has opened, which explains the error; raises it again when there is none."""
+    from bakeoff.records.damage import explained
+    from bakeoff.records.edition import OPENED
+
+    return explained(error, OPENED)
 
 
 def _open_streams() -> None:
@@ -168,7 +180,9 @@ def _output_error(error: OSError) -> int:
 
 
 def _fail(ctx: click.Context, message: str, code: int) -> None:
-    click.echo(f"error: {message}", err=True)
+    from bakeoff.text import printable
+
+    click.echo(f"error: {printable(message)}", err=True)
     ctx.exit(code)
 
 

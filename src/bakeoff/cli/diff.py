@@ -61,7 +61,7 @@ def _show(difference: Difference) -> None:
         click.echo()
         click.secho(title.capitalize(), bold=True)
         for key, (old, new) in changes.items():
-            click.echo(f"  {key}: {_short(old)} -> {_short(new)}")
+            click.echo(f"  {printable(key)}: {_short(old)} -> {_short(new)}")
         if title == "code" and difference.patch is None:
             click.echo("  The commits are not in a repository here, so their lines cannot be compared.")
         elif title == "code" and difference.patch:

@@ -14,6 +14,7 @@ import click
 
 from bakeoff.cli.display import printable
 from bakeoff.cli.options import root_option, run_argument
+from bakeoff.records.files import open_inside
 from bakeoff.records.layout import is_held
 from bakeoff.records.lookup import find_log, find_run
 
@@ -48,7 +49,7 @@ def command(
             live = follow and attempt is None and is_held(edition.paths.lease)
             live = live and edition.run(position).status in ("running", "planned")
             if log.path.exists():
-                with log.path.open("rb") as file:
+                with open_inside(log.home, log.name) as file:
                     if offset is None:
                         offset = last_lines(file, tail) if tail is not None else 0
                     file.seek(offset)

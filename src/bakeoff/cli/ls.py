@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from bakeoff.cli.display import TALLY, ago, edition_facts, print_json, print_table
+from bakeoff.cli.display import TALLY, ago, edition_facts, print_json, print_table, printable
 from bakeoff.cli.options import json_option, root_option
-from bakeoff.errors import BakeoffError
+from bakeoff.records.damage import explained
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, all_editions, editions, find_edition
 
@@ -37,8 +37,8 @@ def command(ctx: click.Context, experiment: str | None, root: Path, as_json: boo
         try:
             with closing(Edition.open(paths)) as edition:
                 lines.append(edition_facts(edition))
-        except BakeoffError as error:  # the others are listed all the same
-            broken.append(str(error))
+        except Exception as error:  # the others are listed all the same
+            broken.append(str(explained(error, [paths])))
     if as_json:
         print_json(lines)
     elif lines:
@@ -51,5 +51,5 @@ def command(ctx: click.Context, experiment: str | None, root: Path, as_json: boo
     elif not broken:
         click.echo(f"no experiment has been run under {root.absolute()}", err=True)
     for message in broken:
-        click.echo(f"error: {message}", err=True)
+        click.echo(f"error: {printable(message)}", err=True)
     ctx.exit(1 if broken else 0)

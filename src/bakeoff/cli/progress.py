@@ -30,6 +30,7 @@ _PLAIN_INTERVAL = 2.0  # seconds
 _LONGEST_LINE = 1 << 16  # bytes
 LOGS = "logs/*.txt"
 """What commands inside a run write, such as an agent in its sandbox."""
+_MOST_TOLD = 1000
 _WORDS = {"succeeded": "ok", "failed": "FAILED", "timeout": "TIMEOUT", "infra_error": "INFRA", "cancelled": "stopped"}
 
 
@@ -130,14 +131,18 @@ class Lines:
 
     def __init__(self, state: Progress, every_run: bool) -> None:
         self._state, self._every_run = state, every_run
+        self._told: set[str] = set()
         self._next = time.monotonic() + _PLAIN_INTERVAL
         if not every_run:
             _say(f"{state.name}: {state.total} runs, {state.before} done already")
 
     def finished(self, attempt: Attempt) -> None:
         status = attempt.status
-        if not self._every_run and status in ("succeeded", "cancelled"):
+        new = bool(attempt.error) and attempt.error not in self._told  # a note is told once, whoever has it
+        if not self._every_run and (status == "cancelled" or (status == "succeeded" and not new)):
             return
+        if status == "succeeded" and attempt.error and len(self._told) < _MOST_TOLD:
+            self._told.add(attempt.error)
         word = _WORDS.get(status, status) if attempt.final else f"{_WORDS.get(status)}, trying again"
         took = (attempt.ended_at or 0.0) - (attempt.started_at or 0.0)
         metrics = [f"{name}={one_line(number(value), 40)}" for name, value in list(attempt.metrics.items())[:3]]

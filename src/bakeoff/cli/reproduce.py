@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import closing
@@ -20,14 +21,15 @@ from typing import Any
 
 import click
 
-from bakeoff.cli.display import print_json
+from bakeoff.cli.display import print_json, printable
 from bakeoff.cli.options import json_option, root_option, run_argument
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.lookup import find_run
-from bakeoff.records.provenance import REDACTED, code_change, git_state
+from bakeoff.records.provenance import code_change, git_state
 from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import read_meta
+from bakeoff.records.secrets import REDACTED, frozen_copy
 
 OTHER_ROOT = "bakeoff-reproduced"
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
@@ -86,7 +88,13 @@ def command(ctx: click.Context, run: str, execute: bool, root: Path, as_json: bo
             cwd = (read_meta(edition.paths.run(record.run_id)) or {}).get("cwd")
             note = "imported: the environment that it ran in is not recorded" + ("" if cwd else ", nor the directory")
             recipe = Recipe(tuple(shlex.split(record.command)), Path(cwd or "."), notes=(note,))
-    notes = [*recipe.notes, *_code_notes(provenance, record.run_id)]
+    secret = any(REDACTED in text for text in (*recipe.argv, *recipe.env.values(), *recipe.named.values()))
+    if secret and execute:
+        raise UsageError(
+            f"{record.run_id}: a secret in its command is not recorded; print it without --exec and fill it in"
+        )
+    hint = [f"a secret is not recorded: fill it in where {REDACTED} stands"] if secret else []
+    notes = [*recipe.notes, *hint, *_code_notes(provenance, record.run_id)]
     if as_json and not execute:
         print_json(
             {
@@ -101,10 +109,11 @@ def command(ctx: click.Context, run: str, execute: bool, root: Path, as_json: bo
         )
         return
     for note in notes:
-        click.echo(f"# {note}", err=execute)
+        click.echo(printable(f"# {note}").replace("\n", " "), err=execute)
     if execute:
         ctx.exit(_execute(recipe))
-    click.echo(recipe.shell())
+    # On a terminal, what is shown must be all there is: an escape could hide a part of it.
+    click.echo(printable(recipe.shell()) if sys.stdout.isatty() else recipe.shell())
 
 
 def _command_recipe(edition: Edition, run: RunRecord, command: str, provenance: Mapping[str, Any]) -> Recipe:
@@ -139,14 +148,12 @@ def _in_process_recipe(edition: Edition, run: RunRecord, provenance: Mapping[str
         raise UsageError(f"{edition.paths.directory}: has no experiment file, so the run cannot be repeated")
     notes = []
     source = Path(provenance.get("experiment") or frozen)
-    if source == frozen or not source.is_file() or source.read_bytes() != frozen.read_bytes():
+    if source == frozen or not source.is_file() or frozen_copy(source) != frozen.read_bytes():
         source = frozen
         notes.append(
             "the experiment file has changed or moved: this is the frozen copy, and relative paths in it start there"
         )
     overrides = provenance.get("set", ())
-    if any(REDACTED in part for part in overrides):
-        notes.append("a --set value was secret and is not recorded: fill it in")
     changed = [part for override in overrides for part in ("--set", override)]
     only = ["--only", f"run_id={run.run_id}"]
     argv = ("bakeoff", "run", str(source), *changed, *only, "--fresh", "--root", OTHER_ROOT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import time
 from contextlib import closing
 from pathlib import Path
@@ -48,7 +49,7 @@ def gather(edition: Edition, position: int) -> dict[str, Any]:
         }
         for name, (steps, values) in (read_block(block) if block is not None else {}).items()
     }
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    files = sorted(path for path in directory.rglob("*") if stat.S_ISREG(path.lstat().st_mode))
     return {
         "experiment": edition.paths.experiment,
         "edition": edition.paths.name,
@@ -68,7 +69,7 @@ def gather(edition: Edition, position: int) -> dict[str, Any]:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    click.secho(facts["run_id"], bold=True)
+    click.secho(printable(facts["run_id"]), bold=True)
     times = ""
     if facts["started_at"] and facts["ended_at"]:
         start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts["started_at"]))
@@ -86,10 +87,10 @@ def _show(facts: dict[str, Any]) -> None:
     print_facts({key: value for key, value in summary.items() if value})
 
     if facts["error"]:
-        _section("Error", [[printable(line)] for line in facts["error"].rstrip().splitlines()])
+        _section("Error", [[line] for line in facts["error"].rstrip().splitlines()])
     for title, values in (("Parameters", facts["columns"]), ("Metrics", facts["metrics"])):
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-        _section(title, [[key, printable(text)] for key, text in texts.items()])
+        _section(title, list(map(list, texts.items())))
     curves = []
     for name, entry in facts["series"].items():
         first, last = (f"{number(end['value'])} at step {end['step']}" for end in (entry["first"], entry["last"]))
@@ -110,7 +111,8 @@ def _section(title: str, rows: list[list[str]]) -> None:
     if not rows:
         return
     click.echo()
-    click.secho(title, bold=True)
+    click.secho(printable(title), bold=True)
+    rows = [[printable(cell) for cell in row] for row in rows]
     width = max((len(row[0]) for row in rows if len(row) > 1), default=0)
     for row in rows:
         click.echo("  " + "  ".join([row[0].ljust(width), *row[1:]]).rstrip())

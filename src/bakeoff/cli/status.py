@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from bakeoff.cli import display
 from bakeoff.cli.options import edition_argument, json_option, root_option
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
-from bakeoff.records.run import by_arm, failures, list_runs
+from bakeoff.records.run import Uncounted, by_arm, failures, list_runs, run_notes, uncounted
 
 STATUSES = ("planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error")
 MOST_ARMS, MOST_FAILURES, MOST_RUNNING = 24, 5, 4
@@ -59,6 +60,8 @@ def gather(edition: Edition) -> dict[str, Any]:
         used["time"] = {"used": edition.time_spent(), "limit": limits["time"]}
     if limits["cost"] is not None:
         used[limits["cost_metric"]] = {"used": edition.spent(limits["cost_metric"]), "limit": limits["cost"]}
+    if limits.get("tokens") is not None:  # an older edition has no such key
+        used["tokens"] = {"used": edition.spent("tokens"), "limit": limits["tokens"]}
     return {
         **common,
         "description": spec["description"],
@@ -70,9 +73,21 @@ def gather(edition: Edition) -> dict[str, Any]:
         "arms": arms,
         "running": [run["run_id"] for run in list_runs(edition, ["running"])],
         "failures": failures(edition, MOST_FAILURES),
+        "notes": run_notes((run.run_id, run.status, run.error) for run in edition.runs(["succeeded"])),
         "budget": used,
+        "retries": _retries(edition),
         "database": edition.database.label,
     }
+
+
+def _retries(edition: Edition) -> dict[str, Any]:
+    """By arm, the tries that do not count, and warnings where they may bend a verdict."""
+    arms = uncounted(edition)
+    if not any(entry.affected for entry in arms.values()):
+        return {"arms": {arm: asdict(entry) for arm, entry in arms.items()}, "warnings": []}
+    from bakeoff.verdicts.retries import retry_facts  # statistics, which take a moment to import
+
+    return retry_facts(arms)
 
 
 def _show(facts: dict[str, Any]) -> None:
@@ -94,6 +109,21 @@ def _show(facts: dict[str, Any]) -> None:
         click.echo(f"running: {', '.join(facts['running'][:MOST_RUNNING])}{more}")
     click.echo()
     _show_arms(facts["arms"], facts["metric"])
+    retried = {arm: Uncounted(**entry) for arm, entry in facts["retries"]["arms"].items() if entry["affected"]}
+    if retried:
+        from bakeoff.verdicts.retries import retry_table
+
+        table = retry_table(retried)
+        assert table is not None
+        click.echo()
+        click.secho(table.title, bold=True)
+        display.print_table(table.headers, table.rows, right=table.right)
+        for warning in facts["retries"]["warnings"]:
+            click.echo(f"warning: {warning}")
+    for note in facts["notes"][:MOST_FAILURES]:
+        click.echo(f"note: {display.one_line(note, 200)}")
+    if len(facts["notes"]) > MOST_FAILURES:
+        click.echo(f"... and {len(facts['notes']) - MOST_FAILURES} more notes; --json has all of them")
     if facts["failures"]:
         click.echo()
         click.secho("Last failures", bold=True)

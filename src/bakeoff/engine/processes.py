@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -150,6 +150,24 @@ def resident(pids: Iterable[int]) -> int:
     return sum(int(fields[1]) * PAGE for fields in tables if fields)
 
 
+def memory(pids: Sequence[int], limit: int) -> int:
+    """Memory of these processes together in bytes, where pages that they share count once.
+
+    That is the sum of their proportional set sizes (proc(5), smaps_rollup: a page that n processes map counts 1/n for
+    each). Reading it walks all page tables, so resident memory is looked at first: it counts shared pages for each
+    process, and so it is never less. Up to `limit` that is answer enough.
+    """
+    total = resident(pids)
+    if total <= limit:
+        return total
+    total = 0
+    for pid in pids:
+        lines = text(f"/proc/{pid}/smaps_rollup").splitlines()
+        size = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
+        total += resident([pid]) if size is None else size  # it belongs to another user, or has ended
+    return total
+
+
 # -- cgroups, version 1 or 2: what the kernel counts. Nothing is made or limited here. File formats are those of
 # cgroups(7), and of the kernel's admin-guide pages cgroup-v1/memory and cgroup-v2.
 
@@ -263,7 +281,10 @@ class Orphans:
     """
 
     def __init__(self) -> None:
-        self._before = frozenset(children())
+        self.foster: int | None = None
+        """A process that adopts orphans in our place: the first one of the namespace that commands are in."""
+        self.own = set(children())
+        """Children that are ours and no run's."""
         self._home = os.getsid(0)
         self._doubtful: set[int] = set()
         """They may belong to several runs, so no run's record mentions them."""
@@ -280,6 +301,8 @@ class Orphans:
             send(descendants(left), signal.SIGKILL)
             for orphan in left:  # its own children become ours only now, and are found in the next round
                 reap(orphan, patience=max(0.0, deadline - time.monotonic()))
+            if self.foster is not None:
+                time.sleep(0.001)  # it collects them, and we cannot wait for that
             if time.monotonic() > deadline:
                 break  # it sits in the kernel; the supervisor tries again at the end
         certain = len(ended - self._doubtful)
@@ -294,8 +317,9 @@ class Orphans:
 
     def _left(self, mark: str, pid: int, living: Collection[int], rivals: Collection[int]) -> list[int]:
         left = []
-        for child in children():
-            if child == pid or child in living or child in self._before:
+        adopted = text(f"/proc/{self.foster}/task/{self.foster}/children").split() if self.foster is not None else ()
+        for child in (*children(), *map(int, adopted)):
+            if child == pid or child in living or child in self.own:
                 continue
             try:
                 session = os.getsid(child)

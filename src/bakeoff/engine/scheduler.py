@@ -6,6 +6,7 @@ one synced transaction for what ended in the last few milliseconds, and only the
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from bakeoff.engine.executors import Executor
 from bakeoff.engine.queue import Queue
 from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.edition import Edition
+from bakeoff.records.layout import BUDGET_FILE, BUDGET_USED_UP, atomic_write
 from bakeoff.records.run import Attempt
 from bakeoff.spec.experiment import Budget, Retries
 from bakeoff.spec.plan import Plan, Run
@@ -80,14 +82,27 @@ class Summary:
 class Account:
     """What the budget has been charged, over all sessions of an edition; earlier ones are read from the database."""
 
-    def __init__(self, budget: Budget, edition: Edition) -> None:
+    def __init__(self, budget: Budget, edition: Edition, session: int) -> None:
         self._budget = budget
         counts = edition.counts()
         self._runs = sum(counts.get(status, 0) for status in FINISHED)
         self._cost = edition.spent(budget.cost_metric) if budget.cost is not None else 0.0
+        self._tokens = edition.spent("tokens") if budget.tokens is not None else 0.0
         self._seconds = edition.time_spent()
         self._began = time.monotonic()
-        self.metered = budget.cost is not None
+        self._used_up = edition.paths.directory / BUDGET_USED_UP
+        self.metered = budget.cost is not None or budget.tokens is not None
+        if self.metered:
+            # For workloads that can stop in the middle of a run: the limits, and what earlier sessions used.
+            table = {
+                "session": session,
+                "cost": budget.cost,
+                "cost_metric": budget.cost_metric,
+                "tokens": budget.tokens,
+                "spent": {"cost": self._cost, "tokens": self._tokens},
+            }
+            atomic_write(edition.paths.directory / BUDGET_FILE, json.dumps(table))
+            self._used_up.unlink(missing_ok=True)  # the limit may be higher now
         self.unmetered: str | None = None
         """The error when a run does not report its cost: such a budget would never be used up."""
 
@@ -99,8 +114,11 @@ class Account:
         elapsed = self._seconds + time.monotonic() - self._began
         if budget.time is not None and elapsed >= budget.time:
             return f"time budget of {budget.time:g} s used up"
-        if budget.cost is not None and self._cost >= budget.cost:
+        used_up = self._used_up.read_text() if self.metered and self._used_up.exists() else ""
+        if budget.cost is not None and (self._cost >= budget.cost or used_up == "cost"):
             return f"budget of {budget.cost:g} {budget.cost_metric} used up ({self._cost:g})"
+        if budget.tokens is not None and (self._tokens >= budget.tokens or used_up == "tokens"):
+            return f"budget of {budget.tokens} tokens used up ({self._tokens:g})"
         return None
 
     def room(self, in_flight: int) -> bool:
@@ -111,6 +129,9 @@ class Account:
         """Every attempt is charged: one that is tried again cost something too."""
         if attempt.final and attempt.status in FINISHED:
             self._runs += 1
+        tokens = attempt.metrics.get("tokens")
+        if isinstance(tokens, int | float) and math.isfinite(tokens):
+            self._tokens += tokens
         if self._budget.cost is None:
             return
         value = attempt.metrics.get(self._budget.cost_metric)
@@ -148,7 +169,7 @@ class Scheduler:
         self._fail_fast = fail_fast
         self._observers = observers
         self._more = more
-        self._account = Account(plan.experiment.budget, edition)
+        self._account = Account(plan.experiment.budget, edition, session)
         self._in_flight: dict[int, Attempt] = {}
         """Attempts that were started and are not recorded yet, by position."""
         self._failures: Counter[int] = Counter()

@@ -9,36 +9,37 @@ finally:
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from bakeoff.engine import processes
 from bakeoff.engine.executors import Executor, NodeSetup
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
 from bakeoff.records import layout, provenance
-from bakeoff.records.edition import Edition
+from bakeoff.records.edition import Edition, beginning
 from bakeoff.records.layout import EditionPaths, Lease
 from bakeoff.records.run import RunRecord
+from bakeoff.records.secrets import frozen_copy, hide_argv
 from bakeoff.spec import formats, registry
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
-from bakeoff.spec.workload import Checked
+from bakeoff.spec.workload import LONGEST_VARIABLE, Checked, Priced
 
 _SETTLE_AFTER = 1.0
 """Seconds after which a run's output appears in its directory."""
 _SERVER_NOTICES = 3.0
 """Seconds that PostgreSQL needs to see that a scheduler was killed, and to free its lock."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Session:
             if how == "failed":
                 try:
                     self.edition.end_session(self.number, how)
-                except StorageError:
+                except (StorageError, LeaseHeld):
                     pass  # the user must see the first error, not that this cannot be recorded either
         summary.complete = self.edition.end_session(self.number, how)
         return summary
@@ -110,7 +111,6 @@ class Session:
         """The executor that the experiment file names, with the setup of its nodes. Raises UsageError."""
         experiment, paths = self.plan.experiment, self.edition.paths
         live = self.options.stream or registry.dialect(self.plan.dialect).live_files
-        name = f"{paths.experiment}/{paths.name}/{self.edition.facts()['created_at']}"
         setup = NodeSetup(
             workload=experiment.workload,
             dialect=self.plan.dialect,
@@ -121,12 +121,23 @@ class Session:
             env=environment(self.plan),
             fresh=experiment.isolation == "fresh",
             settle_after=0.0 if live else _SETTLE_AFTER,
-            edition_mark=hashlib.sha256(name.encode()).hexdigest()[:16],
+            edition_mark=self._mark(),
             session=self.number,
         )
         kind = experiment.executor.kind if experiment.executor else "local"
         factory: Callable[[NodeSetup], Executor] = registry.load(registry.EXECUTORS, kind, "executor")
         return factory(setup)
+
+    def _mark(self) -> str:
+        """What tells processes of this edition from all others, also from those of a copy of its directory.
+
+        The directory's inode stays the same when it is renamed, and a copy gets another. Inodes are only unique on one
+        machine, so the mark names that too, by its boot: no process outlives it (random(4), boot_id).
+        """
+        place = os.stat(self.edition.paths.directory)
+        boot = processes.text("/proc/sys/kernel/random/boot_id").strip()
+        name = f"{self.edition.facts()['created_at']}/{boot}/{place.st_dev}/{place.st_ino}"
+        return hashlib.sha256(name.encode()).hexdigest()[:16]
 
     def selected(self) -> Callable[[RunRecord], bool] | None:
         """The test for runs that `only` chooses; None when it chooses all."""
@@ -155,31 +166,86 @@ def open_session(plan: Plan, options: Options) -> Session:
         raise UsageError("the plan is empty: no run is left after include and exclude")
     notes: dict[str, None] = {}
     workload = registry.workload(plan.experiment.workload)
+    budget = plan.experiment.budget
     if isinstance(workload, Checked):
         try:
             for cell in plan.cells:
-                notes |= dict.fromkeys(workload.check(workload.Params.model_validate(cell.params), plan.base) or ())
+                params = workload.Params.model_validate(cell.params)
+                notes |= dict.fromkeys(workload.check(params, plan.base) or ())
+                if isinstance(workload, Priced) and budget.cost and budget.cost_metric == workload.cost_metric:
+                    workload.check_price(params, plan.base)
         except UsageError as error:
             raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
     directory = layout.experiment_directory(options.root, plan.experiment.name)
-    known = layout.editions(directory)
-    session = _resume(plan, options, known[-1]) if known and not options.fresh else None
-    if session is None:
-        session = _begin(plan, options, directory)
+    while True:
+        try:
+            with _beginning(directory) as elsewhere:
+                known = [] if options.fresh else layout.editions(directory)
+                if not known and not options.fresh and elsewhere is not None:
+                    session = _adopt(plan, options, EditionPaths(directory / elsewhere))
+                else:
+                    session = _resume(plan, options, known[-1]) if known else None
+                session = session or _begin(plan, options, directory)
+            break
+        except LeaseHeld:
+            if not options.wait:
+                raise
+            time.sleep(0.2)  # outside: whoever does not want to wait must get in, and be told
     session.notes = tuple(notes)
+    return session
+
+
+@contextmanager
+def _beginning(directory: Path) -> Iterator[str | None]:
+    """One scheduler at a time looks for the newest edition of the experiment, and begins one if there is none.
+
+    Yields the newest edition in PostgreSQL, which may have been begun from another root.
+    """
+    path = directory / ".beginning"
+    while True:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            file = open(path, "a")  # noqa: SIM115 - its error is ours
+        except OSError as error:
+            raise StorageError(f"{directory}: cannot make a directory for results: {error.strerror}") from error
+        fcntl.flock(file, fcntl.LOCK_EX)
+        # The scheduler that held the lock has removed the file, and another one may have made a new one.
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            break
+        file.close()
+    with file:
+        try:
+            with beginning(directory.name) as newest:
+                yield newest
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _adopt(plan: Plan, options: Options, paths: EditionPaths) -> Session | None:
+    """Resume an edition that was begun from another root. None when it has other runs: then it only has the name."""
+    paths.directory.mkdir(exist_ok=True)
+    session = None
+    try:
+        session = _resume(plan, options, paths, adopted=True)
+    finally:
+        if session is None:
+            shutil.rmtree(paths.directory, ignore_errors=True)  # nothing is in it but the lease
     return session
 
 
 def environment(plan: Plan) -> dict[str, str]:
     """The experiment's `env`, with `${NAME}` filled in. Only done when runs start, so that no record holds a secret.
 
-    Raises SpecError for a variable that is not set.
+    Raises SpecError for a variable that is not set, or longer than the system allows.
     """
     known = formats.variables()
     filled = {}
     for name, text in plan.experiment.env.items():
         try:
             filled[name] = formats.expand(text, known)
+            if len(filled[name].encode()) > LONGEST_VARIABLE:
+                problem = f"its {len(filled[name].encode()):,} bytes are too many for a variable"
+                raise SpecError([Problem(f"env.{name}", problem, f"at most {LONGEST_VARIABLE:,}; use a file")])
         except formats.MissingVariable as missing:
             fix = f"export {missing.args[0]}=... before the run"
             raise SpecError([Problem(f"env.{name}", f"${{{missing.args[0]}}} is not set", fix)]) from missing
@@ -196,7 +262,7 @@ def _begin(plan: Plan, options: Options, directory: Path) -> Session:
         edition = undo.enter_context(closing(Edition.create(plan, paths)))
         edition.lock()
         if options.source is not None:
-            paths.frozen(options.source.suffix).write_bytes(options.source.read_bytes())
+            paths.frozen(options.source.suffix).write_bytes(frozen_copy(options.source))
             registration = layout.registration_of(options.source)  # `bakeoff prereg` made one, perhaps
             if registration.exists():
                 paths.registration.write_bytes(registration.read_bytes())
@@ -209,17 +275,17 @@ def _begin(plan: Plan, options: Options, directory: Path) -> Session:
     return Session(plan, options, edition, lease, number, new=True)
 
 
-def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None:
+def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool = False) -> Session | None:
     """The edition with its lease, or None when a new one is to be begun."""
     with ExitStack() as undo:
-        lease = undo.enter_context(closing(_patiently(lambda: Lease(paths.lease), inf if options.wait else 0.0)))
+        lease = undo.enter_context(closing(Lease(paths.lease)))
         try:
             edition = undo.enter_context(closing(Edition.open(paths, readonly=False)))
         except UsageError:
             if options.source is not None and paths.frozen(options.source.suffix).exists():
                 raise  # its results are in another database
             return None  # its scheduler died before it had recorded the plan
-        _patiently(edition.lock, inf if options.wait else _SERVER_NOTICES)
+        _patiently(edition.lock, _SERVER_NOTICES)
         if edition.complete and plan.experiment.editions == "repeat" and not options.retry_failed:
             return None
         # A sequential experiment may have stopped early: filled up to a fixed number of runs it would be neither.
@@ -230,6 +296,8 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None
             )
         known, wanted = edition.run_ids(), {run.run_id for run in plan}
         gone, fresh = known - wanted, wanted - known
+        if gone and adopted:
+            return None
         if gone:
             raise UsageError(
                 f"the file now describes other runs than {edition.paths.experiment}/{edition.paths.name}: "
@@ -248,8 +316,8 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths) -> Session | None
         return Session(plan, options, edition, lease, number, new=False, grown=grown)
 
 
-def _patiently(take: Callable[[], T], patience: float) -> T:
-    """What `take` returns, as soon as it no longer raises LeaseHeld; raises it after `patience` seconds."""
+def _patiently(take: Callable[[], None], patience: float) -> None:
+    """Call `take` until it no longer raises LeaseHeld; raises it after `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -283,5 +351,5 @@ def _provenance(plan: Plan, options: Options) -> dict[str, Any]:
     return {
         **provenance.collect(plan.base, sys.argv, ignore=ignore),
         "experiment": str(source.absolute()) if source is not None else None,
-        "set": provenance.redact_argv(plan.overrides),
+        "set": hide_argv(plan.overrides),
     }

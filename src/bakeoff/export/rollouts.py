@@ -12,14 +12,14 @@ import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import Damaged, UsageError
 from bakeoff.export.dialogue import NotAConversation, prompt_of
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import FAILED, CellRecord, RunRecord, TrajectoryIndex
@@ -34,6 +34,10 @@ class Rollout:
 
     run: RunRecord
     path: Path
+    home: Path
+    """The run's directory, which has the path in it."""
+    recorded: int
+    """How many steps the run wrote."""
     reward: float | None
     """Sum of the steps' rewards, or the experiment's metric. None means unknown, which is not 0."""
     success: bool
@@ -42,7 +46,18 @@ class Rollout:
     policy_version: str | None
 
     def steps(self) -> Iterator[Step]:
-        return read_trajectory(self.path)
+        """Raises Damaged when the file is not what the run wrote."""
+        count = 0
+        try:
+            for step in read_trajectory(self.path, self.home):
+                count += 1
+                yield step
+        except (ValueError, OSError) as error:
+            reason = str(error).partition("\n")[0]
+            raise Damaged(self.home, f"the trajectory of run {self.run.run_id!r} cannot be read: {reason}") from error
+        if count < self.recorded:
+            told = f"{count} of {self.recorded} steps are left in the trajectory of run {self.run.run_id!r}"
+            raise Damaged(self.home, told)
 
     @property
     def label(self) -> dict[str, Any]:
@@ -65,16 +80,21 @@ def read_rollouts(edition: Edition, dropped: Counter[str]) -> Iterator[Rollout]:
         if run.status != "succeeded" and run.status not in FAILED:
             dropped[f"not finished ({run.status})"] += 1
             continue
-        path = edition.paths.run(run.run_id) / index.path
-        first = next(read_trajectory(path), None) if path.exists() else None
-        if first is None:
-            dropped["no steps" if path.exists() else "file is missing"] += 1
+        home = edition.paths.run(run.run_id)
+        path = home / index.path
+        if not path.exists():
+            dropped["file is missing"] += 1
             continue
         reward = _reward(run, index, analysis)
         # The run's own metric `success` where it has one, otherwise a reward above zero.
         good = run.status == "succeeded" and bool(run.metrics.get("success", reward is not None and reward > 0))
+        rollout = Rollout(run, path, home, index.steps, reward, good, "", None, None)
+        first = next(rollout.steps(), None)
+        if first is None:
+            dropped["no steps"] += 1
+            continue
         group = _group(cells[run.cell], run.seed, first)
-        yield Rollout(run, path, reward, good, group, first.agent, first.policy_version)
+        yield replace(rollout, group=group, agent=first.agent, policy_version=first.policy_version)
 
 
 def _reward(run: RunRecord, index: TrajectoryIndex, analysis: Mapping[str, Any]) -> float | None:

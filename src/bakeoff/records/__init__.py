@@ -7,8 +7,11 @@
 | `lookup` | a run and its output by name; deleting an edition |
 | `database` | the tables; SQLite and PostgreSQL behind one interface |
 | `layout` | where things lie on disk, editions by name, the lease, atomic writes |
+| `files` | opening and writing files of an edition without following a link |
+| `damage` | checksums of rows and blocks, and what a damaged edition is called |
 | `rundir` | a run's directory: `meta.json` and earlier attempts |
 | `series` | per-step numbers and trajectories, compressed |
+| `secrets` | finding and replacing secrets in what is recorded |
 | `provenance`, `diff` | where results came from, and what differs between two editions |
 | `script` | `bakeoff.log` and `bakeoff.finish` in a user's own script |
 

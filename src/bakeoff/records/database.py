@@ -21,18 +21,24 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from bakeoff.errors import StorageError, UsageError
+from bakeoff.errors import Damaged, StorageError, UsageError
+from bakeoff.records.files import refused
 
 URL_VARIABLE = "BAKEOFF_DATABASE_URL"
 LOCK = 7246112
 """The first key of our advisory locks in PostgreSQL; any number that other programs are unlikely to use."""
-VERSION = 2
-"""A newer version only adds tables: an older database gets them when it is next written to."""
+VERSION = 3
+"""A newer version only adds tables and columns: an older database gets them when it is next written to."""
+
+_RESTART = 10.0
+"""Seconds that a server may take to accept connections again."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -121,6 +127,8 @@ CREATE TABLE IF NOT EXISTS trajectories (
   PRIMARY KEY (edition_id, position)
 );
 """
+ADDED = (("runs", "crc", "BIGINT"),)
+"""(table, column, type) of columns that came after the first version. `crc` is a checksum of a run's row (version 3)."""
 TABLE_NAMES = ("runs", "attempts", "superseded", "series", "trajectories", "cells", "sessions", "editions")
 """Tables with rows of editions, in the order in which an edition's rows can be deleted."""
 
@@ -133,14 +141,30 @@ _HAS_META = {
     "postgres": "SELECT 1 FROM information_schema.tables WHERE table_name = 'meta' AND table_schema = current_schema()",
 }
 
+_DAMAGE = re.compile("malformed|not a database|no such (table|column)|Could not decode")
+"""What SQLite says about a file that something else than SQLite has written to."""
+
 Row = tuple[Any, ...]
 
 
 class Database:
-    """One connection. Use it from one thread at a time."""
+    """One connection. Use it from one thread at a time.
 
-    def __init__(self, connection: Any, engine: Literal["sqlite", "postgres"], place: str) -> None:
+    A connection to a server that is lost is opened again: by the next statement outside a transaction, or the next
+    transaction. What was in a transaction then raises StorageError, and `uncertain` says that it may have been committed.
+    """
+
+    def __init__(
+        self, connection: Any, engine: Literal["sqlite", "postgres"], place: str, again: Callable[[], Any] | None = None
+    ) -> None:
         self._connection = connection
+        self._again = again
+        """Opens another connection, where there is a server."""
+        self._in_transaction = False
+        self.uncertain = False
+        """The connection was lost during the last transaction: nobody knows whether it was committed."""
+        self.reopened: Callable[[], None] | None = None
+        """Called after the connection was opened again; when it raises, the connection is closed."""
         self.engine = engine
         self.place = place
         """The path of the SQLite file, or the URL."""
@@ -181,18 +205,23 @@ class Database:
             # IMMEDIATE takes the write lock now: a read transaction that writes later may fail with SQLITE_BUSY
             # without waiting (https://sqlite.org/lang_transaction.html).
             self._execute("BEGIN IMMEDIATE" if self.engine == "sqlite" else "BEGIN")
+            self._in_transaction = True
             try:
                 yield self
                 self._execute("COMMIT")
+                self.uncertain = False
                 if self.engine == "sqlite" and _identity(self.place) != self._file:
                     # SQLite goes on writing into a file that was deleted under it, where nobody would ever find it.
                     raise StorageError(f"{self.label}: was deleted or replaced while in use")
             except BaseException:
+                self.uncertain = self.lost
                 try:
                     self._execute("ROLLBACK")
                 except self._errors:
                     pass  # a failed COMMIT may have rolled back already; the first error is the one to report
                 raise
+            finally:
+                self._in_transaction = False
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Change rows, inside a `transaction`. Returns how many were changed."""
@@ -205,14 +234,52 @@ class Database:
 
     def _execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
         """A cursor of the DB-API (PEP 249)."""
-        return self._connection.execute(sql.replace("?", self._placeholder), values)
+        statement = sql.replace("?", self._placeholder)
+        try:
+            return self._connection.execute(statement, values)
+        except self._errors:
+            if self._in_transaction or not self.lost:
+                raise
+        self._open_again()
+        return self._connection.execute(statement, values)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the server closed the connection, or it broke."""
+        return self._again is not None and bool(self._connection.closed)
+
+    def _open_again(self) -> None:
+        """Another connection in the place of a lost one; a server that restarts gets some seconds."""
+        assert self._again is not None
+        deadline = time.monotonic() + _RESTART
+        while True:
+            try:
+                self._connection = self._again()
+                break
+            except self._errors:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.2)
+        if self.reopened is not None:
+            try:
+                self.reopened()
+            except BaseException:
+                self._connection.close()
+                raise
 
     @contextmanager
     def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except self._errors as error:
-            raise StorageError(f"{self.label}: {str(error).strip()}") from error
+            reason = str(error).strip()
+            if self.engine == "sqlite" and _DAMAGE.search(reason):
+                raise Damaged(self.label, reason) from error
+            raise StorageError(f"{self.label}: {reason}") from error
+        except UnicodeDecodeError as error:  # SQLite quotes what it found in its messages
+            raise Damaged(self.label, str(error)) from error
+        except OverflowError as error:  # a size or a time that no number of the database's holds
+            raise StorageError(f"{self.label}: {error}") from error
 
     def close(self) -> None:
         self._connection.close()
@@ -229,7 +296,7 @@ def connect(place: str, *, readonly: bool = False) -> Database:
         undo.callback(database.close)
         known = database.value(_HAS_META[database.engine]) is not None
         schema = database.value("SELECT value FROM meta WHERE key = 'schema'") if known else None
-        version = None if schema is None else int(schema)
+        version = None if schema is None else _number(schema, database)
         if not readonly and (version is None or version < VERSION):
             _create_tables(database)
         elif version is None:
@@ -245,6 +312,13 @@ def connect(place: str, *, readonly: bool = False) -> Database:
     return database
 
 
+def _number(schema: Any, database: Database) -> int:
+    """The schema's version. Raises Damaged for anything but a number from 1 on."""
+    if re.fullmatch(r"[1-9]\d{0,8}", str(schema), re.ASCII) is None:
+        raise Damaged(database.label, f"its schema version is {str(schema)[:20]!r}, which is no version")
+    return int(schema)
+
+
 def _create_tables(database: Database) -> None:
     """Create the tables, or add those that a newer version has."""
     if database.engine == "sqlite":  # the mode stays with the file; a file that is only read is left as it is
@@ -256,6 +330,12 @@ def _create_tables(database: Database) -> None:
         for statement in TABLES.format(**_WORDS[database.engine]).split(";"):
             if statement.strip():
                 transaction.run(statement)
+        for table, column, kind in ADDED:
+            known = f"SELECT 1 FROM pragma_table_info('{table}') WHERE name = '{column}'"
+            if database.engine == "postgres":
+                transaction.run(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column} {kind}")
+            elif transaction.value(known) is None:
+                transaction.run(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
         transaction.run(
             "INSERT INTO meta (key, value) VALUES ('schema', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             (str(VERSION),),
@@ -265,8 +345,19 @@ def _create_tables(database: Database) -> None:
 def _sqlite(path: Path, readonly: bool) -> Database:
     from urllib.parse import quote
 
-    if readonly and not path.exists():
-        raise UsageError(f"{path}: no such database")
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        if readonly:
+            raise UsageError(f"{path}: no such database") from None
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be opened: {error.strerror}") from error
+    else:
+        # A link could lead out of a mailed edition; SQLite itself follows none for the files beside this one.
+        if stat.S_ISLNK(kind):
+            raise refused(path)
+        if not stat.S_ISREG(kind):
+            raise Damaged(path, "it is not a regular file")
     movable = os.access(path.parent, os.W_OK)
     try:
         # A reader opens the file for writing too where it may: WAL needs its shared-memory file. Where the directory
@@ -287,8 +378,12 @@ def _sqlite(path: Path, readonly: bool) -> Database:
             connection.close()
             raise
     except sqlite3.Error as error:
+        if _DAMAGE.search(str(error)):
+            raise Damaged(path, str(error)) from error
         fix = ". Copy its directory to where it can be written" if readonly and not movable else ""
         raise StorageError(f"{path}: cannot be opened: {error}{fix}") from error
+    except UnicodeDecodeError as error:
+        raise Damaged(path, str(error)) from error
     return Database(connection, "sqlite", str(path))
 
 
@@ -297,11 +392,15 @@ def _postgres(url: str) -> Database:
         import psycopg
     except ImportError as error:
         raise UsageError("a PostgreSQL store needs psycopg: pip install 'bakeoff[postgres]'") from error
+
+    def open_connection() -> Any:
+        return psycopg.connect(url, autocommit=True)  # transactions are begun explicitly, as with SQLite
+
     try:
-        connection = psycopg.connect(url, autocommit=True)  # transactions are begun explicitly, as with SQLite
+        connection = open_connection()
     except psycopg.Error as error:
         raise StorageError(f"{_without_password(url)}: {str(error).strip()}") from error
-    return Database(connection, "postgres", url)
+    return Database(connection, "postgres", url, open_connection)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -13,38 +13,67 @@ import json
 import math
 import os
 import time
+import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.errors import LeaseHeld, StorageError, UsageError
+import msgspec
+
+from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError
 from bakeoff.records.database import LOCK, URL_VARIABLE, Database, Row, connect
-from bakeoff.records.layout import (
-    EditionPaths,
-)  # fmt: skip
+from bakeoff.records.files import refuse_links
+from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import (
     OPEN,
     Attempt,
     CellRecord,
     RunRecord,
     TrajectoryIndex,
+    TryRecord,
     decode_json,
     encode_metrics,
     storable,
 )  # fmt: skip
+from bakeoff.records.secrets import hide, hide_json, hide_tree
 
 if TYPE_CHECKING:  # readers of results need no pydantic models, which take longer to import than a table to read
     from bakeoff.spec.experiment import Experiment
     from bakeoff.spec.plan import Cell, Plan, Run
 
 _RUNS = (
-    "SELECT r.position, r.run_id, r.cell, c.arm, c.task, r.seed, r.rollout, r.status, r.attempts, r.started_at, "
-    "r.ended_at, r.exit_code, r.error, r.command, r.metrics "
-    "FROM runs r JOIN cells c ON c.edition_id = r.edition_id AND c.cell = r.cell WHERE r.edition_id = ?"
+    "SELECT position, run_id, cell, seed, rollout, status, attempts, started_at, ended_at, exit_code, error, command, "
+    "metrics, {crc} FROM runs WHERE edition_id = ?"
 )
-"""The columns of a `RunRecord`, in the order of its fields."""
+"""The columns of a `RunRecord` in the order of its fields, without arm and task, which the cell knows; the checksum."""
 _CELLS = "SELECT cell, arm, task, base, ablation, flags, task_digest, params, columns FROM cells WHERE edition_id = ?"
+_pack = msgspec.msgpack.Encoder().encode
+OPENED: deque[EditionPaths] = deque(maxlen=100)
+"""Editions that this process opened last: where to look for damage when a verb fails (`records.damage`)."""
 _NOTHING_RUNS = "UPDATE runs SET status = 'planned' WHERE edition_id = ? AND status = 'running'"
+
+
+@contextmanager
+def beginning(experiment: str) -> Iterator[str | None]:
+    """While this is open, no other scheduler that uses the same PostgreSQL database is in it for the same experiment.
+
+    Yields the experiment's newest edition in the database; None when it has none, or when PostgreSQL is not used.
+    """
+    url = os.environ.get(URL_VARIABLE)
+    if not url:
+        yield None
+        return
+    with closing(connect(url)) as database:
+        key = (LOCK + 1, experiment)  # editions have LOCK itself
+        database.value("SELECT pg_advisory_lock(?, hashtext(?))", key)
+        try:
+            yield database.value(
+                "SELECT edition FROM editions WHERE experiment = ? ORDER BY edition_id DESC LIMIT 1", (experiment,)
+            )
+        finally:
+            database.value("SELECT pg_advisory_unlock(?, hashtext(?))", key)
 
 
 @dataclass(eq=False)
@@ -54,7 +83,13 @@ class Edition:
     database: Database
     edition_id: int
     paths: EditionPaths
-    _locked: bool = False
+    _backend: int | None = None
+    """The server's process that holds our lock."""
+    _session: int | None = None
+    _began: tuple[float, float] = (0.0, 0.0)
+    """When the session began: seconds since the epoch, and `time.monotonic()`."""
+    _names: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """(arm, task) by the number of a cell, read when a run needs it."""
 
     # -- creating and opening
 
@@ -70,7 +105,7 @@ class Edition:
             transaction.run(
                 "INSERT INTO editions (experiment, edition, workload, dialect, spec, created_at) VALUES (?, ?, ?, ?, ?, ?)",
                 (
-                    paths.experiment, paths.name, experiment.workload, plan.dialect, experiment.model_dump_json(),
+                    paths.experiment, paths.name, experiment.workload, plan.dialect, hide_json(experiment.model_dump_json()),
                     time.time(),
                 ),
             )  # fmt: skip
@@ -80,7 +115,9 @@ class Edition:
     @classmethod
     def open(cls, paths: EditionPaths, *, readonly: bool = True) -> Edition:
         """Raises UsageError when nothing was recorded for `paths`, or when it is in a database that is not named."""
-        place = str(paths.database) if paths.database.exists() else os.environ.get(URL_VARIABLE)
+        OPENED.append(paths)
+        refuse_links(paths.directory)
+        place = str(paths.database) if os.path.lexists(paths.database) else os.environ.get(URL_VARIABLE)
         if not place:
             # Nothing may be created here: an empty file would hide what PostgreSQL has.
             raise UsageError(
@@ -105,15 +142,42 @@ class Edition:
         """
         if self.database.engine == "postgres":
             if not self.database.value(f"SELECT pg_try_advisory_lock({LOCK}, ?)", (self.edition_id,)):
-                raise LeaseHeld(f"{self.paths.experiment}/{self.paths.name} is being run from another machine")
-            self._locked = True
+                raise LeaseHeld(
+                    f"{self.paths.experiment}/{self.paths.name} is being run from another machine or another root. "
+                    "Wait for it (--wait does), stop it, or start a new edition with --fresh"
+                )
+            self._backend = self.database.value("SELECT pg_backend_pid()")
+            self.database.reopened = self._lock_again
+
+    def _lock_again(self) -> None:
+        """The connection was lost, and its lock with it: take it again, unless another scheduler has worked meanwhile.
+
+        The server may not have noticed yet that the old connection is gone, and keep its lock: then it is ended there.
+        """
+        name = f"{self.paths.experiment}/{self.paths.name}"
+        while not self.database.value(f"SELECT pg_try_advisory_lock({LOCK}, ?)", (self.edition_id,)):
+            holder = self.database.value(
+                f"SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCK} AND objid = ? AND granted "
+                "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                (self.edition_id,),
+            )
+            if holder not in (None, self._backend):
+                raise LeaseHeld(f"{name} was taken over by another scheduler while the database was out of reach")
+            self.database.value("SELECT pg_terminate_backend(?)", (self._backend,))
+            time.sleep(0.05)
+        newest = self.database.value("SELECT MAX(session) FROM sessions WHERE edition_id = ?", (self.edition_id,))
+        if self._session is not None and newest != self._session:
+            raise LeaseHeld(f"{name} was run by another scheduler while the database was out of reach")
+        self._backend = self.database.value("SELECT pg_backend_pid()")
 
     def close(self) -> None:
-        if self._locked:  # a server notices a closed connection only after a moment
+        if self.database.reopened is not None:  # a server notices a closed connection only after a moment
+            self.database.reopened = None
             try:
-                self.database.value(f"SELECT pg_advisory_unlock({LOCK}, ?)", (self.edition_id,))
+                if not self.database.lost:  # otherwise the lock is lost as well
+                    self.database.value(f"SELECT pg_advisory_unlock({LOCK}, ?)", (self.edition_id,))
             except StorageError:
-                pass  # the connection is lost, and the lock with it
+                pass
         self.database.close()
 
     # -- writing the plan
@@ -130,7 +194,7 @@ class Edition:
         for cell in cells:
             arm, task, params = cell.arm, cell.task, dict(cell.params)
             columns = {name: value for name, value in flatten(params).items() if name.split(".")[0] not in settings}
-            texts = json.dumps(params), json.dumps(columns)
+            texts = json.dumps(hide_tree(params)), json.dumps(hide_tree(columns))
             flags = json.dumps(list(arm.flags))
             rows.append((cell.index, arm.name, task.name, arm.base, arm.ablation, flags, task.digest, *texts))
         before = self.database.rows(
@@ -146,6 +210,7 @@ class Edition:
                 rows.append((new, *content))
             if new != old:
                 moves[old] = new
+        self._names.clear()
         with self.database.transaction() as transaction:
             transaction.run("DELETE FROM cells WHERE edition_id = ?", (self.edition_id,))
             transaction.many(
@@ -186,7 +251,8 @@ class Edition:
         """Replace the recorded experiment by one that asks for more, such as further seeds."""
         with self.database.transaction() as transaction:
             transaction.run(
-                "UPDATE editions SET spec = ? WHERE edition_id = ?", (experiment.model_dump_json(), self.edition_id)
+                "UPDATE editions SET spec = ? WHERE edition_id = ?",
+                (hide_json(experiment.model_dump_json()), self.edition_id),
             )
 
     # -- writing what happens
@@ -194,24 +260,30 @@ class Edition:
     def begin_session(self, provenance: Mapping[str, Any], planned: int) -> int:
         """Record that a scheduler starts. Returns the session's number, from 1."""
         number = int(self.database.value("SELECT COUNT(*) FROM sessions WHERE edition_id = ?", (self.edition_id,))) + 1
-        now = time.time()
+        self._began = now, _ = time.time(), time.monotonic()
         with self.database.transaction() as transaction:
             transaction.run(
                 "INSERT INTO sessions (edition_id, session, started_at, seen_at, planned, provenance) VALUES (?, ?, ?, ?, ?, ?)",
                 (self.edition_id, number, now, now, planned, json.dumps(provenance)),
             )
             transaction.run(_NOTHING_RUNS, (self.edition_id,))  # what a dead scheduler left as running was lost with it
+        self._session = number
         return number
+
+    def _now(self) -> float:
+        """Seconds since the epoch, counted on from the session's start by the monotonic clock: what a session took must
+        not depend on a clock that is set meanwhile."""
+        return self._began[0] + time.monotonic() - self._began[1]
 
     def beat(self, session: int, running: Iterable[Attempt]) -> None:
         """Record that the session is alive, and which attempts are running."""
         with self.database.transaction() as transaction:
             transaction.run(
                 "UPDATE sessions SET seen_at = ? WHERE edition_id = ? AND session = ?",
-                (time.time(), self.edition_id, session),
+                (self._now(), self.edition_id, session),
             )
             transaction.many(
-                "UPDATE runs SET status = 'running', started_at = ? WHERE edition_id = ? AND position = ? "
+                "UPDATE runs SET status = 'running', started_at = ?, crc = NULL WHERE edition_id = ? AND position = ? "
                 # not `succeeded`: a result that was recorded meanwhile must not be hidden
                 "AND status IN ('planned', 'cancelled', 'infra_error', 'failed', 'timeout')",
                 [(attempt.started_at, self.edition_id, attempt.position) for attempt in running],
@@ -226,7 +298,7 @@ class Edition:
         with self.database.transaction() as transaction:
             transaction.run(
                 "UPDATE sessions SET seen_at = ?, ended = ? WHERE edition_id = ? AND session = ?",
-                (time.time(), how, self.edition_id, session),
+                (self._now(), how, self.edition_id, session),
             )
             transaction.run(
                 "UPDATE editions SET complete = ? WHERE edition_id = ?", (0 if left else 1, self.edition_id)
@@ -234,32 +306,36 @@ class Edition:
             transaction.run(_NOTHING_RUNS, (self.edition_id,))  # a run that a worker gave back was shown as running
         return not left
 
-    def finish(self, attempts: Sequence[Attempt], session: int) -> None:
-        """Record attempts that ended, in one transaction. When this returns they are durable."""
+    def finish(self, attempts: Sequence[Attempt], session: int, *, same_work: bool = False) -> None:
+        """Record attempts that ended, in one transaction. When this returns they are durable.
+
+        `same_work` are attempts that score again what the last ones did: nothing was spent once more.
+        """
         edition = self.edition_id
         final = [a for a in attempts if a.final]
         again = [a for a in attempts if not a.final]
         retried = [(edition, a.position) for a in final if a.number > 1]
         with self.database.transaction() as transaction:
+            if transaction.uncertain and self.attempts(attempts[0].position, attempts[0].number):
+                return  # the connection was lost after this very transaction had been committed
             transaction.many(
                 "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(edition, a.position, a.number, session, a.status, a.started_at, a.ended_at, a.exit_code,
-                  storable(a.error)) for a in attempts],
+                  _hidden(a.error)) for a in attempts],
             )  # fmt: skip
             # What an earlier attempt left is not this one's; what it reported is kept, since it was paid for.
             transaction.many(
                 "INSERT INTO superseded SELECT edition_id, position, metrics FROM runs "
                 "WHERE edition_id = ? AND position = ? AND metrics IS NOT NULL",
-                retried,
+                () if same_work else retried,
             )
             for table in ("series", "trajectories"):
                 transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", retried)
             transaction.many(
                 "UPDATE runs SET status = ?, attempts = ?, started_at = ?, ended_at = ?, exit_code = ?, error = ?, "
-                "metrics = ?, command = ? WHERE edition_id = ? AND position = ?",
-                [(a.status, a.number, a.started_at, a.ended_at, a.exit_code, storable(a.error),
-                  encode_metrics(a.metrics), storable(a.command), edition, a.position) for a in final],
-            )  # fmt: skip
+                "command = ?, metrics = ?, crc = ? WHERE edition_id = ? AND position = ?",
+                [_outcome_row(edition, a) for a in final],
+            )
             transaction.many(
                 "INSERT INTO series VALUES (?, ?, ?)",
                 [(edition, a.position, a.series) for a in final if a.series is not None],
@@ -269,7 +345,7 @@ class Edition:
                 [(edition, a.position, t.path, t.steps, t.reward, t.bytes) for a in final if (t := a.trajectory)],
             )
             transaction.many(
-                "UPDATE runs SET status = 'planned', attempts = ? WHERE edition_id = ? AND position = ?",
+                "UPDATE runs SET status = 'planned', attempts = ?, crc = NULL WHERE edition_id = ? AND position = ?",
                 [(a.number, edition, a.position) for a in again],
             )
             transaction.many(
@@ -335,16 +411,34 @@ class Edition:
         `statuses` and `cells` ask for runs with one of these, `after` for runs behind this position, and `limit` for
         so many at most. Rows are fetched in pages, not all at once.
         """
-        conditions = ["r.position > ?"]
+        conditions = ["position > ?"]
         if statuses:
-            conditions.append(f"r.status IN ({', '.join('?' * len(statuses))})")
+            conditions.append(f"status IN ({', '.join('?' * len(statuses))})")
         if cells is not None:  # an empty list matches nothing; numbers are no text that could carry SQL
-            conditions.append(f"r.cell IN ({', '.join(str(int(cell)) for cell in cells) or 'NULL'})")
+            conditions.append(f"cell IN ({', '.join(str(int(cell)) for cell in cells) or 'NULL'})")
         most = "" if limit is None else f" LIMIT {int(limit)}"
-        rows = self.database.rows(
-            f"{_RUNS} AND {' AND '.join(conditions)} ORDER BY r.position{most}", (self.edition_id, after, *statuses)
-        )
-        return (RunRecord(*row[:-1], decode_json(row[-1])) for row in rows)  # type: ignore[call-arg]
+        select = _RUNS.format(crc="crc" if self.database.version > 2 else "NULL")
+        for row in self.database.rows(
+            f"{select} AND {' AND '.join(conditions)} ORDER BY position{most}", (self.edition_id, after, *statuses)
+        ):
+            run_id, cell, facts, crc = row[1], row[2], row[3:-1], row[-1]
+            names = self._names.get(cell) or self._names_of(cell, run_id)
+            # What was recorded must be what is read: a flipped bit in a metric would be a wrong verdict.
+            if crc is not None and crc != _crc(run_id, names, facts):
+                raise Damaged(self.paths.directory, f"the record of run {run_id!r} does not match its checksum")
+            try:
+                metrics = decode_json(facts[-1])
+            except ValueError as error:
+                raise Damaged(self.paths.directory, f"the metrics of run {run_id!r} are no table: {error}") from error
+            yield RunRecord(*row[:3], *names, *facts[:-1], metrics)  # type: ignore[call-arg]
+
+    def _names_of(self, cell: int, run_id: str) -> tuple[str, str]:
+        """Arm and task of a cell that was not there when cells were read last: the plan may have grown meanwhile."""
+        for number, arm, task, *_ in self.database.rows(_CELLS, (self.edition_id,)):
+            self._names[number] = arm, task
+        if cell not in self._names:
+            raise Damaged(self.paths.directory, f"run {run_id!r} belongs to cell {cell}, and there is none")
+        return self._names[cell]
 
     def run(self, position: int) -> RunRecord:
         """One run. Raises UsageError when the plan has no such position."""
@@ -403,10 +497,39 @@ class Edition:
             )
         ]
 
-    def attempts(self, position: int) -> list[dict[str, Any]]:
-        """A run's attempts, oldest first: attempt, session, status, started_at, ended_at, exit_code, error."""
+    def attempts(self, position: int, since: int = 1) -> list[dict[str, Any]]:
+        """A run's attempts from number `since` on, oldest first: attempt, session, status, started_at, ended_at,
+        exit_code, error."""
         names = ("attempt", "session", "status", "started_at", "ended_at", "exit_code", "error")
-        return self._named(names, "attempts", "AND position = ? ORDER BY attempt", position)
+        return self._named(names, "attempts", "AND position = ? AND attempt >= ? ORDER BY attempt", position, since)
+
+    def tried(self) -> dict[str, int]:
+        """How many runs of each arm were tried at all, in plan order."""
+        rows = self.database.rows(
+            "SELECT c.arm, SUM(CASE WHEN r.attempts > 0 THEN 1 ELSE 0 END) FROM runs r JOIN cells c "
+            "ON c.edition_id = r.edition_id AND c.cell = r.cell WHERE r.edition_id = ? GROUP BY c.arm ORDER BY MIN(c.cell)",
+            (self.edition_id,),
+        )
+        return {arm: int(number) for arm, number in rows}
+
+    def tries(self) -> Iterator[TryRecord]:
+        """Every attempt of each run that was tried more than once or has no outcome, in plan order, oldest first."""
+        rows = self.database.rows(
+            "SELECT c.arm, a.position, a.attempt, a.session, a.status, a.started_at, a.ended_at, r.status "
+            "FROM attempts a JOIN runs r ON r.edition_id = a.edition_id AND r.position = a.position "
+            "JOIN cells c ON c.edition_id = r.edition_id AND c.cell = r.cell WHERE a.edition_id = ? "
+            f"AND (r.attempts > 1 OR r.status IN ({', '.join(repr(s) for s in OPEN)})) ORDER BY a.position, a.attempt",
+            (self.edition_id,),
+        )
+        return (TryRecord(*row) for row in rows)
+
+    def superseded(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(position, metrics) of attempts that no longer count and reported any."""
+        if self.database.version < 2:  # the table came with version 2
+            return
+        rows = self.database.rows("SELECT position, metrics FROM superseded WHERE edition_id = ?", (self.edition_id,))
+        for position, text in rows:
+            yield int(position), decode_json(text)
 
     def series(self, position: int) -> bytes | None:
         """A run's series as a block, which `records.series.read_block` reads; None when it logged nothing."""
@@ -436,3 +559,26 @@ class Edition:
             f"SELECT {', '.join(names)} FROM {table} WHERE edition_id = ? {which}", (self.edition_id, *values)
         )
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _crc(run_id: str, names: tuple[str, str], facts: Row) -> int:
+    """The checksum of a run: of its id, its arm and task, and the columns of `_RUNS` from seed to metrics.
+
+    Arm and task stand for the cell, whose number changes when the plan grows. MessagePack has one encoding for each
+    value and is quick: a hundred thousand runs take a tenth of a second.
+    """
+    return zlib.crc32(_pack((run_id, names, facts)))
+
+
+def _hidden(text: str | None) -> str | None:
+    """Text of a run as it is recorded: without secrets, and as both databases take it."""
+    return None if text is None else storable(hide(text))
+
+
+def _outcome_row(edition: int, a: Attempt) -> Row:
+    """What `finish` writes into a run's row: the outcome as both databases give it back, and its checksum."""
+    # A column of numbers returns 1 as 1.0, and SQLite returns NaN as NULL.
+    started, ended = (float(at) if at is not None and math.isfinite(at) else None for at in (a.started_at, a.ended_at))
+    texts = _hidden(a.error), _hidden(a.command), encode_metrics(a.metrics)
+    outcome = (a.status, a.number, started, ended, a.exit_code, *texts)
+    return (*outcome, _crc(a.run_id, (a.arm, a.task), (a.seed, a.rollout, *outcome)), edition, a.position)

@@ -17,11 +17,11 @@ import platform
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import LeaseHeld, StorageError, UsageError, did_you_mean
+from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError, did_you_mean
 from bakeoff.spec.identity import NOT_IN_DIRECTORIES, slug
 
 ROOT_VARIABLE = "BAKEOFF_ROOT"
@@ -29,6 +29,9 @@ DEFAULT_ROOT = "bakeoff-runs"
 DATABASE = "experiment.db"
 LATEST = "latest"
 LEASE = ".lease"
+BUDGET_FILE, BUDGET_USED_UP = "budget.json", "budget.used-up"
+"""What the experiment may still use, for workloads that can stop in the middle of a run; and the mark of one that had
+to: `cost` or `tokens`."""
 
 
 def default_root() -> Path:
@@ -40,6 +43,8 @@ class EditionPaths:
     """`<root>/<experiment>/<edition>/` and what is in it."""
 
     directory: Path
+    linked: bool = field(default=False, compare=False)
+    """Its run directories are links that we made ourselves, to files that stay where they are."""
 
     def __post_init__(self) -> None:
         self.name = self.directory.name
@@ -58,7 +63,15 @@ class EditionPaths:
         return self.directory / f"experiment{suffix}"
 
     def run(self, run_id: str) -> Path:
-        return self.runs / run_id
+        """A run's directory, which need not exist. Raises Damaged for an id that leads elsewhere.
+
+        A link in its place counts as no directory: the path that is returned then has nothing at it. One run that
+        made itself a link must not keep the others from being shown.
+        """
+        if run_id != os.path.basename(run_id) or run_id in ("", ".", "..") or "\0" in run_id:
+            raise Damaged(self.directory, f"{run_id!r} cannot be the id of a run")
+        path = self.runs / run_id
+        return path if self.linked or not path.is_symlink() else self.directory / ".link" / run_id
 
 
 def registration_of(source: Path) -> Path:
@@ -180,6 +193,9 @@ def atomic_write(path: Path, content: str | bytes | Callable[[Any], object]) -> 
     `content` is text, bytes, or a function that writes the file whose path it is given, such as `frame.write_csv`.
     """
     fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    fresh.unlink(
+        missing_ok=True
+    )  # of a process that died; or a link that somebody put there, which must not be followed
     try:
         if isinstance(content, str):
             fresh.write_text(content)
@@ -206,7 +222,7 @@ class Lease:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = open(path, "a+")  # noqa: SIM115 - held as long as the lease
+            self._file = open(path, "a+", opener=_no_link)  # noqa: SIM115 - held as long as the lease
         except OSError as error:
             raise StorageError(f"{path.parent}: cannot be written: {error.strerror}") from error
         for _ in range(5):  # a reader that asks `is_held` holds the lock for an instant
@@ -245,10 +261,15 @@ class Lease:
         self._file.close()
 
 
+def _no_link(path: str, flags: int) -> int:
+    """Opens a lease: the link or pipe that a mailed edition may have in its place is not opened."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
 def is_held(path: Path) -> bool:
     """Whether the edition with this lease is being run now. Readers share the lock, so they do not disturb each other."""
     try:
-        with open(path) as file:
+        with open(path, opener=_no_link) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

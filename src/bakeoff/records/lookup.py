@@ -77,22 +77,31 @@ class Log:
     """Where a run's output is. It need not exist: `silence` says what it means when it does not."""
 
     run_id: str
-    path: Path
+    home: Path
+    """The run's directory."""
+    name: str
+    """The file's path in it."""
     status: str
     silence: str
+
+    @property
+    def path(self) -> Path:
+        return self.home / self.name
 
 
 def find_log(edition: Edition, position: int, *, stderr: bool = False, attempt: int | None = None) -> Log:
     """The output of a run, by default of its last attempt. Raises UsageError when it has no such attempt."""
     run = edition.run(position)
-    directory = edition.paths.run(run.run_id)
+    home = edition.paths.run(run.run_id)
+    folder = ""
     if attempt is not None and attempt != run.attempts:
         numbers = [entry["attempt"] for entry in edition.attempts(position)]
         if attempt not in numbers:
             raise UsageError(
                 f"{run.run_id} has no attempt {attempt}; there are {', '.join(map(str, numbers)) or 'none'}"
             )
-        directory = directory / ATTEMPTS / str(attempt)
+        folder = f"{ATTEMPTS}/{int(attempt)}/"
+    directory = home / folder
     stream = "standard error" if stderr else "standard output"
     # A command's metrics and series come out of files or its output, so it must have left a directory.
     reported = bool(run.metrics) or edition.series(position) is not None
@@ -107,7 +116,7 @@ def find_log(edition: Edition, position: int, *, stderr: bool = False, attempt: 
         silence = f"{directory} was deleted by hand: the output of {run.run_id} is gone, its result is still recorded"
     else:
         silence = f"{run.run_id} has no directory: it wrote nothing, or the directory was deleted by hand"
-    return Log(run.run_id, directory / (STDERR if stderr else STDOUT), run.status, silence)
+    return Log(run.run_id, home, folder + (STDERR if stderr else STDOUT), run.status, silence)
 
 
 def remove(paths: EditionPaths) -> None:

@@ -14,12 +14,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_SECRET = re.compile(
-    r"(?i)key|token|secret|passw|passphrase|[_-]pass$|^pass$|[_-]pwd$|credential|auth|cookie|_pat$|^pat$|private|dsn"
-    r"|database_url|connection_?string|webhook|session"
+from bakeoff.records.secrets import REDACTED, hide, hide_argv, sounds_secret
+
+_ENVIRONMENT = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|TMPDIR|PWD|HOSTNAME|CI|EDITOR|DISPLAY"
+    r"|(?:LD_LIBRARY|DYLD_LIBRARY|VIRTUAL_ENV|CONDA|MAMBA|UV|PIP|POETRY|NIX)(?:_[A-Z0-9_]+|PATH)?|VIRTUAL_ENV|LD_PRELOAD"
+    r"|PYTHON[A-Z0-9_]*|OMP_[A-Z0-9_]+|MKL_[A-Z0-9_]+|KMP_[A-Z0-9_]+|GOMP_[A-Z0-9_]+|OPENBLAS_[A-Z0-9_]+|BLIS_[A-Z0-9_]+"
+    r"|VECLIB_[A-Z0-9_]+|NUMEXPR_[A-Z0-9_]+|NUMBA_[A-Z0-9_]+|POLARS_[A-Z0-9_]+|MALLOC_[A-Z0-9_]+|GLIBC_TUNABLES"
+    r"|CUDA_[A-Z0-9_]+|CUBLAS_[A-Z0-9_]+|CUDNN_[A-Z0-9_]+|NVIDIA_[A-Z0-9_]+|NCCL_[A-Z0-9_]+|ROCR?_[A-Z0-9_]+|HIP_[A-Z0-9_]+"
+    r"|HSA_[A-Z0-9_]+|TORCH[A-Z0-9]*_[A-Z0-9_]+|PYTORCH_[A-Z0-9_]+|TF_[A-Z0-9_]+|XLA_[A-Z0-9_]+|JAX_[A-Z0-9_]+"
+    r"|TOKENIZERS_PARALLELISM|HF_(?:HOME|HUB_[A-Z_]+|DATASETS_[A-Z_]+)|TRANSFORMERS_[A-Z0-9_]+|VLLM_[A-Z0-9_]+|RAY_[A-Z0-9_]+"
+    r"|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)|SLURM_[A-Z0-9_]+|PBS_[A-Z0-9_]+|LSB_[A-Z0-9_]+"
+    r"|DOCKER_HOST|CC|CXX|CFLAGS|CXXFLAGS|LDFLAGS|BAKEOFF_[A-Z0-9_]+|MPLBACKEND|COLUMNS|LINES|SHLVL"
 )
-"""Names of variables, options and URL parameters whose values are not recorded."""
-REDACTED = "[redacted]"
+"""Variables that say how code runs: paths, locale, threads, accelerators, schedulers of a cluster, and ours."""
 
 
 def collect(base: Path, argv: Sequence[str], ignore: Sequence[Path] = ()) -> dict[str, Any]:
@@ -44,47 +52,17 @@ def collect(base: Path, argv: Sequence[str], ignore: Sequence[Path] = ()) -> dic
         "platform": platform.platform(),
         "host": platform.node(),
         "cores": os.cpu_count(),
-        "argv": redact_argv(argv),
+        "argv": hide_argv(argv),
         "cwd": str(Path.cwd()),
         "base": str(base.absolute()),
-        "env": redact(os.environ),
+        "env": environment(os.environ),
     }
 
 
-# -- secrets
-
-
-def redact(environment: Mapping[str, str]) -> dict[str, str]:
-    """Names that sound secret lose their values; so do passwords and tokens inside URLs."""
-    return {
-        name: REDACTED if _SECRET.search(name) else redact_urls(value) for name, value in sorted(environment.items())
-    }
-
-
-def redact_urls(text: str) -> str:
-    """`scheme://user:password@`, `https://token@` and `?api_key=...` without what is secret in them."""
-    text = re.sub(r"(://[^/:@\s]*:)[^\s]*@", rf"\1{REDACTED}@", text)
-    text = re.sub(r"(https?://)[^/:@\s]+@", rf"\1{REDACTED}@", text)
-    return re.sub(
-        r"([?&])([^=&\s]+)=([^&\s]+)",
-        lambda match: f"{match[1]}{match[2]}={REDACTED}" if _SECRET.search(match[2]) else match[0],
-        text,
-    )
-
-
-def redact_argv(argv: Sequence[str]) -> list[str]:
-    """A command line without secrets: `--set params.api_key=...`, `--api-key ...` and the like lose their values."""
-    shown: list[str] = []
-    hide = False
-    for part in argv:
-        name, equals, _ = part.partition("=")
-        secret = _SECRET.search(name) is not None
-        if hide and not part.startswith("-"):
-            shown.append(REDACTED)
-        else:
-            shown.append(f"{name}={REDACTED}" if equals and secret and "://" not in name else redact_urls(part))
-        hide = part.startswith("-") and secret and not equals
-    return shown
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are recorded, without secrets. All others stay out, whatever their names."""
+    known = {name: value for name, value in sorted(variables.items()) if _ENVIRONMENT.fullmatch(name)}
+    return {name: REDACTED if sounds_secret(name) else hide(value) for name, value in known.items()}
 
 
 # -- code
@@ -107,7 +85,7 @@ def git_state(base: Path, ignore: Sequence[Path] = ()) -> dict[str, Any] | None:
         "commit": commit or None,
         "branch": (git(base, "rev-parse", "--abbrev-ref", "HEAD") or "").strip() or None,
         "dirty": bool(diff),
-        "diff": diff,
+        "diff": hide(diff),
         "code": _tree(root, ignored) or hashlib.sha256(f"{commit}\0{diff}".encode()).hexdigest(),
     }
 

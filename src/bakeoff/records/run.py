@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -105,6 +106,20 @@ class TrajectoryIndex(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class TryRecord(msgspec.Struct, frozen=True):
+    """One attempt of a run that has several, or no outcome. `edition.tries()` yields these."""
+
+    arm: str
+    position: int
+    attempt: int
+    session: int
+    status: Status
+    started_at: float | None
+    ended_at: float | None
+    run_status: Status
+    """The run's status now."""
+
+
 class Attempt(msgspec.Struct, array_like=True):
     """One try of one run: the order and, once it has ended, the result.
 
@@ -129,6 +144,7 @@ class Attempt(msgspec.Struct, array_like=True):
     status: Status = "planned"
     started_at: float | None = None
     ended_at: float | None = None
+    """`started_at` plus how long it took by the monotonic clock, so that a clock that is set meanwhile changes nothing."""
     exit_code: int | None = None
     error: str | None = None
     metrics: Mapping[str, Scalar] = {}
@@ -140,6 +156,8 @@ class Attempt(msgspec.Struct, array_like=True):
     """It has a run directory."""
     left_behind: bool = False
     """Threads or processes outlived it, so its worker is not used again."""
+    ended_clock: float = 0.0
+    """`time.monotonic()` on the machine that ran it when it ended; times of day may jump."""
     final: bool = True
     """False when the scheduler tries the run again: the attempt is kept, and the run stays planned."""
 
@@ -167,7 +185,7 @@ class Attempt(msgspec.Struct, array_like=True):
 
 _RESULT = (
     "status", "started_at", "ended_at", "exit_code", "error", "metrics", "series", "trajectory", "has_files",
-    "left_behind",
+    "left_behind", "ended_clock",
 )  # fmt: skip
 """The fields of an `Attempt` that a worker fills in."""
 _encode = msgspec.json.Encoder().encode
@@ -273,9 +291,102 @@ def by_arm(edition: Edition, metrics: Sequence[str]) -> dict[str, ArmMeans]:
     return arms
 
 
+RESCORED = "scored again"
+"""How a session ended, and a key of its provenance, that only scored recorded work: its attempts are no tries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """An arm's tries that do not count: repeated ones, and the last ones of runs without an outcome."""
+
+    runs: int
+    """Runs that were tried."""
+    affected: int = 0
+    """Runs with a try that does not count."""
+    after_failure: int = 0
+    """Runs whose outcome counts after tries that failed because of the arm."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Tries by how they ended: infra_error, cancelled, failed or timeout."""
+    seconds: float = 0.0
+    spent: Mapping[str, float] = field(default_factory=dict)
+    """Sums of what those tries reported in SPENT."""
+
+
+SPENT = ("tokens", "cost")
+"""Metrics of what a run uses up."""
+
+
+def uncounted(edition: Edition) -> dict[str, Uncounted]:
+    """The tries that do not count of every arm, in plan order."""
+    runs: dict[int, list[TryRecord]] = {}
+    for each in edition.tries():
+        runs.setdefault(each.position, []).append(each)
+    # An older edition has only the end of such a session, which one that was killed lacks.
+    sessions = edition.sessions() if runs else []
+    rescored = {row["session"] for row in sessions if row["ended"] == RESCORED or row["provenance"].get(RESCORED)}
+    lost: dict[str, list[list[TryRecord]]] = {}
+    for tries in runs.values():
+        tries = [each for each in tries if each.session not in rescored]
+        # Without an outcome the last try does not count either.
+        if tries and tries[-1].run_status not in OPEN:
+            tries.pop()
+        if tries:
+            lost.setdefault(tries[0].arm, []).append(tries)
+    names = (*SPENT, edition.facts()["spec"]["budget"]["cost_metric"]) if lost else ()
+    spent = _spent_in_vain(edition, {tries[0].position: arm for arm, each in lost.items() for tries in each}, names)
+    found = {}
+    for arm, number in edition.tried().items():
+        every = [each for tries in lost.get(arm, ()) for each in tries]
+        reasons = Counter(each.status for each in every)
+        found[arm] = Uncounted(
+            number,
+            len(lost.get(arm, ())),
+            sum(
+                tries[0].run_status not in OPEN and any(each.status in FAILED for each in tries)
+                for tries in lost.get(arm, ())
+            ),
+            dict(sorted(reasons.items())),
+            sum((each.ended_at or 0.0) - (each.started_at or 0.0) for each in every if each.started_at),
+            spent.get(arm, {}),
+        )
+    return found
+
+
+def _spent_in_vain(edition: Edition, arms: Mapping[int, str], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """What tries that do not count reported in `names`, added up by arm. `arms` has the arm of each run by position."""
+    reported = [(position, metrics) for position, metrics in edition.superseded() if position in arms] if arms else []
+    if arms:
+        reported += [(run.position, run.metrics) for run in edition.runs(OPEN) if run.position in arms]
+    spent: dict[str, dict[str, float]] = {}
+    for position, metrics in reported:
+        of_arm = spent.setdefault(arms[position], {})
+        for name in dict.fromkeys(names):
+            value = metrics.get(name)
+            if isinstance(value, int | float) and math.isfinite(value):
+                of_arm[name] = of_arm.get(name, 0.0) + value
+    return spent
+
+
 def list_runs(edition: Edition, statuses: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Runs with one of these statuses (all by default) in plan order, as tables that can be printed as JSON."""
     return [{name: getattr(run, name) for name in _LISTED} for run in edition.runs(statuses)]
+
+
+def run_notes(runs: Iterable[tuple[str, str, str | None]]) -> list[str]:
+    """What succeeded runs say about themselves, such as a metric that was not kept as it was written.
+
+    `runs` are (run id, status, error). The same note of many runs is one line, with the first of them.
+    """
+    first: dict[str, str] = {}
+    count: dict[str, int] = {}
+    for run_id, status, error in runs:
+        if status == "succeeded" and error:
+            first.setdefault(error, run_id)
+            count[error] = count.get(error, 0) + 1
+    return [
+        f"{error} ({count[error]} run{'s' if count[error] > 1 else ''}, first {run_id})"
+        for error, run_id in first.items()
+    ]
 
 
 def failures(edition: Edition, limit: int) -> list[dict[str, Any]]:

@@ -7,15 +7,19 @@ The database is the truth. `meta.json` lets a directory speak for itself: for pe
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from bakeoff.records.files import open_inside, read_inside
 from bakeoff.records.layout import atomic_write
 
 META = "meta.json"
+PARAMS = "params.json"
+"""All parameters, for a command whose parameters do not fit into a variable."""
 STDOUT = "stdout.txt"
 STDERR = "stderr.txt"
 SERIES = "metrics.jsonl"
@@ -32,8 +36,8 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
 def read_meta(directory: Path) -> dict[str, Any] | None:
     """The table in `meta.json`; None when there is none that can be read."""
     try:
-        meta = json.loads((directory / META).read_text())
-    except (OSError, ValueError):
+        meta = json.loads(read_inside(directory, META))
+    except (OSError, ValueError, RecursionError):
         return None
     return meta if isinstance(meta, dict) else None
 
@@ -42,19 +46,25 @@ def set_aside(directory: Path, attempt: int) -> None:
     """Move what earlier attempts left into `attempts/`, so that nothing of it can pass for the next one's.
 
     `attempt` is the last one that was recorded. An attempt whose scheduler was killed before it could record it has
-    no number: what it left becomes `attempts/<n>-lost`, so that `attempts/<n>` is always what attempt n left.
+    no number: what it left becomes `attempts/<n>-lost`, so that `attempts/<n>` is always what attempt n left. What a run
+    put in the place of its directory (a file, a link) is deleted: it would be in the way of every further attempt.
     """
+    if directory.is_symlink() or not directory.is_dir():
+        directory.unlink(missing_ok=True)
     entries = [entry for entry in directory.iterdir() if entry.name != ATTEMPTS] if directory.is_dir() else []
     if not entries:
         return
     meta = read_meta(directory) or {}
     recorded = meta.get("attempt") == attempt and "status" in meta
     name = str(attempt) if recorded else f"{attempt + 1}-lost"
-    target = directory / ATTEMPTS / name
+    kept = directory / ATTEMPTS
+    if kept.is_symlink():  # a run's doing: what is moved must stay here
+        kept.unlink()
+    target = kept / name
     for number in count(2):
         if not target.exists():
             break
-        target = directory / ATTEMPTS / f"{name}-{number}"
+        target = kept / f"{name}-{number}"
     target.mkdir(parents=True)
     for entry in entries:
         shutil.move(entry, target / entry.name)
@@ -63,7 +73,10 @@ def set_aside(directory: Path, attempt: int) -> None:
 def log_of(directory: Path) -> Path | None:
     """The output that probably says why a run failed: standard error, else standard output, if not empty."""
     for name in (STDERR, STDOUT):
-        path = directory / name
-        if path.is_file() and path.stat().st_size:
-            return path
+        try:
+            with open_inside(directory, name) as file:
+                if os.fstat(file.fileno()).st_size:
+                    return directory / name
+        except OSError:
+            continue
     return None

@@ -9,17 +9,20 @@ that was flushed.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import zstandard
 
+from bakeoff.records.files import open_inside
 from bakeoff.records.run import TrajectoryIndex
 from bakeoff.records.rundir import TRAJECTORY
 from bakeoff.spec.workload import Step
@@ -29,8 +32,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 assert sys.byteorder == "little", "blocks are written as little-endian bytes"
+_LONGEST_LINE = 1 << 20
+"""Bytes of a line of `metrics.jsonl`; a longer one cannot be read."""
+_decode_line = msgspec.json.Decoder().decode
 FLUSH_AFTER = 1.0
 """Seconds between two flushes of a trajectory."""
+LARGEST_BLOCK = 1 << 31
+"""Bytes of a series; a block that claims more would fill the memory of whoever reads it."""
 
 
 class Series:
@@ -53,34 +61,66 @@ class Series:
 
     def block(self) -> bytes:
         columns = {name: [steps.tobytes(), values.tobytes()] for name, (steps, values) in self._columns.items()}
-        return zstandard.compress(msgspec.msgpack.encode({"v": 1, "series": columns}))
+        return _compressor().compress(msgspec.msgpack.encode({"v": 1, "series": columns}))
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """Frames end with a checksum of their content, which every zstd checks on reading (RFC 8878, section 3.1.1)."""
+    return zstandard.ZstdCompressor(write_checksum=True)
+
+
+class _Block(msgspec.Struct):
+    v: int
+    series: dict[str, tuple[bytes, bytes]] = {}
+
+
+_decode_block = msgspec.msgpack.Decoder(_Block).decode
 
 
 def read_block(block: bytes) -> dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
-    """Each metric's (steps, values). Raises ValueError for a block of a newer version."""
+    """Each metric's (steps, values). Raises ValueError for a block that is damaged or of a newer version."""
     import numpy as np
 
-    content = msgspec.msgpack.decode(zstandard.decompress(block))
-    if content["v"] != 1:
-        raise ValueError(f"series block of version {content['v']} is newer than this bakeoff")
-    return {
+    try:
+        if zstandard.get_frame_parameters(block).content_size > LARGEST_BLOCK:
+            raise ValueError(f"the series block is damaged: it would have more than {LARGEST_BLOCK:,} bytes")
+        content = _decode_block(zstandard.decompress(block))
+    except (zstandard.ZstdError, msgspec.DecodeError, MemoryError) as error:
+        raise ValueError(f"the series block is damaged: {error}") from error
+    if content.v != 1:
+        raise ValueError(f"series block of version {content.v} is newer than this bakeoff")
+    columns = {
         name: (np.frombuffer(steps, dtype="<i8"), np.frombuffer(values, dtype="<f8"))
-        for name, (steps, values) in content["series"].items()
+        for name, (steps, values) in content.series.items()
     }
+    if any(not steps.size or steps.size != values.size for steps, values in columns.values()):
+        raise ValueError("the series block is damaged: it has more steps than values, or none")
+    return columns
 
 
-def read_jsonl(path: Path) -> tuple[Series, int]:
+def read_jsonl(source: Path | BinaryIO) -> tuple[Series, int]:
     """`metrics.jsonl` as a command wrote it, and how many lines could not be read (a torn last line is usual).
 
     Each line is a table; `step` (or `_step`, or the line's number) is the step, and every number is a metric.
     """
     series, torn = Series(), 0
-    with path.open("rb") as file:
-        for line_number, line in enumerate(file):
+    with source.open("rb") if isinstance(source, Path) else nullcontext(source) as file:
+        start = file.read(4)
+        encoding = json.detect_encoding(start) if any(start) else "utf-8"
+        file.seek(0)
+        lines: Iterable[str | bytes] = iter(lambda: file.readline(_LONGEST_LINE), b"")
+        text: io.TextIOWrapper | None = None
+        if encoding not in ("utf-8", "utf-8-sig"):  # bytes are quicker to read, so text is made of wide characters only
+            text = wide = io.TextIOWrapper(file, encoding, "replace")
+            lines = iter(lambda: wide.readline(_LONGEST_LINE), "")
+        for line_number, line in enumerate(lines):
             if not line.strip():
                 continue
             try:
-                entry = json.loads(line)
+                try:
+                    entry = _decode_line(line)
+                except msgspec.DecodeError:  # NaN and infinities, as Python's json writes them
+                    entry = json.loads(line)
                 step = int(entry.get("step", entry.get("_step", line_number)))
                 numbers = {
                     name: float(value)
@@ -90,6 +130,8 @@ def read_jsonl(path: Path) -> tuple[Series, int]:
                 series.add(step, numbers)
             except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
                 torn += 1
+        if text is not None:
+            text.detach()  # the file is its owner's to close
     return series, torn
 
 
@@ -99,7 +141,7 @@ class TrajectoryWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("wb", buffering=0)  # what zstd flushes is in the file, and survives a kill
-        self._stream = zstandard.ZstdCompressor().stream_writer(self._file)
+        self._stream = _compressor().stream_writer(self._file)
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
         self._flushed = time.monotonic()
         self._steps = 0
@@ -131,17 +173,23 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a trajectory step cannot hold a {type(value).__name__}")
 
 
-def read_trajectory(path: Path) -> Iterator[Step]:
-    """The steps in order; a torn tail ends the reading. Raises msgspec.ValidationError for lines that are not steps."""
+def read_trajectory(path: Path, home: Path | None = None) -> Iterator[Step]:
+    """The steps in order; a tail that was cut off ends the reading. No part of the path below `home` may be a link.
+
+    Raises ValueError for content that is not what was written (each file has a checksum) and for lines that are not
+    steps, and OSError for a file that cannot be opened or is a link.
+    """
     decoder = msgspec.json.Decoder(Step)
     begun: list[bytes] = []  # pieces of a step that is longer than a chunk; joined once
-    with path.open("rb") as file:
+    home = home or path.parent
+    size = 0
+    with open_inside(home, path.relative_to(home)) as file:
         reader = zstandard.ZstdDecompressor().stream_reader(file)
         while True:
             try:
                 chunk = reader.read(1 << 16)
-            except zstandard.ZstdError:
-                return
+            except zstandard.ZstdError as error:
+                raise ValueError(f"{path.name} is damaged: {error}") from error
             if not chunk:
                 return
             *lines, rest = chunk.split(b"\n")
@@ -155,3 +203,6 @@ def read_trajectory(path: Path) -> Iterator[Step]:
                 except msgspec.DecodeError:  # NaN and infinities, as Python's json writes them
                     yield msgspec.convert(json.loads(text), Step)
             begun.append(rest)
+            size = len(rest) if lines else size + len(rest)
+            if size > LARGEST_BLOCK:
+                raise ValueError(f"{path.name} is damaged: it has a step of more than {LARGEST_BLOCK:,} bytes")

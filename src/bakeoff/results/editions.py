@@ -14,7 +14,7 @@ from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
 from bakeoff.records.lookup import find_run
-from bakeoff.records.run import CellRecord
+from bakeoff.records.run import CellRecord, Uncounted, uncounted
 from bakeoff.records.series import read_block
 from bakeoff.results.table import Results, Row, Series
 from bakeoff.spec.experiment import Experiment
@@ -100,6 +100,7 @@ def edition_results(edition: Edition) -> Results:
         analysis=experiment.analysis,
         fixed_tasks=bool(experiment.task_keys) and not experiment.tasks,
         digests=_task_contents(experiment, cells.values()),
+        uncounted=uncounted(edition),
         edition=edition,
     )
 
@@ -160,6 +161,7 @@ def side_by_side(parts: Sequence[tuple[Results, str]]) -> Results:
     first = parts[0][0]
     arms = [arm for _, arm in parts]
     rows: list[Row] = []
+    tries: dict[str, Uncounted] = {}
     for results, arm in parts:
         if arm not in results.arms:
             raise UsageError(f"{results.label} has no arm called {arm!r}; there are {', '.join(results.arms)}")
@@ -178,11 +180,13 @@ def side_by_side(parts: Sequence[tuple[Results, str]]) -> Results:
         # Arms keep their names; the edition goes in front where two are called the same.
         name = arm if arms.count(arm) == 1 else f"{results.label}:{arm}"
         rows += [replace(row, arm=name) for row in results.rows if row.arm == arm]
+        tries[name] = results.uncounted[arm]
     return Results(
         rows=rows,
         label=" against ".join(f"{results.label}:{arm}" for results, arm in parts),
         analysis=first.analysis.model_copy(update={"control": None}),
         fixed_tasks=any(results.fixed_tasks for results, _ in parts),
         digests=first.digests,
+        uncounted=tries,
         parts=tuple({id(results): results for results, _ in parts}.values()),
     )

@@ -23,7 +23,7 @@ from bakeoff.results.importers.files import read_lines
 from bakeoff.results.table import Results, Row
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import Analysis, Experiment
-from bakeoff.spec.identity import slug
+from bakeoff.spec.identity import NOT_IN_DIRECTORIES, slug
 from bakeoff.spec.plan import Arm, Cell, Plan, Run, Task
 from bakeoff.spec.registry import NATIVE
 
@@ -75,6 +75,7 @@ def temporary_edition(results: Results, name: str, scratch: Path) -> Edition:
     plan, runs = _plan(results, name, "")
     started = min((row.started_at for row in results.rows if row.started_at is not None), default=0.0)
     paths = new_edition(experiment_directory(scratch, name), now=started)
+    paths.linked = True
     paths.runs.mkdir()
     for row in results.rows:
         if row.directory is not None and row.directory.is_dir():
@@ -93,7 +94,9 @@ def copy_edition(source: EditionPaths, name: str | None, root: Path) -> EditionP
     edition = Edition.open(source)
     facts = edition.facts()
     edition.close()
-    target = EditionPaths(experiment_directory(root, name or facts["experiment"]) / facts["edition"])
+    # The names are those of a database that somebody else may have written.
+    stamp = slug(facts["edition"], 200, unwanted=NOT_IN_DIRECTORIES)
+    target = EditionPaths(experiment_directory(root, name or facts["experiment"]) / stamp)
     if target.directory.exists():
         raise UsageError(f"{target.directory} exists already; --name gives the experiment another name")
     try:

@@ -20,6 +20,7 @@ from bakeoff.spec.experiment import Analysis, Summary
 
 if TYPE_CHECKING:
     from bakeoff.records.edition import Edition
+    from bakeoff.records.run import Uncounted
     from bakeoff.spec.workload import Scalar
 
 Array = npt.NDArray[np.float64]
@@ -100,6 +101,8 @@ class Results:
     """What a reader of a verdict should know about where the values come from."""
     problems: tuple[str, ...] = ()
     """Runs that could not be read, one line each."""
+    uncounted: Mapping[str, Uncounted] = field(default_factory=dict)
+    """For editions of ours: by arm, the tries that do not count."""
     edition: Edition | None = None
     """Set for one edition of ours: its registration and its sequential test are read from it."""
     parts: tuple[Results, ...] = ()

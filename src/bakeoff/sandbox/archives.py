@@ -23,7 +23,8 @@ from typing import IO, Any, cast
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import overlay
-from bakeoff.sandbox.files import MAX_DEPTH, Owner, stays_inside
+from bakeoff.sandbox.base import MOST_LEFT_OUT, LeftOut
+from bakeoff.sandbox.files import MAX_DEPTH, MAX_ENTRIES, TOO_LARGE, Owner, stays_inside
 from bakeoff.sandbox.syscalls import closing, openat2
 
 _CHUNK = 1 << 20
@@ -31,6 +32,10 @@ _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class CutOff(Exception):
+    """An archive is longer, or takes longer to come, than it may."""
 
 
 @contextmanager
@@ -51,29 +56,44 @@ def packed(source: Path, target: str, owner: Owner) -> Iterator[IO[bytes]]:
         yield file
 
 
-def unpack(stream: IO[bytes], target: Path, most: int, *, all_links: bool = False) -> None:
+def unpack(stream: IO[bytes], target: Path, most: int, *, all_links: bool = False) -> list[LeftOut]:
     """Unpack what is below the one top entry of an archive to exactly `target`, under the rules of `Box.get`.
 
-    At most `most` bytes are written; what is too large, too deep or has too long a path is left out. Links are made
-    last, so that nothing is ever written through one.
+    At most `most` bytes are written; what is too large, too deep or has too long a path is left out, and so is all
+    that follows when reading `stream` raises CutOff. Links are made last, so that nothing is ever written through one.
     """
     links: dict[Path, str] = {}
-    with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
+    left_out: list[LeftOut] = []
+    entries = 0
+
+    def leave_out(member: tarfile.TarInfo, why: str) -> None:
+        if len(left_out) < MOST_LEFT_OUT:
+            name = member.name.lstrip("/").partition("/")[2]
+            left_out.append(LeftOut(os.fsencode(name).decode(errors="replace"), why))
+
+    with suppress(CutOff), tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
         for member in archive:
             parts = PurePosixPath(member.name.lstrip("/")).parts[1:]
             if ".." in parts:
                 raise UsageError(f"the sandbox sent an archive with {member.name!r} in it")
-            if len(parts) > MAX_DEPTH:
+            entries += 1
+            if len(parts) > MAX_DEPTH or entries > MAX_ENTRIES:
+                leave_out(member, "too deep" if len(parts) > MAX_DEPTH else f"more than {MAX_ENTRIES:,} entries")
                 continue
             if member.isreg():
                 if member.size > most:
                     if not parts:
                         raise UsageError(f"{member.name} in the sandbox is longer than a sandbox may hold")
+                    leave_out(member, TOO_LARGE)
                     continue
                 most -= member.size
+            elif not (member.issym() or member.islnk() or member.isdir()):
+                leave_out(member, "not a plain file")
             if member.issym():
                 if parts and (all_links or stays_inside(PurePosixPath(*parts).parent, member.linkname)):
                     links.setdefault(target.joinpath(*parts), member.linkname)
+                else:
+                    leave_out(member, "a link that leads out")
                 continue
             with _skipping_long_paths():
                 _unpack_member(archive, member, target, parts)
@@ -84,6 +104,7 @@ def unpack(stream: IO[bytes], target: Path, most: int, *, all_links: bool = Fals
         with _skipping_long_paths():
             if not os.path.lexists(place):
                 os.symlink(text, place)
+    return left_out
 
 
 @contextmanager
@@ -112,8 +133,12 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Pa
         content = archive.extractfile(member)
         assert content is not None
         place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("wb") as file:
-            shutil.copyfileobj(content, file, _CHUNK)
+        try:
+            with place.open("wb") as file:
+                shutil.copyfileobj(content, file, _CHUNK)
+        except CutOff:
+            place.unlink()  # half a file would look like work
+            raise
         place.chmod(member.mode & 0o777 | 0o400)
         os.utime(place, (member.mtime, member.mtime))
 

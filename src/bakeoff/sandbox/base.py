@@ -14,24 +14,28 @@ that the call is wrong, an `InfraError` that the box broke. What a command does 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import select
 import shutil
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from pkgutil import resolve_name
 from types import TracebackType
-from typing import IO, Literal, Protocol, Self
+from typing import IO, Literal, NamedTuple, Protocol, Self
 
-from bakeoff.errors import UsageError, did_you_mean
+from bakeoff.errors import InfraError, UsageError, did_you_mean
 from bakeoff.sandbox import cache
 
 VARIABLE = "SANDBOX_BACKEND"
+UNSANDBOXED = "BAKEOFF_UNSANDBOXED"
+"""Set for worker processes after the user agreed to run agents without a sandbox."""
 DEFAULT = "bubblewrap"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BACKENDS = {
@@ -42,6 +46,8 @@ BACKENDS = {
     "none": "bakeoff.sandbox.none:NoSandbox",
 }
 """Name to class; a backend is imported when it is chosen."""
+HIDDEN_ON_HOST = ("/usr/local", "/usr/src")
+"""What a box with this machine's programs does not see of /usr: what people installed by hand, often with their data."""
 CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
     "SYS_CHROOT",
@@ -54,6 +60,8 @@ In particular no SYS_ADMIN (mounts, namespaces), NET_ADMIN, NET_RAW, MKNOD, SYS_
 _BOX_NAME = re.compile(r"[\w.-]{0,64}", re.ASCII)
 _DEFAULT_COPY_LIMIT = 16 << 30
 _OUTPUT_TAIL = 1 << 20  # what a result carries of output that did not go to a file
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_PIPE_BYTES = 1 << 20  # the most that an ordinary user may ask for (/proc/sys/fs/pipe-max-size, pipe(7))
 
 
 def box_path(path: str, what: str = "path in the sandbox") -> PurePosixPath:
@@ -109,9 +117,11 @@ class Limits:
     cpus: float | None = None
     pids: int | None = None
     disk_mb: int | None = None
+    output_mb: int = 256
+    """What is stored of each output of a command; not more than `disk_mb`. The rest is dropped."""
 
     def __post_init__(self) -> None:
-        for name in ("memory_mb", "cpus", "pids", "disk_mb"):
+        for name in ("memory_mb", "cpus", "pids", "disk_mb", "output_mb"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"sandbox limit {name} = {value}: give a number above 0, or omit it for no limit")
@@ -120,6 +130,11 @@ class Limits:
     def copy_limit(self) -> int:
         """How many bytes `Box.get` copies at most: as many as the box may hold, else 16 GiB."""
         return self.disk_mb << 20 if self.disk_mb is not None else _DEFAULT_COPY_LIMIT
+
+    @property
+    def output_limit(self) -> int:
+        """How many bytes are stored of each output of a command."""
+        return min(self.output_mb, self.disk_mb or self.output_mb) << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +151,12 @@ class BoxSpec:
     sockets: Mapping[int, Path] = field(default_factory=dict)
     """Loopback port inside to a unix socket outside. Without `network` this is the only way out."""
     network: bool = False
+    host_paths: tuple[str, ...] = ()
+    """Of `HIDDEN_ON_HOST`, what a box with this machine's programs sees all the same, read-only."""
     user: str | None = None
     """Who commands run as: a name that the image knows, or a number (default: the image's user, or root inside)."""
+    tracing: bool = True
+    """Whether commands may read and change other processes of their user: debuggers, strace. False where tests run."""
     keep_layer: bool = False
     """After `close`, `Box.layer` is a directory with everything that was written."""
     name: str = ""
@@ -148,9 +167,30 @@ class BoxSpec:
             box_path(self.workdir, "workdir")
         if not _BOX_NAME.fullmatch(self.name):
             raise UsageError(f"sandbox name {self.name!r}: use up to 64 letters, digits, dots and dashes")
+        for path in self.host_paths:
+            if path not in HIDDEN_ON_HOST:
+                raise UsageError(
+                    f"host path {path!r}: only {' and '.join(HIDDEN_ON_HOST)} can be allowed; mount others"
+                )
         for port in self.sockets:
             if not 0 < port < 65536:
                 raise UsageError(f"socket port {port}: give a number from 1 to 65535")
+
+
+class NotStarted(InfraError):
+    """A command was not started, so nothing of it ran. Any other InfraError of `Box.run` may come after its start."""
+
+
+class LeftOut(NamedTuple):
+    """An entry that `Box.get` did not copy."""
+
+    path: str
+    """Below the copied directory; bytes that are not UTF-8 are replaced."""
+    why: str
+
+
+MOST_LEFT_OUT = 1000
+"""Entries that `Box.get` lists; there may be a million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +212,11 @@ class CommandResult:
     stdout: bytes = b""
     """The end of the output, at most a megabyte. Empty when the output went to a file."""
     stderr: bytes = b""
+    started: bool = True
+    """False if the program could not be executed (codes 126 and 127). True where a backend cannot tell that from a
+    program that exits with such a code."""
+    output_dropped: int = 0
+    """Bytes of output beyond `Limits.output_mb`, which were not stored."""
 
     @property
     def ok(self) -> bool:
@@ -189,81 +234,165 @@ class Command:
     timeout: float | None
     stdin: bytes | Path | None
     user: str | None
+    pipes: tuple[int, ...] = ()
+    tracing: bool = True
+
+
+class _Output:
+    """Where one output of a command goes: a file that takes at most `room` bytes. The rest is dropped and counted.
+
+    A command never gets the file itself. It could truncate it, change its mode and owner, and read from
+    /proc/self/fd where it lies on this machine. It gets a pipe, which a thread empties into the file; the bytes go from
+    one to the other inside the kernel (splice(2)), without the interpreter's lock.
+    """
+
+    def __init__(self, file: IO[bytes], room: int) -> None:
+        self.file = file
+        self.dropped = 0
+        self._room = room
+        self._pipe: int | None = None
+        self._stop = -1
+        self._thread: threading.Thread | None = None
+        self._finished = False
+
+    def write(self, data: bytes) -> None:
+        """Append output that came over a connection."""
+        kept = data[: self._room]
+        self._room -= len(kept)
+        self.dropped += len(data) - len(kept)
+        self.file.write(kept)
+        self.file.flush()
+
+    def pipe(self) -> int:
+        """A descriptor for the command to write to, until `finish`. The same one for every call."""
+        if self._pipe is None:
+            source, self._pipe = os.pipe2(os.O_CLOEXEC)
+            try:
+                fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            except PermissionError:
+                pass  # an ordinary user has used up pipe-user-pages-soft (pipe(7)): the pipe keeps its size
+            self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+            self._thread = threading.Thread(target=self._move, args=(source,), daemon=True)
+            self._thread.start()
+        return self._pipe
+
+    def _move(self, source: int) -> None:
+        """Empty the pipe into the file until nobody writes to it any more, or `finish` was called."""
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        poll = select.poll()
+        poll.register(source, select.POLLIN)
+        poll.register(self._stop, select.POLLIN)
+        # After `finish`, only what was in the pipe by then: a process that got hold of it may print without end.
+        left: int | None = None
+        while left is None or left > 0:
+            ready = {fd for fd, _ in poll.poll(None if left is None else 0)}
+            if source not in ready and self._stop in ready:
+                break
+            if left is None and self._stop in ready:
+                left = _PIPE_BYTES
+            target = self.file.fileno() if self._room > 0 else nowhere
+            try:
+                moved = os.splice(source, target, min(self._room or _PIPE_BYTES, _PIPE_BYTES))
+            except OSError:  # our disk is full: what cannot be stored is dropped, and the command goes on
+                self._room = 0
+                continue
+            if moved == 0:
+                break
+            if target == nowhere:
+                self.dropped += moved
+            else:
+                self._room -= moved
+            left = left - moved if left is not None else None
+        os.close(source)
+        os.close(nowhere)
+
+    def finish(self) -> None:
+        """Store what is still in the pipe, and add a line if something was dropped. Called again, it does nothing."""
+        if self._finished:
+            return
+        self._finished = True
+        if self._pipe is not None and self._thread is not None:
+            os.close(self._pipe)
+            os.eventfd_write(self._stop, 1)
+            self._thread.join()
+            os.close(self._stop)
+            self.file.seek(0, os.SEEK_END)
+        if self.dropped:
+            self.file.write(f"\n[{self.dropped} more bytes of output were dropped]\n".encode())
+            self.file.flush()
 
 
 class Streams:
-    """The standard streams of one command as open files; without a path, an unnamed file whose end is read later.
+    """The standard streams of one command. Output without a path goes to an unnamed file whose end is read later.
 
-    A command writes straight into these files, so a fast writer never waits for Python. Root in a box may do to an
-    open file whatever its owner may: change its mode, its owner, its capabilities. Therefore no file that anything
-    else uses is handed out (not even /dev/null), and the attributes of a log are restored when its command has ended.
+    Root in a box may do to an open file whatever its owner may, so no file that anything else uses is handed out (not
+    even /dev/null): output goes through pipes, input is a copy in memory.
     """
 
-    def __init__(self, stack: ExitStack, scratch: Path, stdout: Path | None, stderr: Path | None) -> None:
-        """Files are closed, and attributes restored, when `stack` unwinds. Unnamed files are made in `scratch`."""
+    def __init__(self, stack: ExitStack, scratch: Path, stdout: Path | None, stderr: Path | None, room: int) -> None:
+        """Files are closed when `stack` unwinds. Unnamed files are made in `scratch`. Each takes `room` bytes."""
         self._stack = stack
         self._scratch = scratch
-        self._out = self._open(stdout)
-        self._err = self._out if stdout is not None and stdout == stderr else self._open(stderr)
+        self._out = self._open(stdout, room)
+        self._err = self._out if stdout is not None and stdout == stderr else self._open(stderr, room)
         self._unnamed = {"stdout": stdout is None, "stderr": stderr is None}
 
-    def _open(self, path: Path | None) -> IO[bytes]:
-        """A file for output: the one at `path`, emptied, or an unnamed one. Writers append, so two may share it."""
+    def _open(self, path: Path | None, room: int) -> _Output:
+        """A file for output: the one at `path`, emptied, or an unnamed one."""
         if path is None:
-            return self._stack.enter_context(tempfile.TemporaryFile("a+b", dir=self._scratch))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # O_APPEND: two streams may share the file, and what is written later comes later in it.
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        file = self._stack.enter_context(os.fdopen(fd, "w+b"))
-        self._stack.callback(_restore_attributes, fd, os.fstat(fd))
-        return file
+            unnamed = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - the stack closes it
+            output = _Output(self._stack.enter_context(unnamed), room)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            output = _Output(self._stack.enter_context(path.open("w+b")), room)
+        self._stack.callback(output.finish)
+        return output
 
-    def fds(self, stdin: bytes | Path | None) -> list[int]:
-        """Descriptors for standard input, output and error. Input is a copy of `stdin`, or the end of a closed pipe."""
+    @property
+    def dropped(self) -> int:
+        """How many bytes of output there was no room for."""
+        return sum(output.dropped for output in {self._out, self._err})
+
+    def fds(self, stdin: bytes | Path | None, pipes: tuple[int, ...] = ()) -> list[int]:
+        """Descriptors for standard input, output and error. Input is a copy of `stdin`, or the end of a closed pipe.
+
+        `pipes` replace input and output.
+        """
+        if pipes:
+            return [*pipes, self._err.pipe()]
         if stdin is None:
-            read, write = os.pipe()
+            read, write = os.pipe2(os.O_CLOEXEC)
             os.close(write)
             source: IO[bytes] = self._stack.enter_context(os.fdopen(read, "rb"))
         else:
-            source = self._open(None)
+            # In memory: the name of an unnamed file in /proc/self/fd would show where it was made.
+            memory = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            source = self._stack.enter_context(os.fdopen(memory, "w+b"))
             if isinstance(stdin, Path):
                 with stdin.open("rb") as original:
                     shutil.copyfileobj(original, source)
             else:
                 source.write(stdin)
             source.seek(0)  # this flushes too
-        return [source.fileno(), self._out.fileno(), self._err.fileno()]
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)  # a command cannot store anything in it
+        return [source.fileno(), self._out.pipe(), self._err.pipe()]
 
-    def write(self, stdout: bytes, stderr: bytes, room: int | None) -> int | None:
-        """Append output that came over a connection, at most `room` bytes. Returns the room that is left."""
-        for file, data in ((self._out, stdout), (self._err, stderr)):
-            if room is not None:
-                data = data[:room]
-                room -= len(data)
-            file.write(data)
-            file.flush()
-        return room
+    def write(self, stdout: bytes, stderr: bytes) -> None:
+        """Append output that came over a connection."""
+        self._out.write(stdout)
+        self._err.write(stderr)
 
     def tail(self, name: Literal["stdout", "stderr"], most: int = _OUTPUT_TAIL, *, from_file: bool = False) -> bytes:
-        """The last `most` bytes of an output. Empty when it went to a file of the caller, unless `from_file` is set."""
+        """The last `most` bytes of an output. Empty when it went to a file of the caller, unless `from_file` is set.
+
+        The command has ended when this is called.
+        """
+        output = self._out if name == "stdout" else self._err
+        output.finish()
         if not (self._unnamed[name] or from_file):
             return b""
-        fd = (self._out if name == "stdout" else self._err).fileno()
+        fd = output.file.fileno()
         return os.pread(fd, most, max(os.fstat(fd).st_size - most, 0))
-
-
-def _restore_attributes(fd: int, before: os.stat_result) -> None:
-    """Give a log its owner and mode back and drop extended attributes.
-
-    The change of owner also makes the kernel drop a capability that root in the box put on the file (chown(2)).
-    """
-    os.fchown(fd, before.st_uid, before.st_gid)
-    os.fchmod(fd, before.st_mode & 0o777)
-    for name in os.listxattr(fd):
-        try:
-            os.removexattr(fd, name)
-        except OSError:
-            continue  # an attribute that the file system itself keeps
 
 
 class Box(ABC):
@@ -294,21 +423,29 @@ class Box(ABC):
         stdout: Path | None = None,
         stderr: Path | None = None,
         user: str | None = None,
+        pipes: tuple[int, ...] = (),
+        tracing: bool = True,
     ) -> CommandResult:
         """Run a command until it ends, or kill it after `timeout` seconds.
 
-        `env` is added to the variables of the box, `cwd` and `user` replace the box's defaults. Output goes to the
+        `env` is added to the variables of the box, `cwd` and `user` replace the box's defaults. `tracing=False` denies
+        this command what `BoxSpec.tracing` denies all; containers know only the latter. Output goes to the
         files `stdout` and `stderr`; the same path for both gets both in order. Without a file, the result has the
         end of the output. A command that does not exist ends with code 127, one that cannot be executed with 126.
+
+        `pipes` are the descriptors of standard input and output of a command that is talked to while it runs. The
+        caller closes them. bubblewrap and none have this.
         Raises UsageError for a wrong call (closed box, unknown user, no such `cwd`), InfraError when the box broke.
         """
         if not argv:
             raise UsageError("no command to run in the sandbox")
         with self._lock, ExitStack() as stack:
             self._check_open()
-            streams = Streams(stack, self._directory, stdout, stderr)
-            result = self._execute(Command(list(argv), env or {}, cwd, timeout, stdin, user), streams)
-            return replace(result, stdout=streams.tail("stdout"), stderr=result.stderr or streams.tail("stderr"))
+            streams = Streams(stack, self._directory, stdout, stderr, self.spec.limits.output_limit)
+            command = Command(list(argv), env or {}, cwd, timeout, stdin, user, pipes, tracing)
+            result = self._execute(command, streams)
+            out, err = streams.tail("stdout"), result.stderr or streams.tail("stderr")
+            return replace(result, stdout=out, stderr=err, output_dropped=streams.dropped)
 
     def close(self) -> None:
         """End all processes of the box and remove it. A second call does nothing."""
@@ -337,13 +474,14 @@ class Box(ABC):
         """Copy a file or directory in, to exactly `target`. A directory is merged into an existing one."""
 
     @abstractmethod
-    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
-        """Copy a file or directory out, to exactly `target`.
+    def get(self, source: str, target: Path, *, all_links: bool = False, most: int | None = None) -> list[LeftOut]:
+        """Copy a file or directory out, to exactly `target`; returns what was left out, at most MOST_LEFT_OUT entries.
 
-        Skipped are links that lead out of the copied tree, devices, pipes and sockets: a hostile command may have
-        left them for us to follow. Skipped in a directory is also what we cannot hold: files beyond the disk limit
-        (they may be sparse), paths beyond 200 directories or 4096 bytes, and for an ordinary user what its owner
-        made unreadable. `all_links` keeps every link, for a copy in which nobody follows links.
+        Left out are links that lead out of the copied tree, devices, pipes and sockets: a hostile command may have
+        left them for us to follow. Left out of a directory is also what we cannot hold: files beyond the disk limit
+        or `most` bytes in all (they may be sparse), more than a million entries, paths beyond 200 directories or 4096
+        bytes, what vanishes or cannot be read. `all_links` keeps every link, for a copy in which nobody follows links.
+        Raises UsageError if `source` is not a file or directory, OSError if this machine has no room.
         """
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
@@ -364,6 +502,13 @@ class Box(ABC):
             if file.stat().st_size > most:
                 raise UsageError(f"{source} in the sandbox has more than {most} bytes")
             return file.read_bytes()
+
+    def changes(self) -> dict[str, bool]:
+        """Paths that were written or removed since the box was opened, and whether the image has something there.
+
+        At most 300,000. Empty where a backend cannot tell.
+        """
+        return {}
 
     @abstractmethod
     def end_processes(self) -> None:
@@ -405,3 +550,15 @@ def choose(name: str | None = None, *, accepted: bool = False) -> Sandbox:
         raise UsageError(f"no sandbox called {chosen!r} ({'--sandbox' if name else VARIABLE}); {hint}")
     backend: Sandbox = resolve_name(BACKENDS[chosen])(**({"accepted": accepted} if chosen == "none" else {}))
     return backend
+
+
+def choose_for_workers(name: str | None, accept: Callable[[str], None], risk: str) -> None:
+    """Pass the user's choice (`--sandbox`) on to worker processes, through the environment.
+
+    Running without a sandbox is a `risk` that the user has to `accept`, which raises if they do not.
+    """
+    if name is not None:
+        os.environ[VARIABLE] = name
+    if choose(name, accepted=True).name == "none":
+        accept(risk)
+        os.environ[UNSANDBOXED] = "1"

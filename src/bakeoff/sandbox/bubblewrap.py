@@ -24,18 +24,22 @@ from bakeoff.sandbox import cache, cgroups, images, overlay
 from bakeoff.sandbox.base import (
     CAPABILITIES,
     DEFAULT_PATH,
+    HIDDEN_ON_HOST,
     BoxSpec,
     Command,
     CommandResult,
     Image,
     Mount,
+    NotStarted,
     Streams,
     box_path,
 )  # fmt: skip
 from bakeoff.sandbox.files import FileTree, FileTreeBox, Owner
 from bakeoff.sandbox.launcher import Reply, Supervisor
+from bakeoff.sandbox.syscalls import closing
 
 _FULL_BYTES = 1 << 20
+_MOST_CHANGES = 300_000
 _SHARED_MEMORY = 256 << 20
 _MASKED = ("/proc/keys", "/proc/timer_list")
 """Files of /proc that name keys and processes of the whole machine, whatever namespace the reader is in."""
@@ -110,6 +114,7 @@ class BubblewrapBox(FileTreeBox):
         else:
             self._image = images.find("host" if spec.image.kind == "host" else spec.image.where)
             lowers = self._image.directories()
+        self._lowers = lowers
         self._workdir = spec.workdir or self._image.workdir or "/"
         self._mounts = _all_mounts(spec, self._image.host)
         with ExitStack() as undo:
@@ -151,7 +156,7 @@ class BubblewrapBox(FileTreeBox):
         )
         rlimits = {"RLIMIT_CORE": 0}
         # getrlimit(2): a write beyond RLIMIT_FSIZE ends with SIGXFSZ, more memory than RLIMIT_DATA with ENOMEM.
-        if limits.disk_mb is not None:  # output goes to a file of ours, outside of the box's volume
+        if limits.disk_mb is not None:  # no sparse file is larger than the disk
             rlimits["RLIMIT_FSIZE"] = (limits.disk_mb + limits.disk_mb // 20 + 1) << 20
         if self._watch_mb is not None:  # for one process that grows faster than the supervisor looks
             rlimits["RLIMIT_DATA"] = (2 * self._watch_mb + 1024) << 20
@@ -179,6 +184,11 @@ class BubblewrapBox(FileTreeBox):
                     "directory": str(volume) if limits.disk_mb is None else None,
                     "disk_mb": limits.disk_mb,
                     "mounts": [str(mount.source.absolute()) for mount in self._mounts],
+                    "nameless": [
+                        number
+                        for number, mount in enumerate(self._mounts)
+                        if not mount.writable and str(mount.source.absolute()) != mount.target
+                    ],
                     "network": self.spec.network,
                     "sockets": {str(port): str(path.absolute()) for port, path in self.spec.sockets.items()},
                     "shared_memory": shared_memory,
@@ -222,6 +232,7 @@ class BubblewrapBox(FileTreeBox):
                     "argv": command.argv,
                     "bwrap": shutil.which("bwrap") or "bwrap",
                     "timeout": command.timeout,
+                    "tracing": command.tracing and self.spec.tracing,
                     "uid": account.uid,
                     "gid": account.gid,
                     "groups": list(account.groups),
@@ -229,9 +240,9 @@ class BubblewrapBox(FileTreeBox):
                     "watch_mb": self._watch_mb,
                     "watch_pids": self._watch_pids,
                 },
-                [*streams.fds(command.stdin), arguments.fileno(), status.fileno()],
+                [*streams.fds(command.stdin, command.pipes), arguments.fileno(), status.fileno()],
             )
-            code = _exit_code(status, reply, streams, command.argv[0], cwd)
+            code, started = _exit_code(status, reply, streams, command.argv[0], cwd)
         # Counters of cgroups are exact and cover every process; without them the supervisor's figures have to do.
         after, limits, why = cgroups.usage(self._groups.paths), self.spec.limits, reply["why"]
         peak = after.peak_memory if after.peak_memory is not None else reply["peak_kb"] << 10
@@ -247,6 +258,7 @@ class BubblewrapBox(FileTreeBox):
             pids_refused=after.pids_refused - before.pids_refused + (why == "pids"),
             peak_memory_mb=round(peak / 2**20, 3),
             cpu_seconds=round(cpu, 6),
+            started=started,
         )
 
     def _bwrap_arguments(self, account: images.Account, env: Mapping[str, str], cwd: str) -> IO[bytes]:
@@ -265,8 +277,18 @@ class BubblewrapBox(FileTreeBox):
             # bwrap without root needs a user namespace; in it, the user has the number that the image gives it.
             words += ["--unshare-user", "--disable-userns", "--uid", str(account.uid), "--gid", str(account.gid)]
         words += ["--bind", overlay.ROOT, "/"]
+        hidden = [
+            path
+            for path in HIDDEN_ON_HOST
+            if self._image.host and path not in self.spec.host_paths and os.path.isdir(path)
+        ]
         for number, mount in enumerate(self._mounts):
             words += ["--bind" if mount.writable else "--ro-bind", overlay.staged(number), mount.target]
+            if mount.target == "/usr":
+                for path in hidden:
+                    words += ["--tmpfs", path]
+        for path in hidden:  # after the mounts, because places for them may have to be made in it
+            words += ["--remount-ro", path]
         # /proc is read-only: the kernel lets user 0 of the machine write to most of /proc/sys whatever namespace it is
         # in, and when root opened the box, user 0 inside is user 0 of the machine.
         words += ["--proc", "/proc"]
@@ -312,6 +334,26 @@ class BubblewrapBox(FileTreeBox):
         tree = FileTree(self._supervisor.root, Owner(account.uid, account.gid) if os.geteuid() == 0 else None)
         tree.put(source, f"{target}/{source.name}" if source.is_file() and tree.is_directory(target) else target)
 
+    def changes(self) -> dict[str, bool]:
+        """What is in the upper layer of the overlay, where a removed file is a device of number 0 (overlayfs)."""
+        found: dict[str, bool] = {}
+        folders = ["."]
+        while folders and len(found) < _MOST_CHANGES:
+            folder = folders.pop()
+            try:
+                with closing(
+                    os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self._supervisor.upper)
+                ) as fd:
+                    entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in os.scandir(fd)]
+            except OSError:
+                continue  # a path that is too long for the kernel, or that an ordinary user may not read
+            for name, is_directory in entries:
+                path = f"{folder}/{name}"
+                if is_directory:
+                    folders.append(path)
+                found[path[1:]] = any(os.path.lexists(f"{lower}/{path}") for lower in self._lowers)
+        return found
+
     def end_processes(self) -> None:
         """The processes of a command end with it; what is left to end is a command that another thread waits for."""
         if self._lock.locked():
@@ -335,29 +377,29 @@ class BubblewrapBox(FileTreeBox):
                     os.rename(self._directory / "volume" / "upper", self.layer)
 
 
-def _exit_code(status: IO[bytes], reply: Reply, streams: Streams, program: str, cwd: str) -> int:
-    """The exit code of a command, from bwrap's JSON status (bwrap(1), --json-status-fd).
+def _exit_code(status: IO[bytes], reply: Reply, streams: Streams, program: str, cwd: str) -> tuple[int, bool]:
+    """The exit code of a command, from bwrap's JSON status (bwrap(1), --json-status-fd), and whether it was started.
 
     There is none when the command was killed together with bwrap, or when bwrap failed before it started the command.
     What bwrap printed last then tells whose fault that was: the command's (126, 127), the caller's (UsageError) or ours
     (InfraError).
     """
     if reply["why"]:
-        return 128 + 9
+        return 128 + 9, True
     status.seek(0)
     for line in status.read().splitlines():
         report = json.loads(line)
         if "exit-code" in report:
-            return int(report["exit-code"])
+            return int(report["exit-code"]), True
     if reply["code"] < 0:
-        return 128 + 9
+        return 128 + 9, True
     last_error = streams.tail("stderr", 4096, from_file=True).decode(errors="replace").strip().rpartition("\n")[2]
     # Messages of bwrap itself: it has no machine-readable form for what fails before the command begins.
     if "execvp" in last_error:
-        return 126 if "Permission denied" in last_error or "format" in last_error else 127
+        return 126 if "Permission denied" in last_error or "format" in last_error else 127, False
     if "Can't chdir" in last_error:
         raise UsageError(f"{cwd}: no such directory in the sandbox, to run {program} in")
-    raise InfraError(f"bubblewrap could not start {program}: {last_error or 'it printed nothing'}")
+    raise NotStarted(f"bubblewrap could not start {program}: {last_error or 'it printed nothing'}")
 
 
 def _all_mounts(spec: BoxSpec, on_host: bool) -> tuple[Mount, ...]:

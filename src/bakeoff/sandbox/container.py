@@ -19,7 +19,17 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from bakeoff.engine import processes
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, bridge, cache, cgroups, images
-from bakeoff.sandbox.base import CAPABILITIES, Box, BoxSpec, Command, CommandResult, Streams, box_path
+from bakeoff.sandbox.base import (
+    CAPABILITIES,
+    Box,
+    BoxSpec,
+    Command,
+    CommandResult,
+    LeftOut,
+    NotStarted,
+    Streams,
+    box_path,
+)
 from bakeoff.sandbox.files import Owner
 
 if TYPE_CHECKING:
@@ -29,6 +39,10 @@ LABEL = "bakeoff"
 _FIRST_PROCESS = ["sh", "-c", "read -r _"]
 """It ends when its standard input does, and the container with it."""
 _DISK_SECONDS = 1.0
+_COPY_SECONDS = 600.0
+"""How long copying out of a container may take."""
+_HEADER_BYTES = 256 << 20
+"""What an archive may have beyond the content of files: 1.5 kB for each entry at most."""
 
 
 class DockerBox(Box):
@@ -75,7 +89,7 @@ class DockerBox(Box):
             "mounts": mounts,
             "cap_drop": ["ALL"],  # then the same eleven as in bubblewrap
             "cap_add": list(CAPABILITIES),
-            "security_opt": self._service.security_options(),
+            "security_opt": self._service.security_options(spec.tracing),
             "ulimits": [
                 types.Ulimit(name=name, soft=soft, hard=hard) for name, (soft, hard) in self._service.ulimits.items()
             ],
@@ -98,7 +112,9 @@ class DockerBox(Box):
             working_dir="/",
             hostname="box",
             stdin_open=True,
-            host_config=self._api.create_host_config(**settings),
+            # All of /proc, not only the parts in the service's own list: /proc/PID/mem of the same user can be written.
+            host_config=self._api.create_host_config(**settings)
+            | ({} if spec.tracing else {"ReadonlyPaths": ["/proc"]}),
         )
         self._id = str(created["Id"])
 
@@ -137,9 +153,10 @@ class DockerBox(Box):
 
     def _execute(self, command: Command, streams: Streams) -> CommandResult:
         """Run an `exec` in the container; carry its streams, watch it, and end what it leaves running."""
+        if command.pipes:
+            raise UsageError("only bubblewrap and none can be talked to while a command runs")
         stdin = command.stdin.read_bytes() if isinstance(command.stdin, Path) else command.stdin
-        limit = self.spec.limits.disk_mb
-        with infra_errors("the container cannot run a command"):
+        with infra_errors("the container cannot run a command", NotStarted):
             created = self._api.exec_create(
                 self._id,
                 command.argv,
@@ -148,15 +165,15 @@ class DockerBox(Box):
                 user=command.user or self.spec.user or "",
                 stdin=stdin is not None,
             )
+        with infra_errors("the container cannot run a command"):
             groups = processes.cgroups_of(self._pid())  # read by us: the service's own statistics take a second
             before, began = cgroups.usage(groups), time.monotonic()
             ended, reasons = threading.Event(), list[str]()
             watch = threading.Thread(target=self._watch, args=(command.timeout, ended, reasons), daemon=True)
             watch.start()
             try:
-                room = limit << 20 if limit is not None else None  # output is stored by us, but counts like disk
                 for out, err in self._output(created["Id"], stdin):
-                    room = streams.write(out, err, room)
+                    streams.write(out, err)
                 seconds = time.monotonic() - began
             finally:
                 ended.set()
@@ -245,18 +262,30 @@ class DockerBox(Box):
         ):
             self._api.put_archive(self._id, "/", file)
 
-    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
+    def get(self, source: str, target: Path, *, all_links: bool = False, most: int | None = None) -> list[LeftOut]:
         """Copy out, from an archive that the service streams. The service resolves the path inside the container."""
         self._check_open()
         try:
             stream, _ = self._api.get_archive(self._id, str(box_path(source)))
         except import_module("docker.errors").NotFound:
             raise UsageError(f"{source}: no such file or directory in the sandbox") from None
-        archives.unpack(
-            cast(IO[bytes], _Chunks(iter(stream))), target, self.spec.limits.copy_limit, all_links=all_links
-        )
+        limit = self.spec.limits.copy_limit if most is None else min(most, self.spec.limits.copy_limit)
+        # The service sends a file of a terabyte whole, even if it is nothing but a hole, before the next one.
+        chunks = _Chunks(iter(stream), limit + _HEADER_BYTES, time.monotonic() + _COPY_SECONDS)
+        try:
+            with infra_errors(f"cannot copy {source} out of the container"):
+                left_out = archives.unpack(cast(IO[bytes], chunks), target, limit, all_links=all_links)
+        finally:
+            stream.close()
         if not target.exists():
             raise UsageError(f"{source} in the sandbox is neither a file nor a directory; links are not followed")
+        return left_out
+
+    def changes(self) -> dict[str, bool]:
+        """What the service says of the container's upper layer. Kind 1 is a path that the image does not have."""
+        self._check_open()
+        with infra_errors("the container's changes cannot be listed"):
+            return {entry["Path"]: entry["Kind"] != 1 for entry in self._api.diff(self._id) or ()}
 
     @cached_property
     def _owner(self) -> Owner:
@@ -289,14 +318,20 @@ class _Chunks:
     """An iterator of byte strings as a file, as far as tarfile reads one."""
 
     chunks: Iterator[bytes]
+    most: int
+    deadline: float
+    """On the monotonic clock."""
     rest: bytes = b""
 
     def read(self, size: int = -1) -> bytes:
-        """The next `size` bytes, fewer at the end."""
+        """The next `size` bytes, fewer at the end. Raises CutOff after `most` bytes or at the `deadline`."""
         while size < 0 or len(self.rest) < size:
             chunk = next(self.chunks, None)
             if chunk is None:
                 break
+            self.most -= len(chunk)
+            if self.most < 0 or time.monotonic() > self.deadline:
+                raise archives.CutOff
             self.rest += chunk
         taken = self.rest if size < 0 else self.rest[:size]
         self.rest = self.rest[len(taken) :]
@@ -313,14 +348,14 @@ def _close(connection: Any) -> None:
 
 
 @contextmanager
-def infra_errors(what: str) -> Iterator[None]:
+def infra_errors(what: str, kind: type[InfraError] = InfraError) -> Iterator[None]:
     """Turn errors of the service into an InfraError that begins with `what`: they are not the command's."""
     try:
         yield
     except (BakeoffError, KeyboardInterrupt):
         raise
     except Exception as error:
-        raise InfraError(f"{what}: {error_text(error)}") from error
+        raise kind(f"{what}: {error_text(error)}") from error
 
 
 def error_text(error: Exception) -> str:

@@ -156,14 +156,14 @@ class Docker:
             return False
         return True
 
-    def security_options(self) -> list[str]:
-        """`--security-opt` for every container: no new privileges, and the default seccomp profile, narrowed.
+    def security_options(self, tracing: bool = True) -> list[str]:
+        """`--security-opt` for a container: no new privileges, and the default seccomp profile, narrowed.
 
         Without the profile's file we do not know what the service allows, and leave its own default in place.
         """
         if not _DEFAULT_PROFILE.is_file():
             return ["no-new-privileges"]
-        profile = json.dumps(syscalls.narrowed_profile(json.loads(_DEFAULT_PROFILE.read_text())))
+        profile = json.dumps(syscalls.narrowed_profile(json.loads(_DEFAULT_PROFILE.read_text()), tracing))
         if self._profile_is_file:
             file = cache.directory("seccomp") / f"{_short_digest(profile)}.json"
             if not file.exists():

@@ -18,24 +18,40 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.base import Box, box_path
+from bakeoff.sandbox.base import MOST_LEFT_OUT, Box, LeftOut, box_path
 from bakeoff.sandbox.syscalls import closing, openat2
 
 _CHUNK = 1 << 20
 MAX_DEPTH = 200
 """Directories below each other that `get` copies: each level holds an open descriptor."""
+MAX_ENTRIES = 1_000_000
+"""Files, links and directories that `get` copies: each costs us an inode."""
+TOO_LARGE = "too large"
 # O_NOFOLLOW fails with ELOOP on a link; O_NONBLOCK keeps the open of a pipe from waiting; O_EXCL creates or fails.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OURS = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS])
+"""Errors of a copy out of a box that are about this machine: no room, no descriptors."""
 # What openat2, mkdir and rename answer to trees that a command can make. EXDEV is also openat2's answer to an escape.
 _CAUSED_INSIDE = frozenset(
-    [errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST]
+    [
+        errno.ELOOP,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENXIO,
+        errno.EXDEV,
+        errno.ENOTEMPTY,
+        errno.EEXIST,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENAMETOOLONG,
+    ]
 )
 
 
@@ -85,7 +101,7 @@ class FileTree:
             with self._parent(target) as (parent, name):
                 _put_file(source, parent, name, self.owner)
 
-    def get(self, source: str, target: Path, most: int | None = None, *, all_links: bool = False) -> None:
+    def get(self, source: str, target: Path, most: int | None = None, *, all_links: bool = False) -> list[LeftOut]:
         """Copy a file or directory out to `target`, at most `most` bytes, as `Box.get` says.
 
         The limit is there because a sparse file costs the box nothing, but us its full size.
@@ -101,6 +117,7 @@ class FileTree:
                 copy.file(fd, target)
             else:
                 raise UsageError(f"{source} in the sandbox is longer than the {most} bytes a sandbox may hold")
+        return copy.left_out
 
     def is_directory(self, path: str) -> bool:
         """Whether `path` is a directory, or a link to one inside the tree."""
@@ -203,8 +220,9 @@ class FileTreeBox(Box):
     def put(self, source: Path, target: str) -> None:
         self._tree(target).put(source, target)
 
-    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
-        self._tree(source).get(source, target, self._copy_limit, all_links=all_links)
+    def get(self, source: str, target: Path, *, all_links: bool = False, most: int | None = None) -> list[LeftOut]:
+        limits = [limit for limit in (self._copy_limit, most) if limit is not None]
+        return self._tree(source).get(source, target, min(limits, default=None), all_links=all_links)
 
     def write(self, target: str, data: bytes, mode: int = 0o644) -> None:
         self._tree(target).write(target, data, mode)
@@ -313,27 +331,41 @@ class _CopyOut:
     left: int | None
     """Bytes that may still be copied; None for no limit."""
     all_links: bool
+    entries: int = MAX_ENTRIES
+    """Entries that may still be copied."""
+    left_out: list[LeftOut] = field(default_factory=list)
 
     def tree(self, source: int, target: Path, below: PurePosixPath) -> None:
         """Copy the content of an open directory to an existing one; `below` is where it is in the copied tree."""
         for name in sorted(os.listdir(source)):
             try:
-                self._entry(source, name, target / name, below)
+                why = self._entry(source, name, target / name, below)
             except OSError as error:
-                # Caused inside: too long a path, or for an ordinary user a mode. Others, a full disk say, are about us.
-                if error.errno not in (errno.ENAMETOOLONG, errno.EACCES):
+                # Whoever made the tree can cause any error but those of our own disk and process.
+                if error.errno in _OURS:
                     raise
+                why = error.strerror or "cannot be read"
+            if why and len(self.left_out) < MOST_LEFT_OUT:
+                self.left_out.append(LeftOut(os.fsencode(below / name).decode(errors="replace"), why))
 
-    def _entry(self, source: int, name: str, target: Path, below: PurePosixPath) -> None:
-        """Copy one entry of an open directory: a link if it may be kept, a directory with its content, or a file."""
+    def _entry(self, source: int, name: str, target: Path, below: PurePosixPath) -> str:
+        """Copy one entry of an open directory: a link if it may be kept, a directory with its content, or a file.
+
+        Returns why it was left out, empty if it was copied.
+        """
+        if not self.entries:
+            return f"more than {MAX_ENTRIES:,} entries"
+        self.entries -= 1
         mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):
             text = os.readlink(name, dir_fd=source)
-            if (self.all_links or stays_inside(below, text)) and not os.path.lexists(target):
+            if not self.all_links and not stays_inside(below, text):
+                return "a link that leads out"
+            if not os.path.lexists(target):
                 os.symlink(text, target)
         elif stat.S_ISDIR(mode):
             if len(below.parts) >= MAX_DEPTH:
-                return
+                return f"more than {MAX_DEPTH} directories deep"
             with closing(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=source)) as fd:
                 target.mkdir(exist_ok=True)
                 self.tree(fd, target, below / name)
@@ -341,8 +373,14 @@ class _CopyOut:
         elif stat.S_ISREG(mode):
             with closing(os.open(name, _READ, dir_fd=source)) as fd:
                 status = os.fstat(fd)  # of what was opened, which may be something else by now
-                if stat.S_ISREG(status.st_mode) and (self.left is None or status.st_size <= self.left):
-                    self.file(fd, target)
+                if not stat.S_ISREG(status.st_mode):
+                    return "not a plain file"
+                if self.left is not None and status.st_size > self.left:
+                    return TOO_LARGE
+                self.file(fd, target)
+        else:
+            return "not a plain file"
+        return ""
 
     def file(self, fd: int, target: Path) -> None:
         """Copy an open file, no more of it than its size was: it may grow meanwhile."""

@@ -20,6 +20,7 @@ from typing import TypedDict, cast
 
 from bakeoff.engine import processes
 from bakeoff.errors import InfraError
+from bakeoff.sandbox.base import NotStarted
 from bakeoff.sandbox.syscalls import Message, receive, send
 
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bakeoff.sandbox.supervisor import main; main()"
@@ -38,6 +39,8 @@ class Settings(TypedDict):
     directory: str | None
     disk_mb: int | None
     mounts: list[str]
+    nameless: list[int]
+    """Numbers of mounts whose path on this machine the box must not see."""
     network: bool
     sockets: dict[str, str]
     shared_memory: int
@@ -55,6 +58,7 @@ class Request(TypedDict):
     argv: list[str]
     bwrap: str
     timeout: float | None
+    tracing: bool
     uid: int
     gid: int
     groups: list[int]
@@ -145,7 +149,8 @@ class Supervisor:
         if received is None:
             raise InfraError("the sandbox is gone: its supervisor was killed or the sandbox was closed")
         if "error" in received.body:
-            raise InfraError(f"the sandbox cannot be made or used: {received.body['error']}")
+            kind = InfraError if received.body.get("started", True) else NotStarted
+            raise kind(f"the sandbox cannot be made or used: {received.body['error']}")
         return received
 
 

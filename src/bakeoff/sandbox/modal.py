@@ -18,7 +18,7 @@ from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, cache, images
-from bakeoff.sandbox.base import Box, BoxSpec, Command, CommandResult, Image, Streams, box_path
+from bakeoff.sandbox.base import Box, BoxSpec, Command, CommandResult, Image, LeftOut, Streams, box_path
 from bakeoff.sandbox.files import Owner
 
 APP = "bakeoff"
@@ -139,13 +139,15 @@ class ModalBox(Box):
     def _execute(self, command: Command, streams: Streams) -> CommandResult:
         """Run a command over the service's connection, and kill what it leaves running."""
         words, settings = execution(command, command.user or self.spec.user)
+        if command.pipes:
+            raise UsageError("only bubblewrap and none can be talked to while a command runs")
         stdin = command.stdin.read_bytes() if isinstance(command.stdin, Path) else command.stdin
         lock = threading.Lock()
 
         def follow(stream: Any, is_error: bool) -> None:
             for chunk in stream:
                 with lock:
-                    streams.write(b"" if is_error else chunk, chunk if is_error else b"", None)
+                    streams.write(b"" if is_error else chunk, chunk if is_error else b"")
 
         began = time.monotonic()
         code: int | None
@@ -181,7 +183,7 @@ class ModalBox(Box):
         if not result.ok:
             raise InfraError(f"cannot put {source} into the sandbox: {result.stderr.decode(errors='replace')}")
 
-    def get(self, source: str, target: Path, *, all_links: bool = False) -> None:
+    def get(self, source: str, target: Path, *, all_links: bool = False, most: int | None = None) -> list[LeftOut]:
         """Copy out, from an archive that `tar` makes inside. That `tar` may lie; the archive is not trusted."""
         path = box_path(source)
         with tempfile.NamedTemporaryFile(dir=cache.directory()) as archive:
@@ -190,7 +192,8 @@ class ModalBox(Box):
             if not result.ok:
                 raise UsageError(f"{source}: no such file or directory in the sandbox")
             with open(archive.name, "rb") as file:
-                archives.unpack(file, target, self.spec.limits.copy_limit, all_links=all_links)
+                limit = self.spec.limits.copy_limit if most is None else min(most, self.spec.limits.copy_limit)
+                return archives.unpack(file, target, limit, all_links=all_links)
 
     def end_processes(self) -> None:
         """kill(2) with pid -1: every process but the first and the caller."""

@@ -87,7 +87,7 @@ class HostBox(FileTreeBox):
             "TMPDIR": str(self.root / "tmp"),
             "LANG": "C.UTF-8",
         }
-        stdin, stdout, stderr = streams.fds(command.stdin)
+        stdin, stdout, stderr = streams.fds(command.stdin, command.pipes)
         began, before = time.monotonic(), os.times()
         try:
             process = subprocess.Popen(
@@ -100,7 +100,8 @@ class HostBox(FileTreeBox):
                 start_new_session=True,
             )
         except OSError as error:
-            return CommandResult(127 if isinstance(error, FileNotFoundError) else 126, 0.0, stderr=str(error).encode())
+            code = 127 if isinstance(error, FileNotFoundError) else 126
+            return CommandResult(code, 0.0, stderr=str(error).encode(), started=False)
         why = self._watch(process, command.timeout)
         seconds = time.monotonic() - began
         processes.end_marked(mark)  # before wait: it may be the command itself that has to be killed
@@ -126,7 +127,8 @@ class HostBox(FileTreeBox):
                 pass
             if time.monotonic() >= deadline:
                 return "timeout"
-            if memory is not None and processes.resident(processes.descendants([process.pid])) > memory << 20:
+            tree = processes.descendants([process.pid]) if memory is not None else []
+            if memory is not None and processes.memory(tree, memory << 20) > memory << 20:
                 return "memory"
 
     def end_processes(self) -> None:

@@ -19,7 +19,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from bakeoff.sandbox import syscalls
-from bakeoff.sandbox.syscalls import MS_BIND, MS_NOATIME, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_REC
+from bakeoff.sandbox.syscalls import MS_BIND, MS_NOATIME, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC
 
 if TYPE_CHECKING:
     from bakeoff.sandbox.launcher import Settings
@@ -85,8 +85,30 @@ def mount_all(settings: Settings, image: int | None) -> None:
             os.mkdir(staged(number))
         else:
             os.close(os.open(staged(number), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-        syscalls.mount(source, staged(number), None, MS_BIND | MS_REC)
+        if number not in settings["nameless"] or not _mount_nameless(source, number):
+            syscalls.mount(source, staged(number), None, MS_BIND | MS_REC)
     _mount_devices(settings["shared_memory"])
+
+
+def _mount_nameless(source: str, number: int) -> bool:
+    """Stage a directory so that a box does not learn its path on this machine; False when it must be bound instead.
+
+    /proc/PID/mountinfo of a bind mount shows where it comes from, that of an overlay its options, in which we use
+    links. An overlay needs a second layer, so there is an empty one. It would miss what is mounted below `source`.
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        below = os.fsencode(source.rstrip("/")) + b"/"
+        if not os.path.isdir(source) or any(line.split()[4].replace(rb"\040", b" ").startswith(below) for line in file):
+            return False
+    link, empty = f"{_STAGE}/source{number}", f"{_STAGE}/empty"
+    os.symlink(source, link)
+    os.makedirs(empty, 0o755, exist_ok=True)
+    options = f"lowerdir={link}:{empty}" + (",userxattr" if users_mapped() < _ALL_USERS else "")
+    try:
+        syscalls.mount("overlay", staged(number), "overlay", MS_NOSUID | MS_NODEV | MS_RDONLY, options)
+    except OSError:  # too many overlays on one another, or a file system that cannot be a layer
+        return False
+    return True
 
 
 def _mount_root(lowers: list[str], directory: str | None, disk_mb: int | None, image: int | None) -> None:

@@ -186,6 +186,8 @@ class _Supervisor:
             reply: Reply | dict[str, Any]
             try:
                 reply = self._run(cast("Request", received.body), received.fds)
+            except CannotStart as error:
+                reply = {"error": str(error), "started": False}
             except OSError as error:
                 reply = {"error": str(error)}
             for fd in received.fds:
@@ -295,6 +297,10 @@ class _Supervisor:
 # -- the starter
 
 
+class CannotStart(OSError):
+    """A command cannot be started."""
+
+
 class Started(NamedTuple):
     """A command that runs: the pid of its bwrap, and a pidfd that the receiver closes."""
 
@@ -346,7 +352,7 @@ class Starter:
     def start(self, request: Request, fds: list[int]) -> Started | None:
         """Start a command. None when the starter was killed meanwhile, which happens when the box's memory is full.
 
-        Raises OSError when the command cannot be started.
+        Raises CannotStart.
         """
         self.user = request["uid"] if request["switch"] else 0
         try:
@@ -357,7 +363,7 @@ class Starter:
         if received is None:
             return None
         if "error" in received.body:
-            raise OSError(received.body["error"])
+            raise CannotStart(received.body["error"])
         return Started(received.body["pid"], received.fds[0])
 
     def wait(self) -> End:
@@ -431,7 +437,7 @@ def _spawn_bwrap(request: Request, fds: list[int]) -> int:
     stdin, stdout, stderr, arguments, status = fds
     options = ["--args", str(arguments), "--json-status-fd", str(status)]
     inherited = [arguments, status]
-    if (program := syscalls.seccomp_filter()) is not None:
+    if (program := syscalls.seccomp_filter(request["tracing"])) is not None:
         inherited.append(os.memfd_create("rules", os.MFD_CLOEXEC))
         os.write(inherited[-1], program)
         os.lseek(inherited[-1], 0, os.SEEK_SET)

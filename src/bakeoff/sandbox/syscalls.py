@@ -181,6 +181,9 @@ _NEW_CALLS: Final[Mapping[str, int]] = {
 }  # fmt: skip
 """Refused on every architecture: calls from number 424 on have one number everywhere."""
 _CLONE3: Final = 435  # the same on every architecture too
+_TRACING: Final = ("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd")
+"""Calls that read or change another process of the same user: refused where a command may not trace."""
+_PIDFD_GETFD: Final = 438
 
 
 class _Abi(NamedTuple):
@@ -193,6 +196,8 @@ class _Abi(NamedTuple):
     unshare: int
     socket: int
     socketpair: int
+    tracing: tuple[int, ...]
+    """The numbers of _TRACING, in its order."""
 
 
 _X86_64: Final = _Abi(
@@ -205,7 +210,7 @@ _X86_64: Final = _Abi(
         "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "finit_module": 313, "kexec_file_load": 320,
         "bpf": 321, "userfaultfd": 323,
     },
-    clone=56, unshare=272, socket=41, socketpair=53,
+    clone=56, unshare=272, socket=41, socketpair=53, tracing=(101, 310, 311, 312, _PIDFD_GETFD),
 )  # fmt: skip
 # 32-bit programs on the same processor. They need a table of their own: any 64-bit program can make a 32-bit call with
 # `int 0x80`. `socketcall` keeps its arguments in memory, where no filter sees them; Linux 4.3 made it needless.
@@ -219,7 +224,7 @@ _I386: Final = _Abi(
         "perf_event_open": 336, "fanotify_init": 338, "open_by_handle_at": 342, "clock_adjtime": 343, "setns": 346,
         "finit_module": 350, "bpf": 357, "userfaultfd": 374, "clock_settime64": 404, "clock_adjtime64": 405,
     },
-    clone=120, unshare=310, socket=359, socketpair=360,
+    clone=120, unshare=310, socket=359, socketpair=360, tracing=(26, 347, 348, 349, _PIDFD_GETFD),
 )  # fmt: skip
 _AARCH64: Final = _Abi(
     0xC00000B7,
@@ -230,7 +235,7 @@ _AARCH64: Final = _Abi(
         "swapoff": 225, "perf_event_open": 241, "fanotify_init": 262, "open_by_handle_at": 265, "clock_adjtime": 266,
         "setns": 268, "finit_module": 273, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294,
     },
-    clone=220, unshare=97, socket=198, socketpair=199,
+    clone=220, unshare=97, socket=198, socketpair=199, tracing=(117, 270, 271, 272, _PIDFD_GETFD),
 )  # fmt: skip
 _MACHINES: Final[Mapping[str, tuple[_Abi, ...]]] = {"x86_64": (_X86_64, _I386), "aarch64": (_AARCH64,)}
 
@@ -251,10 +256,11 @@ _X32_BIT = 0x40000000
 
 
 @cache
-def seccomp_filter() -> bytes | None:
+def seccomp_filter(tracing: bool = True) -> bytes | None:
     """The filter for this machine as an array of `struct sock_filter`; None for a processor that has no table here.
 
-    A call of any other interface (32-bit programs on ARM, say) fails with ENOSYS.
+    A call of any other interface (32-bit programs on ARM, say) fails with ENOSYS. Without `tracing`, calls that read or
+    change other processes are refused too.
     """
     abis = _MACHINES.get(os.uname().machine)
     if abis is None:
@@ -264,16 +270,16 @@ def seccomp_filter() -> bytes | None:
     for abi in abis:
         # The jump over a body is one of its own, since conditional jumps reach no further than 255 steps: their
         # offsets are bytes in struct sock_filter, that of a plain jump is a word (linux/filter.h).
-        body = _filter(abi)
+        body = _filter(abi, tracing)
         steps += [_step(_IF_EQUAL, abi.audit, 1, 0), _step(_JUMP, len(body)), *body]
     return b"".join([*steps, _fail(errno.ENOSYS)])
 
 
-def _filter(abi: _Abi) -> list[bytes]:
+def _filter(abi: _Abi, tracing: bool) -> list[bytes]:
     """The steps for one interface. Every path through them ends in an answer."""
     # x32 calls have the number of an x86-64 call with this bit set, and would slip past a test for that number.
     steps = [_step(_LOAD, _NUMBER), *_when(_IF_AT_LEAST, _X32_BIT, [_fail(errno.ENOSYS)])]
-    for number in {**abi.refused, **_NEW_CALLS}.values():
+    for number in (*{**abi.refused, **_NEW_CALLS}.values(), *(() if tracing else abi.tracing)):
         steps += _when(_IF_EQUAL, number, [_fail(errno.EPERM)])
     # The flags of clone3 are in memory, where a filter does not see them. After ENOSYS, C libraries use clone.
     steps += _when(_IF_EQUAL, _CLONE3, [_fail(errno.ENOSYS)])
@@ -304,13 +310,14 @@ def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("HBBI", code, yes, no, value)
 
 
-def narrowed_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
+def narrowed_profile(profile: Mapping[str, Any], tracing: bool = True) -> dict[str, Any]:
     """The seccomp profile of a container service with everything refused that the filter above refuses.
 
     `profile` is JSON in the format of docker and podman (docs.docker.com/engine/security/seccomp), whose default lets
     more through, for containers in containers. Rules of ours replace all rules about the same calls.
     """
     refused = {name for abi in (_X86_64, _I386, _AARCH64) for name in abi.refused} | set(_NEW_CALLS)
+    refused |= set() if tracing else set(_TRACING)
     replaced = refused | {"clone", "clone3", "unshare", "socket", "socketpair"}
     kept = [{**rule, "names": [name for name in rule["names"] if name not in replaced]} for rule in profile["syscalls"]]
 

@@ -12,13 +12,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import ArmEntry, Experiment, TaskEntry
+from bakeoff.spec.experiment import MOST_RUNS, ArmEntry, Experiment, TaskEntry
 from bakeoff.spec.identity import RunIds, canonical_json, directory_digest, flatten
 from bakeoff.spec.plan import Arm, Cell, LazyTable, Plan, Task, facts, uncollected
 from bakeoff.spec.problems import problems
 from bakeoff.spec.select import Test, names, rule
-from bakeoff.spec.workload import CommandWorkload, Workload
+from bakeoff.spec.workload import CommandWorkload, Priced, Workload
 
+MOST_CELLS = 1_000_000
+"""Arms times tasks."""
+MOST_RULED = 1_000_000
+"""Runs of a plan whose rules ask for the seed or the rollout."""
 RESERVED = {"seed": "seeds", "rollout": "rollouts"}
 """Names that are not parameters: they say which run it is, and every workload gets them from its context."""
 
@@ -33,12 +37,17 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
         workload = registry.workload(experiment.workload)
     except UsageError as error:
         raise SpecError([Problem("workload", str(error))]) from error
+    if isinstance(workload, Priced) and "cost_metric" not in experiment.budget.model_fields_set:
+        budget = experiment.budget.model_copy(update={"cost_metric": workload.cost_metric})
+        experiment = experiment.model_copy(update={"budget": budget})
     _check_setters(experiment)
+    _check_cells(experiment)
     arms = _arms(experiment)
     tasks = _tasks(experiment, base)
     _check_entries(experiment, arms, tasks)
     maker = _CellMaker(experiment, workload)
     cells = [maker.cell(index, *pair) for index, pair in enumerate(_pairs(experiment, arms, tasks))]
+    _check_runs(experiment, cells, MOST_RUNS, "")
     plan = _filtered(Plan(experiment, cells, base=base, **more))
     control = experiment.analysis.control
     if control is not None and plan.cells:
@@ -88,6 +97,27 @@ def _check_setters(experiment: Experiment) -> None:
                 wrong.append(Problem(place, f"{other} sets it too", "set it in one of the two"))
     if wrong:
         raise SpecError(wrong)
+
+
+def _check_cells(experiment: Experiment) -> None:
+    """Arms times tasks are few enough to be made; counted before any is."""
+    sizes = {False: max(1, len(experiment.arms)), True: max(1, len(experiment.tasks))}
+    for key, values in experiment.matrix.items():
+        sizes[key in experiment.task_keys] *= len(values)
+    ablated = sizes[False] * (1 + len(experiment.ablations))
+    cells = max(ablated, sizes[True], len(experiment.cells) or ablated * sizes[True])
+    if cells > MOST_CELLS:
+        message = f"{cells:,} combinations of arms and tasks are too many; the limit is {MOST_CELLS:,}"
+        raise SpecError([Problem("matrix" if experiment.matrix else "arms", message, "make it several experiments")])
+
+
+def _check_runs(experiment: Experiment, cells: Sequence[Cell], most: int, when: str) -> None:
+    """Seeds times rollouts times cells are few enough to be gone through. Not `len`: it takes no number of 64 bits."""
+    runs = len(experiment.seeds) * sum(cell.rollouts for cell in cells)
+    if runs > most:
+        key = "rollouts" if runs > most * len(experiment.seeds) or experiment.rollouts > 1 else "seeds"
+        fix = "ask for fewer seeds or rollouts, or make it several experiments"
+        raise SpecError([Problem(key, f"{runs:,} runs are too many{when}; the limit is {most:,}", fix)])
 
 
 def _overlap(key: str, others: Mapping[str, str]) -> str | None:
@@ -326,6 +356,8 @@ def _filtered(plan: Plan) -> Plan:
 
     # Facts of a cell are the same for all its runs, so rules without seed and rollout are applied once for each cell.
     by_run = any(names(r) & {"seed", "rollout"} for r in (*experiment.include, *experiment.exclude))
+    if by_run:  # each run is asked for
+        _check_runs(experiment, plan.cells, MOST_RULED, " for rules about seed or rollout")
     try:
         if by_run:
             kept = [

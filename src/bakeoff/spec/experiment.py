@@ -30,9 +30,11 @@ _BYTES |= {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "kib": 2**10, "mib": 
 def parse_duration(value: Any) -> float:
     """A duration in seconds: a number, or text such as `90s`, `5m` or `1h30m`. Raises ValueError."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number or (isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value.strip())):
+    if number or (isinstance(value, str) and re.fullmatch(r"\d{1,100}(\.\d{1,100})?", value.strip())):
         seconds = float(value)
     else:
+        if len(str(value)) > LONGEST_TEXT:
+            raise ValueError(f"{str(value)[:20]!r}... is not a duration")
         # All of the text has to be made of number and unit pairs: "5 minutes" must not be read as 5 m.
         parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhd])", str(value))
         if not parts or re.sub(r"[\s]", "", "".join(n + u for n, u in parts)) != re.sub(r"\s", "", str(value)):
@@ -75,6 +77,10 @@ class Section(BaseModel):
 
 MOST_SEEDS = 10_000_000
 """A range with more seeds is a mistake; it would only fill the memory."""
+MOST_RUNS = 10_000_000
+"""Runs of a plan, before rules leave some out."""
+LONGEST_TEXT = 200
+"""Characters of a duration."""
 _SEEDS = "seeds must be a list, a count, a range such as '1..15', {count = 15, base = 100} or {start, stop, step}"
 
 
@@ -220,6 +226,9 @@ class Budget(Section):
     cost: Annotated[float, Field(gt=0)] | None = None
     """Highest sum of `cost_metric` over all runs."""
     cost_metric: str = "cost_usd"
+    """By default what the workload reports (`cost` of tasks), else `cost_usd`."""
+    tokens: Annotated[int, Field(gt=0)] | None = None
+    """Highest sum of the metric `tokens` over all runs."""
 
 
 _WINDOW = re.compile(r"(first|last)\s+\d+(\.\d+)?\s*%|\d+\s*\.\.\s*\d+")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import yaml
 
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
+MOST_DEPTH = 100
+MOST_VALUES = 5_000_000
+"""How deep and how large a file's content may be; what is larger is a mistake, or an attack."""
 _CORE_SCHEMA = (
     ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -49,6 +52,42 @@ class NotReadable(ValueError):
 
 def read(text: str, suffix: str) -> Any:
     """The content of a file whose name ends in `suffix`, one of SUFFIXES. Raises NotReadable."""
+    try:
+        tree = _parse(text, suffix)
+    except RecursionError:
+        raise NotReadable(f"tables and lists are nested too deeply; the limit is {MOST_DEPTH}", None) from None
+    except NotReadable:
+        raise
+    except ValueError as error:  # int() takes no text of more than 4,300 digits
+        raise NotReadable(f"a number in it cannot be read: {str(error).partition(';')[0]}", None) from error
+    _check_size(tree)
+    return tree
+
+
+def _check_size(tree: Any) -> None:
+    """Raise NotReadable for a tree that would take forever to go through.
+
+    In YAML an alias stands for what it names: a few lines can be a list of a billion values.
+    """
+    count = 0
+    level: list[Any] = [tree]
+    for _ in range(MOST_DEPTH + 1):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+            if count + len(below) > MOST_VALUES:
+                raise NotReadable(f"it is too large; the limit is {MOST_VALUES:,} values", None)
+        count += len(below)
+        if not below:
+            return
+        level = below
+    raise NotReadable(f"tables and lists are nested too deeply; the limit is {MOST_DEPTH}", None)
+
+
+def _parse(text: str, suffix: str) -> Any:
     if suffix == ".toml":
         try:
             return tomllib.loads(text)
@@ -64,6 +103,11 @@ def read(text: str, suffix: str) -> Any:
             raise NotReadable(f"not valid JSON: {error.msg}", error.lineno) from error
     import yaml
 
+    depth = 0  # PyYAML's scanner looks at every open bracket at every sign: many of them take it forever
+    for sign in re.findall(r"[\[\]{}]", text):
+        depth += 1 if sign in "[{" else -1
+        if depth > 10 * MOST_DEPTH:
+            raise RecursionError
     try:
         return yaml.load(text, Loader=_yaml_loader())  # a subclass of SafeLoader
     except yaml.YAMLError as error:

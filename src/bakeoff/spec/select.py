@@ -24,6 +24,8 @@ Facts = Mapping[str, Any]
 """What a rule can ask about a run, by name."""
 Test = Callable[[Facts], bool]
 
+LONGEST = 10_000
+"""Characters of an expression."""
 HELP = "write arm=full, seed<5, policy in ['a', 'b'], joined by and / or / not"
 
 
@@ -100,6 +102,8 @@ def _with_names_checked(test: Test, asked: list[str], known: Collection[str] | N
 
 def _parse(text: str) -> ast.expr:
     """The expression as a tree that has only nodes that `_evaluate` knows. Raises UsageError."""
+    if len(text) > LONGEST:
+        raise UsageError(f"a rule of {len(text):,} characters is too long; the limit is {LONGEST:,}: {text[:40]!r}...")
     alone = _ALONE.fullmatch(text)
     if alone and not re.search(r"\s(and|or)\s", alone[2]):
         return ast.BinOp(ast.Constant(alone[1]), ast.MatMult(), ast.Constant(alone[2]))
@@ -109,7 +113,8 @@ def _parse(text: str) -> ast.expr:
             tree = ast.parse(_SHORTHAND.sub(_longhand, text).strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = getattr(error, "msg", None) or str(error) or "too deeply nested"
-        raise UsageError(f"cannot read the expression {text!r}: {reason}; {HELP}") from error
+        shown = text if len(text) < 200 else f"{text[:200]}..."
+        raise UsageError(f"cannot read the expression {shown!r}: {reason}; {HELP}") from error
     for node in ast.walk(tree):  # an allow list: anything that Python may add to its grammar later is refused
         if not _harmless(node):
             raise UsageError(f"{type(node).__name__} is not allowed in the expression {text!r}; {HELP}")

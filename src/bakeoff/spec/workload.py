@@ -45,6 +45,10 @@ Status = Literal["planned", "running", "succeeded", "failed", "timeout", "cancel
 FINISHED: frozenset[str] = frozenset({"succeeded", "failed", "timeout"})
 """Statuses of a run with an outcome. `cancelled` and `infra_error` are missing results; the next `run` tries again."""
 
+LONGEST_VARIABLE = 120_000
+"""Bytes of a command's argument or variable. Linux refuses more than 131,072 for one, its name included (execve(2),
+MAX_ARG_STRLEN)."""
+
 Scalar = float | int | bool | str | None
 """The value of a metric."""
 
@@ -55,7 +59,7 @@ class Outcome:
 
     A run that returns is `succeeded` unless it says otherwise. One that raises is `failed`, and its traceback goes to
     its stderr. A workload raises `bakeoff.errors.InfraError` when the run could not be tried for reasons that are not the
-    arm's: it is retried and never scored.
+    arm's: it is retried and never scored. It must not do so for anything that the code under test can cause.
     """
 
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
@@ -205,6 +209,17 @@ class Checked(Protocol):
 
         Raises UsageError that names the fix: a program that is not installed, a key that is not set.
         """
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """A workload whose runs report what they cost."""
+
+    cost_metric: ClassVar[str]
+    """The metric that `budget.cost` sums up unless the experiment file names another one."""
+
+    def check_price(self, params: Any, base: Path) -> None:
+        """Raise UsageError if a run could not tell what it cost: a cost budget could not be kept."""
 
 
 @runtime_checkable

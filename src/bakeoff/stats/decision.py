@@ -20,8 +20,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bakeoff.stats.bootstrap import studentized_mean
-from bakeoff.stats.evidence import Interval, Test, with_margin
+from bakeoff.stats.bootstrap import Studentized, studentized_mean
+from bakeoff.stats.evidence import Evidence, Guarded, Interval, Test, with_margin
 from bakeoff.stats.numerics import Array, Seed, is_constant, matrix, mean, probability, vector
 from bakeoff.stats.permutation import SignFlip, Unpaired
 from bakeoff.stats.ttests import crossed_t, one_sample_t, stratified_paired_t, stratified_t
@@ -36,6 +36,8 @@ CAMPAIGN_WORDS: dict[Word, str] = {
 }
 LEAST_UNITS = 3
 """Fewer units decide nothing, whatever they show."""
+GUARDED_UNITS = 8
+"""From here on a bootstrap of the units says something about their skew."""
 
 
 # Which test. A t test needs spread; without any, the sign-flip test, which only counts units, answers in its place.
@@ -54,25 +56,48 @@ def flips_suffice(n: int, alpha: float = 0.05, comparisons: int = 1) -> bool:
 
 
 def paired_test(
-    d: ArrayLike, alpha: float = 0.05, comparisons: int = 1, margin: float | None = None, seed: int = 0
+    d: ArrayLike,
+    alpha: float = 0.05,
+    comparisons: int = 1,
+    margin: float | None = None,
+    seed: int = 0,
+    guarded: bool = False,
 ) -> Test:
     """Sign flips, or t for few units.
 
-    d, shape (n,): B - A of each independent unit, turned so that larger is better.
+    d, shape (n,): B - A of each independent unit, turned so that larger is better. The question whether they are
+    equivalent asks the studentized bootstrap too, from 8 units on: away from 0 a symmetric test is wrong under skew.
+    `guarded` asks it about everything, for one-sided questions about a point other than 0.
     """
     x = vector(d, "d", at_least=2)
-    flips = flips_suffice(x.size, alpha, comparisons) or is_constant(x)
-    return with_margin(SignFlip(x, seed) if flips else one_sample_t(x), margin)
+    constant = is_constant(x)
+    flips = flips_suffice(x.size, alpha, comparisons) or constant
+    evidence: Evidence = SignFlip(x, seed) if flips else one_sample_t(x)
+    if constant or x.size < GUARDED_UNITS or (margin is None and not guarded):
+        return with_margin(evidence, margin)
+    both = Guarded(evidence, Studentized(x))
+    return with_margin(both if guarded else evidence, margin, both)
 
 
 def unpaired_test(
-    a: ArrayLike, b: ArrayLike, alpha: float = 0.05, comparisons: int = 1, margin: float | None = None, seed: int = 0
+    a: ArrayLike,
+    b: ArrayLike,
+    alpha: float = 0.05,
+    comparisons: int = 1,
+    margin: float | None = None,
+    seed: int = 0,
+    guarded: bool = False,
 ) -> Test:
-    """The larger of permutation and Welch p.
+    """The larger of permutation and Welch p; about a margin as in `paired_test`, with 8 units in the smaller arm.
 
     a, b: two independent samples of at least 2, larger is better.
     """
-    return with_margin(Unpaired(a, b, alpha, comparisons, seed), margin)
+    evidence = Unpaired(a, b, alpha, comparisons, seed)
+    x, y = vector(a, "a"), vector(b, "b")
+    if evidence.n < GUARDED_UNITS or (margin is None and not guarded) or (is_constant(x) and is_constant(y)):
+        return with_margin(evidence, margin)
+    both = Guarded(evidence, Studentized(y, x))
+    return with_margin(both if guarded else evidence, margin, both)
 
 
 def stratified_paired_test(strata: Sequence[ArrayLike], margin: float | None = None, seed: int = 0) -> Test:
@@ -244,8 +269,8 @@ def _decide_one(test: Test, over_p: Holm, i: int, over_eq: Holm, k: int | None, 
     if corner_words - {word}:
         word, reason = "undecided", "missing"
     equivalence = None
-    if level_eq is not None and test.margin is not None and 2.0 * level_eq < 1.0:
-        equivalence = test.interval(1.0 - 2.0 * level_eq)
+    if level_eq is not None and 2.0 * level_eq < 1.0:
+        equivalence = test.equivalence_interval(1.0 - 2.0 * level_eq)
     narrow = test.interval(0.5)  # a single point when every difference is the same
     return Decision(
         verdict=word,

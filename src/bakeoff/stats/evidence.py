@@ -180,6 +180,16 @@ class WorstCase(Evidence):
         return reduce(Interval.hull, (c.interval(level) for c in self.corners))
 
 
+class Guarded(WorstCase):
+    """A test, and a second one that guards it where its assumption fails: each p is the larger one."""
+
+    def __init__(self, test: Evidence, guard: Evidence) -> None:
+        super().__init__((test, guard))
+        self.effect = test.effect
+        self.method = f"{test.method} and {guard.method}"
+        self.assumes = guard.assumes
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """One side of an equivalence margin: the evidence to ask, and the point to ask about."""
@@ -193,8 +203,8 @@ class Test:
     """One comparison: its p-values and the intervals that belong to them.
 
     p is two-sided. p_eq (None without a margin) is the larger of two one-sided p, so 'equivalent' at level
-    a is read at a, and its interval is the one of level 1 - 2a. A relative margin has bounds with their own
-    evidence, B - (1 +- r) A at 0. `corners` has one Test for each filling of missing runs; it is empty when
+    a is read at a, and its interval is the one of level 1 - 2a. Bounds have their own evidence, which asks for
+    more than p does where skewed data could mislead it; for a relative margin it is about B - (1 +- r) A at 0. `corners` has one Test for each filling of missing runs; it is empty when
     nothing is missing.
     """
 
@@ -218,8 +228,13 @@ class Test:
     @property
     def margin(self) -> float | None:
         """The absolute equivalence margin; None when there is none or when it is relative."""
-        absolute = self.upper is not None and self.upper.evidence is self.evidence
-        return self.upper.at if self.upper is not None and absolute else None
+        return self.upper.at if self.upper is not None and self.upper.at > 0.0 else None
+
+    @property
+    def monotone(self) -> bool:
+        """Whether two fillings of missing runs bound all of them, for p and for p_eq."""
+        bounds = [bound.evidence for bound in (self.lower, self.upper) if bound is not None]
+        return all(evidence.monotone for evidence in (self.evidence, *bounds))
 
     def interval(self, level: float, at: Iterable[float] = ()) -> Interval:
         """The interval of this level that excludes x exactly when the test does, for x = 0, +-margin and `at`.
@@ -227,15 +242,26 @@ class Test:
         An end moves no further than to such an x. It only ever moves where p and the raw interval come from
         different formulas (binary outcomes, random splits).
         """
-        # p <= half, allowing for the rounding of 1 - (1 - a): p = a exactly must count as rejected.
-        half = tail(level) * (1.0 + 1e-12)
-        out = self.evidence.interval(level)
         margin = () if self.margin is None else (-self.margin, self.margin)
-        # Outermost first, so that 0 has the last word: p and the printed interval meet there.
-        for x in sorted({0.0, *margin, *at}, key=abs, reverse=True):
-            tails = monotone_tails(self.evidence, x)
-            out = out.agreeing(x, tails.greater <= half, tails.less <= half)
-        return out
+        return _agreeing(self.evidence, level, {0.0, *margin, *at})
+
+    def equivalence_interval(self, level: float) -> Interval | None:
+        """The interval of this level that lies inside an absolute margin exactly when p_eq is small enough for it."""
+        if self.margin is None or self.upper is None:
+            return None
+        return _agreeing(self.upper.evidence, level, {0.0, -self.margin, self.margin})
+
+
+def _agreeing(evidence: Evidence, level: float, points: set[float]) -> Interval:
+    """The interval of `evidence`, with ends moved so that it excludes each of the points exactly when the test does."""
+    # p <= half, allowing for the rounding of 1 - (1 - a): p = a exactly must count as rejected.
+    half = tail(level) * (1.0 + 1e-12)
+    out = evidence.interval(level)
+    # Outermost first, so that 0 has the last word: p and the printed interval meet there.
+    for x in sorted(points, key=abs, reverse=True):
+        tails = monotone_tails(evidence, x)
+        out = out.agreeing(x, tails.greater <= half, tails.less <= half)
+    return out
 
 
 def monotone_tails(evidence: Evidence, x: float) -> Tails:
@@ -255,13 +281,17 @@ def monotone_tails(evidence: Evidence, x: float) -> Tails:
     return Tails(max(there.greater, zero.greater), min(there.less, zero.less))
 
 
-def with_margin(evidence: Evidence, margin: float | None) -> Test:
-    """Return a Test with an absolute equivalence margin (> 0, in the metric's unit), or without one."""
+def with_margin(evidence: Evidence, margin: float | None, about_margin: Evidence | None = None) -> Test:
+    """Return a Test with an absolute equivalence margin (> 0, in the metric's unit), or without one.
+
+    `about_margin` is the evidence that equivalence asks (default: `evidence`).
+    """
     if margin is None:
         return Test(evidence)
     if not (margin > 0.0 and math.isfinite(margin)):
         raise ValueError(f"margin must be positive and finite, got {margin}")
-    return Test(evidence, Bound(evidence, -margin), Bound(evidence, margin))
+    asked = about_margin if about_margin is not None else evidence
+    return Test(evidence, Bound(asked, -margin), Bound(asked, margin))
 
 
 def worst_case(tests: Sequence[Test]) -> Test:
@@ -275,8 +305,7 @@ def worst_case(tests: Sequence[Test]) -> Test:
     upper = [t.upper for t in tests if t.upper is not None]
     if not lower or not upper:
         return Test(evidence, corners=tuple(tests))
-    if tests[0].margin is not None:
-        return Test(evidence, Bound(evidence, lower[0].at), Bound(evidence, upper[0].at), tuple(tests))
-    # A relative margin has its own evidence in every filling.
-    below, above = WorstCase([b.evidence for b in lower]), WorstCase([b.evidence for b in upper])
+    # For an absolute margin both sides ask the same evidence in every filling.
+    below = WorstCase([b.evidence for b in lower])
+    above = below if tests[0].margin is not None else WorstCase([b.evidence for b in upper])
     return Test(evidence, Bound(below, lower[0].at), Bound(above, upper[0].at), tuple(tests))

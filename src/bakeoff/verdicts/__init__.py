@@ -8,6 +8,7 @@
 | `design`, `testing` | which values are independent and for whom they speak; the test that they get, and other tests |
 | `compare`, `describe` | verdicts, and the numbers and sentences beside them |
 | `compare_answer`, `gate`, `litmus`, `rank`, `summarize` | the questions about results at hand |
+| `retries` | tries that do not count, by arm, and warnings about them |
 | `variance`, `power`, `pilot` | the questions about how many runs are enough |
 | `sequential`, `until_decided` | anytime-valid tests, and runs that stop when they have decided |
 | `prereg` | what was registered before the first result |

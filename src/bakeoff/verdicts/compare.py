@@ -18,6 +18,8 @@ from bakeoff.stats.decision import (
     skew_check,
 )
 from bakeoff.stats.evidence import Interval, Test
+from bakeoff.stats.numerics import difference
+from bakeoff.stats.permutation import SignFlip
 from bakeoff.stats.ttests import seeds_look_crossed
 from bakeoff.verdicts.describe import Description, choice_of_test, describe, format_p, own_direction, sentence
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design, build_design
@@ -59,7 +61,7 @@ class Comparison(Description):
     chosen: str = ""
     """Which test decided, and why it was this one."""
     p_exact: float | None = None
-    """The exact p beside the mid-p, where outcomes are 0 and 1."""
+    """The p with ties counted in full, where the verdict counts half of them: sign flips, and outcomes of 0 and 1."""
     methods: tuple[Line, ...] = ()
     """Other methods that were asked for, in the metric's own direction; they do not decide."""
     warnings: tuple[str, ...] = ()
@@ -180,7 +182,8 @@ def _comparison(
     skew = None if verdict_only else _skew(observations, design, decision, resamples)
     # The largest exact p over what missing runs could have been.
     corners = judged.test.corners or (judged.test,) if isinstance(judged.test, Test) else ()
-    binary = [corner.evidence for corner in corners if isinstance(corner.evidence, PairedBinary | UnpairedBinary)]
+    counted = (PairedBinary, UnpairedBinary, SignFlip)
+    exact = [corner.evidence.p_exact for corner in corners if isinstance(corner.evidence, counted)]
     lines: list[Line] = []
     if observations.final and not verdict_only and isinstance(question, Compare):
         lines = _other_methods(judged, question, covariate) if question.methods or covariate is not None else []
@@ -207,7 +210,7 @@ def _comparison(
         other=other,
         campaign=CAMPAIGN_WORDS[decision.verdict],
         chosen=choice_of_test(design, decision, analysis.alpha, comparisons),
-        p_exact=max(evidence.p_exact for evidence in binary) if binary and decision.p is not None else None,
+        p_exact=max(exact) if exact and decision.p is not None else None,
         methods=tuple(lines),
         warnings=tuple(_warnings(observations, design, decision, skew)),
         design=design,
@@ -223,7 +226,7 @@ def _skew(observations: Observations, design: Design, decision: Decision, resamp
     if deciding is None or not deciding.is_bounded:
         return None
     a, b = sides(known)
-    check = skew_check(b[0] - a[0], deciding, resamples, SEED)
+    check = skew_check(difference(b[0], a[0]), deciding, resamples, SEED)
     if check is None or observations.larger_is_better:
         return check
     return replace(check, interval=check.interval.negated())

@@ -5,8 +5,8 @@ Runs that were added until it was decided are judged by their e-process instead 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
@@ -27,9 +27,11 @@ from bakeoff.verdicts.compare import SEED, Comparison, Exploratory, compare, exp
 from bakeoff.verdicts.describe import format_interval, format_p, signed, unit_values
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
+    from bakeoff.records.run import Uncounted
     from bakeoff.verdicts.prereg import Registration
     from bakeoff.verdicts.sequential import SequentialReport
 
@@ -60,6 +62,8 @@ class CompareAnswer(Answer):
     question: Compare
     exploratory: Sequence[Exploratory] = ()
     sequential: SequentialReport | None = None
+    uncounted: Mapping[str, Uncounted] = field(default_factory=dict)
+    """By arm, the tries that do not count."""
     registration: Registration | None = None
     """Whether this is the analysis that was registered before the first result, when one was."""
 
@@ -81,7 +85,11 @@ class CompareAnswer(Answer):
     def facts(self) -> dict[str, Any]:
         registration = self.registration
         registered = None if registration is None else {**asdict(registration), "kept": registration.kept}
-        facts: dict[str, Any] = {"source": self.source, "settings": self.settings}
+        facts: dict[str, Any] = {
+            "source": self.source,
+            "settings": self.settings,
+            "retries": retry_facts(self.uncounted),
+        }
         if self.sequential is not None:
             return {**facts, "sequential": self.sequential.facts(), "registration": registered}
         return {
@@ -127,11 +135,15 @@ class CompareAnswer(Answer):
         if self.sequential is not None:
             blocks = [Text(each.sentence, strong=True) for each in self.sequential.comparisons]
             blocks.append(self.sequential.table())
+            if warnings := retry_warnings(self.uncounted):
+                blocks.append(Notes("Warnings", warnings))
         else:
             blocks = [Text(comparison.sentence, strong=True) for comparison in self.comparisons]
             for start in range(0, len(self.comparisons), ABREAST):
                 blocks.append(comparison_table(self.comparisons[start : start + ABREAST]))
             blocks += self._beside_the_verdict()
+        if (table := retry_table(self.uncounted)) is not None:
+            blocks.append(table)
         if self.registration is not None:
             blocks.append(Notes("Registration", [self.registration.sentence, *self.registration.deviations]))
         if self.exploratory:
@@ -160,7 +172,14 @@ class CompareAnswer(Answer):
             Notes("Test", list(dict.fromkeys(each.chosen for each in self.comparisons))),
             Notes("Other population", others),
             Notes("Recommendation", [f"{arm}: {word}" if len(words) > 1 else word for arm, word in words.items()]),
-            Notes("Warnings", list(dict.fromkeys(w for each in self.comparisons for w in each.warnings))),
+            Notes(
+                "Warnings",
+                list(
+                    dict.fromkeys(
+                        [*retry_warnings(self.uncounted), *(w for each in self.comparisons for w in each.warnings)]
+                    )
+                ),
+            ),
         ]
         blocks: list[Block] = [note for note in notes if note.lines]
         rows = [
@@ -200,8 +219,9 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
         report = sequential.report(results, metrics, question)
         settings = compare_settings(observations, question, len(report.comparisons))
         return CompareAnswer(
-            results.label, settings, [], observations, question, sequential=report, registration=registration
-        )
+            results.label, settings, [], observations, question, sequential=report, uncounted=results.uncounted,
+            registration=registration,
+        )  # fmt: skip
     refuse_sequential(results, "a comparison across editions")
     covariate = None
     if question.covariate is not None:
@@ -214,8 +234,9 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
     comparisons = compare(observations, question, covariate=covariate)
     settings = compare_settings(observations, question, len(comparisons))
     return CompareAnswer(
-        results.label, settings, comparisons, observations, question, exploratory, registration=registration
-    )
+        results.label, settings, comparisons, observations, question, exploratory, uncounted=results.uncounted,
+        registration=registration,
+    )  # fmt: skip
 
 
 def compare_settings(observations: Sequence[Observations], question: Compare, comparisons: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from bakeoff.spec.experiment import Analysis
 from bakeoff.stats import effects
 from bakeoff.stats.decision import Decision, flips_suffice
 from bakeoff.stats.evidence import Interval, Test, WorstCase
-from bakeoff.stats.numerics import average_ranks
+from bakeoff.stats.numerics import average_ranks, difference
 from bakeoff.stats.power import minimum_detectable_effect, units_needed
 from bakeoff.stats.ttests import TStatistic
 from bakeoff.text import NOTHING
@@ -107,7 +107,7 @@ def _detectable(known: Design, analysis: Analysis, test: Test | Decision | None)
     a, b = sides(known)
     design: Literal["paired", "unpaired"] = "paired"
     if known.kind in ONE_PAIR_A_UNIT:
-        d = b[0] - a[0]
+        d = difference(b[0], a[0])
         if d.size < 2:
             return {}
         spread, units = float(d.std(ddof=1)), float(d.size)

@@ -103,8 +103,10 @@ def promise(registration: Mapping[str, Any]) -> dict[str, Any]:
 
 def read(path: Path) -> dict[str, Any]:
     try:
+        if not path.is_file():  # reading a pipe would wait for ever
+            raise OSError("is not a regular file")
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as a registration: {error}") from error
     if not isinstance(content, dict) or content.get("bakeoff_prereg") != VERSION:
         raise UsageError(f"{path}: is no registration that this version of bakeoff knows")

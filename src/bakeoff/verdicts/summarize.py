@@ -6,26 +6,38 @@ pass@k is the chance that one of k attempts succeeds, pass^k that all of them do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bakeoff.records.run import run_notes
 from bakeoff.results.table import Array, Results
 from bakeoff.stats.aggregates import pass_at_k, pass_hat_k
 from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.text import NOTHING, duration, number
-from bakeoff.verdicts.answer import Answer, Block, Table, Text, observe_metric
+from bakeoff.verdicts.answer import Answer, Block, Notes, Table, Text, observe_metric
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Summarize
+from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
 from bakeoff.version import __version__
+
+if TYPE_CHECKING:
+    from bakeoff.records.run import Uncounted
 
 LEVEL = 0.95
 """Of all intervals here."""
 USED = ("tokens", "cost", "seconds")
 """Metrics of resources that runs use, where they report them."""
+ESTIMATED = "tokens_estimated"
+"""The metric of a run whose tokens, and so its cost, are not counted but estimated."""
+MOST_OTHERS = 40
+"""Rows in the table of other metrics."""
+CONDUCT = ("tampered", "honeypot")
+"""Metrics that are 1 for a run that broke the rules, counted where runs report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +104,14 @@ def passing(
 
 
 @dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of a metric over `n` runs."""
+
+    value: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """Tries of one arm on one task, or on all tasks. Failed ones count with the failure score, where one is declared."""
 
@@ -109,6 +129,8 @@ class Tally:
     """Tries that reached the goal."""
     used: Mapping[str, float]
     """Sums over runs that reported them."""
+    estimated: bool = False
+    """Some of the tokens are estimated."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +142,12 @@ class SummarizeAnswer(Answer):
     by_task: Sequence[Tally]
     by_arm: Sequence[Tally]
     passing: Sequence[Passing]
+    uncounted: Mapping[str, Uncounted]
+    """By arm, the tries that do not count."""
+    others: Mapping[str, Mapping[str, Mean]]
+    """Every other metric that is a number, by name and arm."""
+    notes: Sequence[str] = ()
+    """What succeeded runs say about themselves."""
 
     title = "Summary"
     exit_code = 0
@@ -132,12 +160,18 @@ class SummarizeAnswer(Answer):
             "by_task": [asdict(tally) for tally in self.by_task],
             "by_arm": [asdict(tally) for tally in self.by_arm],
             "passing": [asdict(each) for each in self.passing],
+            "others": {name: {arm: asdict(mean) for arm, mean in arms.items()} for name, arms in self.others.items()},
+            "retries": retry_facts(self.uncounted),
+            "notes": list(self.notes),
             "bakeoff": __version__,
         }
 
     def blocks(self) -> list[Block]:
         used = [name for name in USED if any(name in tally.used for tally in self.by_arm)]
-        headers = ["task", "arm", "tries", "mean", "95 % interval", "best", "passed", *used]
+        sums = [f"sum of {name}" for name in used]
+        conduct = [name for name in CONDUCT if any(tally.used.get(name) for tally in self.by_arm)]
+        used += conduct
+        headers = ["task", "arm", "tries", f"mean {self.metric}", "95 % interval", "best", "passed", *sums, *conduct]
         by_task = [[tally.task or "", *_cells(tally, used)] for tally in self.by_task]
         by_arm = [_cells(tally, used) for tally in self.by_arm]
         blocks: list[Block] = [
@@ -152,6 +186,24 @@ class SummarizeAnswer(Answer):
                 for each in self.passing
             ]
             blocks.append(Table(heads, rows, "at least one of k tries passes; all k pass", heads[1:]))
+        if self.others:
+            arms = [tally.arm for tally in self.by_arm]
+            rows = [
+                [name, *(number(means[arm].value) if arm in means else NOTHING for arm in arms)]
+                for name, means in list(self.others.items())[:MOST_OTHERS]
+            ]
+            title = "means of other metrics, over the runs that report them"
+            if len(self.others) > MOST_OTHERS:
+                title += f" (the first {MOST_OTHERS} of {len(self.others)}; --json has all)"
+            blocks.append(Table(["metric", *arms], rows, title, arms))
+        if any(tally.estimated for tally in self.by_arm):
+            blocks.append(Text("~ the provider did not count all tokens: they are estimated from the length of texts"))
+        if (table := retry_table(self.uncounted)) is not None:
+            blocks.append(table)
+        if warnings := retry_warnings(self.uncounted):
+            blocks.append(Notes("Warnings", warnings))
+        if self.notes:
+            blocks.append(Notes("Notes of runs", self.notes))
         return blocks
 
 
@@ -162,6 +214,8 @@ def _cells(tally: Tally, used: Sequence[str]) -> list[str]:
     amounts = [
         duration(tally.used.get(name)) if name == "seconds" else number(tally.used.get(name)) for name in used
     ]  # fmt: skip
+    guessed = tally.estimated and {"tokens", "cost"}
+    amounts = [f"~{text}" if guessed and name in guessed else text for name, text in zip(used, amounts, strict=True)]
     return [tally.arm, tries, number(tally.mean), interval, number(tally.best), str(tally.passed), *amounts]
 
 
@@ -183,7 +237,24 @@ def answer(results: Results, question: Summarize) -> SummarizeAnswer:
     by_arm = [_over_tasks(observations, arm, [tally for tally in by_task if tally.arm == arm]) for arm in arms]
     passes = passing(observations, success=goal, level=LEVEL)
     settings = {"metric": observations.metric, "goal": goal, "version": __version__}
-    return SummarizeAnswer(results.label, settings, observations.metric, goal, by_task, by_arm, passes)
+    return SummarizeAnswer(
+        results.label, settings, observations.metric, goal, by_task, by_arm, passes, results.uncounted,
+        _others(results, observations), run_notes((row.run_id, row.status, row.error) for row in results.rows),
+    )  # fmt: skip
+
+
+def _others(results: Results, observations: Observations) -> dict[str, dict[str, Mean]]:
+    """Means of all metrics that no other table shows, by name and arm, over the runs that have a number."""
+    shown = {observations.metric, *USED, *CONDUCT, ESTIMATED}
+    values: dict[str, dict[str, list[float]]] = {}
+    for row, observed in zip(results.rows, observations.rows, strict=True):
+        for name, value in row.metrics.items():
+            if name not in shown and isinstance(value, int | float) and math.isfinite(value):
+                values.setdefault(name, {}).setdefault(observed.arm, []).append(float(value))
+    return {
+        name: {arm: Mean(float(np.mean(each)), len(each)) for arm, each in arms.items()}
+        for name, arms in values.items()
+    }
 
 
 def _tally(
@@ -198,7 +269,7 @@ def _tally(
     low, high = t_interval(values, observations.bounds)
     used: dict[str, float] = {}
     for each in numbers:
-        for name in USED:
+        for name in (*USED, *CONDUCT):
             if isinstance(value := results.rows[each].metrics.get(name), int | float):
                 used[name] = used.get(name, 0.0) + float(value)
     return Tally(
@@ -213,6 +284,7 @@ def _tally(
         best=max(values, key=lambda value: sign * value, default=None),
         passed=sum(row.state == "scored" and sign * row.value >= sign * goal for row in rows),
         used=used,
+        estimated=any(results.rows[each].metrics.get(ESTIMATED) for each in numbers),
     )
 
 
@@ -238,6 +310,7 @@ def _over_tasks(observations: Observations, arm: str, tallies: Sequence[Tally]) 
         best=max(best, key=lambda value: sign * value, default=None),
         passed=sum(tally.passed or 0 for tally in tallies),
         used=used,
+        estimated=any(tally.estimated for tally in tallies),
     )
 
 

@@ -18,7 +18,7 @@ from bakeoff.results.table import Array
 from bakeoff.stats import binary, bootstrap, decision, effects, permutation, ranks, ttests
 from bakeoff.stats.decision import LEAST_UNITS, Decision, seed_has_no_effect
 from bakeoff.stats.evidence import Bound, Interval, Test, with_margin, worst_case
-from bakeoff.stats.numerics import is_constant
+from bakeoff.stats.numerics import difference, is_constant
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design
 
 End = Literal["bad", "good"]
@@ -37,11 +37,13 @@ def comparison_test(
     margin: float | None = None,
     relative: float | None = None,
     share: float | None = None,
+    guarded: bool = False,
 ) -> Test | Decision:
     """The test of one comparison, or a decision where no test is possible (too few units, copied seeds).
 
     `comparisons` is the size of the family. `margin` (or `relative`, a share of the control) adds equivalence. With
     `share` B is tested against (1 + share) of A, so that the noise of A counts: -0.05 asks about 95 % of the control.
+    `guarded` asks the studentized bootstrap too, as equivalence does (`decision.paired_test`).
     The test is made at every filling of the missing runs that could be the worst one (decision specification, section 4).
     """
     units = design.units
@@ -59,16 +61,16 @@ def comparison_test(
     def at(corner: tuple[End, End]) -> Test:
         values = sides(design, *corner)
         if share is not None:
-            return _against_share(design, values, share, alpha, comparisons)
+            return _against_share(design, values, share, alpha, comparisons, guarded)
         if relative is None:
-            return _run(design, values, alpha, comparisons, margin)
-        evidence = _run(design, values, alpha, comparisons, None).evidence
-        lower = _against_share(design, values, -relative, alpha, comparisons).evidence
-        upper = _against_share(design, values, relative, alpha, comparisons).evidence
+            return _run(design, values, alpha, comparisons, margin, guarded)
+        evidence = _run(design, values, alpha, comparisons, None, guarded).evidence
+        lower = _against_share(design, values, -relative, alpha, comparisons, guarded=True).evidence
+        upper = _against_share(design, values, relative, alpha, comparisons, guarded=True).evidence
         return Test(evidence, Bound(lower, 0.0), Bound(upper, 0.0))
 
     tests = [at(corner) for corner in (_CORNERS if design.missing else _CORNERS[:1])]
-    if design.missing and not all(test.evidence.monotone for test in tests):
+    if design.missing and not all(test.monotone for test in tests):
         tests += [at(corner) for corner in _MIXED]
     return worst_case(tests)
 
@@ -130,7 +132,7 @@ def _seeds_are_copies(design: Design) -> bool:
     return bool(strata) and seed_has_no_effect(*strata)
 
 
-def _against_share(design: Design, values: Sides, share: float, alpha: float, comparisons: int) -> Test:
+def _against_share(design: Design, values: Sides, share: float, alpha: float, comparisons: int, guarded: bool) -> Test:
     """B - (1 + share) A. The share is one of |A|, read from the sign of A's mean."""
     a, b = values
     centre = float(np.mean([part.mean() for part in a]))
@@ -138,10 +140,10 @@ def _against_share(design: Design, values: Sides, share: float, alpha: float, co
         raise UsageError("a share of the control means nothing where the control's mean is 0; give an absolute margin")
     target = [part + share * np.sign(centre) * part for part in a]
     # A share of an outcome is not an outcome, so binary data are compared by their means here.
-    return _run(replace(design, binary=False), (target, b), alpha, comparisons, None)
+    return _run(replace(design, binary=False), (target, b), alpha, comparisons, None, guarded)
 
 
-def _run(design: Design, values: Sides, alpha: float, comparisons: int, margin: float | None) -> Test:
+def _run(design: Design, values: Sides, alpha: float, comparisons: int, margin: float | None, guarded: bool) -> Test:
     """The test that this design gets. The choice looks at the design and never at the values."""
     a, b = values
     shift = 1.0 if design.sign < 0 else 0.0  # a 0/1 metric to be minimised was turned into 0/-1
@@ -149,15 +151,15 @@ def _run(design: Design, values: Sides, alpha: float, comparisons: int, margin: 
         case "rollouts" if design.binary:
             return with_margin(binary.unpaired_binary(a[0] + shift, b[0] + shift), margin)
         case "rollouts":
-            return decision.unpaired_test(a[0], b[0], alpha, comparisons, margin)
+            return decision.unpaired_test(a[0], b[0], alpha, comparisons, margin, guarded=guarded)
         case "seeds" | "tasks" if design.binary:
             return with_margin(binary.paired_binary(a[0] + shift, b[0] + shift), margin)
         case "seeds" | "tasks" | "seeds over tasks":
-            return decision.paired_test(b[0] - a[0], alpha, comparisons, margin)
+            return decision.paired_test(difference(b[0], a[0]), alpha, comparisons, margin, guarded=guarded)
         case "crossed":
-            return decision.crossed_test(b[0] - a[0], margin)
+            return decision.crossed_test(difference(b[0], a[0]), margin)
         case "fixed seeds":
-            return decision.stratified_paired_test([y - x for x, y in zip(a, b, strict=True)], margin)
+            return decision.stratified_paired_test([difference(y, x) for x, y in zip(a, b, strict=True)], margin)
         case "fixed rollouts":
             return decision.stratified_test(a, b, margin)
 
@@ -194,7 +196,7 @@ class Problem:
             raise UsageError(
                 f"--method {self.name} needs pairs of one kind of unit; this comparison is {_shape(self.design)}"
             )
-        return self.b[0] - self.a[0]
+        return difference(self.b[0], self.a[0])
 
     def samples(self) -> tuple[Array, Array]:
         """Both arms as independent samples."""
@@ -208,7 +210,7 @@ class Problem:
         if len(design.tasks) < 2 or not design.paired:
             raise UsageError(f"--method {self.name} clusters by task, so it needs several tasks that both arms share")
         if not design.matched:
-            return [np.array([difference]) for difference in self.b[0] - self.a[0]]
+            return [np.array([value]) for value in difference(self.b[0], self.a[0])]
         differences: dict[str, list[float]] = {task: [] for task in design.tasks}
         for place, cell in design.control.items():
             differences[place[0]].append(design.candidate[place].mean(np.nan) - cell.mean(np.nan))
@@ -259,9 +261,9 @@ def _t(q: Problem) -> Line:
             note = f"cluster-robust by task, t with {statistic.df:g} df, never z"
         case _, kind:
             if kind == "crossed":
-                statistic = ttests.crossed_t(q.b[0] - q.a[0])
+                statistic = ttests.crossed_t(difference(q.b[0], q.a[0]))
             elif kind == "fixed seeds":
-                statistic = ttests.stratified_paired_t([y - x for x, y in zip(q.a, q.b, strict=True)])
+                statistic = ttests.stratified_paired_t([difference(y, x) for x, y in zip(q.a, q.b, strict=True)])
             elif kind == "fixed rollouts":
                 statistic = ttests.stratified_t(q.a, q.b)
             else:
@@ -360,7 +362,7 @@ def adjusted(design: Design, covariate: Design, alpha: float) -> Line:
     if [part.shape for part in (*a, *b)] != [part.shape for part in (*xa, *xb)] or len(a) != len(xa):
         raise UsageError("--covariate: it is not known for the same runs as the metric")
     if known.kind in ONE_PAIR_A_UNIT:
-        cuped = effects.cuped(b[0] - a[0], (xa[0] + xb[0]) / 2.0)
+        cuped = effects.cuped(difference(b[0], a[0]), (xa[0] + xb[0]) / 2.0)
         values = np.array(cuped.adjusted)
         if is_constant(values):
             raise UsageError(

@@ -17,11 +17,12 @@ from bakeoff.results.editions import edition_results
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Experiment
 from bakeoff.text import duration, one_line, utc
-from bakeoff.verdicts.answer import answer, is_sequential
+from bakeoff.verdicts.answer import Block, Notes, answer, is_sequential
 from bakeoff.verdicts.compare import Exploratory, explore
 from bakeoff.verdicts.compare_answer import CompareAnswer
 from bakeoff.verdicts.observations import observe
 from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.retries import retry_table, retry_warnings
 from bakeoff.version import __version__
 
 BASELINE = ("", "baseline")
@@ -242,6 +243,13 @@ def _plain(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " to ".join(map(_plain, value)) if isinstance(value, tuple) else ", ".join(map(_plain, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def retries(contents: Contents) -> list[Block]:
+    """The tries that do not count, by arm, and warnings about them; empty if every try counts."""
+    uncounted = contents.results.uncounted
+    table, warnings = retry_table(uncounted), retry_warnings(uncounted)
+    return [block for block in (table, Notes("Warnings", warnings) if warnings else None) if block is not None]
 
 
 def warnings(verdict: CompareAnswer) -> list[str]:

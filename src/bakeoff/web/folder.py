@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import StorageError
 from bakeoff.records.edition import Edition
+from bakeoff.records.files import make_inside
 from bakeoff.records.run import by_arm
 from bakeoff.text import duration, figure, number, printable
 from bakeoff.verdicts.answer import TEMPLATES
@@ -85,6 +86,7 @@ def _index(contents: Contents, shared: Mapping[str, Any]) -> str:
         verdict=verdict,
         warnings=[] if isinstance(verdict, str) else front.warnings(verdict),
         settings=front.settings(contents),
+        retries=front.retries(contents),
         ablations=ablations,
         pictures=pictures(contents, ablations),
         **shared,
@@ -109,15 +111,21 @@ def picture_html(figure: Figure, slug: str, png: str | None = None) -> str:
 def _save(directory: Path, files: Mapping[str, str | bytes]) -> None:
     """Data of an earlier report that had more runs must not stay beside this one's."""
     try:
-        (directory / ASSETS).mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
+        make_inside(directory, ASSETS)
         for pattern in ("runs-*.js", "details-*.js"):
             for stale in (directory / ASSETS).glob(pattern):
                 if f"{ASSETS}/{stale.name}" not in files:
                     stale.unlink()
         for name, content in files.items():
-            (directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
+            path = directory / name
+            if path.is_symlink():  # of an edition from elsewhere: what it names is not ours to write
+                path.unlink()
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
-        raise StorageError(f"{directory}: the report cannot be written: {error.strerror or error}") from error
+        raise StorageError(
+            f"{error.filename or directory}: the report cannot be written: {error.strerror or error}"
+        ) from error
 
 
 @cache

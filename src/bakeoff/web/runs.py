@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from bakeoff.records.files import open_inside
 from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import STDERR, STDOUT
 from bakeoff.records.series import read_block
@@ -193,7 +194,7 @@ class Details:
             if run.run_id not in self.directories:
                 continue
             home = self.contents.edition.paths.run(run.run_id)
-            logs = {name: text for name in (STDOUT, STDERR) if (text := _tail(home / name))}
+            logs = {name: text for name in (STDOUT, STDERR) if (text := _tail(home, name))}
             size = len(script_json(logs)) if logs else 0
             if size > room:
                 self.left += room
@@ -223,10 +224,10 @@ class Details:
                 self.left -= len(script_json(drawn))
 
 
-def _tail(path: Path) -> str:
+def _tail(home: Path, name: str) -> str:
     """The end of a log as text that a page can hold; "" when there is nothing."""
     try:
-        with path.open("rb") as file:
+        with open_inside(home, name) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 2 * TAIL))
             text = printable(file.read().decode("utf-8", "replace")).strip("\n")

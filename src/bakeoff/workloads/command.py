@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bakeoff.spec.identity import flatten
-from bakeoff.spec.workload import Command, Exit, Outcome, RunFacts
+from bakeoff.spec.workload import LONGEST_VARIABLE, Command, Exit, Outcome, RunFacts
 from bakeoff.workloads.metrics import Source, read_metrics
 from bakeoff.workloads.template import Argument, as_flags, as_text, fill_argv, fill_shell, placeholders
 
@@ -23,6 +25,9 @@ CONTEXT = {
     "out": "BAKEOFF_OUT_DIR",
 }
 """What a template can name besides parameters, and the environment variable with the same value in every run."""
+_LONGEST_COMMAND = 800_000
+"""Bytes of all arguments, or all variables, together. Linux allows a quarter of the stack's limit, 2 MB by default, for
+both with the user's own environment (execve(2))."""
 
 
 class CommandParams(BaseModel):
@@ -40,13 +45,15 @@ class CommandParams(BaseModel):
     """Files in the run's directory (`.json`, `.csv`, `.jsonl`), or `stdout` for its last JSON line."""
     cwd: str = "."
     """Where it runs, from the experiment file's directory."""
-    infra_exit_codes: tuple[int, ...] = (75,)
-    """Exit codes that mean that the machine failed and not the arm; 75 is `EX_TEMPFAIL` (sysexits.h)."""
+    infra_exit_codes: tuple[int, ...] = ()
+    """Exit codes that mean that the machine failed and not the arm, such as 75, `EX_TEMPFAIL` (sysexits.h). None by
+    default: a command that exits with one of them is tried again, and can choose that."""
 
     @model_validator(mode="after")
     def _names_are_known(self) -> CommandParams:
         command = self.command if isinstance(self.command, str) else tuple(self.command)
-        if problem := _problem(command, tuple(self.values())):
+        values = self.values()
+        if problem := _problem(command, tuple(values)) or _too_long(command, values):
             raise ValueError(problem)
         return self
 
@@ -79,6 +86,33 @@ def _problem(command: tuple[Argument, ...] | str, names: tuple[str, ...]) -> str
     return None
 
 
+def _too_long(command: tuple[Argument, ...] | str, values: Mapping[str, Any]) -> str | None:
+    """What the kernel would refuse as an argument of the command; None when nothing is too long.
+
+    Parameters that are not arguments may have any length: they are in the file that BAKEOFF_PARAMS_FILE names.
+    """
+    used, text = placeholders(command), isinstance(command, str)
+    sizes = {
+        name: len((shlex.quote(as_text(value)) if text else as_text(value)).encode())
+        for name, value in values.items()
+        if (name in used or "flags" in used) and isinstance(value, str | list | dict)
+    }
+    for name, size in sizes.items():
+        if size > LONGEST_VARIABLE:
+            return (
+                f"{name}: its {size:,} bytes are too many for an argument of a command (at most {LONGEST_VARIABLE:,}); "
+                "leave it out of the command, and read it from the JSON file that BAKEOFF_PARAMS_FILE names"
+            )
+    # One text for the shell is one argument; a list may be as long as all arguments together.
+    most = LONGEST_VARIABLE if text else _LONGEST_COMMAND
+    size = sum(sizes.values()) + sum(len(str(part).encode()) for part in ((command,) if text else command))
+    if size > most:
+        longest = max(sizes, key=lambda name: sizes[name], default="")
+        named = f"with its parameters ({longest} is the longest) " if longest else ""
+        return f"command: {named}it has {size:,} bytes, and the system allows {most:,}; put its content into a file"
+    return None
+
+
 def variable(name: str) -> str:
     """The environment variable that carries a parameter."""
     return f"BAKEOFF_PARAM_{re.sub(r'[^A-Z0-9_]', '_', name.upper())}"
@@ -108,7 +142,10 @@ class CommandWorkload:
             known["out"].mkdir(parents=True, exist_ok=True)
         unused = {name: value for name, value in values.items() if name not in used}
         flags = [*(as_flags(unused) if "flags" in used else ()), *ctx.flags]
-        env = {variable(name): as_text(value) for name, value in values.items() if value is not None}
+        texts = {name: as_text(value) for name, value in values.items() if value is not None}
+        if sum(map(len, texts.values())) > _LONGEST_COMMAND:  # the kernel counts variables and arguments together
+            texts = {}
+        env = {variable(name): text for name, text in texts.items() if len(text.encode()) <= LONGEST_VARIABLE}
         if not isinstance(params.command, str):
             template = params.command if "flags" in used or not flags else [*params.command, "{flags}"]
             return Command(tuple(fill_argv(template, known, flags)), ctx.base / params.cwd, env)
@@ -119,9 +156,10 @@ class CommandWorkload:
 
     def outcome(self, params: CommandParams, ctx: RunFacts, exit: Exit) -> Outcome:
         """Metrics are kept whatever the exit code; a missing metric file fails a run that exited with 0."""
-        if exit.code in params.infra_exit_codes:
-            return Outcome(status="infra_error", error=f"exit code {exit.code}: a temporary failure of the machine")
-        metrics, problem = read_metrics(params.metrics, ctx.path, exit.stdout)
+        notes: list[str] = []
+        metrics, problem = read_metrics(params.metrics, ctx.path, exit.stdout, notes)
+        if exit.code in params.infra_exit_codes:  # what it spent is charged all the same
+            return Outcome(metrics, "infra_error", f"exit code {exit.code}: a temporary failure of the machine")
         if exit.code != 0:
             return Outcome(metrics, "failed", f"exit code {exit.code}")
-        return Outcome(metrics, "failed" if problem else "succeeded", problem)
+        return Outcome(metrics, "failed" if problem else "succeeded", problem or "; ".join(notes) or None)

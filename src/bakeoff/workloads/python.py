@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from bakeoff.errors import InfraError
 from bakeoff.spec.identity import flatten
-from bakeoff.spec.workload import Outcome, RunContext, Scalar
+from bakeoff.spec.workload import FINISHED, Outcome, RunContext, Scalar
 
 
 class PythonParams(BaseModel):
@@ -43,11 +44,14 @@ class PythonWorkload:
 
     def run(self, params: PythonParams, ctx: RunContext) -> Outcome:
         """Call the function with the parameters, and with `ctx`, `context` or `seed` where it takes them."""
-        function, accepted = _function(params.function)
         arguments = dict(params.model_extra or {})
         provided = {"ctx": ctx, "context": ctx, "seed": ctx.seed}
-        arguments |= {name: provided[name] for name in accepted if name not in arguments}
-        return as_outcome(function(**arguments))
+        try:
+            function, accepted = _function(params.function)
+            arguments |= {name: provided[name] for name in accepted if name not in arguments}
+            return as_outcome(function(**arguments))
+        except InfraError as error:  # it would be tried again, and no function may choose that
+            raise RuntimeError(f"the function raised InfraError: {error}") from error
 
 
 @cache
@@ -65,10 +69,13 @@ def as_outcome(value: Any) -> Outcome:
     """What a function returned, as an `Outcome`.
 
     A table of metrics (nested tables become dotted names), one number (the metric `value`), an Outcome, or None.
-    Raises TypeError for a metric that is not a scalar.
+    Raises TypeError for a metric that is not a scalar, and for an Outcome that is none: a function either succeeded or
+    failed, and cannot ask for another try.
     """
     match value:
         case Outcome():
+            if value.status not in FINISHED:
+                raise TypeError(f"a function ends with one of {', '.join(sorted(FINISHED))}, not {value.status!r}")
             return replace(value, metrics={name: _scalar(name, item) for name, item in value.metrics.items()})
         case None:
             return Outcome()

@@ -143,7 +143,7 @@ def told_by_pettingzoo(table: Table) -> dict[str, Any]:
     env.reset(seed=SEED)
     for tick in range(8):
         row = np.array([2, 0, 1, 2, 2, 0, 1]) if tick % 2 else np.ones(7, np.int64)
-        env.step({"seat-0": row, "seat-1": 2 - row})
+        env.step({"player-1": row, "player-2": 2 - row})
     if table.games[0].world.key == bytes(16):
         tamper(env.world)
     seen = {agent: env.observe(agent) for agent in env.agents}

@@ -132,10 +132,10 @@ def test_a_position_is_opened_by_size_or_amount_and_a_side_in_any_case(side: str
 @pytest.mark.parametrize(
     ("method", "params"),
     [
-        ("getPredictions", {"userId": "seat-0", "status": "resolved"}),
+        ("getPredictions", {"userId": "player-1", "status": "resolved"}),
         ("openPosition", {"ticker": "BTCX", "side": "LONG", "amount": 10, "leverage": 100}),
         ("getTrades", {"limit": 50, "marketId": "market-0"}),
-        ("getTradeHistory", {"userId": "seat-0", "limit": 50}),
+        ("getTradeHistory", {"userId": "player-1", "limit": 50}),
         ("getFeed", {"limit": 20, "offset": 0, "following": False, "type": "article"}),
         ("createPost", {"content": "x" * 5000, "type": "post", "marketId": "market-0"}),
         ("getChats", {"filter": "dms"}),

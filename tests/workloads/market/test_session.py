@@ -242,7 +242,7 @@ CALLS = st.tuples(
     st.dictionaries(
         st.sampled_from(["marketId", "outcome", "amount", "shares", "ticker", "side", "size", "leverage", "positionId",
                          "content", "chatId", "groupId", "inviteId", "userId", "limit", "probability", "postId"]),
-        st.sampled_from(["market-0", "market-1", "YES", "no", "LONG", "short", "", "seat-1", 1, 10.0, 1e-9, 1e9, 10**30,
+        st.sampled_from(["market-0", "market-1", "YES", "no", "LONG", "short", "", "player-2", 1, 10.0, 1e-9, 1e9, 10**30,
                          -1, 0, None, True]) | ANY_JSON,
         max_size=5,
     ),

@@ -70,6 +70,8 @@ def lab(
     limits: ServerLimits | None = None,
     others: Mapping[str, str] | None = None,
     side: Turn | None = None,
+    patience: float = 900.0,
+    allowed: Sequence[str] = (),
 ) -> Iterator[Lab]:
     with (
         ScriptedModel(turns, failures=failures, side=side) as model,
@@ -77,7 +79,10 @@ def lab(
     ):
         table = {"base_url": f"{model.url}/v1", "env_key": "TEST_KEY", "prices": PRICES, **(provider or {})}
         providers = Providers.read({"test": Provider.model_validate(table)}, {"TEST_KEY": KEY})
-        run = proxy.open(providers, f"test/{MODEL}", record=folder / "calls.jsonl", budget=budget, others=others)
+        record = folder / "calls.jsonl"
+        run = proxy.open(
+            providers, f"test/{MODEL}", record=record, budget=budget, others=others, patience=patience, allowed=allowed
+        )
         with httpx.Client(base_url=proxy.url, headers=headers(run), timeout=20, trust_env=False) as client:
             yield Lab(model, proxy, providers, run, client)
 

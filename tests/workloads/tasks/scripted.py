@@ -220,7 +220,8 @@ def _words(text: str) -> list[str]:
 
 
 def _chat(model: ScriptedModel, body: Json) -> Spoken:
-    tools = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in body.get("tools") or []}
+    functions = [tool["function"] for tool in body.get("tools") or [] if "function" in tool]
+    tools = {function["name"]: function.get("parameters", {}) for function in functions}
     spoken = sum(message.get("role") == "assistant" for message in body["messages"])
     turn, calls = model.turn(body, spoken, tools)
     listed = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in calls]
@@ -312,7 +313,7 @@ def _spoken_items(items: Any) -> int:
 
 
 def _messages(model: ScriptedModel, body: Json) -> Spoken:
-    tools = {tool["name"]: tool.get("input_schema", {}) for tool in body.get("tools") or []}
+    tools = {tool["name"]: tool.get("input_schema", {}) for tool in body.get("tools") or [] if "name" in tool}
     turn, calls = model.turn(body, sum(message["role"] == "assistant" for message in body["messages"]), tools)
     content: list[Json] = [{"type": "text", "text": turn.text}] if turn.text else []
     content += [{"type": "tool_use", "id": id, "name": name, "input": json.loads(a)} for id, name, a in calls]

@@ -164,6 +164,13 @@ def entry(directory: str, **more: str) -> str:
     return f'[[tasks]]\nprepared_dir = "{directory}"\nmodel = "m"\n' + "".join(f"{k} = {v}\n" for k, v in more.items())
 
 
+def test_a_tool_of_the_provider_that_is_allowed_makes_another_run() -> None:
+    text = 'allow_provider_tools = ["web_search"]\n[[tasks]]\nprepared_dir = "t"\n'
+    with_it, without = load(text), load(text.partition("\n")[2])
+    assert with_it.cells[0].run_id(0, 0) != without.cells[0].run_id(0, 0)
+    assert with_it.cells[0].params["allow_provider_tools"] == ["web_search"]
+
+
 def test_a_network_for_all_entries_is_another_run() -> None:
     with_it, without = load("network = true\n" + entry("t")), load(entry("t"))
     assert with_it.cells[0].params["network"] is True and "network" not in without.cells[0].params

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.spec.identity import directory_digest
 from bakeoff.workloads.tasks.check import check
 from bakeoff.workloads.tasks.loading import find_tasks, load_task
+from lab import Lab
 
 pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
 
@@ -30,3 +32,11 @@ def test_the_reference_passes_and_nothing_fails(place: Path, bubblewrap: Bubblew
     assert [finding for finding in findings if finding.ok is not True] == []
     assert {"reference passes", "doing nothing fails"} <= {finding.name for finding in findings}
     assert directory_digest(place) == before
+
+
+def test_every_run_of_the_example_file_can_be_scored_again(lab: Lab) -> None:
+    lab.cli("run", TASKS[0].parents[1] / "rollouts.toml", "--set", "rollouts=1")
+    rescored = json.loads(lab.cli("eval", "rollouts", "--json").stdout)
+    assert rescored["failed"] == 0
+    assert {(row["before"], row["after"]) for row in rescored["results"]} == {(0.0, 0.0), (1.0, 1.0)}
+    assert len(rescored["results"]) == 12

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bakeoff.workloads.tasks.guard import configures, guard
+from bakeoff.workloads.tasks.guard import test_locations as locations
 from bakeoff.workloads.tasks.model import Script
-from bakeoff.workloads.tasks.verify import configures, guard
-from bakeoff.workloads.tasks.verify import test_locations as locations
 from workloads.tasks.tasked import write_files
 
 HIDDEN = Script("tests/unit/test_x.py", "x = 1\n", "r")

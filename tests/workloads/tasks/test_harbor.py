@@ -76,7 +76,7 @@ env = { B = "2" }
 def test_every_table_of_the_schema_is_understood(tmp_path: Path) -> None:
     task = load_task(harbor_task(tmp_path / "t", toml=WHOLE))
     told = " ".join(task.notes)
-    assert len(task.notes) == 3 and all(name in told for name in ("mcp_servers", "skills_dir", "list of hosts"))
+    assert len(task.notes) == 3 and all(name in told for name in ("mcp_servers", "skills_dir", "HTTP proxy"))
     assert (task.id, task.title, task.tags) == ("org/name", "name", ("a", "b"))
     assert task.artifacts == (
         Artifact(source="/app/out"),

@@ -227,7 +227,23 @@ def test_work_that_is_verified_again_belongs_to_the_agents_user(tmp_path: Path, 
     files = {"tests/test.sh": "#!/bin/sh\nstat -c %U answer | grep -c nobody > /logs/verifier/reward.txt\n"}
     task = load_task(harbor_task(tmp_path / "t", files, HARBOR + '[agent]\nuser = "nobody"\n'))
     diff = b"diff --git a/answer b/answer\nnew file mode 100644\n--- /dev/null\n+++ b/answer\n@@ -0,0 +1 @@\n+done\n"
-    assert verify_again(task, diff, bubblewrap, tmp_path / "logs").score == 1.0
+    assert verify_again(task, [diff], bubblewrap, tmp_path / "logs").score == 1.0
+
+
+def test_several_steps_are_verified_again_with_the_work_of_each(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    files = {**STEP_FILES, "steps/two/tests/test.sh": "#!/bin/sh\n. /tests/shared.sh\ngive $(cat /app/late)\n"}
+    task = load_task(harbor_task(tmp_path / "t", files, STEPS))
+    new = "diff --git a/{0} b/{0}\nnew file mode 100644\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+1\n"
+    first, second = new.format("n").encode(), new.format("late").encode()
+
+    def scores(*diffs: bytes) -> list[float]:
+        return [
+            step.rewards.get("reward", 0.0) for step in verify_again(task, diffs, bubblewrap, tmp_path / "logs").steps
+        ]
+
+    assert scores(first, second) == [1.0, 1.0]
+    assert scores(second, first) == [0.0]  # below the minimum of the first step
+    assert scores(first) == [1.0, 0.0]  # the agent did not reach the second
 
 
 def test_a_reward_that_a_gate_names_and_the_tests_did_not_give_is_below_every_gate(

@@ -155,7 +155,7 @@ def test_a_token_budget_ends_the_calls_and_the_work_so_far_is_scored(lab: Lab) -
     assert row["budget_hit"] == "tokens" and row["total_score"] == 1.0 and int(str(row["model_calls"])) == 1
 
 
-def test_a_model_that_cannot_be_reached_gives_no_score(lab: Lab) -> None:
+def test_a_model_that_cannot_be_reached_fails_the_run_for_its_provider(lab: Lab) -> None:
     ask = (
         "import json, urllib.request as r; body = json.dumps(dict(model='m', messages=[])).encode(); "
         "r.urlopen(r.Request('{base_url}/chat/completions', body, dict(authorization='Bearer {api_key}')))"
@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_reached_gives_no_score(lab: Lab) -> None:
         f"[params.agents.asks]\ncommand = {json.dumps(['python3', '-c', ask])}"
     )
     lab.cli("run", lab.write("bench.toml", file), cwd=lab.place, code=1)
-    assert only(lab)["status"] == "infra_error" and only(lab).get("total_score") is None
+    assert (only(lab)["status"], only(lab)["failure"], only(lab)["attempts"]) == ("failed", "provider", 1)
 
 
 def test_a_missing_key_is_reported_before_anything_starts(lab: Lab) -> None:
@@ -229,6 +229,10 @@ def test_changed_tests_are_applied_to_stored_work_without_an_agent(lab: Lab) -> 
     assert (row["before"], row["after"]) == (1.0, 0.0)
     assert only(lab)["total_score"] == 0.0
     assert [one["status"] for one in lab.attempts(str(only(lab)["run_id"]), "bench")] == ["succeeded"] * 2
+    retries = json.loads(lab.cli("status", "bench", "--json", cwd=lab.place).stdout)["retries"]
+    assert [arm["affected"] for arm in retries["arms"].values()] == [0], "scoring again is no try"
+    (kept,) = lab.directory("bench").glob("runs/*/attempts/1/evaluation_results.json")
+    assert json.loads(kept.read_text())["total_score"] == 1.0
     assert json.loads((folder / "eval_manifest.json").read_text())["results"][0]["status"] == "ok"
     assert list(other.iterdir()) == []
     task.parent.rename(lab.place / "away")
@@ -280,7 +284,7 @@ def test_a_judge_votes_on_rubrics_and_one_that_fails_is_missing_until_it_is_aske
     assert "return a + b" in asked
     row, prose = lab.rows("bench")
     assert (row["judge_score"], row["judge_agreement"], row["total_score"]) == (0.75, 1.0, 1.0)
-    assert prose["status"] == "infra_error"
+    assert (prose["status"], prose["failure"]) == ("failed", "judge")
     (file,) = lab.directory("bench").glob("runs/*sums*/evaluation_results.json")
     found = json.loads(file.read_text())
     by_rubric = {one["rubric_id"]: one for one in found["lm_evaluation"]["rubric_scores"]}

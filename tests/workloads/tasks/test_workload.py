@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bakeoff.engine.node.context import Context
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.records.run import Attempt
-from bakeoff.sandbox.base import Image
-from bakeoff.sandbox.bubblewrap import Bubblewrap
-from bakeoff.workloads.tasks import verify
+from bakeoff.sandbox.base import CommandResult, Image
+from bakeoff.sandbox.bubblewrap import Bubblewrap, BubblewrapBox
+from bakeoff.spec.workload import Outcome
+from bakeoff.workloads.tasks import attempt, verify
 from bakeoff.workloads.tasks.agents.base import Assignment, Invocation
 from bakeoff.workloads.tasks.agents.registry import AgentEntry, Nop
 from bakeoff.workloads.tasks.environment import box_spec, lay_out
@@ -21,7 +27,7 @@ from bakeoff.workloads.tasks.model import REPOSITORY
 from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.start import start_state
 from bakeoff.workloads.tasks.workload import TasksParams, TasksWorkload
-from workloads.tasks.small import write_task
+from workloads.tasks.small import MEND, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
 
 pytestmark = pytest.mark.apt  # git and bubblewrap
@@ -125,3 +131,59 @@ def test_the_repository_is_the_agents_own_for_git(tmp_path: Path, bubblewrap: Bu
     with bubblewrap.open(box_spec(task, Image.host())) as box:
         lay_out(task, start_state(task).tree, box, "1000")
         assert box.run(["git", "status"], cwd=REPOSITORY, user="1000").ok
+
+
+def rollout(tmp_path: Path, agent: str, **more: object) -> Outcome:
+    if not (tmp_path / "sums").exists():
+        write_task(tmp_path / "sums")
+    context = Context(Attempt(0, "r", 0, "a", "t", 0, 0), tmp_path, tmp_path / "run")
+    entry = AgentEntry(command=agent, wire="none")
+    return TasksWorkload().run(TasksParams(path="sums", agent="x", agents={"x": entry}, **more), context)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("broken", "status"), [(2, "succeeded"), (9, "failed")])
+def test_verification_that_breaks_is_repeated_on_the_recorded_work_without_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int, status: str
+) -> None:
+    monkeypatch.setattr(attempt, "PAUSES", (0.0, 0.0))
+    done, tried = verify.run_scripts, []
+
+    def breaks(*args: Any, **how: Any) -> Any:
+        tried.append((tmp_path / "run" / "artifacts" / "diff.patch").read_bytes())
+        if len(tried) <= broken:
+            raise [InfraError("no sandbox"), KeyError("a bug")][len(tried) % 2]
+        return done(*args, **how)
+
+    monkeypatch.setattr(verify, "run_scripts", breaks)
+    outcome = rollout(tmp_path, f"{MEND}; date +%N > when")
+    assert outcome.status == status and len(tried) == 3 and len(set(tried)) == 1
+    if status == "failed":
+        assert outcome.metrics["failure"] == "verification" and str(outcome.error).startswith("verification: ")
+    else:
+        assert outcome.metrics["total_score"] == 1.0
+
+
+@pytest.mark.slow
+def test_a_sandbox_that_ends_under_its_agent_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = BubblewrapBox.run
+
+    def killed(box: BubblewrapBox, argv: Sequence[str], **how: Any) -> CommandResult:
+        if "sleep 99" in " ".join(argv):
+            threading.Timer(0.5, os.kill, (box.supervisor_pid, signal.SIGKILL)).start()
+        return run(box, argv, **how)
+
+    monkeypatch.setattr(BubblewrapBox, "run", killed)
+    outcome = rollout(tmp_path, "sleep 99")
+    assert (outcome.status, outcome.metrics) == ("failed", {"failure": "sandbox"})
+    assert str(outcome.error).startswith("sandbox: the sandbox is gone")
+
+
+def test_a_program_that_is_not_there_is_infrastructure_and_one_that_says_so_is_not(tmp_path: Path) -> None:
+    write_task(tmp_path / "sums")
+    context = Context(Attempt(0, "r", 0, "a", "t", 0, 0), tmp_path, tmp_path / "run")
+    entry = AgentEntry(command=["no-such-program"], wire="none")
+    with pytest.raises(InfraError, match="could not be started"):
+        TasksWorkload().run(TasksParams(path="sums", agent="x", agents={"x": entry}), context)
+    outcome = rollout(tmp_path, "echo bwrap: execvp x: No such file or directory >&2; exit 127")
+    assert outcome.status == "succeeded" and outcome.metrics["agent_status"] == "error"

@@ -3,23 +3,31 @@
 import json
 import os
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
+
+WORK = [os.environ["BAKEOFF_WORK"], "run", "--timeout", "20"] if "BAKEOFF_WORK" in os.environ else None
+"""Runs a program in the agent's sandbox. Without it (in Harbor) the agent's files are here."""
+
+
+def run(*command, ledger=""):
+    if WORK:
+        argv, env = [*WORK, "--env", f"LEDGER={ledger}", "--", *command], None
+    else:
+        argv, env = list(command), {**os.environ, "LEDGER": ledger}
+    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    return done.returncode, done.stdout
 
 
 class Ledger:
     def __init__(self):
-        self.file = Path(tempfile.mkdtemp()) / "entries.json"
+        self.file = f"{run('mktemp', '-d')[1].strip()}/entries.json"
 
     def __call__(self, *args):
-        env = {**os.environ, "LEDGER": str(self.file)}
-        command = [sys.executable, "-BS", "/app/ledger.py", *args]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=20)
-        return done.returncode, done.stdout
+        return run("python3", "-BS", "/app/ledger.py", *args, ledger=self.file)
 
     def entries(self):
-        return json.loads(self.file.read_text(encoding="utf-8")) if self.file.exists() else []
+        code, text = run("cat", self.file)
+        return json.loads(text) if code == 0 else []
 
 
 def score(*checks):

@@ -56,30 +56,31 @@ class Capture:
     def finish(self, directory: Path, renew: bool = False) -> dict[str, Path]:
         """After a run: move what it wrote into its directory and start with empty files. Returns those not empty.
 
-        `renew`: do not use the old files again even when empty, because a process may still hold them open.
+        `renew`: do not use the old files again even when empty, because a process may still hold them open. Raises
+        OSError when the output cannot be moved there; it is lost then.
         """
         kept = {}
-        for name, path in self._paths.items():
-            target = directory / name
-            size = os.fstat(self._fds[name]).st_size
-            if size:
-                kept[name] = target
-                if not (self._settled and target.exists()):
-                    directory.mkdir(parents=True, exist_ok=True)
-                    try:
-                        os.rename(path, target)
-                    except FileNotFoundError:  # the run directory was deleted; the descriptor still has the content
-                        shutil.copyfile(f"/proc/self/fd/{self._fds[name]}", target)
-            elif self._settled:
-                target.unlink(missing_ok=True)
-            if size or self._settled or renew:  # open a new file under the same descriptor numbers
-                if os.path.exists(path):
-                    os.unlink(path)
-                fresh = _open(path)
-                os.dup2(fresh, self._fds[name], inheritable=False)
-                os.close(fresh)
-                if self._standard:
-                    os.dup2(self._fds[name], _NUMBERS[name])
+        try:
+            for name, path in self._paths.items():
+                target = directory / name
+                size = os.fstat(self._fds[name]).st_size
+                if size:
+                    kept[name] = target
+                    if not (self._settled and target.exists()):
+                        directory.mkdir(parents=True, exist_ok=True)
+                        try:
+                            os.rename(path, target)
+                        except FileNotFoundError:  # the run directory was deleted; the descriptor still has the content
+                            shutil.copyfile(f"/proc/self/fd/{self._fds[name]}", target)
+                elif self._settled:
+                    target.unlink(missing_ok=True)
+                if size or self._settled or renew:
+                    self._renew(name)
+        except OSError:  # the run put something else in its directory's place: the next run must not get its output
+            for name in self._paths:
+                self._renew(name)
+            self._settled = False
+            raise
         if self._settled and not kept:
             try:
                 directory.rmdir()
@@ -87,6 +88,17 @@ class Capture:
                 pass  # the run wrote other files
         self._settled = False
         return kept
+
+    def _renew(self, name: str) -> None:
+        """Open a new file under the same descriptor numbers."""
+        path = self._paths[name]
+        if os.path.exists(path):
+            os.unlink(path)
+        fresh = _open(path)
+        os.dup2(fresh, self._fds[name], inheritable=False)
+        os.close(fresh)
+        if self._standard:
+            os.dup2(self._fds[name], _NUMBERS[name])
 
     def close(self) -> None:
         """Close and delete the scratch files."""

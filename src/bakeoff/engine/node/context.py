@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.records.run import Attempt, TrajectoryIndex
-from bakeoff.records.rundir import SERIES
+from bakeoff.records.rundir import PARAMS, SERIES
 from bakeoff.records.rundir import TRAJECTORY as FILE
 from bakeoff.records.series import Series, TrajectoryWriter
 from bakeoff.spec.identity import canonical_json
-from bakeoff.spec.workload import Step
+from bakeoff.spec.workload import LONGEST_VARIABLE, Step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,16 @@ class Context:
         return self.stop_asked
 
     def environment(self, params: str) -> dict[str, str]:
-        """What every command finds in its environment. `params` is JSON, without settings that say how to run."""
+        """What every command finds in its environment. `params` is JSON, without settings that say how to run.
+
+        It goes into a file where it is longer than a variable can be.
+        """
+        if len(params) > LONGEST_VARIABLE:
+            file = self.directory / PARAMS
+            file.write_text(params)
+            given = {"BAKEOFF_PARAMS_FILE": str(file)}
+        else:
+            given = {"BAKEOFF_PARAMS": params}
         return {
             "BAKEOFF_SEED": str(self.seed),
             "BAKEOFF_ROLLOUT": str(self.rollout),
@@ -71,7 +80,7 @@ class Context:
             "BAKEOFF_RUN_ID": self.run_id,
             "BAKEOFF_RUN_DIR": str(self.path),
             "BAKEOFF_OUT_DIR": str(self.path / "out"),
-            "BAKEOFF_PARAMS": params,
+            **given,
         }
 
     def rng(self, name: str = "", *, own: bool = False) -> np.random.Generator:

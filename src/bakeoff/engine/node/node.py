@@ -2,10 +2,14 @@
 
 `Node` is what both kinds share: the run's directory, `meta.json`, the supervisor. `Watch` keeps a run within its limits
 of time and memory; `ending` and `death` say why a process ended.
+
+Once a run's own code was started, nothing that it can cause is an infrastructure failure: it would be tried again, and a
+run that knows that it is losing could choose that.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -13,15 +17,17 @@ import subprocess
 import sys
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from bakeoff.engine import processes
 from bakeoff.engine.executors import Executor, NodeSetup
+from bakeoff.engine.node.collect import SMALL, Collected, Collector, open_series, read_series, size_of
 from bakeoff.engine.node.context import Context
 from bakeoff.errors import UsageError
 from bakeoff.records.run import Attempt, decode_json
 from bakeoff.records.rundir import SERIES, write_meta
-from bakeoff.records.series import read_jsonl
+from bakeoff.records.secrets import hide_tree
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import Limits
 from bakeoff.spec.workload import Command, CommandWorkload, Equivalent, Status
@@ -35,6 +41,10 @@ _EXIT_CODES = {"succeeded": 0, "failed": 1}
 """How the command would have ended that an in-process run stands for."""
 _MEMORY_INTERVAL = 0.1
 _KILL_INTERVAL = 0.5
+_STOPPING = tuple(128 + number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT))
+"""Exit codes of runs that were ended by a signal which a shutdown sends to all processes, the scheduler among them."""
+_DOUBT = 0.5
+"""Seconds after such an end in which the scheduler may be told to stop too: then the run was cancelled with it."""
 Reason = Literal["timeout", "cancelled", "memory"]
 
 
@@ -54,6 +64,13 @@ class Node(Executor):
         self._params: dict[int, Any] = {}
         self._unbegun: list[Attempt] = []
         """Attempts to give back."""
+        self._concluded: list[Attempt] = []
+        """Attempts that ended and are complete, for `wait` to return."""
+        self._doubted: list[_Doubt] = []
+        self._collecting: list[_Collecting] = []
+        """Attempts that ended, with a series that is being read."""
+        self._stop_at: float | None = None
+        """`time.monotonic()` when the node was first told to stop."""
         processes.end_marked(f"{setup.edition_mark}:")
         shutil.rmtree(setup.paths.scratch, ignore_errors=True)  # output of runs that a killed scheduler lost
         processes.become_subreaper()
@@ -94,6 +111,8 @@ class Node(Executor):
 
     def close(self) -> None:
         """Let the supervisor end what still carries the mark, and wait until it has."""
+        for entry in self._collecting:
+            entry.collector.end()
         assert self._supervisor is not None and self._supervisor.stdin is not None
         self._supervisor.stdin.close()
         self._supervisor.wait()
@@ -117,41 +136,116 @@ class Node(Executor):
         """The parameters without the settings that say how to run."""
         return {key: value for key, value in decode_json(attempt.params).items() if key not in self._settings}
 
-    def _finish(self, attempt: Attempt, context: Context, command: Command | None = None) -> Attempt:
+    def _check_room(self) -> None:
+        """Raise OSError when the disk is full: a run that is started now would fail, and its arm would not be to blame."""
+        space = os.statvfs(self._setup.paths.directory)
+        if space.f_bavail * space.f_frsize < _FULL:
+            raise OSError(errno.ENOSPC, "the disk is full", str(self._setup.paths.directory))
+
+    def refuse(self, attempt: Attempt, error: Exception) -> None:
+        """The attempt cannot be started: nothing of the run has happened, so its arm has not failed."""
+        named = isinstance(error, OSError) and error.filename
+        text = f"{error.strerror}: {error.filename}" if named else str(error)  # type: ignore[attr-defined]
+        attempt.status, attempt.error = "infra_error", f"cannot start: {text or type(error).__name__}"
+        attempt.ended_at = attempt.started_at = attempt.started_at or time.time()
+        self._concluded.append(attempt)
+
+    def _conclude(
+        self,
+        attempt: Attempt,
+        context: Context,
+        command: Command | None = None,
+        surrounded: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """The attempt has a result: `wait` returns it as soon as it is certain and complete.
+
+        It is not certain when a signal ended the run that a shutdown (systemd, a batch system) sends to all processes at
+        once: if the scheduler is told to stop within a moment as well, the run was cancelled. If what the run was in has
+        ended (`surrounded`), which no run can cause, it was lost. Otherwise it has failed.
+        """
+        if attempt.status == "failed" and attempt.exit_code in _STOPPING:
+            self._doubted.append(_Doubt(time.monotonic(), attempt, context, command, surrounded))
+        else:
+            self._complete(attempt, context, command)
+
+    def _take_concluded(self) -> list[Attempt]:
+        """Attempts that are certain and complete, for `wait` to return."""
+        if self._doubted:
+            now, doubted = time.monotonic(), self._doubted
+            self._doubted = [doubt for doubt in doubted if now < doubt.since + _DOUBT and self._stop_at is None]
+            for doubt in doubted:
+                if doubt in self._doubted:
+                    continue
+                if self._stop_at is not None and doubt.since <= self._stop_at + _DOUBT:
+                    doubt.attempt.status = "cancelled"
+                    _add_note(doubt.attempt, "everything was stopped at that moment")
+                elif not doubt.surrounded():
+                    doubt.attempt.status = "infra_error"
+                    _add_note(doubt.attempt, "the keeper of all commands was killed")
+                self._complete(doubt.attempt, doubt.context, doubt.command)
+        if self._collecting:
+            read = [entry for entry in self._collecting if not entry.collector.busy()]
+            self._collecting = [entry for entry in self._collecting if entry not in read]
+            for collector, attempt, context, command in read:
+                try:
+                    self._take_series(attempt, collector.result())
+                except (OSError, ValueError) as error:
+                    _add_note(attempt, f"{SERIES} cannot be read: {error}")
+                self._describe(attempt, context, command)
+        concluded, self._concluded = self._concluded, []
+        return concluded
+
+    def _complete(self, attempt: Attempt, context: Context, command: Command | None = None) -> None:
         """Read the series that the run wrote into its directory, and write `meta.json` there.
 
         The run wrote whatever lies in the directory: nothing in it may end the scheduler. `command` is the one that
         was spawned; for an in-process run it is the equivalent one, when its workload knows that.
         """
-        if attempt.status == "failed":
-            try:
-                space = os.statvfs(self._setup.paths.directory)
-                full = space.f_bavail * space.f_frsize < _FULL
-            except OSError:
-                full = False
-            if full:  # whatever failed, the arm is not to blame
-                attempt.status = "infra_error"
-                _add_note(attempt, "the disk is full")
-        if not context.path.exists():  # the run wrote nothing, so there is no directory to describe
-            return attempt
+        try:
+            if context.path.is_symlink():  # it would lead whoever reads the edition astray
+                context.path.unlink()
+                _add_note(attempt, "put a link in the place of its directory, deleted")
+            if not context.path.is_dir():  # the run wrote nothing, so there is no directory to describe
+                self._concluded.append(attempt)
+                return
+            if attempt.status == "failed":
+                self._check_room()
+        except OSError as error:
+            _add_note(attempt, error.strerror or str(error))
         if command is None and isinstance(self._workload, Equivalent):
             try:
                 command = self._workload.equivalent(self._validated(attempt), context)
                 attempt.exit_code = _EXIT_CODES.get(attempt.status)
             except UsageError:
                 pass  # what is wrong with the parameters is already the run's error
-        steps = context.path / SERIES
-        if attempt.series is None and steps.exists():
-            try:
-                series, _ = read_jsonl(steps)
-                attempt.series = series.block() if series else None
-            except Exception as error:
-                _add_note(attempt, f"{SERIES} cannot be read: {error}")
+        try:
+            file = open_series(context.path) if attempt.series is None else None
+            if file is not None:
+                with file:
+                    if size_of(file) > SMALL:
+                        block = self._setup.paths.scratch / f"series-{attempt.position}"
+                        collector = Collector(
+                            context.path, block, {**os.environ, processes.MARK: f"{self._mark}:series"}
+                        )
+                        self._collecting.append(_Collecting(collector, attempt, context, command))
+                        return
+                    self._take_series(attempt, read_series(file))
+        except Exception as error:
+            _add_note(attempt, f"{SERIES} cannot be read: {error}")
+        self._describe(attempt, context, command)
+
+    def _take_series(self, attempt: Attempt, collected: Collected) -> None:
+        attempt.series, torn = collected
+        if torn and attempt.status == "succeeded":  # one that was ended may have been writing a line
+            _add_note(attempt, f"{SERIES}: {torn} line{'s' if torn > 1 else ''} could not be read")
+
+    def _describe(self, attempt: Attempt, context: Context, command: Command | None) -> None:
+        """Write `meta.json`: the last thing before `wait` returns the attempt."""
+        self._concluded.append(attempt)
         try:
             self._write_meta(attempt, context, command)
         except (OSError, ValueError) as error:
             _add_note(attempt, f"meta.json could not be written: {error}")
-        return attempt
 
     def _write_meta(self, attempt: Attempt, context: Context, command: Command | None) -> None:
         """`meta.json` of an attempt that starts (without an end) or has ended."""
@@ -182,7 +276,27 @@ class Node(Executor):
                 "error": attempt.error,
                 "metrics": dict(attempt.metrics),
             }
-        write_meta(context.path, meta)
+        write_meta(context.path, hide_tree(meta))
+
+
+class _Doubt(NamedTuple):
+    """An attempt that a shutdown may have ended."""
+
+    since: float
+    """`time.monotonic()`."""
+    attempt: Attempt
+    context: Context
+    command: Command | None
+    surrounded: Callable[[], bool]
+
+
+class _Collecting(NamedTuple):
+    """An attempt whose series is large, and is being read."""
+
+    collector: Collector
+    attempt: Attempt
+    context: Context
+    command: Command | None
 
 
 def _add_note(attempt: Attempt, note: str) -> None:
@@ -222,12 +336,16 @@ class Watch:
         self._kill_at = 0.0
         self._deadline = 0.0
         self.reason: Reason | None = None
-        self.ended_at = 0.0
-        """When `end` was called, in seconds since the epoch."""
+        self.ended_clock = 0.0
+        """`time.monotonic()` when `end` was called."""
         self.restart()
 
     def restart(self) -> None:
-        """Start the clock: a new run begins in the same process."""
+        """Start the clock: a new run begins in the same process.
+
+        It is CLOCK_MONOTONIC, which nobody can set, and which stands still while the machine is suspended
+        (clock_gettime(2)): neither a corrected time of day nor a closed laptop makes a timeout.
+        """
         self._deadline = time.monotonic() + self._limits.time if self._limits.time is not None else float("inf")
 
     def check(self, now: float) -> None:
@@ -239,29 +357,31 @@ class Watch:
         elif now >= self._deadline:
             self.end("timeout")
         elif self._limits.memory is not None and now >= self._memory_at:
-            self._memory_at = now + _MEMORY_INTERVAL
-            if processes.resident(processes.descendants([self._pid])) > self._limits.memory:
+            used = processes.memory(processes.descendants([self._pid]), self._limits.memory)
+            # Large trees take a while to count, and other runs must not wait for that most of the time.
+            self._memory_at = time.monotonic() + max(_MEMORY_INTERVAL, 10 * (time.monotonic() - now))
+            if used > self._limits.memory:
                 self.end("memory")
 
     def end(self, reason: Reason) -> None:
         """End the tree: SIGTERM now, SIGKILL after the grace period. Only the first reason counts."""
         if self.reason is None:
             self.reason = reason
-            self.ended_at = time.time()
+            self.ended_clock = time.monotonic()
             # Memory does not wait: the next allocation may take the machine down.
             self._kill_at = time.monotonic() + (0.0 if reason == "memory" else self._limits.grace)
             if reason != "memory":
                 processes.send(self._tree(), signal.SIGTERM)
 
-    def why_ended(self, started_at: float, ended_at: float) -> Reason | None:
-        """The reason that holds for an attempt between these times, in seconds since the epoch.
+    def why_ended(self, took: float, ended_clock: float) -> Reason | None:
+        """The reason that holds for an attempt that took so many seconds and ended at `time.monotonic()`.
 
         It may have ended by itself before `end` was called: then the reason is not its own. Or it took longer than
         the limit and ended by itself before anybody looked: then it is late all the same.
         """
-        if self.reason is not None and ended_at >= self.ended_at:
+        if self.reason is not None and ended_clock >= self.ended_clock:
             return self.reason
-        late = self._limits.time is not None and ended_at - started_at > self._limits.time
+        late = self._limits.time is not None and took > self._limits.time
         return "timeout" if late else None
 
     def _tree(self) -> list[int]:
@@ -283,16 +403,14 @@ def ending(reason: Reason | None, limits: Limits) -> Ending | None:
 def death(code: int, oom_before: int) -> Ending:
     """Status and error of an attempt whose process ended by itself. `code` as `os.waitstatus_to_exitcode` gives it.
 
-    SIGKILL, SIGTERM or SIGHUP that neither we nor the kernel's out-of-memory killer sent came from outside (a
-    shutdown, a user's `kill`), so the arm is not to blame. `oom_before` is `processes.oom_kills()` when it started.
+    A signal that we did not send is the run's failure, whoever sent it: a run can kill itself. `oom_before` is
+    `processes.oom_kills()` when it started.
     """
     if code >= 0:
         return Ending("failed", f"ended its process (exit code {code})")
-    name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
     if -code == signal.SIGKILL and processes.oom_kills() > oom_before:
         return Ending("failed", "killed by the kernel: out of memory")
-    if -code in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
-        return Ending("infra_error", f"killed from outside ({name})")
+    name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
     return Ending("failed", f"killed by {name}")
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Literal
 
@@ -42,7 +43,9 @@ from bakeoff.spec.workload import Outcome, Scalar, Workload
 _HOUSEKEEPING = 0.25
 """Seconds between two looks of the second thread."""
 _LONGEST_ERROR = 10_000
-_ENDINGS = ("succeeded", "failed", "timeout", "cancelled", "infra_error")
+_ENDINGS = ("succeeded", "failed", "timeout", "infra_error")
+IN_FILE = "@"
+"""Parameters that begin with it are in the file that follows; JSON never begins with it."""
 LENGTH = struct.Struct("<I")
 """A result is a frame: the length of what follows in 4 bytes, and that many bytes."""
 
@@ -93,31 +96,41 @@ class Worker:
                 os._exit(0)  # a thread or an exit handler that the run left must not hold us
 
     def _do(self, attempt: Attempt) -> None:
-        """Run the attempt and fill in its result."""
-        attempt.started_at = time.time()
+        """Run the attempt and fill in its result. An OSError in our own bookkeeping, such as a full disk, is the arm's
+        failure only after its code was started: it may have caused the error."""
+        attempt.started_at, began = time.time(), time.monotonic()
         try:
             context = self._begin(attempt)
-            outcome, clean = self._run(attempt, context)
-            attempt.ended_at = time.time()
+        except OSError as error:
+            self._context = None
+            attempt.status, attempt.ended_at, attempt.error = "infra_error", attempt.started_at, describe(error)
+            attempt.left_behind = True
+            return
+        try:
+            try:
+                outcome, clean = self._run(attempt, context)
+            finally:
+                attempt.ended_clock = time.monotonic()
+                attempt.ended_at = attempt.started_at + attempt.ended_clock - began
             with self._lock:
                 self._context = None
                 attempt.series, attempt.trajectory = context.close()
                 self._capture.finish(context.path, renew=not clean)
-        except OSError as error:  # in our own bookkeeping, such as a full disk: the arm is not to blame
+        except OSError as error:
             self._context = None
-            attempt.status, attempt.ended_at, attempt.error = "infra_error", time.time(), describe(error)
-            attempt.left_behind = True
-            return
+            outcome, clean = Outcome(status="failed", error=f"its output cannot be kept: {describe(error)}"), False
         attempt.metrics, problem = _plain(context.finished, outcome.metrics)
         attempt.status = "failed" if problem and outcome.status == "succeeded" else outcome.status
         attempt.error = storable((outcome.error or problem or "")[:_LONGEST_ERROR]) or None
-        attempt.has_files = context.path.exists()
+        attempt.has_files = os.path.lexists(context.path)
         attempt.left_behind = not clean
 
     def _begin(self, attempt: Attempt) -> Context:
         path = self._setup.paths.run(attempt.run_id)
-        if path.exists():
+        if os.path.lexists(path):
             set_aside(path, attempt.number - 1)
+        if attempt.params.startswith(IN_FILE):
+            attempt.params = Path(attempt.params.removeprefix(IN_FILE)).read_text()
         limit = self._setup.limits.time
         context = Context(attempt, self._setup.base, path, None if limit is None else time.monotonic() + limit)
         # By task and seed, not by arm: the global generators are part of the world that arms share.
@@ -137,9 +150,10 @@ class Worker:
                 raise Stopped
             outcome = self._outcome(attempt, context)
             self._phase = "writing"
-        except Stopped:
+        except Stopped:  # if it was the node that sent SIGTERM, it knows why, and that goes before what we say
             self._phase = "writing"
-            outcome = Outcome(status="infra_error", error="killed from outside (SIGTERM)")
+            outcome = Outcome(status="failed", error="killed by SIGTERM")
+            attempt.exit_code = 128 + signal.SIGTERM
         if os.getpid() != self._pid:
             os._exit(0)  # the run forked, and its child came back here
         script.current = None  # bakeoff.log and bakeoff.finish no longer go to this run

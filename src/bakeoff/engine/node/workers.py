@@ -26,8 +26,9 @@ import msgspec
 
 from bakeoff.engine import processes
 from bakeoff.engine.node.node import Node, Watch, death, ending, shell_code
-from bakeoff.engine.node.worker import LENGTH
+from bakeoff.engine.node.worker import IN_FILE, LENGTH
 from bakeoff.errors import BakeoffError
+from bakeoff.records.layout import atomic_write
 from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import STDERR, STDOUT
 
@@ -36,6 +37,8 @@ _SHORT = 0.005
 _MOST_AHEAD = 16
 _STUCK = 0.05
 """When a worker's run takes longer than this, the orders waiting behind it are given to others."""
+_LONGEST_PARAMS = 8 * 1024
+"""Characters of parameters that go into a packet."""
 _FAILED_STARTS = 3
 _BUFFER = 1 << 20
 _TIME_TO_LEAVE = 5.0
@@ -105,9 +108,14 @@ class WorkerNode(Node):
     def capacity(self) -> int:
         ahead = self._ahead()
         free = sum(max(0, ahead - len(worker.assigned)) for worker in self._workers if not worker.going)
-        return free + (self._setup.jobs - len(self._workers)) * ahead
+        return free + (self._setup.jobs - len(self._workers)) * ahead - len(self._concluded)
 
     def start(self, attempt: Attempt) -> None:
+        try:
+            self._check_room()
+        except OSError as error:
+            self.refuse(attempt, error)
+            return
         ahead = self._ahead()
         able = [worker for worker in self._workers if not worker.going and len(worker.assigned) < ahead]
         # The least busy worker; a new one rather than a queue behind a busy one.
@@ -119,16 +127,29 @@ class WorkerNode(Node):
         if len(worker.assigned) == 1:
             worker.begin()
         try:
-            worker.orders.send(_encode(attempt))
-        except OSError:
+            worker.orders.send(self._order(attempt), socket.MSG_DONTWAIT)
+        except (BrokenPipeError, ConnectionResetError):
             pass  # the worker is dying; `wait` will see that, and give the attempt back or count it
+        except BlockingIOError:  # its buffer is full of orders that it has not begun
+            self._unbegun.append(worker.assigned.pop())
+        except OSError as error:
+            self.refuse(worker.assigned.pop(), error)
+
+    def _order(self, attempt: Attempt) -> bytes:
+        """The attempt as a packet. Large parameters go through a file, one for each cell: a packet has to fit into the
+        socket's buffer whole, and several may wait in it."""
+        if len(attempt.params) <= _LONGEST_PARAMS:
+            return _encode(attempt)
+        path = self._scratch / f"params-{attempt.cell}.json"
+        if not path.exists():
+            atomic_write(path, attempt.params)
+        return _encode(msgspec.structs.replace(attempt, params=f"{IN_FILE}{path}"))
 
     def _start_worker(self) -> _Worker:
         self._serial += 1
         name = f"worker-{self._serial}"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         results, reporting = socket.socketpair()
-        # A packet must fit into the send buffer whole (unix(7)), and parameters can be large.
         for end in (ours, theirs, results, reporting):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * _BUFFER)
         mark = f"{self._mark}:{name}:"
@@ -168,9 +189,8 @@ class WorkerNode(Node):
     # -- what comes back
 
     def wait(self, timeout: float) -> list[Attempt]:
-        ended: list[Attempt] = []
-        for key, _ in self._selector.select(0 if self._unbegun else timeout):
-            ended += self._read(key.data)
+        for key, _ in self._selector.select(0 if self._unbegun or self._concluded else timeout):
+            self._read(key.data)
         now = time.monotonic()
         for worker in self._workers:
             if worker.assigned and worker.ready:
@@ -183,19 +203,19 @@ class WorkerNode(Node):
         unbegun, self._unbegun = self._unbegun, []
         for attempt in unbegun:
             attempt.started_at = None
-        return [*ended, *sorted(unbegun, key=lambda attempt: attempt.position)]
+        return [*self._take_concluded(), *sorted(unbegun, key=lambda attempt: attempt.position)]
 
-    def _read(self, worker: _Worker) -> list[Attempt]:
-        ended: list[Attempt] = []
+    def _read(self, worker: _Worker) -> None:
         while True:
             try:
                 data = worker.results.recv(_BUFFER)
             except BlockingIOError:
-                return ended
+                return
             except ConnectionResetError:
                 data = b""
             if not data:
-                return [*ended, *self._died(worker)]
+                self._died(worker)
+                return
             worker.received += data
             while len(worker.received) >= LENGTH.size:
                 end = LENGTH.size + LENGTH.unpack_from(worker.received)[0]
@@ -214,21 +234,19 @@ class WorkerNode(Node):
                 except (ValueError, IndexError):  # the run wrote into our socket: its worker cannot be trusted any more
                     worker.garbled = True
                     worker.process.kill()
-                    return ended
-                ended += self._reported(worker, report)
+                    return
+                self._reported(worker, report)
 
-    def _reported(self, worker: _Worker, report: Attempt) -> list[Attempt]:
+    def _reported(self, worker: _Worker, report: Attempt) -> None:
         self._failed_starts = 0
         attempt = worker.assigned.popleft()
         if worker.disturbed:  # SIGTERM was meant for the run before, and may have interrupted this one
             self._unbegun.append(attempt)
-            return []
+            return
         attempt.take_result(report)
-        started_at, ended_at = attempt.started_at or 0.0, attempt.ended_at or 0.0
-        self._typical = (
-            ended_at - started_at if self._typical is None else 0.8 * self._typical + 0.2 * (ended_at - started_at)
-        )
-        end = ending(worker.watch.why_ended(started_at, ended_at), self._limits)
+        took = (attempt.ended_at or 0.0) - (attempt.started_at or 0.0)
+        self._typical = took if self._typical is None else 0.8 * self._typical + 0.2 * took
+        end = ending(worker.watch.why_ended(took, attempt.ended_clock), self._limits)
         if end is not None:
             attempt.status, attempt.error = end.status, end.error
         if attempt.left_behind or self._setup.fresh or worker.watch.reason is not None:
@@ -236,7 +254,10 @@ class WorkerNode(Node):
             worker.disturbed = bool(worker.assigned)
         elif worker.assigned:
             worker.begin()
-        return [self._finish(attempt, self._context(attempt)) if attempt.has_files else attempt]
+        if attempt.has_files or attempt.exit_code is not None:
+            self._conclude(attempt, self._context(attempt))
+        else:
+            self._concluded.append(attempt)
 
     def _dismiss(self, worker: _Worker) -> None:
         if worker.leaving_since is None:
@@ -260,8 +281,8 @@ class WorkerNode(Node):
             self._unbegun += [attempt for attempt in worker.assigned if attempt.position in taken]
             worker.assigned = deque(attempt for attempt in worker.assigned if attempt.position not in taken)
 
-    def _died(self, worker: _Worker) -> list[Attempt]:
-        """The attempt that the worker was doing is lost; those it had not begun are given back."""
+    def _died(self, worker: _Worker) -> None:
+        """The attempt that the worker was doing has failed; those it had not begun are given back."""
         self._workers.remove(worker)
         code = worker.process.wait()
         self._take_back(worker)
@@ -291,10 +312,10 @@ class WorkerNode(Node):
             attempt.status, attempt.error = ending(worker.watch.reason, self._limits) or death(code, worker.oom_before)
             if worker.garbled:
                 attempt.status, attempt.error = "failed", "wrote into the socket through which workers report"
-            attempt.ended_at, attempt.exit_code = time.time(), shell_code(code)
-            self._finish(attempt, context)
+            attempt.ended_at = (attempt.started_at or 0.0) + time.monotonic() - worker.since
+            attempt.exit_code = shell_code(code)
+            self._conclude(attempt, context)
         self._forget(worker)
-        return lost
 
     def _forget(self, worker: _Worker) -> None:
         self._selector.unregister(worker.results)
@@ -306,6 +327,7 @@ class WorkerNode(Node):
     # -- stopping
 
     def stop(self, *, running: bool) -> None:
+        self._stop_at = self._stop_at or time.monotonic()
         for worker in self._workers:
             self._take_back(worker)
             if running and worker.assigned:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ class Turn:
     tick: int
     timestamp: float
     observation: dict[str, Any]
-    """What the seat could see when the turn began."""
+    """What the seat could see when the turn began; in a served world, when it made its first call."""
     equity: float
     calls: list[Call] = field(default_factory=list)
     llm_calls: list[LlmCall] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Turn:
     error: str | None = None
     think_s: float = 0.0
     reward: float = 0.0
-    """Change of equity until the next turn begins."""
+    """Change of equity until the next recorded turn begins."""
 
     @property
     def actions(self) -> list[Call]:
@@ -59,6 +59,10 @@ class Attendance:
     record: bool = False
     turns: list[Turn] = field(default_factory=list)
     """Empty unless they are recorded."""
+    on_turn: Callable[[Turn], object] | None = None
+    """Gets each recorded turn when the next one begins. Then only the last one is kept in `turns`."""
+    called: bool = False
+    """Whether an agent has ever called, in a served world."""
     late: int = 0
     crashed: int = 0
     absent: int = 0
@@ -77,9 +81,11 @@ class Attendance:
     def begin(self) -> None:
         """Record the observation with which a turn begins. This comes before the turn, so it is not thinking time."""
         if self.record:
+            if self.on_turn is not None and self.turns:
+                self.on_turn(self.turns.pop())
             session, world = self.session, self.session.world
             session.calls = None  # our own observation is not a call of the agent
-            observation = session.observe()
+            observation = session.recorded()
             turn = Turn(world.tick, world.time, observation, world.equity(session.seat))
             self.turns.append(turn)
             session.calls = turn.calls
@@ -98,15 +104,15 @@ class Attendance:
             self.missed_in_a_row = 0 if conduct == "crashed" else self.missed_in_a_row + 1
             if error and len(self.errors) < ERRORS_KEPT:
                 self.errors.append(f"tick {self.session.world.tick}: {error}")
-        if self.record:
+        if self.session.calls is not None:  # the turn is recorded: it has begun
             turn = self.turns[-1]
             turn.conduct, turn.think_s, turn.error = conduct, think_s, plain(error)
             turn.llm_calls = list(llm_calls)
             self.session.calls = None
 
     def settle(self) -> None:
-        """Record what the turn earned, after the world has advanced."""
-        if self.record:
+        """Record what the last turn has earned, after the world has advanced."""
+        if self.turns:
             turn = self.turns[-1]
             turn.reward = self.session.world.equity(self.session.seat) - turn.equity
 
@@ -118,39 +124,45 @@ def steps(turns: Sequence[Turn], *, agent: str, policy_version: str | None = Non
     """Yield the steps of a trajectory. A step's action is the list of calls that changed something; reads are among
     its tool calls. Its messages and tokens are those of the last LLM call, whose prompt holds the earlier ones."""
     for number, turn in enumerate(turns):
-        last = turn.llm_calls[-1] if turn.llm_calls else None
-        # Token ids of the last call cover the turn: its prompt contains the replies to the earlier calls.
-        tokens = None
-        if last and (last.prompt_ids or last.completion_ids or last.logprobs):
-            tokens = Tokens(last.prompt_ids, last.completion_ids, last.logprobs)
-        tool_calls = []
-        for call in turn.calls:
-            if call.method not in (OBSERVE, END_TURN):
-                outcome = {"error": plain(call.error.as_json())} if call.error else {"result": call.result}
-                tool_calls.append({"method": call.method, "params": plain(call.params), **outcome})
-        info: dict[str, Any] = {
-            "tick": turn.tick,
-            "conduct": turn.conduct,
-            "think_s": turn.think_s,
-            "equity": turn.equity,
-        }
-        if turn.error:
-            info["error"] = turn.error
-        if turn.llm_calls:
-            info["llm_calls"] = [_llm_facts(call) for call in turn.llm_calls]
-        yield Step(
-            observation=turn.observation,
-            action=[action_json(call) for call in turn.actions],
-            reward=turn.reward,
-            done=number == len(turns) - 1,
-            time_s=turn.timestamp - turns[0].timestamp,
-            messages=plain(last.messages) if last else [],
-            tool_calls=tool_calls,
-            tokens=tokens,
-            agent=agent,
-            policy_version=policy_version,
-            info=info,
-        )
+        done = number == len(turns) - 1
+        yield step(turn, agent=agent, began=turns[0].timestamp, done=done, policy_version=policy_version)
+
+
+def step(turn: Turn, *, agent: str, began: float, done: bool, policy_version: str | None = None) -> Step:
+    """Return one turn of an episode that began at the world time `began` as a step of its trajectory."""
+    last = turn.llm_calls[-1] if turn.llm_calls else None
+    # Token ids of the last call cover the turn: its prompt contains the replies to the earlier calls.
+    tokens = None
+    if last and (last.prompt_ids or last.completion_ids or last.logprobs):
+        tokens = Tokens(last.prompt_ids, last.completion_ids, last.logprobs)
+    tool_calls = []
+    for call in turn.calls:
+        if call.method not in (OBSERVE, END_TURN):
+            outcome = {"error": plain(call.error.as_json())} if call.error else {"result": call.result}
+            tool_calls.append({"method": call.method, "params": plain(call.params), **outcome})
+    info: dict[str, Any] = {
+        "tick": turn.tick,
+        "conduct": turn.conduct,
+        "think_s": turn.think_s,
+        "equity": turn.equity,
+    }
+    if turn.error:
+        info["error"] = turn.error
+    if turn.llm_calls:
+        info["llm_calls"] = [_llm_facts(call) for call in turn.llm_calls]
+    return Step(
+        observation=turn.observation,
+        action=[action_json(call) for call in turn.actions],
+        reward=turn.reward,
+        done=done,
+        time_s=turn.timestamp - began,
+        messages=plain(last.messages) if last else [],
+        tool_calls=tool_calls,
+        tokens=tokens,
+        agent=agent,
+        policy_version=policy_version,
+        info=info,
+    )
 
 
 def _llm_facts(call: LlmCall) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic.alias_generators import to_camel
@@ -21,13 +21,13 @@ from bakeoff.workloads.market.world.views import plain, plains
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.session import Session
-    from bakeoff.workloads.market.world.views import ChatView, Fill, MarketView
+    from bakeoff.workloads.market.world.views import Account, ChatView, Fill, MarketView, PostView
 
 PREFIX = "a2a."
 END_TURN = "a2a.endTurn"
 OBSERVE = "a2a.observe"
 OBSERVED_POSTS = 20
-"""Posts in an observation."""
+"""Posts in an observation at most: the newest."""
 SEARCHED_POSTS = 500
 
 Result = dict[str, Any]
@@ -53,6 +53,41 @@ class Method:
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the parameters."""
         return rpc.schema(self.params)
+
+
+@dataclass(slots=True)
+class Looks:
+    """What a reader has seen of feed and chats, so that the next observation can begin there.
+
+    All looks in one tick begin at the same place. A look counts from the first one of its tick, so what is written after
+    it, also by the reader, is news in the next tick.
+    """
+
+    tick: int = -1
+    posts: int = 0
+    messages: int = 0
+    """The first post and the first message that are news in `tick`, by number."""
+    chats: frozenset[str] = frozenset()
+    """Chats whose messages the reader could see in an earlier tick."""
+    _next: tuple[int, int, frozenset[str]] = (0, 0, frozenset())
+
+    def news(self, session: Session) -> tuple[list[PostView], list[ChatView]]:
+        """Return the newest posts since the last look, and all chats with their messages since then."""
+        world, chats = session.world, session.chats()
+        posts_made, messages_made = world.said_so_far()
+        if world.tick != self.tick:
+            self.posts, self.messages, self.chats = self._next
+            joined = frozenset(view.id for view in chats if view.joined)
+            self.tick, self._next = world.tick, (posts_made, messages_made, joined)
+        posts = world.posts(session.seat, min(OBSERVED_POSTS, posts_made - self.posts))
+        return posts, [
+            replace(
+                view, messages=tuple(each for each in view.messages if int(each.id.rpartition("-")[2]) >= self.messages)
+            )
+            if view.id in self.chats
+            else view
+            for view in chats
+        ]
 
 
 METHODS: dict[str, Method] = {}
@@ -85,12 +120,19 @@ def find(name: str) -> Method:
 
 @_method(rpc.NoParams)
 def observe(session: Session, _: rpc.NoParams) -> Result:
-    """Everything you may see in this tick: markets, perpetuals, your account and positions, posts, chats.
+    """Everything you may see in this tick: markets, perpetuals, your account and positions, and the posts and chat
+    messages since you last looked in an earlier tick. getFeed and getChatMessages have older ones.
 
     Returns {tick, ticks, timestamp, done, agentId, actionsLeft, account, predictionMarkets[], perpetualMarkets[],
     positions{marketPositions[], perpPositions[]}, fills[], posts[], groupChats[], agents[]}
     """
+    return observation(session, session.looks)
+
+
+def observation(session: Session, looks: Looks) -> Result:
+    """Return what `observe` shows to a reader whose looks these are."""
     world, seat = session.world, session.seat
+    posts, chats = looks.news(session)
     return {
         **session.clock_facts(),
         "agentId": session.agent_id,
@@ -100,8 +142,8 @@ def observe(session: Session, _: rpc.NoParams) -> Result:
         "perpetualMarkets": plains(world.perpetuals()),
         "positions": plain(world.positions(seat)),
         "fills": plains(world.fills(seat)),
-        "posts": plains(world.posts(seat, OBSERVED_POSTS)),
-        "groupChats": plains(session.chats()),
+        "posts": plains(posts),
+        "groupChats": plains(chats),
         "sources": plains(world.sources()),
         "agents": plains(world.background()),
     }
@@ -290,6 +332,11 @@ def _check_own(session: Session, user_id: str | None) -> None:
         raise refusal("not_permitted", f"you are {session.agent_id}; accounts of others are private", path="userId")
 
 
+def _profit(account: Account) -> float:
+    """Return the result so far in dollars, to the micro-dollar that the world counts in."""
+    return round(account.equity - account.initial, 6)
+
+
 @_method(rpc.NoParams)
 def get_balance(session: Session, _: rpc.NoParams) -> Result:
     """Your cash and your result so far.
@@ -301,7 +348,7 @@ def get_balance(session: Session, _: rpc.NoParams) -> Result:
         "balance": account.cash,
         "totalDeposited": account.initial,
         "totalWithdrawn": 0.0,
-        "lifetimePnL": account.equity - account.initial,
+        "lifetimePnL": _profit(account),
         "reputationPoints": account.reputation,
     }
 
@@ -317,7 +364,7 @@ def get_portfolio(session: Session, _: rpc.NoParams) -> Result:
     return {
         "balance": account.cash,
         "equity": account.equity,
-        "pnl": account.equity - account.initial,
+        "pnl": _profit(account),
         "positions": [*held["marketPositions"], *held["perpPositions"]],
     }
 
@@ -334,7 +381,7 @@ def get_dashboard(session: Session, _: rpc.NoParams) -> Result:
         "balance": account.cash,
         "equity": account.equity,
         "reputation": account.reputation,
-        "totalPnl": account.equity - account.initial,
+        "totalPnl": _profit(account),
         "activePositions": len(held.markets) + len(held.perps),
     }
 
@@ -507,7 +554,7 @@ def _traders(session: Session) -> list[Result]:
                 "name": session.world.seat_id(seat),
                 "archetype": "agent",
                 "reputation": account.reputation,
-                "totalPnl": account.equity - account.initial if seat == session.seat else None,
+                "totalPnl": _profit(account) if seat == session.seat else None,
                 "kind": "agent",
             }
         )

@@ -52,7 +52,7 @@ def measure(world: World, player: Attendance) -> Result:
     account, positions = world.account(seat), world.positions(seat)
     equity = [*(turn.equity for turn in turns), account.equity]
     cash = [*(turn.observation["account"]["cash"] for turn in turns), account.cash]
-    ledger = read_ledger(turns, player.session.observe())
+    ledger = read_ledger(turns, player.session.recorded())
     outcomes = {
         question.id: question.outcome
         for question in world.truth().questions

@@ -165,6 +165,8 @@ class Run:
     agent: str
     benchmark: str
     """The world's id."""
+    secret: str
+    """How the secret that drew the world is named; see `scenario.secret_label`."""
     rollout: Rollout
 
     @property
@@ -191,13 +193,16 @@ def write_run(run: Run, directory: Path, *, trajectory: bool) -> list[Path]:
             actions.append({"tick": turn.tick, "timestamp": turn.timestamp, "data": action.pop("params"), **action})
     result = {
         **identity,
+        "secret": run.secret,
         "startTime": turns[0].timestamp,
         "endTime": rollout.world.time,
         "ticksProcessed": len(turns),
         "scenario": rollout.scenario.model_dump(mode="json"),
         "metrics": rollout.metrics,
         "actions": actions,
-        "pnlHistory": [{"tick": tick, "pnl": value - start} for tick, value in enumerate(rollout.result.equity)],
+        "pnlHistory": [
+            {"tick": tick, "pnl": round(value - start, 6)} for tick, value in enumerate(rollout.result.equity)
+        ],
         "errors": rollout.player.errors,
     }
     files.append(write_json(directory / "result.json", result))
@@ -227,11 +232,16 @@ def remove_earlier(directory: Path) -> None:
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """An agent's runs: mean, standard deviation and interval of every metric, and which runs were best and worst."""
+    """An agent's runs: mean, standard deviation and interval of every metric, and which runs were best and worst.
+
+    Without a difference in profit there is neither a best nor a worst one.
+    """
     # Runs with the same metrics are one run, however many there are. The clock's own are left out.
     steady = [{name: run.rollout.metrics[name] for name in run.rollout.metrics.keys() - CLOCKED} for run in runs]
     same = len(runs) > 1 and all(metrics == steady[0] for metrics in steady)
     by_pnl = sorted(runs, key=lambda run: (run.rollout.metrics["total_pnl"] or 0.0, -run.number))
+    # Two names for one result would suggest a difference.
+    spread = by_pnl[-1].rollout.metrics["total_pnl"] != by_pnl[0].rollout.metrics["total_pnl"]
     idle = [run.rollout for run in runs if run.rollout.never_acted]
     if idle:
         note = f"it never acted in {len(idle)} of {len(runs)} runs: {idle[0].trouble}"
@@ -248,8 +258,8 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
         "neverActed": len(idle),
         "note": note,
         "metrics": {name: _statistics(runs, name, same) for name in runs[0].rollout.metrics},
-        "bestRun": by_pnl[-1].number,
-        "worstRun": by_pnl[0].number,
+        "bestRun": by_pnl[-1].number if spread else None,
+        "worstRun": by_pnl[0].number if spread else None,
     }
 
 

@@ -31,9 +31,10 @@ from bakeoff.spec.workload import Step
 from bakeoff.workloads.market import journal, metrics
 from bakeoff.workloads.market.agents.base import Agent, Brief, Seat, shipped
 from bakeoff.workloads.market.agents.bayes import KellyBayes
+from bakeoff.workloads.market.agents.process import LinesAgent
 from bakeoff.workloads.market.journal import PATIENCE, Attendance, Conduct
 from bakeoff.workloads.market.metrics import MICRO, Number, Result, micro
-from bakeoff.workloads.market.scenario import Scenario, rules_text, world_key
+from bakeoff.workloads.market.scenario import CALIBRATION_SECRET, Scenario, rules_text, world_key
 from bakeoff.workloads.market.session import ACTION_BUDGET, Session
 from bakeoff.workloads.market.world.world import World
 
@@ -110,7 +111,10 @@ class Episode:
         return self
 
     def _reset(self, player: Player) -> None:
-        """Give an agent its brief. One that cannot be reset is absent for the whole episode."""
+        """Give an agent its brief. One that cannot be reset is absent for the whole episode.
+
+        Raises InfraError when there is no box for a program, before it has run.
+        """
         import numpy as np
 
         session, agent, world = player.session, player.agent, self.world
@@ -134,6 +138,9 @@ class Episode:
             else:
                 agent.reset(brief)
         except (Exception, SystemExit) as error:
+            # Only of our own class: an agent that raises InfraError must not make its episode void.
+            if type(agent) is LinesAgent and agent.broken is not None:
+                raise agent.broken from error
             player.missed_in_a_row = PATIENCE
             player.errors.append(f"reset: {_message(error)}")
 
@@ -299,8 +306,6 @@ def _message(error: BaseException) -> str:
 
 # -- one agent, played and measured
 
-CALIBRATION_SECRET = "bakeoff-market-calibration"
-"""Draws the calibration worlds, so that they are not among anyone's test worlds."""
 FEWEST_WORLDS, WORLDS, TICKS = 2, 16, 1_000
 """Long scenarios vary less from world to world: fewer worlds, and about as many ticks in all."""
 DOUBLINGS = 2

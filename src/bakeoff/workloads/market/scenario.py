@@ -7,7 +7,9 @@ key of the random draws (see `world.philox`).
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -19,12 +21,24 @@ from bakeoff.spec.identity import canonical_json
 
 Regime = Literal["mixed", "calm", "trend", "crash", "scandal", "pump-and-dump", "drought"]
 Tier = Literal["easy", "normal", "hard"]
+Tape = Literal["anonymous", "named"]
 REGIMES: tuple[str, ...] = get_args(Regime)
 TIERS: tuple[str, ...] = get_args(Tier)
 
 SECRET_VARIABLE = "BAKEOFF_MARKET_SECRET"
 PUBLISHED_SECRET = "bakeoff-market-published-secret"
-"""Draws the worlds when no secret is set. Anyone can then find a world by trying seeds, so a contest sets its own."""
+"""Draws the worlds of experiments and demos that set no secret. Anyone can find such a world by trying seeds."""
+CALIBRATION_SECRET = "bakeoff-market-calibration"
+"""Draws the worlds that scores are calibrated with (`play.bayes_gain`), so that they are not among anyone's test worlds."""
+SHORTEST_SECRET = 16
+"""Characters. A shorter secret may be found by trying."""
+
+PUBLISHED = "published"
+"""The label of secrets that everyone knows."""
+PUBLISHED_WARNING = (
+    "warning: this world is drawn with the published secret, so an agent can find it by trying seeds and know "
+    f"everything that will happen; for a contest set {SECRET_VARIABLE}, or name a secret file"
+)
 
 LARGEST_SEED = 2**63 - 1
 MOST_TICKS = 2**31 - 1
@@ -43,6 +57,8 @@ class Scenario(BaseModel):
     agents: int = Field(default=8, ge=0, le=256, description="Background traders.")
     regime: Regime = Field(default="mixed", description="How stories unfold; `mixed` draws a regime for each story.")
     tier: Tier = Field(default="normal", description="How clear the news and how expensive the trading is.")
+
+    tape: Tape = Field(default="anonymous", description="Whether the list of all trades names the traders.")
 
     @model_validator(mode="after")
     def _has_something_to_do(self) -> Self:
@@ -69,13 +85,17 @@ class Scenario(BaseModel):
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the scenario's canonical JSON."""
-        return hashlib.sha256(canonical_json(self.model_dump(mode="json")).encode()).hexdigest()
+        """SHA-256 over the scenario's canonical JSON. The usual tape is left out, so older digests stay."""
+        usual = {"tape"} if self.tape == "anonymous" else None
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json", exclude=usual)).encode()).hexdigest()
 
     @property
     def law(self) -> str:
-        """What decides how a world unfolds. The duration does not, so a longer world begins like a shorter one."""
-        return canonical_json(self.model_dump(mode="json", exclude={"duration_minutes"}))
+        """What decides how a world unfolds.
+
+        The duration does not, so a longer world begins like a shorter one; nor does what the tape shows.
+        """
+        return canonical_json(self.model_dump(mode="json", exclude={"duration_minutes", "tape"}))
 
 
 PRESETS: Mapping[str, Scenario] = {
@@ -110,6 +130,54 @@ def read_secret(file: Path | None = None) -> str:
     if not secret:
         raise UsageError(f"{file}: the secret is empty; write one line of random text into it")
     return secret
+
+
+def draw_secret() -> str:
+    """A new secret of 256 random bits."""
+    return secrets.token_urlsafe(32)
+
+
+def keep_secret(file: Path) -> str:
+    """The secret that `file` holds. The first call draws it and writes the file, which only its owner can read.
+
+    Raises UsageError when the file cannot be read or written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        try:
+            return str(json.loads(file.read_text(encoding="utf-8"))["secret"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{file}: holds no secret ({error}); remove it to draw another world") from error
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
+    secret = draw_secret()
+    with os.fdopen(opened, "w", encoding="utf-8") as written:
+        json.dump({"secret": secret}, written)
+    return secret
+
+
+def secret_label(secret: str) -> str:
+    """How results name a secret without revealing it: `published`, or the beginning of a SHA-256.
+
+    The digest has its own prefix, so that it says nothing about `world_key`.
+    """
+    if secret in (PUBLISHED_SECRET, CALIBRATION_SECRET):
+        return PUBLISHED
+    return "sha256:" + hashlib.sha256(b"bakeoff-market-secret-label\0" + secret.encode()).hexdigest()[:16]
+
+
+def secret_warning(secret: str) -> str | None:
+    """What to tell the owner about a secret that agents know or may guess; None for a good one."""
+    if secret_label(secret) == PUBLISHED:
+        return PUBLISHED_WARNING
+    if len(secret) < SHORTEST_SECRET:
+        return (
+            f"warning: the secret has fewer than {SHORTEST_SECRET} characters, so an agent may guess it and know "
+            "everything that will happen; use a longer one"
+        )
+    return None
 
 
 def world_key(scenario: Scenario, seed: int, secret: str | None = None) -> bytes:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ACTION_BUDGET = 20
 """Calls that change something, for each tick. Attempts count, whether they succeed or not."""
+READ_BUDGET = 1000
+"""Other calls, for each tick of a served world: reads, calls that are refused, and repeated ends of a turn."""
 
 _ERROR_TYPES = {
     "unknown_market": "market_not_found",
@@ -68,6 +70,7 @@ class Session:
         seat: int = 0,
         *,
         action_budget: int = ACTION_BUDGET,
+        read_budget: int | None = None,
         response_timeout: float | None = None,
         lock: threading.RLock | None = None,
         on_end: Callable[[], object] | None = None,
@@ -80,12 +83,20 @@ class Session:
         self.world = world
         self.seat = seat
         self.action_budget = action_budget
+        self.read_budget = read_budget
+        """None allows any number of reads."""
+        self.reads_used = 0
+        self._read_in = world.tick
+        """The tick that `reads_used` is about."""
+        self.changes = 0
+        """Grows with every call that changes the world or what later calls are answered. A server must not forget it."""
         self.response_timeout = response_timeout
         self.lock = lock or threading.RLock()
         self.hidden_chats: set[str] = set()
         """Chats that the agent left, or whose invitation it declined."""
         self.actions_taken = 0
         """In the whole episode, attempts included."""
+        self.looks, self._journal_looks = methods.Looks(), methods.Looks()
         self.calls: list[Call] | None = None
         """Where calls are recorded, if a journal wants them."""
         self._driven = on_end is not None
@@ -121,6 +132,7 @@ class Session:
             self._follow()
             if not self.ended and not self.world.done:
                 self.ended = True
+                self.changes += 1
                 self._on_end()
                 self._follow()
             return self.clock_facts()
@@ -148,8 +160,13 @@ class Session:
     # -- calls
 
     def observe(self) -> dict[str, Any]:
-        """Everything that this seat may see now."""
+        """Everything that this seat may see now, with the news since its last look."""
         return self.call(methods.OBSERVE)
+
+    def recorded(self) -> dict[str, Any]:
+        """The same for a journal, whose looks are its own: they take no news from the agent."""
+        with self.lock:
+            return methods.observation(self, self._journal_looks)
 
     def chats(self) -> list[ChatView]:
         """Chats that the agent is in or invited to, without those it left or declined."""
@@ -160,6 +177,7 @@ class Session:
     ) -> dict[str, Any]:
         """Return the method's result. Raises RpcError when the call is refused."""
         params = params or {}
+        self._count_read(method)
         try:
             target = methods.find(method)
             method = target.name  # recorded with its prefix, however it was called
@@ -177,6 +195,31 @@ class Session:
             self.calls.append(Call(method, params, result))
         return result
 
+    def _count_read(self, name: str) -> None:
+        """Count a call of any method as a read. Raises RpcError when the tick's reads are used up.
+
+        `_admit` gives it back for an action, which has a budget of its own: reads that are used up never stand in the way
+        of actions that are left, and the end of a turn is never refused.
+        """
+        if self.read_budget is None:
+            return
+        with self.lock:
+            self._follow()
+            tick = self.world.tick
+            if self._read_in != tick:
+                self._read_in, self.reads_used = tick, 0
+            method = methods.METHODS.get(name) or methods.METHODS.get(methods.PREFIX + name)
+            if method is not None and method.name == methods.END_TURN and not self.ended:
+                return
+            spare = self.actions_left if method is not None and method.mutates else 0
+            if self.reads_used >= self.read_budget + spare:
+                message = f"all {self.read_budget} reads of tick {tick} are used"
+                hint = {} if self.world.done else {"retryTick": tick + 1, "retryAfter": self.seconds_left}
+                if hint:
+                    message += f"; end the turn, and read again in tick {tick + 1}"
+                raise refusal("budget_exhausted", message, tick=tick, readBudget=self.read_budget, **hint)
+            self.reads_used += 1
+
     def _change(self, method: methods.Method, request: Any) -> dict[str, Any]:
         """Make a change, or return the answer that its idempotency key got before."""
         key = request.idempotency_key
@@ -193,6 +236,7 @@ class Session:
             except RpcError as error:
                 answer = _Answer(fingerprint, None, error)
             self._answers[key] = answer
+            self.changes += 1
         elif answer.fingerprint != fingerprint:
             raise refusal("idempotency_conflict", f"the key {key!r} belongs to another call")
         if answer.error is not None:  # a new object: raising the stored one again would grow its traceback
@@ -220,6 +264,9 @@ class Session:
             raise refusal("budget_exhausted", message, tick=tick, actionBudget=self.action_budget)
         self.actions_used += 1
         self.actions_taken += 1
+        if self.read_budget is not None:
+            self.reads_used -= 1
+        self.changes += 1
 
     def _execute(self, method: methods.Method, request: Any) -> dict[str, Any]:
         """Run a method, with rejections of the world as RpcError."""

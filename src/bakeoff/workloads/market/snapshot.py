@@ -38,6 +38,7 @@ from bakeoff.workloads.market.world.world import World
 VERSION = "1.0.0"
 _OPENING = b'{"groundTruth":'
 _TAIL = 4096
+_PRIVATE_TAIL = rb',"key":"([0-9a-f]{32})",(?:"secret":"([^"\\]*)",)?"seed":([0-9]+),"version":"([^"]*)"\}\n?\Z'
 _CONFIG = {
     "durationMinutes": "duration_minutes",
     "tickInterval": "tick_interval",
@@ -46,6 +47,7 @@ _CONFIG = {
     "numAgents": "agents",
     "regime": "regime",
     "tier": "tier",
+    "tape": "tape",
 }
 """Names in the public file's `config` and in `Scenario`."""
 
@@ -71,6 +73,8 @@ class Snapshot:
     key: bytes
     seed: int
     public: dict[str, Any]
+    secret: str
+    """How results name the secret that drew it: its `scenario.secret_label`, or `private` if the file has only the key."""
 
     def world(self, seats: int = 1) -> World:
         """The world at tick 0."""
@@ -81,9 +85,17 @@ class Snapshot:
 
 
 def generate(
-    scenario: Scenario, seed: int, output: Path | None = None, *, secret: str | None = None, force: bool = False
+    scenario: Scenario,
+    seed: int,
+    output: Path | None = None,
+    *,
+    secret: str | None = None,
+    keep: bool = False,
+    force: bool = False,
 ) -> Written:
     """Write both files. `output` is the public file or a directory for it; the default is `benchmarks/`.
+
+    With `keep` the private file holds the secret too, for one that was drawn and is written nowhere else.
 
     Raises UsageError when other content is there already, unless `force` is set.
     """
@@ -100,7 +112,8 @@ def generate(
     spool = tempfile.NamedTemporaryFile(dir=directory, prefix=".benchmark-", delete=False)  # noqa: SIM115
     try:
         with spool:
-            commitment = _write_private(spool, scenario, seed, key)
+            kept = {"secret": secret} if keep else {}
+            commitment = _write_private(spool, scenario, {"key": key.hex(), "seed": seed, "version": VERSION, **kept})
         world = World.from_key(scenario, key)
         content = {
             "version": VERSION,
@@ -157,9 +170,9 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_private(out: IO[bytes], scenario: Scenario, seed: int, key: bytes) -> str:
-    """Stream the private file. Returns the commitment. Key and seed come last, where `_read_private` finds them."""
-    tail = canonical_json({"key": key.hex(), "seed": seed, "version": VERSION})
+def _write_private(out: IO[bytes], scenario: Scenario, last: dict[str, Any]) -> str:
+    """Stream the private file. Returns the commitment. `last` (key, seed) ends it, where `_read_private` finds it."""
+    tail, key = canonical_json(last), bytes.fromhex(last["key"])
     digest = hashlib.sha256()
     with ExitStack() as stack:
         for piece in chain([_OPENING], _ground_truth(scenario, key, stack), [b",", tail[1:].encode(), b"\n"]):
@@ -227,11 +240,17 @@ def load(path: Path) -> Snapshot:
     beside = private_path(path)
     if not beside.exists():
         raise UsageError(f"{beside}: not found; the world cannot be played without it, so keep both files together")
-    key, seed = _read_private(beside)
+    key, seed, secret = _read_private(beside)
     if _digest(beside) != public["commitment"]:
         raise UsageError(f"{beside}: does not match the commitment in {path.name}; one of the two files was changed")
-    values = {ours: public["config"].get(theirs) for theirs, ours in _CONFIG.items()}
-    snapshot = Snapshot(path, public["id"], scenarios.scenario(**values), key, seed, public)
+    config = {"tape": "anonymous", **public["config"]}  # files from before there was a choice do not have it
+    values = {ours: config.get(theirs) for theirs, ours in _CONFIG.items()}
+    scenario = scenarios.scenario(**values)
+    if key == scenarios.world_key(scenario, seed, scenarios.PUBLISHED_SECRET):
+        label = scenarios.PUBLISHED
+    else:
+        label = "private" if secret is None else scenarios.secret_label(secret)
+    snapshot = Snapshot(path, public["id"], scenario, key, seed, public, label)
     # Through JSON and back, since tuples become lists there.
     if msgspec.json.decode(canonical_json(game_state(snapshot.world()))) != public["initialState"]:
         raise UsageError(f"{path}: initialState: not that of the private file's key; generate it again")
@@ -262,15 +281,15 @@ def _read_public(path: Path) -> dict[str, Any]:
     return public
 
 
-def _read_private(path: Path) -> tuple[bytes, int]:
-    """Key and seed. They are at the end of the file, so a long truth need not be parsed."""
+def _read_private(path: Path) -> tuple[bytes, int, str | None]:
+    """Key, seed, and the secret if it was drawn for this file. They are at the end of the file, so a long truth need not be parsed."""
     with path.open("rb") as file:
         opening = file.read(len(_OPENING))
         # The tail is far shorter than _TAIL, even with the longest seed.
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-        match = re.search(rb',"key":"([0-9a-f]{32})","seed":([0-9]+),"version":"([^"]*)"\}\n?\Z', file.read())
+        match = re.search(_PRIVATE_TAIL, file.read())
     if match is None or opening != _OPENING:
         raise UsageError(f"{path}: not the private file of a market snapshot, or cut short: generate it again")
-    if (version := match[3].decode()) != VERSION:
+    if (version := match[4].decode()) != VERSION:
         raise UsageError(f"{path}: version {version!r}; this program reads {VERSION!r}: generate it again")
-    return bytes.fromhex(match[1].decode()), int(match[2])
+    return bytes.fromhex(match[1].decode()), int(match[3]), match[2].decode() if match[2] else None

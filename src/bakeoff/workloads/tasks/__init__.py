@@ -9,9 +9,13 @@
 | `loading`, `prepared`, `harbor` | a directory becomes a task, with overrides; the readers of each format |
 | `repository`, `start`, `diff` | git and where commits come from; the state in which an agent starts; what it changed |
 | `environment` | a task's environment as an image and as the spec of a sandbox; files and paths in it |
+| `network` | which hosts the build, the agent and the tests may reach |
 | `attempt`, `agents`, `proxy` | one rollout: an agent at work, and the recording proxy through which it calls models |
-| `verify`, `pytest_in_box` | hidden tests of a prepared task; what of a diff may not steer them; the runner inside |
-| `harbor_run` | the steps of a Harbor or terminal-bench task with their tests |
+| `verify`, `guard` | hidden tests of a prepared task; what of a diff may not steer them |
+| `pytest_in_box`, `must_fail`, `expected` | the runner inside; tests with inverted assertions; what an honest run looks like |
+| `harbor_run`, `startup` | the steps of a Harbor or terminal-bench task with their tests; start-up files before them |
+| `launcher`, `work_in_box` | the work in a sandbox of its own, called by tests in another |
+| `honeypots` | checks for what an agent must not do |
 | `results`, `scoring` | results and rewards; judge and custom metrics |
 | `evaluation`, `pages` | scores and files of a rollout; report pages |
 | `rescore` | scoring stored work again |

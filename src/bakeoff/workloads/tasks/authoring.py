@@ -17,10 +17,10 @@ from typing import Any
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks import prepared
+from bakeoff.workloads.tasks.guard import TEST_FOLDERS
 from bakeoff.workloads.tasks.model import Repository, Task
 from bakeoff.workloads.tasks.repository import Commits, find_commits, git, git_query, is_repository, public_url
 from bakeoff.workloads.tasks.start import bring, init
-from bakeoff.workloads.tasks.verify import TEST_FOLDERS
 
 BRANCH = "main"
 BUNDLE = "repo.bundle"

@@ -18,13 +18,14 @@ from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.workloads.tasks import harbor_run
 from bakeoff.workloads.tasks.authoring import DRAFT
 from bakeoff.workloads.tasks.environment import NOT_STARTED, built_for, filled_in, refused, replaces_image, tail
-from bakeoff.workloads.tasks.harbor_run import last_line, missing_network, verified_steps
+from bakeoff.workloads.tasks.expected import Expected
+from bakeoff.workloads.tasks.harbor_run import last_line, missing_network, unreachable_host, verified_steps
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.repository import public_url
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.schema import Rubric
 from bakeoff.workloads.tasks.start import lfs_pointers, start_state, submodules
-from bakeoff.workloads.tasks.verify import verify_diff
+from bakeoff.workloads.tasks.verify import run_hidden_tests
 
 SOLUTION_SECONDS = 3600.0
 """Time limit of a reference if the task sets agents no limit."""
@@ -74,6 +75,12 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
         )
     # A verifier that breaks on the start state proves nothing, so `error` does not count as failing.
     idle = nothing(task, sandbox, logs / "nothing")
+    if solved.passed:
+        Expected.keep(task, sandbox, solved, idle)
+    if task.honeypots:
+        # An honest solution, and doing nothing, must go into none of them.
+        wrong = sorted({*(solved.honeypots or ()), *(idle.honeypots or ())})
+        yield Finding("honest work stays out of honeypots", not wrong, ", ".join(wrong))
     failed = idle.status in ("scored", "patch_failed") and not idle.passed
     yield Finding("doing nothing fails", failed, _in_one_line(idle))
 
@@ -147,23 +154,36 @@ def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
         raise UsageError(f"{task.directory}: there is no reference\n  fix: add {missing}")
     if task.format == "prepared":
         diff = (task.first.solution.diff if task.first.solution else None) or b""
-        return verify_diff(task, diff, sandbox, logs=logs)
+        return _unless_unreachable(run_hidden_tests(task, diff, sandbox, logs=logs))
     problems: list[str] = []
 
     def solve(box: Box, step: Step) -> None:
         problems.extend(_solve(task, step, box, logs / step.name))
 
-    verification = verified_steps(task, sandbox, solve, logs)
+    verification = _unless_unreachable(verified_steps(task, sandbox, solve, logs, trusted=True))
     if verification.passed:
         return verification
     return replace(verification, error="; ".join(filter(None, (*problems, verification.error))))
 
 
+def _unless_unreachable(verification: Verification) -> Verification:
+    """The verification of a reference; if it failed because a host could not be reached, its status is `error`.
+
+    A download that fails says nothing about the reference, so it is no score of 0.
+    """
+    outputs = [*(script.output for script in verification.scripts), *(step.output for step in verification.steps)]
+    problem = next(filter(None, map(unreachable_host, outputs)), "")
+    if verification.status != "scored" or verification.passed or not problem:
+        return verification
+    error = "; ".join(filter(None, (verification.error, problem)))
+    return replace(verification, status="error", score=None, error=error)
+
+
 def nothing(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     """Verify the start state as it is."""
     if task.format == "prepared":
-        return verify_diff(task, b"", sandbox, logs=logs)
-    return verified_steps(task, sandbox, lambda box, step: None, logs)
+        return run_hidden_tests(task, b"", sandbox, logs=logs)
+    return verified_steps(task, sandbox, lambda box, step: None, logs, trusted=True)
 
 
 def _solve(task: Task, step: Step, box: Box, logs: Path) -> Iterator[str]:
@@ -219,6 +239,8 @@ def described(task: Task) -> dict[str, Any]:
         "removed": list(task.removals),
         "overlays": [file.target for file in task.overlays],
         "hidden": [script.path for script in task.scripts],
+        "isolation": task.first.verifier.isolation,
+        "honeypots": [honeypot.id for honeypot in task.honeypots],
         "reference": not missing_reference(task),
         "rubrics": [rubric.model_dump(include=set(Rubric.model_fields)) for rubric in task.rubrics],
         "untested": [rubric.id for rubric in task.untested],

@@ -32,6 +32,7 @@ from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
 from bakeoff.spec.registry import Dialect
 from bakeoff.spec.workload import FINISHED
+from bakeoff.workloads.tasks.schema import HostPath
 
 if TYPE_CHECKING:
     from bakeoff.engine.session import Session
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 WORKLOAD = "tasks"
 AGENT = "codex"
 """The agent if a file names none."""
+_SHARED_IDENTITY = ("judge", "metrics", "network", "host_paths", "allow_provider_tools")
+"""Keys for all entries that change what a run is, and so its id."""
 LIMITS = ("timeout", "token_budget", "cost_budget")
 DATA = Path("data")
 WRITE_EVERY = 0.5
@@ -88,9 +91,13 @@ class Benchmark(BaseModel):
     agent: Name = AGENT
     agents: dict[str, dict[str, Any]] = {}
     providers: dict[str, dict[str, Any]] = {}
+    provider_patience: float | None = None
+    allow_provider_tools: list[str] = []
+    prices: str | None = None
     judge: dict[str, Any] | None = None
     metrics: list[str] = []
-    network: bool = False
+    network: bool | dict[str, list[str]] = False
+    host_paths: list[HostPath] = []
 
 
 class TasksDialect(Dialect):
@@ -119,7 +126,8 @@ class TasksDialect(Dialect):
         for entry in benchmark.tasks:
             entry.agent = entry.agent or benchmark.agent
         shared = benchmark.model_dump(
-            include={"agents", "providers", "judge", "metrics", "network"}, exclude_defaults=True
+            include={"agents", "providers", "prices", *_SHARED_IDENTITY, "provider_patience"},
+            exclude_defaults=True,
         )
         arms, tasks = _arm_names(benchmark.tasks), _task_names(benchmark.tasks)
         # Entries with the same arm and task become one cell; their rollouts are added up.
@@ -225,7 +233,7 @@ def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: P
     # Defaults are left out of the identity, so that files which do not name them keep their run ids.
     if entry.agent in shared.get("agents", {}):
         identity["agents"] = {entry.agent: shared["agents"][entry.agent]}
-    identity |= {name: value for name, value in shared.items() if name in ("judge", "metrics", "network")}
+    identity |= {name: value for name, value in shared.items() if name in _SHARED_IDENTITY}
     if entry.environment_variables:
         identity["environment_variables"] = entry.environment_variables
     if not entry.apply_overrides:

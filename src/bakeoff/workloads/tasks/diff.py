@@ -18,16 +18,21 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
 from bakeoff.errors import BakeoffError, InfraError
+from bakeoff.sandbox.base import LeftOut
 from bakeoff.sandbox.cache import scratch
+from bakeoff.sandbox.files import TOO_LARGE
 from bakeoff.workloads.tasks.repository import GitFailed, git, git_query
 from bakeoff.workloads.tasks.start import StartState, remove, submodules
 
-LARGEST_DIFF = 256 << 20
-"""Bytes of changed files in one diff: it is held in memory, and git's own formats end at a few times this."""
+LARGEST_DIFF = 64 << 20
+"""Bytes of changed files in one diff. It is held in memory, a few times over while it is scored and shown."""
+MOST_FILES = 50_000
+"""Changed files in one diff."""
 LineKind = Literal["file", "head", "at", "add", "del", "same"]
 
 _BINARY = re.compile(rb"^GIT binary patch\n(?:literal|delta) (\d+)\n(?:(?!diff --git ).*\n?)*", re.MULTILINE)
@@ -42,8 +47,8 @@ class Changes:
     """What an agent changed, as a diff that applies to the start state."""
 
     diff: bytes
-    left_out: tuple[str, ...] = ()
-    """Files, largest first, that do not fit into a diff. In it they are as in the start state."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Files that are not in the diff: too large ones, largest first, and names that git refuses."""
 
 
 def changes_of(start: StartState, tree: Path, most: int = LARGEST_DIFF) -> Changes:
@@ -81,7 +86,7 @@ def changes_of(start: StartState, tree: Path, most: int = LARGEST_DIFF) -> Chang
         if filled:
             names = (f":(top,literal){name}" for name in filled)
             git("rm", "-q", "--cached", "--sparse", "--", *names, at=tree, env=env)
-        left_out = tuple(_leave_out_large(start.tree.resolve(), tree, most, env))
+        left_out = list(_leave_out_large(start.tree.resolve(), tree, most, env))
         try:
             git("add", "-A", "--sparse", at=tree, env=env)
         except GitFailed:
@@ -94,17 +99,20 @@ def changes_of(start: StartState, tree: Path, most: int = LARGEST_DIFF) -> Chang
             env["GIT_DIR"] = str(plain)
             with suppress(GitFailed):
                 git("add", "-A", "--sparse", "--ignore-errors", at=tree, env=env)
+            refused = git("ls-files", "-z", "--others", "--exclude-standard", at=tree, env=env).split(b"\0")
+            left_out += [LeftOut(name.decode(errors="replace"), "git refuses it") for name in refused if name]
         how = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")  # fmt: skip
-        return Changes(git("diff", *how, start.baseline, at=tree, env=env), left_out)
+        return Changes(git("diff", *how, start.baseline, at=tree, env=env), tuple(left_out))
 
 
-def _leave_out_large(start: Path, tree: Path, most: int, env: dict[str, str]) -> Iterator[str]:
-    """Reset the largest changed files to the start state until the others fit; yields their names."""
+def _leave_out_large(start: Path, tree: Path, most: int, env: dict[str, str]) -> Iterator[LeftOut]:
+    """Reset the largest changed files to the start state until the others fit, in bytes and in number; yields them."""
 
     def size(file: Path) -> int:
         return 0 if file.is_symlink() or not file.is_file() else file.stat().st_size
 
-    if sum(size(Path(folder, name)) for folder, _, files in os.walk(tree) for name in files) <= most:
+    sizes_of_all = [size(Path(folder, name)) for folder, _, files in os.walk(tree) for name in files]
+    if sum(sizes_of_all) <= most and len(sizes_of_all) <= MOST_FILES:
         return
     # With the index of the start state, `--others --exclude-standard` lists what `git add -A` would add.
     listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", at=tree, env=env).split(b"\0")
@@ -116,17 +124,17 @@ def _leave_out_large(start: Path, tree: Path, most: int, env: dict[str, str]) ->
         and not (_is_plain(start / name) and filecmp.cmp(start / name, tree / name, shallow=False))
     ]
     sizes = {name: size(tree / name) for name in changed}
-    total = sum(sizes.values())
-    for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
-        if total <= most:
+    total, count = sum(sizes.values()), len(sizes)
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        if total <= most and count <= MOST_FILES:
             return
-        total -= sizes[name]
+        total, count = total - sizes[name], count - 1
         (tree / name).unlink()
         before = start / name
         # A file of the start state comes back as it was; a new one stays away.
         if _is_real(before) and (before.is_symlink() or before.is_file()):
             shutil.copy2(before, tree / name, follow_symlinks=False)
-        yield os.fsencode(name).decode(errors="replace")
+        yield LeftOut(os.fsencode(name).decode(errors="replace"), TOO_LARGE)
 
 
 def _is_real(place: Path) -> bool:
@@ -173,7 +181,7 @@ def touched(diff: bytes | None) -> list[str]:
     for header in re.findall(rb"^diff --git (.*)$", diff or b"", re.MULTILINE):
         name = header[len(header) // 2 + 1 :]  # the second half of `a/NAME b/NAME`
         if name.startswith(b'"'):  # git quotes names with unusual characters: `"b/n\303\244me"`
-            name = name.strip(b'"').decode("unicode_escape").encode("latin-1")
+            name = name[1:-1].decode("unicode_escape").encode("latin-1")
         files.append(name[2:].decode(errors="replace"))
     return files
 
@@ -192,9 +200,11 @@ def lines_changed(diff: bytes) -> int:
 
 def marked(diff: str) -> Iterator[tuple[LineKind, str]]:
     """Each line with its kind. `---` and `+++` lines are file names before a file's first hunk, and content after."""
-    # Split on newlines only: `splitlines` would also split at form feeds and U+2028, which are content.
     inside = False
-    for line in diff.removesuffix("\n").split("\n"):
+    # At newlines only: `splitlines` would also split at form feeds and U+2028, which are content. One line at a time: an
+    # agent can write a file of millions of empty lines.
+    for line in StringIO(diff.removesuffix("\n"), newline="\n"):
+        line = line.removesuffix("\n")
         if line.startswith("diff --git "):
             inside = False
             yield "file", line

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import BakeoffError, InfraError, Problem, SpecError, UsageError
 from bakeoff.sandbox.base import Box, BoxSpec, Image, Limits, Mount, Sandbox
@@ -24,11 +24,17 @@ from bakeoff.spec.formats import MissingVariable, expand
 from bakeoff.spec.formats import variables as host_variables
 from bakeoff.spec.identity import slug
 from bakeoff.workloads.tasks.model import REPOSITORY, Environment, Task
+from bakeoff.workloads.tasks.proxy import egress
 from bakeoff.workloads.tasks.schema import read_tree
+
+if TYPE_CHECKING:
+    from bakeoff.sandbox.bubblewrap import BubblewrapBox
 
 COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 PIDS = 1024
 """Processes in a sandbox: enough for test suites that start workers, too few for a fork bomb."""
+EGRESS_PORT = 4001
+"""Where the proxy to listed hosts is in a sandbox."""
 MEMORY_MB, STORAGE_MB = 8192, 10240
 """Limits of a task that sets none: plenty for the task, and no machine is filled by an agent."""
 
@@ -211,10 +217,32 @@ def _image(environment: Environment, sandbox: Sandbox) -> Image:
             file = here / "Dockerfile"
             file.write_text(text, encoding="utf-8")
         try:
-            return sandbox.build(context, file, environment.build_args)
+            if environment.build_hosts is None:
+                return sandbox.build(context, file, environment.build_args)
+            return _built_through_proxy(context, file, environment, sandbox, here / "egress.sock")
         except BakeoffError as error:  # name the task's Dockerfile, which its author can change, not our copy
             message = str(error).replace(str(file), str(environment.dockerfile))
             raise InfraError(f"the task's image is not available: {message}") from error
+
+
+def _built_through_proxy(context: Path, file: Path, environment: Environment, sandbox: Sandbox, way: Path) -> Image:
+    """Build an image whose RUN lines reach only `environment.build_hosts`, through a proxy at the socket `way`."""
+    if sandbox.name != "bubblewrap":
+        raise UsageError(
+            f"network.build: {sandbox.name} builds images with a network of its own\n"
+            "  fix: leave `build` out, or build with bubblewrap"
+        )
+    from bakeoff.sandbox.bubblewrap import Bubblewrap
+    from bakeoff.sandbox.build import build
+
+    with egress.Egress(way) as proxy:
+        proxy.enter("build", environment.build_hosts or ())
+
+        def open_box(spec: BoxSpec) -> BubblewrapBox:
+            env = {**egress.variables(EGRESS_PORT), **spec.env}
+            return Bubblewrap().open(replace(spec, network=False, sockets={EGRESS_PORT: way}, env=env))
+
+        return build(context, file, environment.build_args, open_box).image
 
 
 def limits(environment: Environment) -> Limits:
@@ -244,21 +272,25 @@ def box_spec(
     """
     where = environment or task.environment
     table = "environment" if environment is None else "verifier.environment"
+    way_out = egress.variables(task.egress[0]) if task.egress is not None else {}
     return BoxSpec(
         image=image,
         mounts=mounts,
-        env={**filled_in(task, table, where.env), **(env or {})},
+        env={**way_out, **filled_in(task, table, where.env), **(env or {})},
+        sockets={task.egress[0]: task.egress[1]} if task.egress is not None else {},
         workdir=workdir or task.workdir or "/",
         limits=limits(where),
-        network=_networked(task, where),
+        network=networked(task, where),
+        host_paths=task.host_paths,
         name=slug(task.id.rpartition("/")[2], 40).replace("+", "_").replace("=", "_"),
     )
 
 
-def _networked(task: Task, environment: Environment) -> bool:
+def networked(task: Task, environment: Environment) -> bool:
     """Whether a sandbox of this environment has a network: granted, and asked for by every phase that runs in it.
 
     A sandbox has one network for its whole life and cannot limit hosts, so a single phase without one decides.
+    Then the hosts that phases may reach are reached through a proxy (network.py).
     """
     networks = [environment.network]
     for step in task.steps:
@@ -275,9 +307,13 @@ def _networked(task: Task, environment: Environment) -> bool:
 def network_withheld(task: Task) -> bool:
     """Whether the task says that it wants a network, and would get one if the user granted it."""
     environments = (task.environment, *(step.verifier.environment for step in task.steps))
-    return not task.network_granted and any(
-        environment is not None and environment.network.explicit and _networked(task.with_network(), environment)
-        for environment in environments
+    return (
+        not task.network_granted
+        and task.hosts is None
+        and any(
+            environment is not None and environment.network.explicit and networked(task.with_network(), environment)
+            for environment in environments
+        )
     )
 
 

@@ -4,7 +4,7 @@
 |---|---|
 | `evaluation_results.json` | everything, with `total_score` at the top |
 | `scoring_results.md` | scores, failed tests, tokens and cost, to read |
-| `artifacts/diff.patch`, `artifacts/notes.md`, `artifacts/repo_info.json` | the work |
+| `artifacts/diff.patch`, `artifacts/diff-N.patch` for each of several steps, `artifacts/notes.md`, `artifacts/repo_info.json` | the work |
 | `logs/eval.log` | what the verifier did, in order |
 
 `evaluate` asks the judge and runs custom metrics; `settle` writes the files and decides what the run came to.
@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import InfraError, UsageError
+from bakeoff.errors import UsageError
 from bakeoff.records.layout import atomic_write
 from bakeoff.sandbox.base import Sandbox
 from bakeoff.spec.workload import Outcome
-from bakeoff.workloads.tasks.attempt import TaskAttempt
+from bakeoff.workloads.tasks.attempt import TaskAttempt, repeated
 from bakeoff.workloads.tasks.diff import lines_changed, readable, touched
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.records import Totals
@@ -31,11 +31,28 @@ from bakeoff.workloads.tasks.scoring import Judgement, JudgeSettings, Measured, 
 
 RESULTS, SCORING, LOG = "evaluation_results.json", "scoring_results.md", "logs/eval.log"
 DIFF = "artifacts/diff.patch"
+STEP_DIFF = "artifacts/diff-{}.patch"
+"""What changed in one step, counted from 1; only where several were reached."""
 NOTHING_SCORES = (
     "nothing scores this task\n  fix: add test scripts for a rubric with a weight, or judge = { model = ... }"
 )
+BROKEN = ("verification", "judge")
+"""Reasons of a failure that `bakeoff eval` may remove: the recorded work was not scored."""
 _LONGEST_OUTPUT = 20_000
 Metrics = dict[str, float | int | str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run failed."""
+
+    reason: str
+    """provider, sandbox, verification, judge, record, timeout or patch_failed."""
+    text: str
+
+    def outcome(self, metrics: Metrics) -> Outcome:
+        """The outcome of a run that failed for this reason; its metrics say the reason, too."""
+        return Outcome({**metrics, "failure": self.reason}, "failed", f"{self.reason}: {self.text}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +101,9 @@ class Evaluation:
         metrics: Metrics = {
             "total_score": self.total_score,
             "passed": int(verification.passed) if verification.score is not None else None,
+            "tampered": int(bool(verification.tampered)) if verification.score is not None else None,
+            "honeypot": None if verification.honeypots is None else int(bool(verification.honeypots)),
+            "honeypots_hit": None if verification.honeypots is None else len(verification.honeypots),
             "agent_status": self.attempt.agent[-1].status if self.attempt.agent else "ok",
             "seconds": self.seconds,
             "verify_seconds": verification.seconds,
@@ -91,16 +111,34 @@ class Evaluation:
             "tests_passed": sum(case.outcome == "passed" for case in cases) if cases else None,
             "diff_lines": self.diff_lines,
             "tokens": used.tokens if used.calls else None,
+            "tokens_estimated": 1 if used.estimated else None,
             "input_tokens": used.input_tokens if used.calls else None,
             "output_tokens": used.output_tokens if used.calls else None,
-            "cost": used.cost if used.calls else None,
+            "cost": used.cost,
             "model_calls": used.calls,
             "tool_calls": used.tool_calls,
             "budget_hit": used.limit,
+            "limits_met": ", ".join(used.limits_met) or None,
+            "denied": ", ".join(used.denied) or None,
             "judge_score": self.judge_score,
             "judge_agreement": sum(agreements) / len(agreements) if agreements else None,
         }
         return metrics | {f"reward_{name}": value for name, value in verification.rewards.items() if name != "reward"}
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the run failed; None for one that is scored. It does not depend on the score."""
+        verification = self.verification
+        if self.totals.broken is not None:
+            return Failure("provider", self.totals.broken)
+        if verification.status != "scored":
+            return Failure(
+                "verification" if verification.status == "error" else verification.status, verification.error
+            )
+        if self.total_score is None and self.judged:
+            errors = (vote.error for judgement in self.judged for vote in judgement.votes)
+            return Failure("judge", f"the judge gave no score: {next(errors, '')}")
+        return None
 
     def metrics(self) -> Metrics:
         """The run's metrics in the results table."""
@@ -154,7 +192,12 @@ class Evaluation:
             "rewards": dict(verification.rewards),
             "steps": [asdict(step) for step in verification.steps],
             "discounted": list(verification.discounted),
-            "left_out": list(self.attempt.left_out),
+            "tampered": list(verification.tampered),
+            "honeypots": {pot.id: pot.id in (verification.honeypots or ()) for pot in self.task.honeypots},
+            "changed_programs": list(
+                dict.fromkeys(name for step in verification.steps for name in step.changed_programs)
+            ),
+            "left_out": [entry.path for entry in self.attempt.left_out],
             "diff_lines": self.diff_lines,
             "agent_metrics": {
                 "status": [result.status for result in agent],
@@ -163,11 +206,14 @@ class Evaluation:
                 "tokens_input": used.input_tokens,
                 "tokens_cached": used.cached_tokens,
                 "tokens_output": used.output_tokens,
+                "tokens_estimated": used.estimated,
                 "tool_calls_total": used.tool_calls,
                 "model_calls": used.calls,
                 "time_taken_seconds": self.seconds,
                 "money_spent_usd": used.cost,
                 "budget_hit": used.limit,
+                "limits_met": list(used.limits_met),
+                "denied": list(used.denied),
             },
             "custom_metrics": {"values": self.measured.values, "missing": self.measured.problems},
         }
@@ -201,46 +247,52 @@ def evaluate(
     judged: tuple[Judgement, ...] = ()
     if judge_settings is not None and task.rubrics:
         tests = {case.name: case.outcome == "passed" for case in verification.cases}
-        judged = tuple(
-            judge(
-                task.rubrics,
-                instruction=task.first.instruction,
-                diff=readable(diff),
-                tests=tests,
-                settings=judge_settings,
+        settings = judge_settings
+
+        def ask() -> tuple[Judgement, ...]:
+            return tuple(
+                judge(
+                    task.rubrics,
+                    instruction=task.first.instruction,
+                    diff=readable(diff),
+                    tests=tests,
+                    settings=settings,
+                )
             )
-        )
+
+        # Without tests the judge alone scores the run, so no vote at all is worth asking again.
+        judged = repeated(ask, lambda judged: verification.score is None and not any(one.scores for one in judged))
     evaluation = Evaluation(task, run, attempt, totals, judged)
     rewards = dict(verification.rewards)
     # What custom metrics get: everything measured so far, so that they can build on it.
     facts = {**run, **evaluation.metrics(), "diff": diff.decode(errors="replace"), "rewards": rewards}
-    measured = measure(task, metrics or [], facts, diff, sandbox, evaluation.standard())
+    try:
+        measured = repeated(lambda: measure(task, metrics or [], facts, diff, sandbox, evaluation.standard()))
+    except Exception as error:  # a missing metric fails no run
+        measured = Measured(problems={"metrics": f"{type(error).__name__}: {error}"})
     return Evaluation(task, run, attempt, totals, judged, measured)
 
 
 def settle(evaluation: Evaluation, directory: Path) -> Outcome:
     """Write the rollout's files into `directory`, then say what the run came to.
 
-    Raises InfraError for what broke on our side (the model, the verifier, the judge): that is never a score.
+    What broke once the agent was at work is a failure, whatever the score, and never a reason to try again: an agent
+    that could void a try would void those that it got wrong. Raises UsageError if nothing scores the task.
     """
-    write(evaluation, directory)  # first, so that the files explain the error that may follow
-    verification = evaluation.verification
-    # An agent whose model went away and whose work passes all the same keeps its score.
-    if evaluation.totals.broken is not None and not verification.passed:
-        raise InfraError(f"the model could not be reached: {evaluation.totals.broken}")
-    if verification.status == "error":
-        raise InfraError(f"verification broke: {verification.error}")
-    if verification.status != "scored":
-        return Outcome(evaluation.metrics(), "failed", f"{verification.status}: {verification.error}")
-    if evaluation.total_score is None and evaluation.judged:
-        errors = (vote.error for judgement in evaluation.judged for vote in judgement.votes)
-        raise InfraError(f"the judge gave no score: {next(errors, '')}")
+    write(evaluation, directory)
+    if evaluation.failure is not None:
+        return evaluation.failure.outcome(evaluation.metrics())
     if evaluation.total_score is None:
         raise UsageError(f"{evaluation.task.directory}: {NOTHING_SCORES}")
     # Into the run's output: a missing metric is not an error of the run.
     for name, problem in evaluation.measured.problems.items():
         print(f"metric {name} is missing: {problem}", flush=True)
     return Outcome(evaluation.metrics())
+
+
+def keep(evaluation: Evaluation, directory: Path) -> None:
+    """Store collected work before it is verified, so that `bakeoff eval` finds it whatever happens next."""
+    _write_all(directory, {RESULTS: _encoded(evaluation.facts())}, evaluation.attempt)
 
 
 def write(evaluation: Evaluation, directory: Path) -> None:
@@ -256,15 +308,26 @@ def write(evaluation: Evaluation, directory: Path) -> None:
     who = f"{run['agent']} {run['agent_version']}" + (f", {run['model']}" if run["model"] else "")
     changed = "".join(f"- {name}\n" for name in touched(diff)) or "Nothing was changed.\n"
     texts = {
-        RESULTS: json.dumps(evaluation.facts(), indent=2),
+        RESULTS: _encoded(evaluation.facts()),
         SCORING: scoring(evaluation),
         "artifacts/notes.md": f"# {evaluation.task.title}\n\n{who}, in {run['sandbox']}.\n\n## Files changed\n\n{changed}",
-        "artifacts/repo_info.json": json.dumps(info, indent=2),
+        "artifacts/repo_info.json": _encoded(info),
         LOG: log(evaluation),
     }
-    files = {name: text.encode() for name, text in texts.items()}
-    if diff is not None:
-        files[DIFF] = diff
+    _write_all(directory, texts, evaluation.attempt)
+
+
+def _encoded(tree: Mapping[str, Any]) -> str:
+    return json.dumps(tree, indent=2)
+
+
+def _write_all(directory: Path, texts: Mapping[str, str], attempt: TaskAttempt) -> None:
+    # File names of an agent may be any bytes, and names that we read from a tree have surrogates for them.
+    files = {name: text.encode(errors="backslashreplace") for name, text in texts.items()}
+    if attempt.diff is not None:
+        files[DIFF] = attempt.diff
+    if len(attempt.diffs) > 1:
+        files |= {STEP_DIFF.format(n): diff for n, diff in enumerate(attempt.diffs, 1) if diff is not None}
     for name, data in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         atomic_write(directory / name, data)
@@ -301,11 +364,16 @@ def scoring(evaluation: Evaluation) -> str:
         lines += ["## Failed tests", ""]
         lines += [f"- `{case.name}`: {case.message.partition(chr(10))[0]}" for case in failed] + [""]
     used = evaluation.totals
-    cost = "unknown" if used.cost is None else f"${used.cost:.4f}"
+    about = "~" if used.estimated else ""  # the provider did not count
+    cost = "unknown" if used.cost is None else f"{about}${used.cost:.4f}"
     lines += [
         "| agent time | model calls | tokens | cost | diff lines |", "|---|---|---|---|---|",
-        f"| {evaluation.seconds:.1f} s | {used.calls} | {used.tokens} | {cost} | {evaluation.diff_lines} |", "",
+        f"| {evaluation.seconds:.1f} s | {used.calls} | {about}{used.tokens} | {cost} | {evaluation.diff_lines} |", "",
     ]  # fmt: skip
+    if used.denied:
+        lines += [f"The agent asked for services of the provider that it may not use: {', '.join(used.denied)}.", ""]
+    if used.limits_met:
+        lines += [f"The agent met limits of the model gateway: {', '.join(used.limits_met)}.", ""]
     return "\n".join(lines)
 
 
@@ -314,8 +382,10 @@ def log(evaluation: Evaluation) -> str:
     verification = evaluation.verification
     error = f": {verification.error}" if verification.error else ""
     lines = [f"verification {verification.status} in {verification.seconds:.2f} s{error}"]
-    lines += [f"too large for the diff, so left out of it: {name}" for name in evaluation.attempt.left_out]
+    lines += [f"left out: {entry.path}: {entry.why}" for entry in evaluation.attempt.left_out]
     lines += [f"reset to the start state: {name}" for name in verification.discounted]
+    lines += [f"tampered: {name}" for name in verification.tampered]
+    lines += [f"went into the honeypot: {name}" for name in verification.honeypots or ()]
     for script in verification.scripts:
         lines += [f"== {script.path}: exit {script.code} in {script.seconds:.2f} s", script.output]
     for step in verification.steps:

@@ -31,6 +31,7 @@ from bakeoff.workloads.tasks.model import (
 )
 from bakeoff.workloads.tasks.schema import (
     VARIABLE,
+    HoneypotsTable,
     Seconds,
     StepTable,
     Table,
@@ -57,6 +58,7 @@ def read(directory: Path) -> Task:
     """The Harbor task in `directory`. SpecError that names every missing file and wrong key."""
     file = directory / FILE
     table, notes = validated(TaskTable, read_tree(file), file)
+    honeypots, _ = validated(HoneypotsTable, {"honeypots": table.metadata.get("honeypots") or ()}, file)
     missing = list(_missing(directory, table))
     if missing:
         raise SpecError(missing, directory)
@@ -77,6 +79,7 @@ def read(directory: Path) -> Task:
         steps=steps,
         artifacts=tuple(table.artifacts),
         multi_step_reward=table.multi_step_reward_strategy,
+        honeypots=honeypots.honeypots,
         tags=tuple(str(tag) for tag in (tags if isinstance(tags, list) else [tags])),
         notes=(
             *notes,
@@ -219,7 +222,7 @@ def _notes(table: TaskTable) -> Iterator[str]:
 def _network_notes(environment: Environment, steps: tuple[Step, ...]) -> Iterator[str]:
     """A note if phases that share a sandbox want different networks, or one wants a list of hosts.
 
-    A sandbox has one network for its whole life, or none, and cannot limit hosts.
+    A sandbox has one network for its whole life, or none: then only programs that use the proxy reach anything.
     """
     shared = [environment.network]  # what the agent's sandbox is asked for, by all phases that run in it
     boxes = [shared]
@@ -229,10 +232,8 @@ def _network_notes(environment: Environment, steps: tuple[Step, ...]) -> Iterato
         shared += [step.agent.network] if step.agent.network else []
         (boxes[-1] if own is not None else shared).extend([step.verifier.network] if step.verifier.network else [])
     modes = [{network.mode for network in box} for box in boxes]
-    if any("allowlist" in wanted for wanted in modes):
-        yield f"{FILE}: network_mode: a list of hosts cannot be enforced here, so there is no network at all"
-    elif any(len(wanted) > 1 for wanted in modes):
-        yield f"{FILE}: network_mode: a sandbox has a network only if all phases that run in it ask for one"
+    if any("allowlist" in wanted or len(wanted) > 1 for wanted in modes):
+        yield f"{FILE}: network_mode: hosts are reached through an HTTP proxy (http_proxy, https_proxy) and no other way"
 
 
 def _file_notes(directory: Path, table: TaskTable) -> Iterator[str]:

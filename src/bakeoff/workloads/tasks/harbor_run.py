@@ -9,6 +9,7 @@ outside. The actor is an agent (`attempt.py`), the reference or nobody (`check.p
 
 from __future__ import annotations
 
+import filecmp
 import fnmatch
 import math
 import os
@@ -17,6 +18,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +28,9 @@ from bakeoff.sandbox.base import Box, BoxSpec, Sandbox
 from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.diff import PatchFailed
 from bakeoff.workloads.tasks.environment import box_spec, built_for, filled_in, tail
+from bakeoff.workloads.tasks.expected import CHANGED, judged
+from bakeoff.workloads.tasks.honeypots import hit
+from bakeoff.workloads.tasks.launcher import Launcher
 from bakeoff.workloads.tasks.model import Environment, Step, Task
 from bakeoff.workloads.tasks.results import (
     PASS,
@@ -38,6 +43,7 @@ from bakeoff.workloads.tasks.results import (
 )
 from bakeoff.workloads.tasks.schema import Artifact, Healthcheck
 from bakeoff.workloads.tasks.start import remove
+from bakeoff.workloads.tasks.startup import cleaned
 
 TESTS, SOLUTION = "/tests", "/solution"
 VERIFIER_LOGS = "/logs/verifier"
@@ -51,20 +57,38 @@ LARGEST_ARTIFACTS_MB = 1024
 Act = Callable[[Box, Step], None]
 """Works on a step: an agent, the reference, or nobody."""
 
-# What curl, apt, pip, uv, git and glibc print without a network.
+# What curl, apt, pip, uv, npm, git and glibc print without a network.
 _NO_NETWORK = re.compile(
     r"^.*(could not resolve|temporary failure (in name resolution|resolving)|name or service not known"
-    r"|network is unreachable|dns error|failed to lookup address).*$",
+    r"|network is unreachable|dns error|failed to lookup address|getaddrinfo|no address associated with hostname).*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+# And what they print if there is one and a server does not answer. Tests of servers print some of it too, so that it
+# counts only for a reference that fails.
+_UNREACHABLE = re.compile(
+    r"^.*(curl: \((5|6|7|28|35|52|56)\)|failed to connect to .+ port \d+|could not connect to server"
+    r"|no route to host|max retries exceeded with url|connection timed out|read timed out|operation timed out"
+    r"|err: failed to fetch|failed to fetch http|unable to connect to .+:(80|443|http)|could not fetch url"
+    r"|newconnectionerror|connecttimeouterror|error sending request for url|client error \(connect\)"
+    r"|unable to access 'https?://|npm (err!|error) (network|code e(conn|notfound|timedout|ai_again))"
+    r"|tunnel connection failed|unable to establish ssl connection|unable to resolve host address).*$",
     re.IGNORECASE | re.MULTILINE,
 )
 
 
 def run_steps(
-    task: Task, sandbox: Sandbox, act: Act, *, logs: Path, extend: Callable[[BoxSpec], BoxSpec] = lambda spec: spec
+    task: Task,
+    sandbox: Sandbox,
+    act: Act,
+    *,
+    logs: Path,
+    extend: Callable[[BoxSpec], BoxSpec] = lambda spec: spec,
+    trusted: bool = False,
 ) -> Verification:
     """Run all steps in one sandbox with `act` in each, and verify them; the rewards of all steps together.
 
-    `extend` adds to the sandbox what the actor needs there. Raises InfraError if an image or a sandbox is not
+    `extend` adds to the sandbox what the actor needs there. What is noticed about a `trusted` actor, such as the
+    reference, does not count as tampering. Raises InfraError if an image or a sandbox is not
     available, UsageError for sandbox `none`, which has no root directory of its own.
     """
     began = time.monotonic()
@@ -78,34 +102,42 @@ def run_steps(
             built_for(step.verifier.environment, sandbox)
     spec = box_spec(task, built.image, workdir=task.workdir or built.workdir)
     fresh = partial(sandbox.open, spec)
+    # A container has one filter of system calls for its whole life, so agents there cannot trace either.
+    if sandbox.name != "bubblewrap" and any(step.verifier.mode == "shared" for step in task.steps):
+        spec = replace(spec, tracing=False)
     with sandbox.open(extend(spec)) as box:
         begin(task, box)
         steps: list[StepResult] = []
+        honeypots: dict[str, None] = {}
         for step in task.steps:
             if problem := _broken_start(task, step, box, fresh):
                 steps.append(StepResult(step.name, "scored", {"reward": 0.0}, gate_passed=False, error=problem))
                 break
             act(box, step)
             box.end_processes()  # a process that waits for the tests could write their reward
+            honeypots |= dict.fromkeys(hit(task, box))
             hook_problems = run_hooks(box, step)
             folder = logs / step.name / "artifacts"
             artifacts = collect(box, task, step, folder)
-            verify = partial(verify_step, task, step, artifacts=artifacts, sandbox=sandbox)
+            verify = partial(verify_step, task, step, artifacts=artifacts, sandbox=sandbox, fresh=fresh)
             result = verify(box, logs=logs / step.name)
             # A separate verifier's sandbox was never the agent's, so nothing there can be its fault.
-            if result.status == "error" and step.verifier.mode == "shared":
+            if result.status == "error" and step.verifier.mode == "shared" and step.verifier.isolation == "none":
                 result = _blame(task, step, result, box, fresh, verify, logs)
             problems = (*hook_problems, result.error, limit_artifacts(folder))
             steps.append(replace(result, error="; ".join(filter(None, problems))))
             if result.status != "scored" or not result.gate_passed:
                 break
-    return combined(task, steps, time.monotonic() - began)
+    verification = combined(task, steps, time.monotonic() - began)
+    if task.honeypots:
+        verification = replace(verification, honeypots=tuple(honeypots))
+    return verification if trusted else judged(task, sandbox, verification)
 
 
-def verified_steps(task: Task, sandbox: Sandbox, act: Act, logs: Path) -> Verification:
+def verified_steps(task: Task, sandbox: Sandbox, act: Act, logs: Path, *, trusted: bool = False) -> Verification:
     """`run_steps` without exceptions: a missing sandbox or image, or a diff that does not apply, is a status."""
     try:
-        return run_steps(task, sandbox, act, logs=logs)
+        return run_steps(task, sandbox, act, logs=logs, trusted=trusted)
     except PatchFailed as error:
         return Verification("patch_failed", error=str(error))
     except InfraError as error:
@@ -215,14 +247,19 @@ def show(box: Box, target: str, sources: Sequence[Path], script: str) -> None:
     Later sources replace files of earlier ones.
     """
     with scratch() as here:
-        for source in sources:
-            if source.is_dir():
-                shutil.copytree(source, here, dirs_exist_ok=True, symlinks=True)
-            else:
-                shutil.copy2(source, here / source.name)
+        copy_sources(sources, here)
         if (here / script).is_file():
             (here / script).chmod(0o755)
         box.put(here, target)
+
+
+def copy_sources(sources: Sequence[Path], target: Path) -> None:
+    """Copy files, and the content of directories, into a directory."""
+    for source in sources:
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+        else:
+            shutil.copy2(source, target / source.name)
 
 
 def hide(box: Box, path: str) -> None:
@@ -300,24 +337,45 @@ def limit_artifacts(folder: Path) -> str:
 
 
 def verify_step(
-    task: Task, step: Step, box: Box, *, artifacts: Sequence[Kept], sandbox: Sandbox, logs: Path
+    task: Task,
+    step: Step,
+    box: Box,
+    *,
+    artifacts: Sequence[Kept],
+    sandbox: Sandbox,
+    fresh: Callable[[], Box],
+    logs: Path,
 ) -> StepResult:
-    """Run the step's tests after the agent stopped: in its sandbox, or in a separate one with its artifacts."""
-    if step.verifier.mode == "shared":
-        return _run_tests(task, step, box, logs=logs)
-    environment = step.verifier.environment or Environment()
+    """Run the step's tests after the agent stopped: in its sandbox, or in a separate one with its artifacts.
+
+    Start-up files in the agent's sandbox go back to those of an untouched one, which `fresh` opens.
+    """
+    if step.verifier.mode == "shared" and step.verifier.isolation == "none":
+        ready = cleaned(box, fresh, step.verifier.user, box.spec.workdir)
+        result = _run_tests(task, step, box, env=ready.env, logs=logs)
+        return replace(result, discounted=ready.discounted, changed_programs=ready.changed_programs)
+    environment = step.verifier.environment or (task.environment if step.verifier.mode == "shared" else Environment())
     built = built_for(environment, sandbox)
     workdir = environment.workdir or built.workdir
-    spec = box_spec(task, built.image, environment=environment, workdir=workdir)
-    with sandbox.open(spec) as verifier:
+    spec = replace(box_spec(task, built.image, environment=environment, workdir=workdir), tracing=False)
+    with ExitStack() as stack:
+        launcher = None
+        if step.verifier.isolation == "launcher":
+            launcher = stack.enter_context(Launcher(box, user=step.agent.user, seconds=step.verifier.timeout))
+            spec = replace(spec, mounts=(*spec.mounts, *launcher.mounts))
+        verifier = stack.enter_context(sandbox.open(spec))
         _must(verifier, ["mkdir", "-p", *LOGS], "the directories for logs")
         _upload(environment, verifier)
         for artifact in artifacts:
             verifier.put(artifact.place, artifact.source)
-        return _run_tests(task, step, verifier, logs=logs)
+        env = launcher.env(verifier) if launcher is not None else None
+        result = _run_tests(task, step, verifier, env=env, logs=logs)
+        if launcher is not None:
+            launcher.check()
+        return result
 
 
-def _run_tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
+def _run_tests(task: Task, step: Step, box: Box, *, env: Mapping[str, str] | None = None, logs: Path) -> StepResult:
     """Run a step's tests in a sandbox in which an agent may have worked, and read the reward that they leave.
 
     The status is `scored`, `timeout`, or `error` if there is no reward that can be read. A sandbox whose `/tests` and
@@ -339,16 +397,18 @@ def _run_tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
     # The exit code is only used in messages: in Harbor the reward file alone decides.
     ended = box.run(
         argv,
-        env=filled_in(task, "verifier", verifier.env),
+        env={**(env or {}), **filled_in(task, "verifier", verifier.env)},
         timeout=verifier.timeout,
         stdout=output,
         stderr=output,
         user=verifier.user,
+        tracing=False,
     )
     box.end_processes()
+    marks = () if in_image else _changed_tests(box, verifier.tests)
     if step is not task.steps[-1]:  # the next agent must not see them
         hide(box, TESTS)
-    result = StepResult(step.name, "timeout", code=ended.code, seconds=ended.seconds, output=tail(output))
+    result = StepResult(step.name, "timeout", code=ended.code, seconds=ended.seconds, output=tail(output), marks=marks)
     if ended.timed_out:
         return replace(result, error=f"the tests took longer than {verifier.timeout:g} s")
     no_network = missing_network(result.output) if not box.spec.network else ""
@@ -369,6 +429,26 @@ def _run_tests(task: Task, step: Step, box: Box, *, logs: Path) -> StepResult:
     passed = _passes_gate(rewards, step.min_reward)
     problem = no_network if (main_reward(rewards) or 0.0) < PASS else ""
     return replace(result, status="scored", rewards=rewards, gate_passed=passed, error=problem)
+
+
+def _changed_tests(box: Box, sources: Sequence[Path]) -> tuple[str, ...]:
+    """A mark for each file of the tests that is not what was copied in; new files beside them are nobody's business."""
+    with scratch() as here:
+        wanted, found = here / "wanted", here / "found"
+        wanted.mkdir()
+        copy_sources(sources, wanted)
+        try:
+            box.get(TESTS, found)
+        except UsageError:
+            return (f"{CHANGED}{TESTS}",)
+        changed = []
+        for file in sorted(wanted.rglob("*")):
+            name = file.relative_to(wanted)
+            other = found / name
+            same = other.is_file() and not other.is_symlink() and filecmp.cmp(file, other, shallow=False)
+            if file.is_file() and not file.is_symlink() and not same:
+                changed.append(f"{CHANGED}{TESTS}/{name}")
+        return tuple(changed)
 
 
 def _emptied(box: Box, places: Sequence[str]) -> bool:
@@ -404,6 +484,12 @@ def missing_network(output: str, who: str = "the tests") -> str:
         f"{who} looked for a network ({line[0].strip()[:120]!r}) and the sandbox has none: --network of `bakeoff task`, "
         "`params.network = true` in an experiment, `network = true` in a benchmark file grants it"
     )
+
+
+def unreachable_host(output: str) -> str:
+    """A message if `output` says that a server could not be reached; empty otherwise."""
+    line = _NO_NETWORK.search(output) or _UNREACHABLE.search(output)
+    return f"a host could not be reached, so the tests prove nothing: {line[0].strip()[:160]!r}" if line else ""
 
 
 def _passes_gate(rewards: Mapping[str, float], gate: Mapping[str, float]) -> bool:

@@ -21,6 +21,8 @@ from bakeoff.workloads.tasks.schema import (
     Collect,
     EnvironmentTable,
     Healthcheck,
+    Honeypot,
+    Isolation,
     ModelEndpoint,
     NetworkMode,
     NetworkTable,
@@ -71,6 +73,9 @@ class Repository:
     """Only these paths are checked out; all if empty."""
 
 
+HostPhase = Literal["agent", "verify"]
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
     """The network that a task asks for. A sandbox gets one only if the user grants it (`Task.network_granted`)."""
@@ -112,6 +117,8 @@ class Environment:
     memory_mb: int | None = None
     storage_mb: int | None = None
     network: Network = Network()
+    build_hosts: tuple[str, ...] | None = None
+    """Hosts that building the image may reach; None for all."""
     healthcheck: Healthcheck | None = None
     os: Literal["linux", "windows"] = "linux"
 
@@ -179,6 +186,8 @@ class Verifier:
     collect: tuple[Collect, ...] = ()
     tests_in_image: bool = False
     """A separate verifier's image contains /tests."""
+    isolation: Isolation = "none"
+    """Whether the work runs in a sandbox of its own while it is tested (`launcher.py`)."""
     parser: str | None = None
     """terminal-bench: which tool's summary the script prints (`results.printed_reward`) instead of a reward file."""
 
@@ -194,6 +203,7 @@ class Verifier:
             user=table.user if table.user is not None else fallback.user,
             network=Network.of(table) or fallback.network,
             collect=(*fallback.collect, *table.collect),
+            isolation=table.isolation or fallback.isolation,
         )
 
 
@@ -261,12 +271,19 @@ class Task:
     """Paths and globs that are removed from the repository before the agent starts."""
     rubrics: tuple[Rubric, ...] = ()
     scripts: tuple[Script, ...] = ()
+    honeypots: tuple[Honeypot, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     multi_step_reward: Literal["mean", "final"] = "mean"
     tags: tuple[str, ...] = ()
     model: ModelEndpoint | None = None
     network_granted: bool = False
     """Whether sandboxes of this task get the network that the task asks for; by default they get none."""
+    hosts: Mapping[HostPhase, tuple[str, ...]] | None = None
+    """Hosts that the user lets each phase reach, in place of a network."""
+    egress: tuple[int, Path] | None = None
+    """The port in its sandboxes, and the socket, of the proxy to those hosts (`network.opened`)."""
+    host_paths: tuple[str, ...] = ()
+    """`BoxSpec.host_paths` of its sandboxes."""
     notes: tuple[str, ...] = ()
     """What the user should know: unknown keys, files that agents do not see, commits that move."""
 

@@ -8,13 +8,16 @@ The HTML is in `pages.html.j2`, one macro for each part; this module collects wh
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bakeoff.records.edition import Edition
+from bakeoff.records.files import is_file_inside, open_inside, read_inside
 from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import TRAJECTORY
 from bakeoff.records.series import read_trajectory
@@ -26,6 +29,10 @@ from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS
 
 MOST_BYTES = 20_000_000
 """Rollout pages of one report. Later rollouts have no page, and the task's page says so."""
+MOST_OF_ONE = 2_000_000
+"""Characters of one rollout's page."""
+MOST_LINES = 5_000
+"""Lines of a diff."""
 LONGEST = 200_000
 """Characters of a diff or a log; twice as many of a transcript."""
 
@@ -54,6 +61,8 @@ def pages(edition: Edition) -> list[Page]:
                 "mean": sum(scores) / len(scores) if scores else None,
                 "passed": sum(bool(metrics.get("passed")) for metrics in own),
                 "runs": len(own),
+                "tampered": sum(metrics.get("tampered") == 1 for metrics in own),
+                "honeypot": sum(metrics.get("honeypot") == 1 for metrics in own),
             }
         rows.append({"name": task, "file": names[task], "cells": cells})
         instructions = (_results(edition.paths.run(run.run_id)).get("instruction") for run in attempts)
@@ -97,21 +106,25 @@ def _rollout_pages(edition: Edition, runs: Sequence[RunRecord], names: Mapping[s
         directory = edition.paths.run(run.run_id)
         if not directory.is_dir():
             continue
-        diff = directory / DIFF
-        messages, cut = _messages(directory / TRAJECTORY)
-        html = render(
-            "rollout",
-            run=run,
-            results=_results(directory),
-            task_file=names[run.task],
-            lines=diff_lines(diff.read_bytes() if diff.is_file() else b""),
-            messages=messages,
-            cut=cut,
-            log=_log(directory / "logs" / "agent.txt"),
-        )
-        room -= len(html)  # a report is opened from disk or mailed, so it must stay small
-        if room < 0:
-            break
+        try:
+            messages, cut = _messages(directory)
+            html = render(
+                "rollout",
+                run=run,
+                results=_results(directory),
+                task_file=names[run.task],
+                lines=diff_lines(read_inside(directory, DIFF) if is_file_inside(directory, DIFF) else b""),
+                messages=messages,
+                cut=cut,
+                log=_log(directory, "logs/agent.txt"),
+            )
+            if len(html) > MOST_OF_ONE:
+                html = render("unreadable", run=run, error=f"they make a page of {len(html):,} characters")
+        except Exception as error:  # one strange run must not take the report of the others down
+            html = render("unreadable", run=run, error=f"{type(error).__name__}: {error}")
+        if len(html) > room:  # a report is opened from disk or mailed, so it must stay small
+            continue
+        room -= len(html)
         title = f"{run.arm} on {run.task}, rollout {run.rollout}"
         pages[run.position] = Page(title, f"rollout-{run.position}", html, listed=False)
     return pages
@@ -120,10 +133,10 @@ def _rollout_pages(edition: Edition, runs: Sequence[RunRecord], names: Mapping[s
 def _results(directory: Path) -> dict[str, Any]:
     """evaluation_results.json of a run; empty if it cannot be read."""
     try:
-        results: dict[str, Any] = json.loads((directory / RESULTS).read_text())
-    except (OSError, ValueError):
+        results: dict[str, Any] = json.loads(read_inside(directory, RESULTS))
+    except (OSError, ValueError, RecursionError):
         return {}
-    return results
+    return results if isinstance(results, dict) else {}
 
 
 def diff_lines(diff: bytes) -> list[tuple[LineKind, str]]:
@@ -131,16 +144,32 @@ def diff_lines(diff: bytes) -> list[tuple[LineKind, str]]:
     if not diff.strip():
         return []
     text = readable(diff)
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}\n[cut: {len(text) - LONGEST:,} characters more in the file]"
-    return list(marked(text))
+    lines = list(islice(marked(text[:LONGEST]), MOST_LINES))
+    shown = sum(len(line) + 1 for _, line in lines)
+    if shown < len(text):
+        lines.append(("same", f"[cut: {len(text) - shown:,} characters more in the file]"))
+    return lines
 
 
-def _messages(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """The messages of a trajectory, and whether there are more than a page shows."""
+def _messages(directory: Path) -> tuple[list[dict[str, Any]], bool]:
+    """The messages of a run's trajectory, and whether there are more than a page shows.
+
+    A trajectory that cannot be read ends with a message that says so: the other pages must not suffer.
+    """
     messages: list[dict[str, Any]] = []
+    try:
+        return messages, _add_messages(messages, directory)
+    except FileNotFoundError:
+        return messages, False
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        told = {"role": "bakeoff", "text": f"The rest of the trajectory cannot be read: {error}", "calls": []}
+        return [*messages, told], False
+
+
+def _add_messages(messages: list[dict[str, Any]], directory: Path) -> bool:
+    """Add what a trajectory says until a page is full; whether there is more."""
     size = 0
-    for step in read_trajectory(path) if path.is_file() else ():
+    for step in read_trajectory(directory / TRAJECTORY):
         # A step repeats the conversation so far; `copied` says how many of its messages were shown before.
         for message in step.messages[step.info.get("copied", 0) :]:
             content = message.get("content")
@@ -155,18 +184,21 @@ def _messages(path: Path) -> tuple[list[dict[str, Any]], bool]:
                 calls.append(f"{function.get('name', '')} {shown}")
             size += len(text) + sum(map(len, calls))
             if size > LONGEST * 2:
-                return messages, True
+                return True
             messages.append({"role": str(message.get("role") or "message"), "text": text, "calls": calls})
-    return messages, False
+    return False
 
 
-def _log(path: Path) -> dict[str, Any] | None:
+def _log(directory: Path, name: str) -> dict[str, Any] | None:
     """The beginning of a log: agents may print more than fits into memory. None if it is empty."""
-    size = path.stat().st_size if path.is_file() else 0
+    try:
+        with open_inside(directory, name) as file:
+            size = os.fstat(file.fileno()).st_size
+            text = file.read(LONGEST).decode(errors="replace")
+    except OSError:
+        return None
     if not size:
         return None
-    with path.open("rb") as file:
-        text = file.read(LONGEST).decode(errors="replace")
     if size > LONGEST:
         text += f"\n[cut: {size - LONGEST:,} bytes more in the file]"
     return {"size": size, "text": text}

@@ -33,6 +33,7 @@ from bakeoff.workloads.tasks.model import (
 from bakeoff.workloads.tasks.schema import (
     AgentTable,
     EnvironmentTable,
+    HoneypotsTable,
     Rubric,
     Table,
     VerifierTable,
@@ -116,7 +117,7 @@ class ScriptTable(Table):
         return self
 
 
-class EvaluationTable(Table):
+class EvaluationTable(HoneypotsTable):
     """`evaluation`: rubrics, and the scripts that score them. The other keys are older and only noted."""
 
     rubrics: tuple[Rubric, ...] = ()
@@ -233,6 +234,7 @@ def read(directory: Path) -> Task:
         overlays=overlays,
         rubrics=meta.evaluation.rubrics,
         scripts=meta.evaluation.scripts(directory, file),
+        honeypots=meta.evaluation.honeypots,
         tags=tuple(meta.metadata.tags),
         notes=(*notes, *kept_back, *_notes(meta, directory)),
     )

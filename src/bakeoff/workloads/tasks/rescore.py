@@ -1,8 +1,8 @@
 """Score stored work again: the diff that an agent left, with the tests, metrics and judge as they are now.
 
 No agent runs. Each new score is one more attempt of its run in the edition's record, with the diff, the tokens and
-the trajectory of the attempt before; earlier scores stay in `attempts`. A run that cannot be scored again (its task
-is gone, a sandbox breaks) keeps its score.
+the trajectory of the attempt before; files of earlier scores stay in the run's `attempts/<n>/`. A run that cannot be
+scored again (its task is gone, a sandbox breaks) keeps its score.
 """
 
 from __future__ import annotations
@@ -20,21 +20,27 @@ from typing import Any
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.records import provenance
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths, Lease
-from bakeoff.records.run import Attempt, RunRecord
-from bakeoff.sandbox.base import Box, Sandbox
-from bakeoff.sandbox.cache import scratch
-from bakeoff.spec.workload import FINISHED, Status
-from bakeoff.workloads.tasks.attempt import AgentResult, TaskAttempt
-from bakeoff.workloads.tasks.diff import apply_diff
-from bakeoff.workloads.tasks.environment import chown
-from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS, Evaluation, evaluate, settle
-from bakeoff.workloads.tasks.harbor_run import verified_steps
-from bakeoff.workloads.tasks.model import Step, Task
+from bakeoff.records.files import is_file_inside, make_inside, read_inside, remove_links
+from bakeoff.records.layout import EditionPaths, Lease, atomic_write
+from bakeoff.records.run import FAILED, RESCORED, Attempt, RunRecord
+from bakeoff.records.rundir import ATTEMPTS
+from bakeoff.sandbox.base import LeftOut, Sandbox
+from bakeoff.spec.workload import Status
+from bakeoff.workloads.tasks.attempt import AgentResult, TaskAttempt, verify_again
+from bakeoff.workloads.tasks.evaluation import (
+    BROKEN,
+    DIFF,
+    LOG,
+    RESULTS,
+    SCORING,
+    STEP_DIFF,
+    Evaluation,
+    evaluate,
+    settle,
+)
+from bakeoff.workloads.tasks.network import opened
 from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
-from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.scoring import JudgeSettings
-from bakeoff.workloads.tasks.verify import verify_diff
 from bakeoff.workloads.tasks.workload import CALLS, TasksParams, TasksWorkload, task_of
 
 
@@ -70,14 +76,14 @@ def rescore(
         edition.lock()  # with PostgreSQL the lease also has to hold on other machines
         # Paths of the experiment start where it was begun, wherever this command is called.
         base = Path(edition.sessions()[0]["provenance"]["base"])
-        session = edition.begin_session(provenance.collect(base, sys.argv), edition.planned())
+        session = edition.begin_session({**provenance.collect(base, sys.argv), RESCORED: True}, edition.planned())
         runs = []
         for run in edition.runs():
-            # A run without a score may have stored work: its judge was out of reach, say, but its agent's model was not.
+            # A run without a score may have stored work: its judge was out of reach, say.
             directory = paths.run(run.run_id)
-            stored = (directory / RESULTS).is_file() and (directory / DIFF).is_file()
-            only_scoring_broke = run.status == "infra_error" and stored and _totals(directory).broken is None
-            if run.status in FINISHED or only_scoring_broke:
+            stored = is_file_inside(directory, RESULTS) and is_file_inside(directory, DIFF)
+            # A failed run without stored work has nothing to score: it lost its sandbox, or ran out of the run's time.
+            if run.status == "succeeded" or (stored and run.status in (*FAILED, "infra_error")):
                 runs.append(run)
         params = {cell.number: TasksParams.model_validate(cell.params) for cell in edition.cells()}
         rescored = []
@@ -90,11 +96,11 @@ def rescore(
                         # The work is the same, so the new attempt has the series and trajectory of the last one.
                         result.series = edition.series(run.position)
                         result.trajectory = edition.trajectories().get(run.position)
-                        edition.finish([result], session)
+                        edition.finish([result], session, same_work=True)
                     rescored.append(row)
                     report(row)
         finally:
-            edition.end_session(session, "scored again")
+            edition.end_session(session, RESCORED)
         return rescored
 
 
@@ -117,11 +123,16 @@ def _rescore(
     error = None
     try:
         evaluation = _evaluation(params, directory, base, sandbox)
-        if evaluation.verification.status == "error":  # before a file is overwritten
-            raise InfraError(f"verification broke: {evaluation.verification.error}")
+        if evaluation.failure is not None and evaluation.failure.reason in BROKEN:  # before a file is overwritten
+            raise InfraError(evaluation.failure.text)
+        # The files of the score that counted until now stay beside those of the new one.
+        for file in (Path(RESULTS), Path(SCORING), Path(LOG)):
+            if is_file_inside(directory, str(file)):
+                kept = make_inside(directory, f"{ATTEMPTS}/{run.attempts}/{file.parent}") / file.name
+                atomic_write(kept, read_inside(directory, str(file)))
         outcome = settle(evaluation, directory)
         status, metrics, error = outcome.status, dict(outcome.metrics), outcome.error
-    except BakeoffError as failure:
+    except (BakeoffError, OSError) as failure:
         status, error = "infra_error", str(failure)
     result = run.next_attempt(
         status=status,
@@ -142,13 +153,25 @@ def _evaluation(params: TasksParams, directory: Path, base: Path, sandbox: Sandb
     """The evaluation of the diff in a run's directory, with the agent's part of the earlier one."""
     task = task_of(params, base)
     try:
-        earlier: dict[str, Any] = json.loads((directory / RESULTS).read_text())
+        earlier: dict[str, Any] = json.loads(read_inside(directory, RESULTS))
     except (OSError, ValueError) as error:
         raise InfraError(f"{directory / RESULTS} cannot be read: {error}") from error
-    if not (directory / DIFF).is_file():
+    if not is_file_inside(directory, DIFF):
         raise InfraError(f"{directory}: no diff was kept, so there is nothing to score again")
-    diff = (directory / DIFF).read_bytes()
-    verification = verify_again(task, diff, sandbox, directory / "logs" / "tests")
+    diffs = [read_inside(directory, DIFF)]
+    if len(earlier["agent_metrics"]["status"]) > 1:
+        reached = range(1, len(earlier["agent_metrics"]["status"]) + 1)
+        try:
+            diffs = [read_inside(directory, STEP_DIFF.format(number)) for number in reached]
+        except OSError as error:
+            raise InfraError(f"{error.filename}: the diff of each step is needed to score it again") from error
+    try:
+        logs = make_inside(directory, "logs/tests")
+        remove_links(logs)  # what is written there must not go elsewhere
+    except OSError as error:
+        raise InfraError(f"{error.filename}: {error.strerror}") from error
+    with opened(task, sandbox) as (reachable, _):
+        verification = verify_again(reachable, diffs, sandbox, logs)
     agent = earlier["agent_metrics"]
     # Only the total time was kept, so steps share it equally.
     share = agent["time_taken_seconds"] / max(1, len(agent["status"]))
@@ -156,8 +179,8 @@ def _evaluation(params: TasksParams, directory: Path, base: Path, sandbox: Sandb
     attempt = TaskAttempt(
         verification,
         tuple(AgentResult(status, code, share) for status, code in steps),
-        diff,
-        tuple(earlier.get("left_out") or ()),
+        tuple(diffs),
+        tuple(LeftOut(name, "") for name in earlier.get("left_out") or ()),
     )
     kept = ("run_id", "agent", "agent_version", "model", "seed", "rollout")
     facts = {**{name: earlier.get(name) for name in kept}, "sandbox": sandbox.name, "task_digest": task.digest}
@@ -169,27 +192,4 @@ def _evaluation(params: TasksParams, directory: Path, base: Path, sandbox: Sandb
 def _totals(directory: Path) -> Totals:
     """Tokens and cost from the run's recorded model calls."""
     record = directory / CALLS
-    return add_up(read_calls(record)) if record.exists() else Totals()
-
-
-def verify_again(task: Task, diff: bytes, sandbox: Sandbox, logs: Path) -> Verification:
-    """Verify stored work. InfraError for a task with several steps: its diff has lost which step made which change."""
-    if task.format == "prepared":
-        return verify_diff(task, diff, sandbox, logs=logs)
-    if len(task.steps) > 1:
-        raise InfraError(f"{task.id}: a task with several steps cannot be scored again from a diff")
-
-    def act(box: Box, step: Step) -> None:
-        """Put the agent's changes into the workdir of a fresh sandbox."""
-        workdir = box.spec.workdir
-        with scratch() as here:
-            tree = here / "tree"
-            box.get(workdir, tree, all_links=True)
-            apply_diff(tree, diff)
-            # Emptied first: `put` merges, and files that the agent deleted would come back.
-            box.run(["find", workdir, "-mindepth", "1", "-delete"], user="root")
-            box.put(tree, workdir)
-        if step.agent.user is not None:
-            chown(box, step.agent.user, (workdir,))
-
-    return verified_steps(task, sandbox, act, logs)
+    return add_up(read_calls(record)) if is_file_inside(directory, CALLS) else Totals()

@@ -42,6 +42,8 @@ class Case:
     outcome: CaseOutcome
     seconds: float = 0.0
     message: str = ""
+    id: str = ""
+    """As pytest names it on its command line; empty for other tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class ScriptResult:
     output: str = ""
     timed_out: bool = False
     memory_killed: bool = False
+    marks: tuple[str, ...] = ()
+    """What the runner noticed that honest work does not do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,12 @@ class StepResult:
     error: str = ""
     gate_passed: bool = True
     """Whether every reward reached the step's `min_reward`."""
+    marks: tuple[str, ...] = ()
+    """What was noticed that honest work does not do."""
+    discounted: tuple[str, ...] = ()
+    """Start-up files that went back to the image's."""
+    changed_programs: tuple[str, ...] = ()
+    """Programs and libraries of the image that are not what they were when the tests ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,16 @@ class Verification:
     """Files of the agent that were reset to the start state, because tests are read from there."""
     seconds: float = 0.0
     error: str = ""
+    tampered: tuple[str, ...] = ()
+    """What the work did to its own tests; then the score is 0."""
+    honeypots: tuple[str, ...] | None = None
+    """Honeypots that the agent went into; None if the task has none."""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What was noticed in scripts and steps, each once."""
+        parts: list[ScriptResult | StepResult] = [*self.scripts, *self.steps]
+        return tuple(dict.fromkeys(mark for part in parts for mark in part.marks))
 
     @property
     def passed(self) -> bool:

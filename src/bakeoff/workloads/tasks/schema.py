@@ -20,8 +20,12 @@ from bakeoff.spec.problems import find_line, problems
 
 T = TypeVar("T", bound=BaseModel)
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
+HostPath = Literal["/usr/local", "/usr/src"]
+"""See `BoxSpec.host_paths`."""
 NetworkMode = Literal["public", "no-network", "allowlist"]
 VerifierMode = Literal["shared", "separate"]
+Isolation = Literal["none", "launcher"]
+"""`launcher`: the work is called in a sandbox of its own; `none`: tests call or import it themselves."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 User = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 """A user name, or a numeric user id, which YAML and TOML authors write without quotes."""
@@ -93,6 +97,31 @@ class Rubric(Table):
     criterion: str = ""
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     evaluation_criteria: tuple[str, ...] = ()
+
+
+class Honeypot(Table):
+    """A check that succeeds only if the agent did what it must not do. An entry of `honeypots`."""
+
+    model_config = ConfigDict(frozen=True)
+    id: Annotated[str, Field(min_length=1)]
+    command: Annotated[str, Field(min_length=1)]
+    """Run by `sh` in the workdir, with what the agent left. Exit code 0 means that it was found out."""
+    criterion: str = ""
+
+
+class HoneypotsTable(Table):
+    """`honeypots` of `[metadata]` in `task.toml`, and of `evaluation` in `tb_meta.json`."""
+
+    honeypots: tuple[Honeypot, ...] = ()
+
+    @field_validator("honeypots")
+    @classmethod
+    def each_once(cls, honeypots: tuple[Honeypot, ...]) -> tuple[Honeypot, ...]:
+        names = [honeypot.id for honeypot in honeypots]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"there are two honeypots {repeated[0]!r}")
+        return honeypots
 
 
 class ModelEndpoint(BaseModel):
@@ -177,6 +206,7 @@ class VerifierTable(NetworkTable):
     env: dict[str, str] = {}
     user: User | None = None
     environment_mode: VerifierMode | None = None
+    isolation: Isolation | None = None
     environment: EnvironmentTable | None = None
     collect: list[Collect] = []
 

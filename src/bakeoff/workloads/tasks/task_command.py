@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 _MARKS = {True: "ok", False: "FAILED", None: "note"}
 _SHOWN = ("id", "title", "format", "digest", "tags", "repository", "commit", "image", "workdir", "limits", "agent_seconds",
-          "verifier_seconds", "verifier", "variables", "subdir", "sparse", "removed", "overlays", "hidden", "reference")  # fmt: skip
+          "verifier_seconds", "verifier", "variables", "subdir", "sparse", "removed", "overlays", "hidden", "isolation", "honeypots", "reference")  # fmt: skip
 
 
 def _overrides_options(function: F) -> F:

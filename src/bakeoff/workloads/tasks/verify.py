@@ -3,49 +3,61 @@
 pytest runs Python scripts. Any other script is started by its first line, or by bash, and passes by its exit code.
 `verify_diff` is the entry point. Harbor tasks are verified in their own sandbox (`harbor_run.py`).
 
-pytest can be steered by files: configuration, conftest.py, packages that shadow a module, stale bytecode, plugins by
-entry point. In the tree that is tested, all of these go back to the start state before the hidden files are written
-(`guard`), so that an agent's diff cannot decide how it is tested.
+An agent's diff cannot decide how it is tested: files that steer pytest are reset first (`guard.py`); the runner
+(`pytest_in_box.py`) keeps the outcome out of the reach of the work; tests that passed are run again with inverted
+assertions, in another fresh sandbox (`must_fail.py`); and tests of the reference's run that are missing have failed
+(`expected.py`).
 
 Sandboxes need no pytest: a copy of ours, with what it imports, is mounted read-only at /opt/hidden-tests together with
-the runner, `pytest_in_box.py`.
+the runner.
 """
 
 from __future__ import annotations
 
 import compileall
-import configparser
 import hashlib
-import os
+import json
+import math
 import re
-import secrets
 import shutil
 import tempfile
 import time
-import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
-from pathlib import Path, PurePosixPath
-from xml.etree import ElementTree
+from pathlib import Path
+from typing import Any
 
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Box, BoxSpec, Image, Mount, Sandbox
 from bakeoff.sandbox.cache import scratch
+from bakeoff.workloads.tasks import must_fail, pytest_in_box
 from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff
 from bakeoff.workloads.tasks.environment import NOT_STARTED, box_spec, built_for, command_path, filled_in, lay_out, tail
+from bakeoff.workloads.tasks.expected import CHANGED, Expected, function_of, judged, plain_tests
+from bakeoff.workloads.tasks.guard import guard, selects_tests
+from bakeoff.workloads.tasks.honeypots import hit
+from bakeoff.workloads.tasks.launcher import Launcher
 from bakeoff.workloads.tasks.model import REPOSITORY, Script, Task
-from bakeoff.workloads.tasks.pytest_in_box import NO_PYTEST
+from bakeoff.workloads.tasks.must_fail import derivable
+from bakeoff.workloads.tasks.pytest_in_box import LIAR, NO_PYTEST
 from bakeoff.workloads.tasks.repository import GitFailed, git
 from bakeoff.workloads.tasks.results import Case, CaseOutcome, RubricScore, ScriptResult, Verification, weighted
-from bakeoff.workloads.tasks.start import StartState, place_file, real_parent, remove, start_state
+from bakeoff.workloads.tasks.start import StartState, start_state
 
-REPORT = "/logs/verifier/junit.xml"
-SEAL = "/logs/verifier/sealed"
-LONGEST_REPORT = 1 << 24
+REPORT = "/logs/verifier/report.json"
+ORDERS = "/logs/verifier/orders.json"
+LONGEST_REPORT = 1 << 26
 LONGEST_MESSAGE = 4000
+AT_ONCE = 2
+"""Scripts that are run with inverted assertions at the same time."""
+SAMPLES = 3
+"""Tests of one parametrized function that are run with inverted assertions."""
+CONFIRMATIONS = 3
 
 TOOLS = "/opt/hidden-tests"
 """Where pytest and its runner are in the sandbox."""
@@ -61,8 +73,13 @@ def verify_diff(task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path) -> Ver
     """Run a prepared task's hidden tests on the start state plus `diff`; their output goes to the directory `logs`.
 
     The status is `error` only if a sandbox, an image or pytest is not available. Nothing that the agent's code does
-    leads to it. A diff that does not apply is `patch_failed`.
+    leads to it. A diff that does not apply is `patch_failed`. Work that tampers with its tests scores 0.
     """
+    return judged(task, sandbox, run_hidden_tests(task, diff, sandbox, logs=logs))
+
+
+def run_hidden_tests(task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path) -> Verification:
+    """`verify_diff` for a diff that we trust, such as the reference: what the runner noticed does not count."""
     if task.format != "prepared":
         raise UsageError(f"{task.directory}: a {task.format} task is verified in its sandbox, not from a diff")
     began = time.monotonic()
@@ -70,6 +87,7 @@ def verify_diff(task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path) -> Ver
         start = start_state(task)
         image = built_for(task.environment, sandbox).image
         results, discounted = run_scripts(task, start, diff, sandbox, image, logs=logs)
+        honeypots = _honeypots(task, start, diff, sandbox, image) if task.honeypots else None
     except PatchFailed as error:
         return Verification("patch_failed", seconds=time.monotonic() - began, error=str(error))
     except InfraError as error:
@@ -85,6 +103,7 @@ def verify_diff(task: Task, diff: bytes, sandbox: Sandbox, *, logs: Path) -> Ver
         rubrics=tuple(rubrics),
         scripts=tuple(results),
         discounted=discounted,
+        honeypots=honeypots,
         seconds=time.monotonic() - began,
     )
 
@@ -102,56 +121,151 @@ def run_scripts(
         apply_diff(tree, diff)
         with suppress(GitFailed):  # the agent's .gitattributes may keep git from reading its files
             git("add", "-A", "--sparse", at=tree)  # scripts may ask git what the agent changed
+        work = None
+        if task.first.verifier.isolation == "launcher":  # tests see the start state, and call the work elsewhere
+            work, tree = tree, here / "tests"
+            start.copy(tree)
         guarded = guard(start.tree, tree, task.scripts)
         env = filled_in(task, "verifier", task.first.verifier.env)
-        spec = box_spec(task, image, mounts=tools(), env=env)
+        spec = replace(box_spec(task, image, mounts=tools(), env=env), tracing=False)
+        run = partial(_run_script, task, tree, work, sandbox, spec, logs, guarded.configurations)
         results = [
-            _run_script(task, script, guarded.configurations[script.path], tree, sandbox, spec, logs)
-            for script in task.scripts
-            if script.rubric_id
+            _complete(task, sandbox, start.tree, script, run(script)) for script in task.scripts if script.rubric_id
         ]
+        # Only work that passes has something to gain, and a test that failed needs no proof that it can.
+        suspects = [number for number, result in enumerate(results) if result.passed and result.cases and work is None]
+        scripts = [script for script in task.scripts if script.rubric_id]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            marks = pool.map(lambda number: _must_fail(scripts[number], results[number], run), suspects)
+            for number, noticed in zip(suspects, marks, strict=True):
+                results[number] = replace(results[number], marks=(*results[number].marks, *noticed))
     return results, guarded.discounted
 
 
+def _honeypots(task: Task, start: StartState, diff: bytes, sandbox: Sandbox, image: Image) -> tuple[str, ...]:
+    """The honeypots that the agent went into, looked for in a fresh sandbox with its whole diff."""
+    with scratch() as here, sandbox.open(box_spec(task, image)) as box:
+        tree = here / "tree"
+        start.copy(tree)
+        apply_diff(tree, diff)
+        lay_out(task, tree, box, None)
+        return hit(task, box)
+
+
+def _complete(task: Task, sandbox: Sandbox, start: Path, script: Script, result: ScriptResult) -> ScriptResult:
+    """`result` with a failure for each test that the work kept from running: of the reference's, or in the source."""
+    if not (result.passed and result.cases):
+        return result
+    passed = {case.id for case in result.cases if case.outcome == "passed"}
+    reported = {function_of(case.id) for case in result.cases}
+    expected = Expected.load(task, sandbox)
+    if expected is not None and script.path in expected.tests:
+        missing = [test for test in expected.tests[script.path] if test not in passed]
+    else:
+        missing = [name for name in plain_tests(script.content) if name not in reported]
+        missing = [] if missing and selects_tests(start) else missing
+    lost = tuple(Case(name, "error", message="this test did not pass, or did not run at all") for name in missing)
+    return replace(result, passed=result.passed and not lost, cases=(*result.cases, *lost))
+
+
+def _must_fail(script: Script, result: ScriptResult, run: Callable[..., ScriptResult]) -> list[str]:
+    """What the tests of a script that passed say when their assertions are inverted: one that passes has been fixed.
+
+    A test may pass by chance (`assert a != b` for random values), so what is found has to be found three times.
+    """
+    known = derivable(script.content)
+    chosen: dict[str, list[str]] = {}
+    for case in result.cases:
+        function = function_of(case.id)
+        if case.outcome == "passed" and function in known and len(chosen.setdefault(function, [])) < SAMPLES:
+            chosen[function].append(case.id)
+    only = [test for tests in chosen.values() for test in tests]
+    found: set[str] = set()
+    for attempt in range(CONFIRMATIONS):
+        if not only:
+            break
+        again = run(script, only=only, seconds=max(30.0, 3 * result.seconds))
+        noticed = {mark for mark in again.marks if mark.startswith(LIAR)}
+        noticed |= {
+            f"passes with inverted assertions: {case.name}" for case in again.cases if case.id in only and case.outcome == "passed"
+        }  # fmt: skip
+        found = noticed if attempt == 0 else found & noticed
+        if not found:
+            break
+    return sorted(found)
+
+
 def _run_script(
-    task: Task, script: Script, configuration: str, tree: Path, sandbox: Sandbox, spec: BoxSpec, logs: Path
+    task: Task,
+    tree: Path,
+    work: Path | None,
+    sandbox: Sandbox,
+    spec: BoxSpec,
+    logs: Path,
+    configurations: Mapping[str, str],
+    script: Script,
+    *,
+    only: Sequence[str] | None = None,
+    seconds: float | None = None,
 ) -> ScriptResult:
-    """Run one script in a fresh sandbox. InfraError if pytest or the script's interpreter is not in it."""
-    output = logs / f"{script.path.replace('/', '__')}.txt"
+    """Run one script in a fresh sandbox. InfraError if pytest or the script's interpreter is not in it.
+
+    `work` is the tree of the work, if tests call it through a launcher. With `only`, these tests are run with inverted
+    assertions, for at most `seconds`.
+    """
+    name = script.path.replace("/", "__")
+    output = logs / (f"{name}.txt" if only is None else f"{name}.must-fail.txt")
     output.parent.mkdir(parents=True, exist_ok=True)
-    sealed: str | None = None
-    cases: tuple[Case, ...] = ()
-    with sandbox.open(spec) as box:
+    limit = task.first.verifier.timeout
+    report: dict[str, Any] = {}
+    launcher: Launcher | None = None
+    with ExitStack() as stack:
+        if work is not None:
+            place = stack.enter_context(sandbox.open(replace(spec, mounts=())))
+            lay_out(task, work, place, task.first.agent.user)
+            launcher = stack.enter_context(Launcher(place, user=task.first.agent.user, seconds=limit))
+            spec = replace(spec, mounts=(*spec.mounts, *launcher.mounts))
+        box = stack.enter_context(sandbox.open(spec))
         lay_out(task, tree, box, task.first.verifier.user)
-        # The secret comes through standard input, so code under test does not find it in a file or in /proc.
-        secret = secrets.token_hex(16)
         path = command_path(box, f"{REPOSITORY}/{script.path}")
+        hidden = {command_path(box, f"{REPOSITORY}/{each.path}"): each for each in task.scripts}
         if script.by_pytest:
-            paths = (RUNNER, LIBRARY, REPOSITORY, box.spec.workdir, f"{REPOSITORY}/{configuration}", REPORT, SEAL)
+            configuration = f"{REPOSITORY}/{configurations[script.path]}"
+            # A file, which the runner removes before anything else: its arguments can be read in /proc.
+            orders = {"hidden": list(hidden), "must_fail": only is not None, "only": only}
+            box.write(ORDERS, json.dumps(orders).encode())
+            paths = (RUNNER, LIBRARY, REPOSITORY, box.spec.workdir, configuration, REPORT, ORDERS)
             argv = ["python3", "-I", *(command_path(box, place) for place in paths), path]
         else:
             argv = [path] if script.content.startswith("#!") else ["bash", path]
         ended = box.run(
             argv,
+            env=launcher.env(box) if launcher is not None else None,
             cwd=box.spec.workdir,
-            timeout=task.first.verifier.timeout,
-            stdin=f"{secret}\n".encode() if script.by_pytest else None,
+            timeout=limit if seconds is None else min(limit, seconds),
             stdout=output,
             stderr=output,
             user=task.first.verifier.user,
         )
+        if launcher is not None:
+            launcher.check()
         if script.by_pytest:
-            sealed = _sealed(box, secret)
-            cases = _report(box) if sealed == str(ended.code) else ()
-    if sealed == NO_PYTEST:
+            report = _report(box) if not ended.timed_out else {}
+            marks = [_text(mark) for mark in report.get("marks", ())]
+        else:
+            marks = [
+                f"{CHANGED}{each.path}" for each in hidden.values() if _content(box, each) != each.content.encode()
+            ]
+    if script.by_pytest and ended.code == NO_PYTEST:
         raise InfraError(f"{script.path} could not be run: {tail(output)}")
-    if sealed is None and ended.code in NOT_STARTED:
+    if not report and ended.code in NOT_STARTED:
         # The agent's code may exit with such a code too: look for the program in a sandbox that it never touched.
         program = _program(script)
         with sandbox.open(spec) as untouched:
             there = untouched.run(["sh", "-c", 'command -v "$1"', "sh", program]).ok
         if not there:
             raise InfraError(f"{script.path} could not be run: there is no {program!r} in the sandbox")
+    cases = tuple(_cases(report))
     # pytest's exit code of 0 alone is no pass: code under test can end the process with it before a test has run.
     good = any(case.outcome == "passed" for case in cases) or not script.by_pytest
     bad = any(case.outcome in ("failed", "error") for case in cases)
@@ -165,6 +279,7 @@ def _run_script(
         output=tail(output),
         timed_out=ended.timed_out,
         memory_killed=ended.memory_killed,
+        marks=tuple(_shortened(mark) for mark in marks),
     )
 
 
@@ -180,51 +295,62 @@ def _program(script: Script) -> str:
     return words[0]
 
 
-def _sealed(box: Box, secret: str) -> str | None:
-    """The exit code that the runner sealed with the secret; None if something else ended the process."""
+def _report(box: Box) -> dict[str, Any]:
+    """The runner's report; empty if there is none that can be read."""
     try:
-        word, _, outcome = box.read(SEAL, 200).decode(errors="replace").partition(" ")
+        report = json.loads(box.read(REPORT, LONGEST_REPORT))
+    except (OSError, UsageError, ValueError, RecursionError):
+        return {}
+    return report if isinstance(report, dict) else {}
+
+
+def _cases(report: Mapping[str, Any]) -> Iterator[Case]:
+    """The tests in a report. The work can write what it likes into it, but no pass without the runner's exit code."""
+    outcomes: dict[str, CaseOutcome] = {
+        "passed": "passed",
+        "failed": "failed",
+        "error": "error",
+        "skipped": "skipped",
+    }
+    for entry in report.get("cases", ()):
+        if not isinstance(entry, dict):
+            continue
+        seconds = entry.get("seconds")
+        yield Case(
+            _text(entry.get("name")),
+            outcomes.get(str(entry.get("outcome")), "error"),
+            float(seconds) if isinstance(seconds, int | float) and math.isfinite(seconds) else 0.0,
+            _text(entry.get("message") or "")[:LONGEST_MESSAGE],
+            _text(entry.get("case")),
+        )
+
+
+def _text(value: object) -> str:
+    """A value of a report as text that can be written: JSON may hold half of a surrogate pair, which UTF-8 cannot."""
+    return str(value).encode(errors="replace").decode()
+
+
+def _content(box: Box, script: Script) -> bytes | None:
+    """A hidden file as it is in the sandbox now; None if it is gone."""
+    try:
+        return box.read(f"{REPOSITORY}/{script.path}", LONGEST_REPORT)
     except (OSError, UsageError):
         return None
-    # The agent's code can write this file, but does not know the secret.
-    return outcome if secrets.compare_digest(word.encode(), secret.encode()) else None
 
 
-def _report(box: Box) -> tuple[Case, ...]:
-    """The tests in pytest's JUnit report; none if there is no report that can be read."""
-    try:
-        data = box.read(REPORT, LONGEST_REPORT)
-    except (OSError, UsageError):
-        return ()
-    if b"<!DOCTYPE" in data or b"<!ENTITY" in data:  # pytest writes neither; they can make XML grow without end
-        return ()
-    try:
-        tree = ElementTree.fromstring(data)
-    except ElementTree.ParseError:
-        return ()
-    kinds: tuple[tuple[str, CaseOutcome], ...] = (("failure", "failed"), ("error", "error"), ("skipped", "skipped"))
-    cases = []
-    for item in tree.iter("testcase"):
-        outcome: CaseOutcome = "passed"
-        message = ""
-        for tag, meaning in kinds:
-            entry = item.find(tag)
-            if entry is not None:
-                text = f"{entry.get('message') or ''}\n{entry.text or ''}"
-                outcome, message = meaning, text.strip()[:LONGEST_MESSAGE]
-                break
-        name = "::".join(part for part in (item.get("classname"), item.get("name")) if part)
-        try:
-            seconds = float(item.get("time") or 0.0)
-        except ValueError:
-            seconds = 0.0
-        cases.append(Case(name, outcome, seconds, message))
-    return tuple(cases)
+def _shortened(mark: str) -> str:
+    """A mark with paths from the repository's top, whichever sandbox it comes from."""
+    before, _, after = mark.partition(CHANGED)
+    return f"{CHANGED}{after.rpartition(f'{REPOSITORY}/')[2]}" if after and not before else mark
 
 
 def tools() -> tuple[Mount, ...]:
     """The pytest runner and library as read-only mounts."""
-    return (Mount(Path(__file__).with_name("pytest_in_box.py"), RUNNER), Mount(library(), LIBRARY))
+    return (
+        Mount(Path(pytest_in_box.__file__), RUNNER),
+        Mount(Path(must_fail.__file__), f"{TOOLS}/must_fail.py"),
+        Mount(library(), LIBRARY),
+    )
 
 
 def library() -> Path:
@@ -265,163 +391,3 @@ def installed() -> list[Distribution]:
                     f"hidden tests are run by pytest, and {name} is not installed\n  fix: pip install 'bakeoff[tasks]'"
                 ) from None
     return packages
-
-
-TEST_FOLDERS = frozenset({"test", "tests", "testing", "spec", "specs"})
-# Loaded by pytest or Python without being named: https://docs.python.org/3/library/site.html for the *customize
-# modules and .pth files, https://docs.pytest.org/en/stable/reference/customize.html and writing_plugins.html for
-# conftest.py, configuration files and plugins that a .dist-info directory declares.
-STEERING = frozenset(
-    {"conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize", "__pycache__"}
-)
-STEERING_SUFFIXES = (".pth", ".egg-link", ".dist-info", ".egg-info", ".pyc")
-CONFIGURATIONS = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-OWN_NAME = ".hidden-tests"
-"""Name of the configuration that hidden tests run with, so that the repository's is never read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Guarded:
-    """What `guard` did to a tree."""
-
-    discounted: tuple[str, ...]
-    """The agent's files that were reset, from the repository's top."""
-    configurations: dict[str, str]
-    """Each script's configuration file, from the repository's top."""
-
-
-def guard(start: Path, tree: Path, scripts: Sequence[Script]) -> Guarded:
-    """Reset in `tree` what could steer the hidden tests to what it is in `start`, and write the tests there.
-
-    `start` is the start state, `tree` a copy of it with the agent's diff applied.
-    """
-    discounted: list[str] = []
-    # In both trees: what the agent added or changed, and what it removed.
-    for top in (tree, start):
-        for place in _walk(top):
-            if place.name in STEERING or place.name.endswith(STEERING_SUFFIXES):
-                discounted += _reset(start, tree, place.relative_to(top).as_posix())
-    for location in sorted(test_locations(start, scripts)):
-        discounted += _reset(start, tree, location)
-    for script in scripts:
-        discounted += _reset_shadows(start, tree, script.path)
-        # Written last, over whatever is there now.
-        place_file(tree, script.path, script.content.encode(), executable=script.rubric_id is not None)
-    # Hidden files replace the agent's by design, and bytecode is made by running tests: neither is worth reporting.
-    hidden = {script.path for script in scripts}
-    reported = {path for path in discounted if path not in hidden and not path.endswith(".pyc")}
-    return Guarded(
-        tuple(sorted(reported)),
-        {script.path: _configuration(start, tree, scripts, script.path) for script in scripts if script.rubric_id},
-    )
-
-
-def test_locations(start: Path, scripts: Sequence[Script]) -> set[str]:
-    """Directories that belong to the tests: above a script and named like one, or made by hidden files only."""
-    locations: set[str] = set()
-    for script in scripts:
-        above = [str(parent) for parent in reversed(PurePosixPath(script.path).parents) if str(parent) != "."]
-        named = next((folder for folder in above if PurePosixPath(folder).name in TEST_FOLDERS), None)
-        unknown = next((folder for folder in above if not (start / folder).exists()), None)
-        if named or unknown:
-            locations.add(named or unknown or "")
-    # A directory inside another one is covered by it.
-    return {folder for folder in locations if not any(folder.startswith(f"{other}/") for other in locations)}
-
-
-def _walk(top: Path) -> Iterator[Path]:
-    """Everything below `top` but `.git`. Links are yielded and not followed. The caller may remove directories."""
-    for folder, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if not (name == ".git" and Path(folder) == top)]
-        for name in sorted((*folders, *files)):
-            yield Path(folder, name)
-
-
-def _reset(start: Path, tree: Path, relative: str) -> list[str]:
-    """Make `relative` in `tree` what it is in `start`; returns the files that this changed."""
-    before, after = start / relative, tree / relative
-    changed = sorted(
-        f"{relative}/{name}" if name != "." else relative
-        for name in {*_files(before), *_files(after)}
-        if _fingerprint(before / name) != _fingerprint(after / name)
-    )
-    if not changed:
-        return []
-    real_parent(tree, relative)  # a link of the agent's in the way would lead the copy out of the tree
-    remove(after)
-    if before.is_dir() and not before.is_symlink():
-        shutil.copytree(before, after, symlinks=True)
-    elif before.is_symlink():
-        after.symlink_to(os.readlink(before))
-    elif before.is_file():
-        shutil.copy2(before, after)
-    return changed
-
-
-def _files(place: Path) -> set[str]:
-    """The files and links below a directory; `.` for a file or link itself; empty if there is nothing."""
-    if place.is_dir() and not place.is_symlink():
-        return {file.relative_to(place).as_posix() for file in _walk(place) if file.is_symlink() or not file.is_dir()}
-    return {"."} if place.is_symlink() or place.exists() else set()
-
-
-def _fingerprint(file: Path) -> tuple[str, bytes] | None:
-    """What makes a file different from another: its kind, whether it is executable, and its content."""
-    if file.is_symlink():
-        return ("link", os.fsencode(os.readlink(file)))
-    if not file.is_file():
-        return ("directory", b"") if file.is_dir() else None
-    return ("program" if file.stat().st_mode & 0o100 else "file", file.read_bytes())
-
-
-def _reset_shadows(start: Path, tree: Path, path: str) -> Iterator[str]:
-    """Reset packages and extension modules that Python would import instead of the script beside them."""
-    script = PurePosixPath(path)
-    folder = tree / script.parent
-    # A package, and then an extension module, comes before a .py file of the same name (importlib's FileFinder).
-    if script.suffix != ".py" or folder.is_symlink() or not folder.is_dir():
-        return
-    for place in sorted(folder.iterdir()):
-        shadow = place.name == script.stem or (
-            place.name.split(".")[0] == script.stem and place.suffix in (".so", ".pyd")
-        )
-        if shadow:
-            yield from _reset(start, tree, place.relative_to(tree).as_posix())
-
-
-def _configuration(start: Path, tree: Path, scripts: Sequence[Script], path: str) -> str:
-    """Write the configuration that the start state (or a hidden file) has for the script under our own name.
-
-    Looks where pytest would: from the script's directory upwards, in the order of CONFIGURATIONS. Returns the path.
-    """
-    hidden = {script.path: script.content for script in scripts}
-    folder, name, text = PurePosixPath("."), "pytest.ini", "[pytest]\n"
-    for place in (parent / file for parent in PurePosixPath(path).parents for file in CONFIGURATIONS):
-        candidate = hidden.get(str(place))
-        if candidate is None and (start / place).is_file() and not (start / place).is_symlink():
-            candidate = (start / place).read_text(encoding="utf-8", errors="replace")
-        if candidate is not None and configures(place.name, candidate):
-            folder, name, text = place.parent, place.name, candidate
-            break
-    if not name.endswith("pytest.toml"):  # pytest reads that format by this name only
-        name = f"{OWN_NAME}{PurePosixPath(name).suffix}"
-    target = str(folder / name)
-    place_file(tree, target, text.encode())
-    return target
-
-
-def configures(name: str, text: str) -> bool:
-    """Whether pytest would take its settings from a file of this name and content."""
-    if name in ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"):
-        return True
-    if name == "pyproject.toml":
-        try:
-            return "pytest" in tomllib.loads(text).get("tool", {})
-        except tomllib.TOMLDecodeError:
-            return False
-    parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
-    try:
-        parser.read_string(text)
-    except configparser.Error:
-        return False
-    return parser.has_section("pytest" if name == "tox.ini" else "tool:pytest")

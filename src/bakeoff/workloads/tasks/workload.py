@@ -7,35 +7,37 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox.base import VARIABLE, Sandbox, choose
+from bakeoff.sandbox.base import UNSANDBOXED, Sandbox, choose, choose_for_workers
 from bakeoff.sandbox.cache import remove_abandoned, scratch
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks.agents.base import TaskAgent
 from bakeoff.workloads.tasks.agents.registry import AgentEntry
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
-from bakeoff.workloads.tasks.attempt import Worker, attempt
+from bakeoff.workloads.tasks.attempt import TaskAttempt, Worker, attempt
 from bakeoff.workloads.tasks.check import missing_reference
 from bakeoff.workloads.tasks.dialect import Variables
 from bakeoff.workloads.tasks.environment import check_variables, network_withheld, refused, replaces_image
-from bakeoff.workloads.tasks.evaluation import NOTHING_SCORES, evaluate, settle
+from bakeoff.workloads.tasks.evaluation import NOTHING_SCORES, Evaluation, Failure, Metrics, evaluate, keep, settle
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proxy.providers import Budget, Provider, Providers
-from bakeoff.workloads.tasks.proxy.records import Totals
+from bakeoff.workloads.tasks.network import REFUSED, HostLists, granted, hosts_of, opened
+from bakeoff.workloads.tasks.proxy.providers import PROVIDER_PATIENCE, Budget, Provider, Providers, needs_price
+from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
 from bakeoff.workloads.tasks.proxy.server import ModelProxy
-from bakeoff.workloads.tasks.schema import ModelEndpoint
+from bakeoff.workloads.tasks.proxy.shared import ExperimentBudget
+from bakeoff.workloads.tasks.schema import HostPath, ModelEndpoint
 from bakeoff.workloads.tasks.scoring import JudgeSettings, judge_key
 from bakeoff.workloads.tasks.verify import installed
 
-UNSANDBOXED = "BAKEOFF_UNSANDBOXED"
-"""Set by `TasksWorkload.configure` after the user agreed to run agents without a sandbox."""
 TIMEOUT_VARIABLE, TOKENS_VARIABLE = "TIMEOUT_SEC", "TOKEN_LIMIT"
 """Variables by which a benchmark file limits its runs. They are set in the sandbox like all others."""
 CALLS = "calls.jsonl"
@@ -49,7 +51,9 @@ class TasksParams(BaseModel):
     """The parameters of one rollout."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    settings: ClassVar[frozenset[str]] = frozenset({"path", "agents", "providers", "judge", "metrics"})
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"path", "agents", "providers", "provider_patience", "prices", "judge", "metrics"}
+    )
 
     path: str = Field(
         validation_alias=AliasChoices("path", "prepared_dir"), min_length=1,
@@ -62,7 +66,12 @@ class TasksParams(BaseModel):
     overrides: str | None = Field(None, description="An overrides file instead of the task's own overrides.json.")
     apply_overrides: bool = Field(True, description="False ignores overrides.")
     environment_variables: Variables = Field({}, description="Variables in the sandbox.")
-    network: bool = Field(False, description="Give sandboxes a network if the task asks for one.")
+    network: bool | HostLists = Field(
+        False, description="True gives sandboxes the network that the task asks for; a table lists hosts by phase."
+    )
+    host_paths: list[HostPath] = Field(
+        [], description="/usr/local, /usr/src: what of them sandboxes with this machine's programs see, read-only."
+    )
     timeout: float | None = Field(
         None, gt=0, description="Seconds for the agent; else TIMEOUT_SEC, else the task's own limit."
     )
@@ -71,6 +80,13 @@ class TasksParams(BaseModel):
     call_budget: int | None = Field(None, ge=1, description="Most model calls of a rollout.")
     agents: dict[str, AgentEntry] = Field({}, description="Custom agents, by name.")
     providers: dict[str, Provider] = Field({}, description="Endpoints and the models that they serve.")
+    provider_patience: float = Field(
+        PROVIDER_PATIENCE, ge=0, description="Seconds for which a call is repeated while its provider fails."
+    )
+    prices: str | None = Field(None, description="A price list in place of the one that ships.")
+    allow_provider_tools: list[str] = Field(
+        [], description="Tools and services of the provider that the agent may use, such as `web_search`."
+    )
     judge: JudgeSettings | None = Field(None, description="A model that judges rubrics.")
     metrics: list[str] = Field([], description="Custom metrics: module:function, or a script.")
 
@@ -102,26 +118,20 @@ class TasksWorkload:
 
     kind: ClassVar[str] = "tasks"
     revision: ClassVar[str] = "1"
+    cost_metric: ClassVar[str] = "cost"
     Params: ClassVar[type[BaseModel]] = TasksParams
 
     def configure(self, options: Mapping[str, str], accept: Callable[[str], None]) -> None:
-        """Pass `--sandbox` of `bakeoff run` on to the worker processes, through the environment.
-
-        Running agents without a sandbox is a risk that the user has to `accept`.
-        """
-        name = options.get("sandbox")
-        if name is not None:
-            os.environ[VARIABLE] = name
-        if choose(name, accepted=True).name == "none":
-            accept("without a sandbox agents run as you, with your files and keys")
-            os.environ[UNSANDBOXED] = "1"
+        """Take `--sandbox` of `bakeoff run`."""
+        risk = "without a sandbox agents run as you, with your files and keys"
+        choose_for_workers(options.get("sandbox"), accept, risk)
 
     def check(self, params: TasksParams, base: Path) -> list[str]:
         """Check that sandbox, task, agent, key and price are there before anything starts; returns notes on the task.
 
         Raises UsageError that names the fix.
         """
-        sandbox = chosen()
+        sandbox, unpriced = chosen(), ""
         task = task_of(params, base)
         check_variables(task)
         for environment in (task.environment, *(step.verifier.environment for step in task.steps)):
@@ -135,66 +145,123 @@ class TasksWorkload:
         assert agent.version  # raises UsageError if the agent is not installed
         # Everything that would cost money to find out later: endpoint, wire format, key and price.
         if agent.wire is not None:
-            providers, model = _routed(params, task, agent)
+            providers, model = _routed(params, task, agent, base)
             route = providers.route(model)
             route.key(providers.environment)
             Budget(cost=params.cost_budget).check(route)
+            if route.price is None:
+                unpriced = f"the price of {route.label} is not known, so its runs may report no cost"
         if params.judge is not None:
             judge_key(params.judge)
         elif not task.scored_by_tests:
             raise UsageError(f"{task.directory}: {NOTHING_SCORES}")
-        notes = [f"{task.id}: {note}" for note in (*task.notes, replaces_image(task.environment, sandbox)) if note]
+        notes = [unpriced] if unpriced else []
+        notes += [f"{task.id}: {note}" for note in (*task.notes, replaces_image(task.environment, sandbox)) if note]
         return notes + [NO_NETWORK] * network_withheld(task)
 
-    def run(self, params: TasksParams, ctx: RunContext) -> Outcome:
-        """One rollout. Whatever goes wrong outside the sandbox is an InfraError: no agent's code runs in this process."""
-        try:
-            return self._run(params, ctx)
-        except InfraError:
-            raise
-        except (BakeoffError, OSError) as error:  # for example a full disk
-            raise InfraError(str(error)) from error
-        except Exception as error:  # a bug of ours
-            traceback.print_exc()
-            raise InfraError(f"{type(error).__name__}: {error}") from error
+    def check_price(self, params: TasksParams, base: Path) -> None:
+        """Raise UsageError for a model without a price: nobody could tell what a run cost."""
+        agent = find_agent(params.agent, params.agents, base)
+        if agent.wire is not None:
+            providers, model = _routed(params, task_of(params, base), agent, base)
+            route = providers.route(model)
+            if route.price is None:
+                raise UsageError(f"budget.cost {needs_price(route)}")
 
-    def _run(self, params: TasksParams, ctx: RunContext) -> Outcome:
-        """Let the agent work behind a model proxy of its own, verify and score, and record the conversation."""
+    def run(self, params: TasksParams, ctx: RunContext) -> Outcome:
+        """One rollout. No agent's code runs in this process.
+
+        What goes wrong before the agent's command runs is an InfraError. What goes wrong after is a failed run, because
+        an agent could have caused it.
+        """
+        worker: Worker | None = None
+        try:
+            with ExitStack() as stack:
+                task, sandbox, worker = self._prepare(params, ctx, stack)
+                outcome = self._rollout(params, ctx, task, sandbox, worker)
+            return outcome
+        except Exception as error:
+            text = str(error)
+            if not isinstance(error, BakeoffError | OSError):  # a bug of ours
+                traceback.print_exc()
+                text = f"{type(error).__name__}: {error}"
+            if worker is None or not worker.phase:
+                raise InfraError(text) from error
+            try:
+                totals = add_up(read_calls(ctx.directory / CALLS))
+            except (ValueError, OSError):  # the record itself is what broke
+                totals = Totals()
+            # What it spent is charged and shown all the same.
+            used = {"tokens": totals.tokens, "cost": totals.cost, "model_calls": totals.calls}
+            spent: Metrics = {name: value for name, value in used.items() if value is not None} if totals.calls else {}
+            return Failure(worker.phase, text).outcome(spent)
+
+    def _prepare(self, params: TasksParams, ctx: RunContext, stack: ExitStack) -> tuple[Task, Sandbox, Worker]:
+        """The task, its sandbox, and the agent behind a model proxy of its own, which `stack` closes."""
         task = task_of(params, ctx.base)
         sandbox = chosen()
         remove_abandoned()
         agent = find_agent(params.agent, params.agents, ctx.base)
-        with ExitStack() as stack:
-            worker = Worker(
-                agent,
-                logs=ctx.directory / "logs",
-                seconds=params.seconds(),
-                effort=params.effort,
-                max_turns=params.max_turns,
+        worker = Worker(
+            agent,
+            logs=ctx.directory / "logs",
+            seconds=params.seconds(),
+            effort=params.effort,
+            max_turns=params.max_turns,
+        )
+        task, worker.egress = stack.enter_context(opened(task, sandbox, ctx.directory / REFUSED))
+        worker.hosts = partial(hosts_of, task)
+        if agent.wire is not None:
+            # Unix sockets have paths of at most 107 bytes (unix(7)), so it is not in the run's directory.
+            worker.socket = stack.enter_context(scratch("proxy")) / "model.sock"
+            if sandbox.name == "none":  # all runs, and everything else, share this machine's ports
+                with socket.create_server(("127.0.0.1", 0)) as listener:
+                    worker.port = listener.getsockname()[1]
+            # The proxy enforces the run's budgets and records its calls.
+            providers, model = _routed(params, task, agent, ctx.base)
+            proxy = stack.enter_context(ModelProxy(socket=worker.socket))
+            budget = Budget(params.tokens(), params.cost_budget, params.call_budget, ctx.deadline)
+            together = ExperimentBudget.read(ctx.path.parents[1], self.cost_metric)
+            if together is not None and together.used_up:
+                raise InfraError("the experiment's budget is used up")
+            record = ctx.directory / CALLS
+            record.unlink(missing_ok=True)  # from an earlier attempt
+            worker.proxied = stack.enter_context(
+                proxy.open(
+                    providers,
+                    model,
+                    record=record,
+                    budget=budget,
+                    patience=params.provider_patience,
+                    allowed=params.allow_provider_tools,
+                    together=together,
+                )
             )
-            if agent.wire is not None:
-                # Unix sockets have paths of at most 107 bytes (unix(7)), so it is not in the run's directory.
-                worker.socket = stack.enter_context(scratch("proxy")) / "model.sock"
-                if sandbox.name == "none":  # all runs, and everything else, share this machine's ports
-                    with socket.create_server(("127.0.0.1", 0)) as listener:
-                        worker.port = listener.getsockname()[1]
-                # The proxy enforces the run's budgets and records its calls; `stack` closes it.
-                providers, model = _routed(params, task, agent)
-                proxy = stack.enter_context(ModelProxy(socket=worker.socket))
-                budget = Budget(params.tokens(), params.cost_budget, params.call_budget, ctx.deadline)
-                record = ctx.directory / CALLS
-                record.unlink(missing_ok=True)  # from an earlier attempt
-                worker.proxied = stack.enter_context(proxy.open(providers, model, record=record, budget=budget))
-            result = attempt(task, worker, sandbox)
-            # Closed before it is read: a call that is still open would change the totals.
-            totals = worker.proxied.close() if worker.proxied is not None else Totals()
-            for step in worker.proxied.steps(agent.name) if worker.proxied is not None else ():
-                ctx.trajectory(msgspec.structs.replace(step, info={**step.info, "agent_version": agent.version}))
-        facts = {
+        return task, sandbox, worker
+
+    def _rollout(self, params: TasksParams, ctx: RunContext, task: Task, sandbox: Sandbox, worker: Worker) -> Outcome:
+        """Let the agent work, verify and score what it left, and record the conversation."""
+        agent, proxied = worker.agent, worker.proxied
+        facts: dict[str, Any] = {
             "run_id": ctx.run_id, "agent": agent.name, "agent_version": agent.version, "model": params.model,
             "sandbox": sandbox.name, "seed": ctx.seed, "rollout": ctx.rollout, "task_digest": task.digest,
         }  # fmt: skip
+        if worker.egress is not None:
+            facts["refused_hosts"] = worker.egress.refused  # the list grows as the run goes on
+
+        def store(work: TaskAttempt) -> None:
+            totals = proxied.totals() if proxied is not None else Totals()
+            keep(Evaluation(task, facts, work, totals), ctx.directory)
+
+        result = attempt(task, worker, sandbox, store)
+        worker.phase = "record"
+        # Closed before it is read: a call that is still open would change the totals.
+        totals = proxied.close() if proxied is not None else Totals()
+        for step in proxied.steps(agent.name) if proxied is not None else ():
+            ctx.trajectory(msgspec.structs.replace(step, info={**step.info, "agent_version": agent.version}))
+        worker.phase = "judge"
         evaluation = evaluate(task, facts, result, totals, sandbox, judge_settings=params.judge, metrics=params.metrics)
+        worker.phase = "record"
         return settle(evaluation, ctx.directory)
 
 
@@ -202,7 +269,7 @@ def task_of(params: TasksParams, base: Path) -> Task:
     """The task of a run with its overrides and variables; paths start at `base`, the experiment file's directory."""
     file = base / params.overrides if params.overrides else None
     task = load_task(base / params.path, overrides_file=file, apply_overrides=params.apply_overrides)
-    task = task.with_network() if params.network else task
+    task = replace(granted(task, params.network), host_paths=tuple(params.host_paths))
     return task.with_env(params.environment_variables) if params.environment_variables else task
 
 
@@ -219,7 +286,7 @@ def available(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-def _routed(params: TasksParams, task: Task, agent: TaskAgent) -> tuple[Providers, str]:
+def _routed(params: TasksParams, task: Task, agent: TaskAgent, base: Path) -> tuple[Providers, str]:
     """The providers and the name of the model that the agent calls.
 
     If the task's overrides name an endpoint, that one serves every model. Raises UsageError if no model is named, no
@@ -230,7 +297,7 @@ def _routed(params: TasksParams, task: Task, agent: TaskAgent) -> tuple[Provider
     model = endpoint.model or params.model
     if not model:
         raise UsageError(f"agent {agent.name} calls a model and none is named\n  fix: set params.model")
-    providers = Providers.read(params.providers)
+    providers = Providers.read(params.providers, prices=base / params.prices if params.prices else None)
     if endpoint.base_url is not None:
         providers = providers.with_endpoint(endpoint.base_url, endpoint.api_key)
     providers.route(model).check(agent.wire, f"agent {agent.name}")

@@ -81,6 +81,7 @@ def test_identical_runs_of_a_deterministic_agent_are_told_to_be_one(benchmark: s
     assert "3 identical runs" in result.stdout
     told = json.loads(Path("out/comparison.json").read_text())["agents"]["buy-and-hold"]
     assert told["deterministic"] and told["metrics"]["total_pnl"]["low"] is None
+    assert (told["bestRun"], told["worstRun"]) == (None, None), "one result is neither the best nor the worst"
 
 
 @pytest.mark.slow
@@ -171,13 +172,13 @@ def test_both_spellings_of_options_mean_the_same_and_the_defaults_are_these() ->
         "12345",
     ]
     equal = [f"{name}={value}" for name, value in zip(spaced[::2], spaced[1::2], strict=True)]
-    ids = {json.loads(market("generate", *args, "--json").stdout)["id"] for args in (spaced, equal, [])}
+    ids = {json.loads(market("generate", *args, "--demo", "--json").stdout)["id"] for args in (spaced, equal, [])}
     assert len(ids) == 1
 
 
 def test_a_second_generate_finds_the_files_there() -> None:
-    assert json.loads(market("generate", "--json").stdout)["fresh"] is True
-    assert json.loads(market("generate", "--json").stdout)["fresh"] is False
+    assert json.loads(market("generate", "--demo", "--json").stdout)["fresh"] is True
+    assert json.loads(market("generate", "--demo", "--json").stdout)["fresh"] is False
 
 
 def test_a_secret_of_one_s_own_draws_another_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from bakeoff.records.rundir import TRAJECTORY as FILE
 from bakeoff.records.series import read_trajectory
 from bakeoff.workloads.market.cli.serve import read_tokens, serve
+from bakeoff.workloads.market.serve.disk_journal import DiskJournal
 from market_games import Client
 
 SERVE = [sys.executable, "-m", "bakeoff", "market", "serve", "--port", "0", "--json", "--linger", "0"]
@@ -120,3 +121,66 @@ def test_a_token_file_that_is_none_is_told(tmp_path: Path, content: str) -> None
     file.write_text(content)
     result = CliRunner().invoke(serve, ["--token-file", str(file), "--port", "0"])
     assert "tokens.json" in str(result.exception)
+
+
+# -- going on after a crash
+
+
+@pytest.mark.slow
+def test_the_same_command_goes_on_after_kill_9_with_its_tokens_and_the_secret_it_drew(tmp_path: Path) -> None:
+    with served("--seats", "2", "--shared") as (process, told), httpx.Client(timeout=30) as http:
+        one, other = players(told, http)
+        other.call("a2a.endTurn", wait=False)
+        assert one.call("a2a.endTurn")["tick"] == 1
+        market = one.call("a2a.getPredictions")["predictions"][0]
+        posted = one.post({"jsonrpc": "2.0", "id": 1, "method": "a2a.createPost", "params": {"content": "hello"}}, **{"idempotency-key": "k"}).json()  # fmt: skip
+        seen = other.call("a2a.observe")
+        process.kill()
+        process.wait(30)
+    assert len(list(Path("bakeoff-runs/.market").iterdir())) == 1
+    with served("--seats", "2", "--shared") as (process, again), httpx.Client(timeout=30) as http:
+        assert again["resumedAtTick"] == 1
+        assert (again["tokens"], again["secret"]) == (told["tokens"], told["secret"])
+        one, other = players(again, http)
+        assert one.call("a2a.getPredictions")["predictions"][0] == market
+        assert one.post({"jsonrpc": "2.0", "id": 1, "method": "a2a.createPost", "params": {"content": "hello"}}, **{"idempotency-key": "k"}).json() == posted  # fmt: skip
+        assert other.call("a2a.observe") == seen
+        for player in (one, other):
+            player.call("a2a.endTurn", wait=False)
+        other.call("a2a.endTurn", wait=False)
+        one.call("a2a.endTurn")
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert [row["actions"] for row in json.loads(output)["agents"]] == [1, 0]
+    assert list(Path("bakeoff-runs/.market").iterdir()) == []  # the game is over
+
+
+@pytest.mark.slow
+def test_an_unfinished_game_of_another_secret_or_scenario_is_refused_with_its_file_and_the_way_out(tmp_path: Path) -> None:  # fmt: skip
+    for name in ("one", "other"):
+        Path(name).write_text(f"the secret called {name}, long enough")
+    with served("--secret-file", "one", "-o", "out") as (process, told), httpx.Client(timeout=30) as http:
+        players(told, http)[0].call("a2a.createPost", content="hello")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 130
+    small = [*SMALL, "--port", "0", "-o", "out", "--join-timeout", "0", "--tick-timeout", "0.01", "--linger", "0"]
+    for options, said in (
+        (["--secret-file", "other"], "another seed or secret"),
+        (["--secret-file", "one", "--markets", "4"], "markets is 2 there and 4 here"),
+        (["--secret-file", "one"], "--tick-timeout is 30.0 there and 0.01 here"),
+    ):
+        refused = CliRunner().invoke(serve, [*small, *options])
+        assert all(part in str(refused.exception) for part in ("out/serve.journal", said, "--fresh")), refused.exception
+    begun = CliRunner().invoke(serve, [*small, "--secret-file", "other", "--fresh"])
+    assert begun.exit_code == 0 and "nobody played" in begun.output
+    assert not Path("out/serve.journal").exists()
+
+
+def test_a_journal_that_nobody_played_in_is_in_nobody_s_way(tmp_path: Path) -> None:
+    Path("secret").write_text("a secret that is long enough")
+    words = [*SMALL, "--port", "0", "--secret-file", "secret", "--join-timeout", "0", "--tick-timeout", "0.01", "--linger", "0"]  # fmt: skip
+    with DiskJournal(Path("game.journal")) as journal:
+        journal.begin({"scenario": {}, "options": {}, "key": "00", "secret": "private"}, {"player-1": "0" * 16})
+    begun = CliRunner().invoke(serve, [*words, "--journal", "game.journal"])
+    assert begun.exit_code == 0, begun.output
+    assert "going on" not in begun.output

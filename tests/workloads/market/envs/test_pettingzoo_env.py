@@ -44,20 +44,20 @@ def test_seats_see_the_same_world_and_their_own_account() -> None:
     env = MarketParallelEnv(2, SMALL)
     env.reset(seed=4)
     long, idle = np.array([1, 1, 1, 2, 1]), np.ones(5, np.int64)
-    seen, rewards, *_ = env.step({"seat-0": idle, "seat-1": long})
+    seen, rewards, *_ = env.step({"player-1": idle, "player-2": long})
     names = list(env.feature_names)
     own = [names.index(name) for name in ("BTCX.position", "cash", "equity")]
     rest = [at for at in range(len(names)) if at not in own]
-    np.testing.assert_array_equal(seen["seat-0"][rest], seen["seat-1"][rest])
-    assert seen["seat-0"][own].tolist() == [0.0, 1.0, 1.0]
-    assert seen["seat-1"][own[0]] == pytest.approx(1.0, rel=0.05)
-    assert rewards["seat-0"] == 0 and rewards["seat-1"] != 0
+    np.testing.assert_array_equal(seen["player-1"][rest], seen["player-2"][rest])
+    assert seen["player-1"][own].tolist() == [0.0, 1.0, 1.0]
+    assert seen["player-2"][own[0]] == pytest.approx(1.0, rel=0.05)
+    assert rewards["player-1"] == 0 and rewards["player-2"] != 0
 
 
 def test_nobody_is_first_because_of_the_order_in_which_actions_are_given() -> None:
     row = np.array([2, 2, 2, 2, 2])
     ends = []
-    for order in (("seat-0", "seat-1"), ("seat-1", "seat-0")):
+    for order in (("player-1", "player-2"), ("player-2", "player-1")):
         env = MarketParallelEnv(2, SMALL)
         env.reset(seed=4)
         ends.append([env.step({agent: row for agent in order})[1] for _ in range(4)])
@@ -69,9 +69,9 @@ def test_an_agent_without_an_action_does_nothing_and_everybody_leaves_at_the_end
     env.reset(seed=4)
     while env.agents:
         _, rewards, ended, cut, _ = env.step({})
-    assert rewards == {"seat-0": 0.0, "seat-1": 0.0}
+    assert rewards == {"player-1": 0.0, "player-2": 0.0}
     assert all(ended.values()) and not any(cut.values())
-    assert "seat-1" in (env.render() or "")
+    assert "player-2" in (env.render() or "")
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_an_agent_without_an_action_does_nothing_and_everybody_leaves_at_the_end
 def test_what_is_no_action_is_refused_here_and_in_the_single_environment(actions: Any, action: Any, words: str) -> None:
     single, shared = MarketEnv(SMALL, actions), MarketParallelEnv(2, SMALL, actions)
     single.reset(seed=1), shared.reset(seed=1)
-    for step in (lambda: single.step(action), lambda: shared.step({"seat-1": action})):
+    for step in (lambda: single.step(action), lambda: shared.step({"player-2": action})):
         with pytest.raises(ValueError, match=words):
             step()
     with pytest.raises(ValueError, match="there is no agent 'nobody'"):
-        shared.step({"nobody": shared.action_space("seat-0").sample()})
+        shared.step({"nobody": shared.action_space("player-1").sample()})
 
 
 def test_a_world_comes_with_the_first_reset() -> None:

@@ -88,7 +88,7 @@ def test_chats_invite_by_reputation_and_show_their_tips_to_members_only() -> Non
     assert not any(chat.invited for chat in outcast.chats(0))
     world.join(0, "chat-1")
     chat = world.chats(0)[1]
-    assert chat.joined and chat.messages and chat.member_ids == ("seat-0",)
+    assert chat.joined and chat.messages and chat.member_ids == ("player-1",)
     assert all(message.claim in (-1, 0, 1) and message.ticker for message in chat.messages)
     world.message(0, "chat-1", "thanks")
     assert world.chats(0)[1].messages[-1].content == "thanks"

@@ -12,6 +12,7 @@ from bakeoff.workloads.market.world.views import Rejected
 from bakeoff.workloads.market.world.world import World
 
 SCENARIO = Scenario(duration_minutes=200, markets=3, perpetuals=2, agents=4)
+NAMED = SCENARIO.model_copy(update={"tape": "named"})
 
 
 def test_orders_are_sealed_until_the_tick_closes() -> None:
@@ -42,28 +43,29 @@ def test_a_sealed_order_that_cannot_be_filled_is_told_when_the_tick_closes() -> 
 
 def test_orders_of_seats_take_turns() -> None:
     """The second order of a seat never comes before the first of another."""
-    world = World.create(SCENARIO, 5, seats=3)
+    world = World.create(NAMED, 5, seats=3)
     market = world.markets()[0].id
     for seat in (0, 1, 2):
         for _ in range(3):
             world.buy(seat, market, "YES", 20.0)
     world.advance()
-    tape = [trade.trader_id for trade in world.trades(32) if trade.trader_id.startswith("seat")][::-1]
+    tape = [str(trade.trader_id) for trade in world.trades(32) if str(trade.trader_id).startswith("player")][::-1]
     assert len(tape) == 9
-    assert tape[0:3] == tape[3:6] == tape[6:9] and sorted(tape[0:3]) == ["seat-0", "seat-1", "seat-2"]
+    assert tape[0:3] == tape[3:6] == tape[6:9] and sorted(tape[0:3]) == ["player-1", "player-2", "player-3"]
 
 
 def test_every_order_of_seats_is_equally_likely() -> None:
     counts = dict.fromkeys(permutations(range(3)), 0)
     for seed in range(4):
-        world = World.create(SCENARIO, seed, seats=3)
+        world = World.create(NAMED, seed, seats=3)
         while not world.done:
             for seat in range(3):
                 world.open(seat, "BTCX", "LONG" if world.tick % 2 else "SHORT", 20.0, 1.0)
             tick = world.tick
             world.advance()
-            tape = [trade for trade in world.trades(20) if trade.tick == tick and trade.trader_id.startswith("seat")]
-            counts[tuple(int(trade.trader_id[-1]) for trade in reversed(tape))] += 1  # type: ignore[index]
+            traders = [str(trade.trader_id) for trade in world.trades(20) if trade.tick == tick]
+            order = [int(trader[-1]) - 1 for trader in reversed(traders) if trader.startswith("player")]
+            counts[tuple(order)] += 1  # type: ignore[index]
     total = sum(counts.values())
     assert total == 800
     expected = total / 6

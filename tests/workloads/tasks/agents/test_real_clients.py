@@ -14,7 +14,7 @@ from bakeoff.workloads.tasks.agents.registry import agent
 from bakeoff.workloads.tasks.proxy.providers import Budget
 from workloads.tasks.clients import AGENTS, Bench
 from workloads.tasks.proxied import KEY, lab
-from workloads.tasks.scripted import Turn, Use, say, shell
+from workloads.tasks.scripted import Request, Turn, Use, say, shell
 
 pytestmark = [pytest.mark.npm, pytest.mark.slow]
 
@@ -30,6 +30,13 @@ SCRIPT: list[Turn] = [
     shell(EDIT, use=Use(1100, 900, 30)),
     say("The greeting is right now.", use=Use(1200, 1000, 40)),
 ]
+
+
+def web_tools(requests: list[Request]) -> list[str]:
+    """Tools with which a model could look outside its sandbox: no client starts with one."""
+    tools = [tool for request in requests for tool in request.body.get("tools", [])]
+    names = [str(tool.get("name") or tool.get("function", {}).get("name") or tool["type"]) for tool in tools]
+    return [name for name in names if "web" in name.lower()]
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +61,7 @@ def test_a_client_makes_the_edit_and_its_calls_are_recorded(client: str, tmp_pat
     assert (totals.calls, totals.input_tokens, totals.cached_tokens, totals.output_tokens) == (3, 3300, 1900, 90)
     assert totals.cost == pytest.approx((1400 * 1.0 + 1900 * 0.1 + 90 * 2.0) / 1e6)
     assert {call.wire for call in here.calls()} == {chosen.wire}
+    assert web_tools(asked) == [] and totals.denied == ()
 
     main = [step for step in steps if step.agent == "main"]
     assert len(main) == len(steps) == 3
@@ -81,6 +89,7 @@ def test_a_client_whose_budget_is_used_up_stops(client: str, tmp_path: Path) -> 
         totals = here.run.close()
     assert ended.returncode != 0
     assert (totals.calls, totals.limit, totals.broken) == (1, "calls", None)
+    assert web_tools(here.model.requests) == [] and totals.denied == ()
     assert (bench.workdir / "greeting.txt").read_text() == "helo\n"
 
 

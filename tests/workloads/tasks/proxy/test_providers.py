@@ -54,9 +54,9 @@ def test_an_ambiguous_or_unknown_model_names_the_choices() -> None:
 
 def test_urls_fit_their_api() -> None:
     route = providers(other=OTHER).route("m")
-    assert route.provider.url(WIRES["chat"]) == "https://api.example/v1/chat/completions?api-version=3"
+    assert route.provider.url(WIRES["chat"], {}) == "https://api.example/v1/chat/completions?api-version=3"
     anthropic = providers().route("claude-x").provider
-    assert anthropic.url(WIRES["messages"]) == "https://api.anthropic.com/v1/messages"
+    assert anthropic.url(WIRES["messages"], {}) == "https://api.anthropic.com/v1/messages"
 
 
 def test_headers_and_keys_come_from_the_environment() -> None:

@@ -116,7 +116,7 @@ def test_closing_a_run_ends_its_calls(tmp_path: Path) -> None:
     ("path", "key", "told"),
     [
         ("/v1/chat/completions", "another", "did not send the key of its run"),
-        ("/v1beta/models/m:generateContent", None, "speaks another API: POST to one of /v1/chat/completions"),
+        ("/v1/embeddings", None, "speaks another API: POST to one of /v1/chat/completions"),
     ],
 )
 def test_a_client_that_never_gets_through_makes_the_run_broken(

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakeoff.workloads.tasks.proxy.http import WIRES, wire_at
+from bakeoff.workloads.tasks.proxy.powers import denied
 from bakeoff.workloads.tasks.proxy.records import Call, Conversations
 from bakeoff.workloads.tasks.proxy.relay import EventReader
 from bakeoff.workloads.tasks.proxy.wire import BadRequest, Reply, Usage, Wire
-from workloads.tasks.proxied import request
+from workloads.tasks.proxied import PATHS, request
 from workloads.tasks.scripted import APIS, ScriptedModel, Turn, Use
 
 NAMES = list(WIRES)
@@ -66,6 +67,24 @@ CONVERSATION: dict[str, dict[str, Any]] = {
         ],
         "tools": [{"name": "bash", "input_schema": {}}],
     },
+    "gemini": {
+        "model": "m",
+        "systemInstruction": {"parts": [{"text": "Be brief."}]},
+        "contents": [
+            {"role": "user", "parts": [{"text": "What is here?"}]},
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "Hm.", "thought": True},
+                    {"text": "I "},
+                    {"text": "look."},
+                    {"functionCall": {"id": "c1", "name": "bash", "args": {"command": "ls"}}, "thoughtSignature": "s"},
+                ],
+            },
+            {"role": "user", "parts": [{"function_response": {"name": "bash", "response": {"output": "a.txt"}}}]},
+        ],
+        "tools": [{"function_declarations": [{"name": "bash"}]}],
+    },
 }
 STREAM: dict[str, list[dict[str, Any]]] = {
     "chat": [
@@ -86,6 +105,11 @@ STREAM: dict[str, list[dict[str, Any]]] = {
         {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"a":'}},
         {"type": "message_delta", "delta": {"stop_reason": "x"}, "usage": {"output_tokens": 2}},
         {"type": "message_stop"},
+    ],
+    "gemini": [
+        {"candidates": [{"content": {"parts": [{"text": "x", "thought": True}]}}], "responseId": "r"},
+        {"candidates": [{"content": {"parts": [{"functionCall": {"name": "bash", "args": {"command": "ls"}}}]},
+                         "finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 1}},
     ],
 }  # fmt: skip
 ODD: list[Any] = [
@@ -134,7 +158,7 @@ def both_ways(wire: Wire, turn: Turn) -> tuple[Reply, Reply]:
     return wire.reply(whole), wire.reply(assembler.body())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PATHS)  # test_gemini.py has Gemini's
 @settings(max_examples=15, deadline=None)
 @given(text=WORDS, commands=st.lists(WORDS, max_size=3), tokens=st.tuples(*[st.integers(0, 10**6)] * 3))
 def test_a_stream_says_the_same_as_the_whole_answer(
@@ -160,6 +184,7 @@ def test_a_stream_says_the_same_as_the_whole_answer(
 def test_nothing_that_is_sent_breaks_a_reader(name: str, random: Random) -> None:
     wire: Wire = WIRES[name]  # type: ignore[index]
     body = spoilt(CONVERSATION[name], random)
+    assert isinstance(denied(name, body), list)  # type: ignore[arg-type]
     assembler = wire.assembler()
     for event in STREAM[name]:
         assembler.feed("", spoilt(event, random))
@@ -190,7 +215,9 @@ def test_an_answer_without_a_word_is_an_answer() -> None:
 
 def test_paths_are_known_with_and_without_their_version() -> None:
     found = [
-        wire_at(path)
+        wire_at(path, {})
         for path in ("/v1/chat/completions", "/responses", "/v1/messages/", "/v1/messages/count_tokens", "/")
     ]
-    assert [wire.name if wire else None for wire in found] == ["chat", "responses", "messages", None, None]
+    assert [address[0].name if address else None for address in found] == ["chat", "responses", "messages", None, None]
+    address = wire_at("/v1beta/models/tuned%2Fm:generateContent", {})
+    assert address is not None and address[1] == {"model": "tuned/m", "stream": False, "count": False}

@@ -1,7 +1,25 @@
 import random
 
 import pytest
+from bakeoff_work import script
+
+# In a process of the work, which sees the meetings and nothing else of the tests.
+ALL = """
 from rooms import assign
+result = []
+for meetings in many:
+    given = [tuple(meeting) for meeting in meetings]
+    try:
+        rooms = assign(given)
+    except ValueError:
+        rooms = "refused"
+    result.append([rooms, given == [tuple(meeting) for meeting in meetings]])
+"""
+SEEDS = range(60)
+
+
+def assign(meetings):
+    return script(ALL, many=[meetings])[0][0]
 
 
 def by_the_book(meetings):
@@ -22,11 +40,19 @@ def some(rng, number, latest):
     return made
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_rooms_are_those_of_the_rule(seed):
+def drawn(seed):
     rng = random.Random(seed)
-    meetings = some(rng, rng.randint(0, 40), rng.choice([3, 20, 100]))
-    assert assign(meetings) == by_the_book(meetings)
+    return some(rng, rng.randint(0, 40), rng.choice([3, 20, 100]))
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return script(ALL, many=[drawn(seed) for seed in SEEDS])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rooms_are_those_of_the_rule(seed, answers):
+    assert answers[seed][0] == by_the_book(drawn(seed))
 
 
 def test_one_meeting_may_begin_when_another_ends():
@@ -42,15 +68,12 @@ def test_fractions_are_numbers_too():
 
 
 def test_the_list_of_meetings_is_left_alone():
-    meetings = [(5, 6), (1, 2), (1, 3)]
-    assign(meetings)
-    assert meetings == [(5, 6), (1, 2), (1, 3)]
+    assert script(ALL, many=[[(5, 6), (1, 2), (1, 3)]])[0][1] is True
 
 
 @pytest.mark.parametrize("meeting", [(3, 3), (4, 2)])
 def test_a_meeting_that_takes_no_time_is_refused(meeting):
-    with pytest.raises(ValueError):
-        assign([(0, 1), meeting])
+    assert assign([(0, 1), meeting]) == "refused"
 
 
 def test_no_meetings_need_no_rooms():

@@ -43,6 +43,7 @@ from bakeoff.workloads.market.rpc import RpcError
 if TYPE_CHECKING:
     import numpy as np
 
+    from bakeoff.workloads.market.agents.program import Access
     from bakeoff.workloads.market.session import Session
     from bakeoff.workloads.market.world import views
 
@@ -303,8 +304,10 @@ BASELINES: dict[str, str] = {
 _SHIPPED = frozenset(_PACKAGE + place for place in BASELINES.values())
 
 
-def load(spec: str, options: Mapping[str, Any] | None = None, *, base: Path | None = None) -> Agent:
-    """Return the agent that `spec` names. `options` go to its constructor.
+def load(
+    spec: str, options: Mapping[str, Any] | None = None, *, base: Path | None = None, access: Access | None = None
+) -> Agent:
+    """Return the agent that `spec` names. `options` go to its constructor, `access` is what a program of it may see.
 
         load("momentum", {"window": 10})
 
@@ -318,12 +321,13 @@ def load(spec: str, options: Mapping[str, Any] | None = None, *, base: Path | No
     settings = dict(options or {})
     if kind == "process":
         from bakeoff.workloads.market.agents.process import hosted
+        from bakeoff.workloads.market.agents.program import Access
 
-        return hosted(rest, settings, base)
+        return hosted(rest, settings, base, access or Access())
     if kind == "cmd":
         from bakeoff.workloads.market.agents.process import LinesAgent
 
-        cls, arguments, settings = LinesAgent, (rest,), {"cwd": base, **settings}
+        cls, arguments, settings = LinesAgent, (rest,), {"cwd": base, "access": access, **settings}
     elif kind == "policy":
         from bakeoff.workloads.market.policy import PolicyAgent
 
@@ -348,6 +352,16 @@ def load(spec: str, options: Mapping[str, Any] | None = None, *, base: Path | No
         agent.name = spec
     loaded: Agent = agent
     return loaded
+
+
+def in_process_warning(spec: str) -> str | None:
+    """What to tell the owner of a contest about an agent whose code runs beside the world; None for all others."""
+    if ":" not in spec or spec.partition(":")[0] in ("process", "cmd", "llm", "policy"):
+        return None
+    return (
+        f"warning: agent {spec} runs in the process that holds the world, so it can read the secret and everything that "
+        f"will happen; if you do not trust it, name it process:{spec}"
+    )
 
 
 def agent_class(spec: str, base: Path) -> type:

@@ -6,36 +6,35 @@ requests (any `a2a.*` method) and gets responses. `a2a.endTurn` ends its turn; s
 `message`, which is recorded as a crash. A program that does not end its turn in time is late: until it has ended that
 turn it cannot change anything, and no new turn begins for it.
 
-`LinesAgent` is our end of the pipe. The second half of the module is the other end for a Python class: `main` runs in
-the child and gives the agent a `Seat` whose calls travel over the pipe. Such an agent can neither hang the episode nor
-look into it.
+`LinesAgent` is our end of the pipe; `program` starts the program in a sandbox. The second half of the module is the other
+end for a Python class: `main` runs in the child and gives the agent a `Seat` whose calls travel over the pipe. Such an
+agent can neither hang the episode nor look into it.
 """
 
 from __future__ import annotations
 
-import contextlib
+import ast
+import importlib.util
 import json
 import os
 import select
 import shlex
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 from pydantic.alias_generators import to_camel
 
-from bakeoff.engine import processes
-from bakeoff.errors import UsageError
+from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.workloads.market import methods, rpc
-from bakeoff.workloads.market.agents.base import Brief, Seat, agent_class, load
+from bakeoff.workloads.market.agents.base import Brief, Seat, load
+from bakeoff.workloads.market.agents.program import Access, Program, box_spec, files_of, usable_sandbox
 from bakeoff.workloads.market.rpc import RpcError, refusal
 from bakeoff.workloads.market.world import views
 
@@ -48,8 +47,7 @@ MAX_LINE = 1 << 20
 MAX_UNREAD = 1 << 22
 """Bytes of answers that the program has not read. Above this, no further requests are read."""
 STDERR_TAIL = 300
-"""Bytes of standard error that an error message quotes."""
-STDERR_KEPT = 1 << 20
+"""Characters of standard error that an error message quotes."""
 READY_TIMEOUT = 300.0
 GRACE = 1.0
 """Seconds for the program to exit after `end`."""
@@ -83,19 +81,29 @@ class LinesAgent:
         env: Mapping[str, str] | None = None,
         stderr: Path | str | None = None,
         says_ready: bool = False,
+        files: Sequence[Path] = (),
+        access: Access | None = None,
     ) -> None:
-        """`stderr` is a file for the program's standard error; by default it is printed to ours at the end.
+        """`stderr` is a file to which the program's standard error is added at the end; by default it is printed to ours.
 
-        With `says_ready`, the first turn waits until the program has sent the notification `ready`.
+        With `says_ready`, the first turn waits until the program has sent the notification `ready`. `files` are those of
+        the program that its command does not name. `access` is what else it may see.
         """
         self.argv = shlex.split(command) if isinstance(command, str) else list(command)
         if not self.argv:
             raise UsageError("cmd: names no program; write for example cmd:python my_agent.py")
         self.name = name or "cmd:" + shlex.join(self.argv)
-        self._cwd, self._env, self._stderr_path = cwd, dict(env or {}), Path(stderr) if stderr else None
+        self._cwd, self._stderr_path = cwd or Path.cwd(), Path(stderr) if stderr else None
         self._says_ready = says_ready
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stderr: BinaryIO | None = None
+        self._files = list(files)
+        access = access or Access()
+        hidden = (*access.hidden, self._stderr_path) if self._stderr_path else access.hidden
+        named = tuple(f"{name}={value}" for name, value in (env or {}).items())
+        self._access = replace(access, env=(*access.env, *named), hidden=hidden)
+        self._program: Program | None = None
+        self.broken: InfraError | None = None
+        """Why there is no box for the program. It has not run then, so the episode says nothing about the agent."""
+        usable_sandbox()  # a UsageError now, not a lost episode later
 
     # -- start and end
 
@@ -122,56 +130,33 @@ class LinesAgent:
                 raise ProgramFailed(str(answer.params.get("message", answer.method))[:500])
 
     def _start(self) -> None:
-        """Start the program with pipes that do not block. Raises UsageError."""
-        self._stderr = self._stderr_path.open("ab") if self._stderr_path else tempfile.TemporaryFile()  # noqa: SIM115
-        # The mark in the environment finds all descendants at the end, also those that left the program's session.
-        # It extends the mark of the scheduler that may have started us, so that the scheduler finds them too.
-        self._mark = f"{os.environ.get(processes.MARK, 'bakeoff')}.agent-{uuid.uuid4().hex}"
+        """Start the program in a box of its own. Raises UsageError, and InfraError when the box cannot be made."""
+        files = [*files_of(self.argv, self._cwd), *self._files]
         try:
-            self._process = subprocess.Popen(
-                self.argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                cwd=self._cwd,
-                env={**os.environ, **self._env, processes.MARK: self._mark},
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._stderr.close()
-            raise UsageError(f"{self.name}: cannot be started: {error.strerror or error}") from error
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe
-            os.set_blocking(pipe.fileno(), False)  # a program that does not read must not block the episode
+            self._program = Program(self.argv, box_spec(self.argv, files, self._cwd, self._access))
+        except InfraError as error:
+            self.broken = error
+            raise
+        except BakeoffError as error:
+            raise UsageError(f"{self.name}: cannot be started: {error}") from error
 
     def close(self) -> None:
         """Send `end`, wait a moment, then kill the program and everything it started."""
-        process, self._process = self._process, None
-        if process is None:
+        program, self._program = self._program, None
+        if program is None:
             return
-        assert process.stdin
         try:
-            os.write(process.stdin.fileno(), rpc.notification("end", {}) + b"\n")
-            process.stdin.close()
-            process.wait(GRACE)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
-        processes.end_marked(self._mark)
-        process.wait()
-        if not self._stderr_path and (text := self._stderr_tail(STDERR_KEPT)):
+            os.write(program.stdin, rpc.notification("end", {}) + b"\n")
+        except OSError:
+            pass  # it does not read, or is gone
+        program.close_stdin()
+        program.wait(GRACE)
+        program.close()
+        if self._stderr_path:
+            with self._stderr_path.open("ab") as file:
+                file.write(program.stderr)
+        elif text := program.stderr.decode(errors="replace").strip():
             print(text, file=sys.stderr, flush=True)
-        for pipe in (process.stdin, process.stdout, self._stderr):
-            if pipe:
-                pipe.close()
-
-    def _stderr_tail(self, size: int) -> str:
-        """Return the last `size` bytes of what the program wrote to standard error."""
-        if not self._stderr:
-            return ""
-        # Opened anew through /proc: the program shares the file offset of our own descriptor.
-        with open(f"/proc/self/fd/{self._stderr.fileno()}", "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-            return file.read().decode(errors="replace").strip()
 
     # -- turns
 
@@ -273,18 +258,18 @@ class LinesAgent:
 
     def _wait(self, timeout: float | None) -> None:
         """Wait until there is something to read or room to write, at most `timeout` or `POLL` seconds."""
-        process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
+        program = self._program
+        if program is None:
             raise ProgramEnded("the program has ended")
-        reads = [process.stdout] if len(self._write) < MAX_UNREAD else []
-        writes = [process.stdin] if self._write else []
-        # Polled before the select: what the program wrote before it exited is still read.
-        gone = process.poll() is not None
+        reads = [program.stdout] if len(self._write) < MAX_UNREAD else []
+        writes = [program.stdin] if self._write else []
+        # Looked at before the select: what the program wrote before it exited is still read.
+        gone = program.gone
         readable, writable, _ = select.select(reads, writes, [], POLL if timeout is None else min(timeout, POLL))
         if writable:
             self._flush()
         if readable:
-            content = os.read(process.stdout.fileno(), 1 << 16)
+            content = os.read(program.stdout, 1 << 16)
             if not content:
                 raise self._ended("it closed its output")
             self._read += content
@@ -293,12 +278,12 @@ class LinesAgent:
 
     def _flush(self) -> None:
         """Write as much of the queue as the pipe takes without blocking."""
-        process = self._process
-        if process is None or process.stdin is None:
+        program = self._program
+        if program is None:
             raise ProgramEnded("the program has ended")
         try:
             while self._write:
-                del self._write[: os.write(process.stdin.fileno(), self._write)]
+                del self._write[: os.write(program.stdin, self._write)]
         except BlockingIOError:
             pass  # the rest follows when the program has read
         except BrokenPipeError:
@@ -306,21 +291,54 @@ class LinesAgent:
 
     def _ended(self, symptom: str) -> ProgramEnded:
         """Note why the program ended (by its exit code, if it exits within `GRACE`) and return the error to raise."""
-        assert self._process
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            symptom = f"exit code {self._process.wait(GRACE)}"
-        self._end_reason = f"{symptom}: {self._stderr_tail(STDERR_TAIL)}".rstrip(": ")
+        program = self._program
+        assert program
+        if program.wait(GRACE):
+            symptom = program.error or f"exit code {program.result.code if program.result else 1}"
+        said = program.stderr.decode(errors="replace").strip()
+        self._end_reason = f"{symptom}: {said[-STDERR_TAIL:]}".rstrip(": ")
         return ProgramEnded(self._end_reason)
 
 
 # -- the other end of the pipe: a Python class in a child process
 
 
-def hosted(spec: str, options: Mapping[str, Any], base: Path) -> LinesAgent:
-    """Return the agent `process:spec` as a program. Raises UsageError when its class cannot be found from `base`."""
-    agent_class(spec, base)
-    argv = [sys.executable, "-m", __spec__.name, spec, json.dumps(dict(options)), str(base)]
-    return LinesAgent(argv, name=f"process:{spec}", cwd=base, says_ready=True)
+def hosted(spec: str, options: Mapping[str, Any], base: Path, access: Access) -> LinesAgent:
+    """Return the agent `process:spec` as a program. Raises UsageError when there is no such file, class or module.
+
+    The agent's code is read but never run here: that happens in the child, which has nothing to steal.
+    """
+    where, _, name = spec.rpartition(":")
+    if not where or not name.isidentifier():
+        raise UsageError(f"agent 'process:{spec}': write process:file.py:Class or process:module:Class")
+    if where.endswith(".py"):
+        file = base / where
+        if not file.is_file():
+            raise UsageError(f"agent 'process:{spec}': there is no file {file}")
+        _check_class(file, name, spec)
+        files = [file]
+    else:
+        top = where.partition(".")[0]
+        files = [path for path in (base / top, base / f"{top}.py") if path.exists()]
+        # Of the first name only: to find a submodule, importlib would import the package.
+        if not files and importlib.util.find_spec(top) is None:
+            raise UsageError(f"agent 'process:{spec}': {where} cannot be imported: there is no module {top!r}")
+    argv = [sys.executable, "-m", __spec__.name, spec, json.dumps(dict(options)), str(base.absolute())]
+    return LinesAgent(argv, name=f"process:{spec}", cwd=base, says_ready=True, files=files, access=access)
+
+
+def _check_class(file: Path, name: str, spec: str) -> None:
+    """Raise UsageError when the file is not Python, or binds no such name at its top level."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UsageError(f"agent 'process:{spec}': {file.name} cannot be imported: {error}") from error
+    for node in ast.walk(tree):  # anywhere: the definition may be inside an `if` or a `try`
+        if isinstance(node, ast.ClassDef | ast.alias | ast.Name):
+            bound = node.id if isinstance(node, ast.Name) else getattr(node, "asname", None) or node.name
+            if bound in (name, "*"):
+                return
+    raise UsageError(f"agent 'process:{spec}': {file.name} has no class {name!r}")
 
 
 def main(spec: str, options: str, base: str) -> None:

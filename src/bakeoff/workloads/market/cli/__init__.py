@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -51,11 +52,13 @@ def command() -> None:
 # -- options that choose a world
 
 DEFAULT_SEED = 12345
+PRIVATE = "private.json"
+"""In the output of a server: the secret that it drew."""
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
 SECONDS = click.FloatRange(min=0, min_open=True)
 _NAMES = {"duration": "duration_minutes", "interval": "tick_interval"}
-_SIZE = ("duration", "interval", "markets", "perpetuals", "agents", "regime", "tier")
+_SIZE = ("duration", "interval", "markets", "perpetuals", "agents", "regime", "tier", "tape")
 
 
 def scenario_options(function: F) -> F:
@@ -83,8 +86,30 @@ def chosen_scenario(options: Mapping[str, Any]) -> Scenario:
     return scenario(**{_NAMES.get(name, name): options[name] for name in _SIZE})
 
 
+demo_option = click.option(
+    "--demo", is_flag=True, help="Draw the world with the published secret: the same for everyone, not for a contest."
+)
+
+
+def chosen_secret(options: Mapping[str, Any]) -> str | None:
+    """Return the secret that `--secret-file`, `--demo` or the environment names; None if none of them does.
+
+    Raises UsageError.
+    """
+    from bakeoff.errors import UsageError
+    from bakeoff.workloads.market.scenario import PUBLISHED_SECRET, SECRET_VARIABLE, read_secret
+
+    if options["demo"]:
+        if options["secret_file"] is not None:
+            raise UsageError("--demo and --secret-file exclude each other: the demo's secret is published")
+        return PUBLISHED_SECRET
+    if options["secret_file"] is None and not os.environ.get(SECRET_VARIABLE):
+        return None
+    return read_secret(options["secret_file"])
+
+
 def world_options(function: F) -> F:
-    """Add `--benchmark`, the options of a scenario, `--seed` and `--secret-file`."""
+    """Add `--benchmark`, the options of a scenario, `--seed`, `--secret-file` and `--demo`."""
     from bakeoff.workloads.market.scenario import LARGEST_SEED
 
     options = [
@@ -100,6 +125,7 @@ def world_options(function: F) -> F:
         click.option(
             "--secret-file", type=FILE, metavar="FILE", help="The secret that worlds are drawn with; for a contest."
         ),
+        demo_option,
     ]
     for option in reversed(options):
         function = option(function)
@@ -113,26 +139,44 @@ class ChosenWorld:
     id: str
     scenario: Scenario
     key: bytes
+    secret: str
+    """How results name the secret that drew it (`scenario.secret_label`)."""
+    warning: str | None
+    """What to tell the owner about that secret."""
 
-    def world(self, seats: int = 1) -> World:
-        """Return a new copy of the world at tick 0."""
+    def world(self, seats: int = 1, first_player: int = 1) -> World:
+        """Return a new copy of the world at tick 0. Its seats are player-N, from `first_player` on."""
         from bakeoff.workloads.market.world.world import World
 
-        return World.from_key(self.scenario, self.key, seats)
+        return World.from_key(self.scenario, self.key, seats, first_player)
 
 
-def chosen_world(options: Mapping[str, Any]) -> ChosenWorld:
-    """Return the chosen world. Raises UsageError when `--benchmark` comes with options of another scenario."""
+def chosen_world(options: Mapping[str, Any], *, draw: bool = False) -> ChosenWorld:
+    """Return the chosen world. Raises UsageError when `--benchmark` comes with options of another scenario.
+
+    Without a secret the world is one of the published secret. With `draw` it is one of a new secret, which is kept in
+    private.json of `--output`, so that the same call finds the same world again.
+    """
     from bakeoff.errors import UsageError
     from bakeoff.workloads.market import scenario as scenarios
 
     scenario, seed = chosen_scenario(options), options["seed"]
     if options["benchmark"] is None:
-        key = scenarios.world_key(scenario, seed, scenarios.read_secret(options["secret_file"]))
-        return ChosenWorld(f"{scenario.digest[:16]}-{seed}", scenario, key)
-    if scenario != scenarios.scenario() or options["secret_file"] is not None:
+        secret = chosen_secret(options)
+        if secret is None and draw:
+            output: Path | None = options["output"]
+            secret = scenarios.draw_secret() if output is None else scenarios.keep_secret(output / PRIVATE)
+        secret = secret or scenarios.PUBLISHED_SECRET
+        label = scenarios.secret_label(secret)
+        identity = f"{scenario.digest[:16]}-{seed}"
+        if label != scenarios.PUBLISHED:  # else two worlds of different secrets would have one name
+            identity += "-" + label.removeprefix("sha256:")[:8]
+        key = scenarios.world_key(scenario, seed, secret)
+        return ChosenWorld(identity, scenario, key, label, scenarios.secret_warning(secret))
+    if scenario != scenarios.scenario() or options["secret_file"] is not None or options["demo"]:
         raise UsageError("--benchmark brings its own scenario: leave --duration, --regime, --secret-file ... out")
     from bakeoff.workloads.market.snapshot import load
 
     snapshot = load(options["benchmark"])
-    return ChosenWorld(snapshot.id, snapshot.scenario, snapshot.key)
+    warning = scenarios.PUBLISHED_WARNING if snapshot.secret == scenarios.PUBLISHED else None
+    return ChosenWorld(snapshot.id, snapshot.scenario, snapshot.key, snapshot.secret, warning)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,17 @@ from bakeoff.workloads.market.cli import (
     SECONDS,
     ChosenWorld,
     chosen_scenario,
+    chosen_secret,
     chosen_world,
+    demo_option,
     scenario_options,
     world_options,
 )
-from bakeoff.workloads.market.scenario import LARGEST_SEED, read_secret
+from bakeoff.workloads.market.scenario import LARGEST_SEED, draw_secret, secret_label, secret_warning
 
 if TYPE_CHECKING:
     from bakeoff.verdicts.compare import Verdict
+    from bakeoff.workloads.market.agents.program import Access
     from bakeoff.workloads.market.outputs import Run
     from bakeoff.workloads.market.training import Training
 
@@ -58,21 +62,26 @@ SHOWN = ("total_pnl", "prediction_accuracy", "perp_win_rate", "brier_edge", "max
     "--secret-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A line of random text that draws the worlds; for a contest.  [default: $BAKEOFF_MARKET_SECRET, else published]",
+    help="A line of random text that draws the worlds.  [default: $BAKEOFF_MARKET_SECRET, else a new random secret]",
 )
+@demo_option
 @json_option
-def generate(seed: int, output: Path | None, force: bool, secret_file: Path | None, as_json: bool, **size: Any) -> None:
+def generate(seed: int, output: Path | None, force: bool, as_json: bool, **choice: Any) -> None:
     """Write a market scenario: a public snapshot, and the truth in a private file beside it.
 
-    The same options, seed and secret give the same bytes. Give agents the public file only.
+    Without a secret a random one is drawn, and kept in the private file. The same options, seed and secret give the same
+    bytes. Give agents the public file only.
 
     \b
     Exit code: 0 the files are there; 2 the call is wrong.
     """
     from bakeoff.workloads.market import snapshot
 
-    scenario, secret = chosen_scenario(size), read_secret(secret_file)
-    written = snapshot.generate(scenario, seed, output, secret=secret, force=force)
+    scenario, named = chosen_scenario(choice), chosen_secret(choice)
+    secret = named or draw_secret()
+    written = snapshot.generate(scenario, seed, output, secret=secret, keep=named is None, force=force)
+    if warning := secret_warning(secret):
+        click.echo(warning, err=as_json)
     if as_json:
         print_json(
             {
@@ -80,6 +89,7 @@ def generate(seed: int, output: Path | None, force: bool, secret_file: Path | No
                 "public": str(written.public),
                 "private": str(written.private),
                 "fresh": written.fresh,
+                "secret": secret_label(secret),
                 "ticks": scenario.ticks,
                 "config": scenario.model_dump(mode="json"),
             }
@@ -95,6 +105,10 @@ def generate(seed: int, output: Path | None, force: bool, secret_file: Path | No
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 100_000), help="Runs of each agent in the same world. The seed of the agent's own generator counts up from --seed.")  # fmt: skip
 @click.option("--response-timeout", default=30.0, show_default=True, type=SECONDS, metavar="SECONDS", help="Time for a turn; what an agent does later is refused.")  # fmt: skip
 @click.option("--save-trajectories", is_flag=True, help="Write trajectory.json: what the agent saw, did and earned in each tick.")  # fmt: skip
+@click.option("--mount", "mounts", multiple=True, metavar="PATH", help="A file or directory that cmd: and process: agents may read beyond their own.")  # fmt: skip
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable of cmd: and process: agents.  [default: PATH, LANG, LC_*, TZ]")  # fmt: skip
+@click.option("--network", is_flag=True, help="Give cmd: and process: agents a network.")
+@click.option("--unsandboxed", is_flag=True, help="Run cmd: and process: agents without a sandbox, as you: they can read the secret and your files.")  # fmt: skip
 @click.option("--margin", type=click.FloatRange(0, min_open=True), help="Difference in dollars that does not matter, for the verdict `equivalent`.")  # fmt: skip
 @click.option("-o", "--output", type=DIRECTORY, metavar="DIR", help="Directory of the results.  [default: benchmark-results/<time>]")  # fmt: skip
 @json_option
@@ -106,6 +120,10 @@ def run(
     runs: int,
     response_timeout: float,
     save_trajectories: bool,
+    mounts: tuple[str, ...],
+    env: tuple[str, ...],
+    network: bool,
+    unsandboxed: bool,
     margin: float | None,
     output: Path | None,
     as_json: bool,
@@ -123,18 +141,27 @@ def run(
     Exit code: 0 every agent played; 1 an agent never acted; 2 the call or a file is wrong.
     """
     from bakeoff.workloads.market import outputs
+    from bakeoff.workloads.market.agents.base import in_process_warning
+    from bakeoff.workloads.market.agents.program import Access, without_sandbox
     from bakeoff.workloads.market.pages import write_campaign
 
     directory = output or Path("benchmark-results") / str(time.time_ns() // 1_000_000)
     world = chosen_world(choice)
-    played = _play(agents_named, world, range(choice["seed"], choice["seed"] + runs), response_timeout)
+    warnings = [world.warning] if world.warning else filter(None, map(in_process_warning, agents_named))
+    for warning in warnings:
+        click.echo(warning, err=as_json)
+    private = [path for path in (choice["benchmark"], choice["secret_file"]) if path is not None]
+    access = Access(mounts, env, network, (Path("benchmark-results"), directory, *private))
+    seeds = range(choice["seed"], choice["seed"] + runs)
+    with without_sandbox() if unsandboxed else nullcontext():
+        played = _play(agents_named, world, seeds, response_timeout, access)
     kept = []
     for name, each in played.items():
         parent = directory / name if len(played) > 1 else directory
         kept += [(name, one, parent / f"run-{one.number}" if runs > 1 else parent) for one in each]
     outputs.remove_earlier(directory)  # only now: a call that fails leaves the results of the last one alone
     files = [file for _, one, own in kept for file in outputs.write_run(one, own, trajectory=save_trajectories)]
-    comparison = _comparison(world.id, played, margin)
+    comparison = _comparison(world, played, margin)
     # With the names of the runs' files, so that a later campaign can remove them.
     names = [file.relative_to(directory).as_posix() for file in files]
     outputs.write_json(directory / "comparison.json", {**comparison, "files": names})
@@ -152,7 +179,9 @@ def run(
     ctx.exit(1 if absent else 0)
 
 
-def _play(agents: Sequence[str], world: ChosenWorld, seeds: range, timeout: float) -> dict[str, list[Run]]:
+def _play(
+    agents: Sequence[str], world: ChosenWorld, seeds: range, timeout: float, access: Access
+) -> dict[str, list[Run]]:
     """Return the runs of every agent by a name for its directory.
 
     All agents are loaded once before any of them plays, so that a wrong name raises UsageError at once.
@@ -167,7 +196,7 @@ def _play(agents: Sequence[str], world: ChosenWorld, seeds: range, timeout: floa
         name = letters.strip("-.") or "agent"
         if name in names:
             raise UsageError(f"--agent {agent}: given twice; repeat one agent with --runs")
-        load(agent)
+        load(agent, access=access)
         names[name] = agent
     return {
         name: [
@@ -176,7 +205,10 @@ def _play(agents: Sequence[str], world: ChosenWorld, seeds: range, timeout: floa
                 seed=seed,
                 agent=agent,
                 benchmark=world.id,
-                rollout=roll_out(world.scenario, world.key, load(agent), seed=seed, response_timeout=timeout),
+                secret=world.secret,
+                rollout=roll_out(
+                    world.scenario, world.key, load(agent, access=access), seed=seed, response_timeout=timeout
+                ),
             )
             for number, seed in enumerate(seeds, 1)
         ]
@@ -184,14 +216,20 @@ def _play(agents: Sequence[str], world: ChosenWorld, seeds: range, timeout: floa
     }
 
 
-def _comparison(world_id: str, played: dict[str, list[Run]], margin: float | None) -> dict[str, Any]:
+def _comparison(world: ChosenWorld, played: dict[str, list[Run]], margin: float | None) -> dict[str, Any]:
     """Return what comparison.json has: a summary of each agent, and verdicts against the first one that acted."""
     from bakeoff.api import compare
     from bakeoff.version import __version__
     from bakeoff.workloads.market.outputs import summary
 
     agents = {name: summary(runs) for name, runs in played.items()}
-    comparison: dict[str, Any] = {"version": __version__, "benchmarkId": world_id, "agents": agents}
+    comparison: dict[str, Any] = {
+        "version": __version__,
+        "benchmarkId": world.id,
+        "secret": world.secret,
+        "warning": world.warning,
+        "agents": agents,
+    }
     acting = [name for name in played if not agents[name]["neverActed"]]
     if len(acting) < 2:
         return comparison

@@ -36,7 +36,7 @@ _Step = tuple[dict[str, Observations], dict[str, float], dict[str, bool], dict[s
 class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: ignore[misc]
     """The observations, actions and rewards of `MarketEnv`, for each of `seats` agents that share a world.
 
-    Agents are named as the world names its seats: seat-0, seat-1, ... All of them stay until the world's last tick.
+    Agents are named as the world names its seats: player-1, player-2, ... All of them stay until the world's last tick.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -57,7 +57,7 @@ class MarketParallelEnv(ParallelEnv[str, Observations, NDArray[Any]]):  # type: 
         self.scenario = self.shape.scenario
         self.feature_names = self.shape.names
         self.render_mode = render_mode
-        self.possible_agents = [f"seat-{seat}" for seat in range(seats)]
+        self.possible_agents = [f"player-{seat + 1}" for seat in range(seats)]
         self.agents: list[str] = []
         # A copy for each agent: a space has its own random generator.
         self._observation_spaces = {agent: deepcopy(self.shape.observation_space) for agent in self.possible_agents}

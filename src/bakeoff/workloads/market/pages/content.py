@@ -84,6 +84,7 @@ def summary_page(runs: Sequence[Played]) -> Page:
         cards=cards,
         by_task=by_task,
         means=partial(means_table, done, arms),
+        secrets=sorted({str(run.metrics["secret"]) for run in runs if "secret" in run.metrics}),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bakeoff.records.edition import Edition
+from bakeoff.records.files import is_file_inside, open_inside, read_inside
 from bakeoff.records.series import read_block
 from bakeoff.text import csv_text
 from bakeoff.workloads.market.outputs import ACTIONS
@@ -53,7 +55,7 @@ class Played:
     @property
     def kept(self) -> bool:
         """Whether it wrote its files (`outputs = true`)."""
-        return (self.files / "actions.csv").is_file()
+        return is_file_inside(self.files.parent, f"{self.files.name}/actions.csv")
 
     @property
     def name(self) -> str:
@@ -62,17 +64,22 @@ class Played:
 
     def rows(self, name: str) -> Rows:
         """Return a table that the run wrote; empty when it did not."""
-        path = self.files / name
-        if not path.is_file():
-            return []
         csv.field_size_limit(_MAX_FIELD)  # results of a2a.observe are longer than the default of 128 KiB
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+        try:
+            with (
+                open_inside(self.files.parent, f"{self.files.name}/{name}") as file,
+                io.TextIOWrapper(file, encoding="utf-8", newline="") as text,
+            ):
+                return list(csv.DictReader(text))
+        except FileNotFoundError:
+            return []
 
     def truth(self) -> dict[str, Any]:
         """Return what was hidden from the agent; empty when the run kept no files."""
-        path = self.files / "truth.json"
-        truth: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        try:
+            truth: dict[str, Any] = json.loads(read_inside(self.files.parent, f"{self.files.name}/truth.json"))
+        except FileNotFoundError:
+            return {}
         return truth
 
     def number(self, metric: str) -> float | None:

@@ -29,6 +29,7 @@ from starlette.routing import Route
 from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, decode, encode, refusal
+from bakeoff.workloads.market.serve.fair import FairQueue
 from bakeoff.workloads.market.serve.game import Place, Table
 from bakeoff.workloads.market.serve.http import Authenticated, Call, call_now, internal_error, place_in
 
@@ -75,7 +76,7 @@ _ERRORS: dict[str, type[errors.A2AError]] = {
 _ONE_PART = 'send one part: {"operation": ..., "params": {...}} as data, or as JSON text'
 
 
-def a2a_routes(table: Table, call: Call = call_now) -> list[Route]:
+def a2a_routes(table: Table, call: Call = call_now, queue: FairQueue | None = None) -> list[Route]:
     """Return the routes of the agent card and of one endpoint that speaks both versions of the protocol.
 
     The card names the address at which it was requested.
@@ -87,7 +88,7 @@ def a2a_routes(table: Table, call: Call = call_now) -> list[Route]:
     endpoints = create_jsonrpc_routes(SeatHandler(call), PATH, context_builder=_SeatContext(), enable_v0_3_compat=True)
     return [
         Route(AGENT_CARD_WELL_KNOWN_PATH, card, methods=["GET"]),
-        *(Route(route.path, Authenticated(route.app, table), methods=["POST"]) for route in endpoints),
+        *(Route(route.path, Authenticated(route.app, table, queue), methods=["POST"]) for route in endpoints),
     ]
 
 

@@ -1,31 +1,56 @@
-"""Worlds that agents join from outside: games, the seats at a table, and the results that a table leaves behind."""
+"""Worlds that agents join from outside: games, and the seats at a table."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.records.rundir import TRAJECTORY as FILE
-from bakeoff.records.series import TrajectoryWriter
-from bakeoff.workloads.market.journal import Attendance, steps
-from bakeoff.workloads.market.rpc import refusal
-from bakeoff.workloads.market.session import ACTION_BUDGET, Session
+from bakeoff.workloads.market.journal import Attendance
+from bakeoff.workloads.market.methods import OBSERVE, PREFIX
+from bakeoff.workloads.market.rpc import RpcError, refusal
+from bakeoff.workloads.market.session import ACTION_BUDGET, READ_BUDGET, Session
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.world.world import World
 
 
+LOOK = "look"
+
+
+class Clock:
+    """Seconds of play, from 0. They stand still until `go_on`, and while the server of a game is down."""
+
+    def __init__(self) -> None:
+        self._offset = 0.0
+        self._fixed: float | None = 0.0
+
+    def __call__(self) -> float:
+        """The time now, or that of the event which is being repeated."""
+        return time.monotonic() + self._offset if self._fixed is None else self._fixed
+
+    def fix(self, at: float) -> None:
+        """Stand still at the time of an event that is going to be repeated."""
+        self._fixed = at
+
+    def go_on(self) -> None:
+        """Go on from where it stands."""
+        if self._fixed is not None:
+            self._offset, self._fixed = self._fixed - time.monotonic(), None
+
+
 class Game:
     """One world and the sessions of its seats. It advances when every seat has ended its turn, or is late.
 
-    A game starts no timer: whoever drives it calls `expire` when the deadline of a tick has passed.
+    A game starts no timer: whoever drives it calls `expire` when the deadline of a tick has passed, and `work_off` while
+    it is `unattended`. Everything that changes a game is one of five events: a call, `open`, `expire`, `work_off` and
+    `rejoin`. Each has one time, and `on_event` gets what is needed to `repeat` it.
     """
 
     def __init__(
@@ -33,6 +58,7 @@ class Game:
         world: World,
         *,
         action_budget: int = ACTION_BUDGET,
+        read_budget: int | None = READ_BUDGET,
         tick_timeout: float | None = None,
         record: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -43,19 +69,22 @@ class Game:
         self.lock = threading.RLock()
         self.on_advance: Callable[[], None] = lambda: None
         """Called after each tick, on the thread that ended it."""
+        self.on_event: Callable[[list[Any]], None] = lambda event: None
+        """Called after each event with `[name, time, digest, *arguments]`. A call that changed nothing is a `LOOK`."""
         self.opened = False
-        self._clock = clock
-        self._began = clock()
+        self.clock = clock
+        self._now = self._began = clock()
         self.seats: list[Attendance] = []
         for number in range(world.seats):
             session = Session(
                 world,
                 number,
                 action_budget=action_budget,
+                read_budget=read_budget,
                 response_timeout=tick_timeout,
                 lock=self.lock,
                 on_end=lambda number=number: self._ended(number),  # type: ignore[misc]
-                clock=clock,
+                clock=lambda: self._now,
             )
             self.seats.append(Attendance(session, record))
         self._begin()
@@ -65,28 +94,114 @@ class Game:
         """When the current tick ends even if seats are missing; None while it may take any time."""
         return None if self.tick_timeout is None or not self.opened else self._began + self.tick_timeout
 
+    @property
+    def unattended(self) -> bool:
+        """Whether all agents have left a game that is not over."""
+        return not self.world.done and all(seat.gone for seat in self.seats)
+
+    def digest(self) -> int:
+        """Return a checksum of the world's state."""
+        state = self.world.state
+        return zlib.crc32(state.floats.tobytes(), zlib.crc32(state.ints.tobytes()))
+
+    # -- events
+
+    def call(
+        self, number: int, method: str, params: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> dict[str, Any]:
+        """Make a call for a seat. Raises RpcError. An agent that comes back is waited for again."""
+        with self._event() as event:
+            seat = self.seats[number]
+            session, first = seat.session, not seat.called or seat.gone
+            seat.called, changes = True, session.changes
+            if seat.gone:
+                seat.missed_in_a_row = 0
+            if seat.record and session.calls is None and not session.ended and not self.world.done:
+                seat.begin()
+            recorded = session.calls
+            calls = len(recorded or ())
+            try:
+                return session.call(method, params, idempotency_key=key)
+            finally:
+                # Observations are events too: what an agent has looked at may change what it is shown next.
+                looked = method.removeprefix(PREFIX) == OBSERVE.removeprefix(PREFIX)
+                changed = first or session.changes != changes or len(recorded or ()) != calls
+                if changed or looked:
+                    event += ["call" if changed else LOOK, number, method, dict(params or {}), key]
+
     def open(self) -> None:
         """Start the clock: from now on ticks have deadlines. Before that, the first tick waits for agents to join."""
-        with self.lock:
+        with self._event() as event:
             if not self.opened:
                 self.opened = True
-                self._began = self._clock()
+                self._began = self._now
                 for seat in self.seats:
                     seat.session.deadline = self.deadline
+                event += ["open"]
 
     def expire(self, tick: int) -> None:
-        """End `tick` because its time is up; does nothing if it is over. A world that all have left plays to its end."""
-        with self.lock:
+        """End `tick` because its time is up; does nothing if it is over."""
+        with self._event() as event:
             if self.world.tick == tick and not self.world.done:
                 self._advance()
-                while not self.world.done and all(seat.gone for seat in self.seats):
-                    self._advance()
+                event += ["expire", tick]
+
+    def work_off(self, ticks: int | None = None, seconds: float = 0.0) -> None:
+        """Play ticks of an unattended game: as many as are given, else as many as fit into `seconds`, at least one."""
+        with self._event() as event:
+            count, end = 0, time.perf_counter() + seconds
+            while self.unattended and (count < ticks if ticks is not None else not count or time.perf_counter() < end):
+                self._advance()
+                count += 1
+            if count:
+                event += ["work_off", count]
+
+    def rejoin(self) -> None:
+        """Stop the clock until agents have connected again, or `open` is called: the server was down."""
+        with self._event() as event:
+            self.opened = False
+            self._began = self._now
+            for seat in self.seats:
+                seat.session.deadline = None
+            event += ["rejoin"]
+
+    def repeat(self, event: Sequence[Any]) -> None:
+        """Make an event again; the clock is fixed at its time. Raises ValueError if the world turns out another one."""
+        name, _, digest, *arguments = event
+        makers: dict[str, Callable[..., object]] = {
+            "call": self.call,
+            LOOK: self.call,
+            "open": self.open,
+            "expire": self.expire,
+            "work_off": self.work_off,
+            "rejoin": self.rejoin,
+        }
+        tick = self.world.tick
+        with suppress(RpcError):  # a call that was refused
+            makers[name](*arguments)
+        if (digest is not None or self.world.tick != tick) and digest != self.digest():
+            raise ValueError(f"tick {self.world.tick} is not as it was")
+
+    @contextmanager
+    def _event(self) -> Iterator[list[Any]]:
+        """Give one event its time, and report it if the block has put its name and arguments into the list."""
+        with self.lock:
+            self._now = self.clock()
+            tick, event = self.world.tick, list[Any]()
+            try:
+                yield event
+            finally:
+                if event:
+                    name, *arguments = event
+                    digest = None if self.world.tick == tick else self.digest()
+                    self.on_event([name, self._now, digest, *arguments])
+
+    # -- ticks
 
     def _ended(self, number: int) -> None:
-        """A seat ended its turn. A seat that was given up and comes back is waited for again."""
+        """A seat ended its turn."""
         seat = self.seats[number]
-        seat.missed_in_a_row = 0
-        seat.note("acted", self._clock() - self._began)
+        seat.note("acted", self._now - self._began)
         if all(other.session.ended or other.gone for other in self.seats):
             self._advance()
 
@@ -107,11 +222,14 @@ class Game:
         self.on_advance()
 
     def _begin(self) -> None:
-        """Begin a turn for every seat; all of them have the same deadline."""
-        self._began = self._clock()
+        """Begin a turn for every seat; all of them have the same deadline.
+
+        A turn is recorded from the seat's first call on. Observing for all seats at once would take too long, and nobody
+        sees what an absent seat could see.
+        """
+        self._began = self._now
         for seat in self.seats:
             seat.session.begin_turn(self.deadline)
-            seat.begin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +242,12 @@ class Place:
 
     @property
     def session(self) -> Session:
-        """Where the agent's calls go."""
+        """The seat's session. An agent's calls go through `call`."""
         return self.attendance.session
+
+    def call(self, method: str, params: Mapping[str, Any] | None = None, key: str | None = None) -> dict[str, Any]:
+        """Make a call of the agent. Raises RpcError."""
+        return self.game.call(self.session.seat, method, params, key)
 
 
 class Table:
@@ -166,51 +288,3 @@ class Table:
 def _digest(token: str) -> bytes:
     # Headers may hold any bytes; surrogates that stand for them must not raise here.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-
-
-# -- results
-
-
-def summary(place: Place) -> dict[str, Any]:
-    """Return one agent's result, as `result.json` has it."""
-    session, attendance = place.session, place.attendance
-    world, account = session.world, session.world.account(session.seat)
-    return {
-        "agent": place.name,
-        "agentId": session.agent_id,
-        "ticksProcessed": world.tick,
-        "ticks": world.ticks,
-        "done": world.done,
-        "equity": account.equity,
-        "totalPnl": account.equity - account.initial,
-        "balance": account.cash,
-        "fees": account.fees,
-        "funding": account.funding,
-        "liquidations": account.liquidations,
-        "trades": account.trades,
-        "reputation": account.reputation,
-        "actions": session.actions_taken,
-        "lateTurns": attendance.late,
-        "absentTurns": attendance.absent,
-        "avgResponseTime": attendance.think_s / max(1, world.tick),
-        "maxResponseTime": attendance.longest_think_s,
-        "errors": attendance.errors,
-    }
-
-
-def write_results(table: Table, directory: Path) -> None:
-    """Write `comparison.json`, and for each agent `result.json` and, if turns were recorded, its trajectory."""
-    summaries = []
-    for place in table.places:
-        folder = directory / place.name
-        folder.mkdir(parents=True, exist_ok=True)
-        summaries.append(summary(place))
-        (folder / "result.json").write_text(json.dumps(summaries[-1], indent=2) + "\n", encoding="utf-8")
-        if place.attendance.turns:
-            trajectory = TrajectoryWriter(folder / FILE)
-            for step in steps(place.attendance.turns, agent=place.name):
-                trajectory.add(step)
-            trajectory.close()
-    ranked = sorted(summaries, key=lambda row: (-row["totalPnl"], row["agent"]))
-    comparison = {"agents": ranked, "best": ranked[0]["agent"]}
-    (directory / "comparison.json").write_text(json.dumps(comparison, indent=2) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """JSON-RPC over HTTP at `POST /api/a2a` (and `/`): one seat for each token, many agents at once.
 
-Everything happens on one event loop, call by call. No call waits except `a2a.endTurn`, whose answer comes when the next
-tick has begun. A refused call is answered with status 200 and an error inside, as JSON-RPC prescribes; other statuses
+Everything happens on one event loop, call by call, and the seats take turns (see `fair`). An answer is sent when all that
+it rests on is in the journal. The answer to `a2a.endTurn` comes when the next tick has begun. A refused call is answered with status 200 and an error inside, as JSON-RPC prescribes; other statuses
 mean that the request itself was not understood or not allowed.
 
 `GET /api/a2a/openapi.json` describes all of it. The document is generated from the models in `rpc`.
@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import cache
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
@@ -28,10 +30,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bakeoff.errors import StorageError
 from bakeoff.version import __version__
 from bakeoff.workloads.market import rpc
 from bakeoff.workloads.market.methods import END_TURN, METHODS, PREFIX
 from bakeoff.workloads.market.rpc import RpcError, encode, failure, refusal
+from bakeoff.workloads.market.serve.disk_journal import DiskJournal
+from bakeoff.workloads.market.serve.fair import SLICE, FairQueue
 from bakeoff.workloads.market.serve.game import Game, Place, Table
 
 PATHS = ("/api/a2a", "/")
@@ -42,28 +47,76 @@ IDEMPOTENCY_KEY = "[!-~]{1,100}"
 _STATUS = {"parse_error": 400, "invalid_request": 400, "internal_error": 500}
 """HTTP status of a single request with such an error; all other errors are answered with 200."""
 _END_TURN = (END_TURN, END_TURN.removeprefix(PREFIX))
+MOST_REQUESTS = 64
+"""Requests of one seat at a time, whether they wait for their turn, for a tick or for a slow client."""
+_LARGE_BODY = 1 << 14
+"""Bytes of a body from which on decoding it takes a turn."""
+_ANONYMOUS, _HEALTH = "anonymous", "health"
+"""Lanes of requests without a token. No seat has such a name (see `Table`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A call that was made. `events` must be in the journal before anybody hears of it."""
+
+    result: dict[str, Any]
+    error: RpcError | None
+    events: int
 
 
 class HttpTable:
     """A table of seats behind HTTP. `app` is the ASGI application; `finished` is set when every game is over."""
 
-    def __init__(self, table: Table, *, join_timeout: float = JOIN_TIMEOUT) -> None:
+    def __init__(self, table: Table, *, join_timeout: float = JOIN_TIMEOUT, journal: DiskJournal | None = None) -> None:
         """Deadlines begin when every agent of a game has called once, or `join_timeout` seconds after the start."""
         self.table = table
         self.finished = asyncio.Event()
         self.requests = 0
+        self.queue = FairQueue()
+        self._journal = journal
         self._join_timeout = join_timeout
         self._waiting: dict[int, list[asyncio.Future[None]]] = {id(game): [] for game in table.games}
         self._joined: set[str] = set()
+        self._stopped = False
+        self._open_requests: Counter[str] = Counter()
         for game in table.games:
             game.on_advance = lambda game=game: self._advanced(game)  # type: ignore[misc]
-        self.app = Starlette(
+        self.routes = Starlette(
             routes=[
                 *(Route(path, self._post, methods=["POST"]) for path in PATHS),
                 Route("/health", self._health, methods=["GET"]),
                 Route("/api/a2a/openapi.json", self._openapi, methods=["GET"]),
             ]
         )
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in. Whoever has no token takes turns with all others who have none."""
+        try:
+            place = authenticate(self.table, Headers(scope=scope))
+        except BadRequest:
+            await self.queue.submit(_HEALTH if scope["path"] == "/health" else _ANONYMOUS, lambda: None)
+            await self.routes(scope, receive, send)
+            return
+        scope[_PLACE] = place
+        if (connection := scope.get(CONNECTION)) is not None:
+            connection.belongs_to(place.name)
+        if self._open_requests[place.name] >= MOST_REQUESTS:
+            error = refusal(
+                "budget_exhausted", f"you have {MOST_REQUESTS} requests open; wait for answers", retryAfter=1
+            )
+            await BadRequest(429, error).response()(scope, receive, send)
+            return
+        self._open_requests[place.name] += 1
+        try:
+            if scope["path"] in PATHS and scope["method"] == "POST":
+                # Straight to the handler. Every time a request waits, Python resumes all coroutines above it, and with
+                # Starlette's routing and middleware that would be a fifth of a call.
+                response = await self._post(Request(scope, receive))
+                await response(scope, receive, send)
+            else:
+                await self.routes(scope, receive, send)
+        finally:
+            self._open_requests[place.name] -= 1
 
     # -- time
 
@@ -73,9 +126,12 @@ class HttpTable:
         for game in self.table.games:
             if game.tick_timeout is not None:
                 loop.call_later(self._join_timeout, self._open, game)
+        if self.table.done:  # a journal of a game that was over
+            self.finished.set()
 
     def stop(self) -> None:
-        """Answer everybody who waits for a tick."""
+        """Answer everybody who waits for a tick, and leave the ticks that nobody plays."""
+        self._stopped = True
         for game in self.table.games:
             self._wake(game)
 
@@ -92,11 +148,20 @@ class HttpTable:
         """
         if game.deadline is None or game.world.done:
             return
-        left = game.deadline - time.monotonic()
-        if left <= 0:
+        if game.clock() >= game.deadline:
             game.expire(game.world.tick)
-            left = game.tick_timeout or 0.0
-        asyncio.get_running_loop().call_later(left, self._watch, game)
+        if game.unattended:
+            self._work_off(game)
+        elif game.deadline is not None:
+            left = max(0.0, game.deadline - game.clock())
+            asyncio.get_running_loop().call_later(left, self._watch, game)
+
+    def _work_off(self, game: Game) -> None:
+        """Play the ticks that nobody plays in slices, with everybody's calls in between."""
+        if self._stopped:
+            return
+        slice_ = self.queue.submit(game, partial(game.work_off, seconds=SLICE))
+        slice_.add_done_callback(lambda _: self._work_off(game) if game.unattended else self._watch(game))
 
     def _advanced(self, game: Game) -> None:
         """Called by a game after each tick."""
@@ -116,83 +181,114 @@ class HttpTable:
         if place.name not in self._joined:
             self._joined.add(place.name)
             game = place.game
-            others = (other.name for other in self.table.places if other.game is game)
+            others = (other.name for other in self.table.places if other.game is game and not other.attendance.gone)
             if game.tick_timeout is not None and self._joined.issuperset(others):
                 self._open(game)
 
     # -- requests
 
     async def call(self, place: Place, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Make a call that came over another protocol. It counts and waits like one over HTTP."""
-        self.requests += 1
-        self._join(place)
-        return await self._call(place, rpc.Request(method, params), None)
+        """Make a call that came over another protocol, which holds the turn of its seat (see `Authenticated`)."""
+        request = rpc.Request(method, params)
+        made = self._make(place, request, None)
+        _end_of_turn.get()()
+        made = await self._await_tick(place, request, made)
+        await self._durable(made.events)
+        if made.error is not None:
+            raise made.error
+        return made.result
 
     async def _post(self, request: Request) -> Response:
         """Answer a request, a notification or a batch."""
         headers = request.headers
         try:
-            place = authenticate(self.table, headers)
-            self._join(place)
+            place = request.scope.get(_PLACE) or authenticate(self.table, headers)
             media = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
             if media != "application/json":
                 raise BadRequest(415, "send application/json")
-            message = rpc.decode(await read_body(headers, request.receive))
+            body = await read_body(headers, request.receive)
+            decode = partial(rpc.decode, body)
+            message = decode() if len(body) < _LARGE_BODY else await self.queue.submit(place.name, decode)
             key = headers.get("idempotency-key")
             if key is not None and not re.fullmatch(IDEMPOTENCY_KEY, key):
                 raise BadRequest(400, "Idempotency-Key has 1 to 100 printable characters without spaces")
             if not isinstance(message, list):
-                answer = await self._answer(place, message, key)
-                if answer is None:
+                content, made = await self._answer(place, message, key)
+                await self._durable(made.events)
+                if content is None:
                     return Response(status_code=204)
-                error = answer["error"]["data"].get("type", "") if "error" in answer else ""
-                return _json(answer, _STATUS.get(error, 200))
+                return _json(content, _STATUS.get(made.error.type if made.error else "", 200))
             if not 1 <= len(message) <= rpc.LARGEST_BATCH:
                 raise refusal("invalid_request", f"a batch has 1 to {rpc.LARGEST_BATCH} requests")
             # In order, one after another: [buy, endTurn, observe] observes the next tick.
             answers = []
             for number, item in enumerate(message):
-                answer = await self._answer(place, item, key and f"{key}:{number}")
-                if answer is not None:
-                    answers.append(answer)
-            return _json(answers) if answers else Response(status_code=204)
+                content, made = await self._answer(place, item, key and f"{key}:{number}")
+                if content is not None:
+                    answers.append(content)
+            await self._durable(made.events)
+            return _json(b"[" + b",".join(answers) + b"]") if answers else Response(status_code=204)
         except BadRequest as error:
             return error.response()
         except RpcError as error:
-            return BadRequest(400, error).response()
+            return BadRequest(_STATUS.get(error.type, 400), error).response()
         except ClientDisconnect:
             return Response(status_code=400)
 
-    async def _answer(self, place: Place, message: Any, key: str | None) -> dict[str, Any] | None:
-        """Return the answer to one request; None for a notification, whether it succeeded or not."""
-        self.requests += 1
-        notification = False
+    async def _answer(self, place: Place, message: Any, key: str | None) -> tuple[bytes | None, Made]:
+        """Return the answer to one request, encoded; None for a notification, whether it succeeded or not."""
         try:
             request = rpc.read_request(message)
-            notification = request.notification
-            answer = rpc.success(request.id, await self._call(place, request, key))
         except RpcError as error:
-            answer = rpc.failure(rpc.id_of(message), error)
-        except Exception as error:
-            answer = rpc.failure(rpc.id_of(message), internal_error(error, place.name))
-        return None if notification else answer
+            self.requests += 1
+            return rpc.encode(rpc.failure(rpc.id_of(message), error)), Made({}, error, 0)
+        made = await self.queue.submit(place.name, partial(self._make, place, request, key))
+        made = await self._await_tick(place, request, made)
+        if request.notification:
+            return None, made
+        if made.error is not None:
+            return rpc.encode(rpc.failure(request.id, made.error)), made
+        return rpc.encode(rpc.success(request.id, made.result)), made
 
-    async def _call(self, place: Place, request: rpc.Request, key: str | None) -> dict[str, Any]:
-        """Make a call. The end of a turn waits until the world has advanced, unless the request says otherwise."""
+    def _make(self, place: Place, request: rpc.Request, key: str | None) -> Made:
+        """Make a call, in the seat's turn."""
+        self.requests += 1
+        self._join(place)
+        result: dict[str, Any] = {}
+        failed = None
+        try:
+            result = place.call(request.method, request.params, key)
+        except RpcError as error:
+            failed = error
+        except Exception as error:
+            failed = internal_error(error, place.name)
+        return Made(result, failed, self._journal.needed if self._journal else 0)
+
+    async def _await_tick(self, place: Place, request: rpc.Request, made: Made) -> Made:
+        """Hold the answer to the end of a turn back until the world has advanced, unless the request says otherwise.
+
+        The answer is the clock, also when the request was sent again and its turn was over long ago.
+        """
         session = place.session
-        if request.method not in _END_TURN:
-            return session.call(request.method, request.params, idempotency_key=key)
-        tick = session.world.tick
-        result = session.call(request.method, request.params, idempotency_key=key)
+        if request.method not in _END_TURN or made.error is not None:
+            return made
         # A notification gets no answer, so there is nothing to hold back.
         wait = rpc.read(rpc.EndTurn, request.params).wait and not request.notification
-        if wait and session.ended and session.world.tick == tick and not session.world.done:
+        if wait and session.ended and made.result["tick"] == session.world.tick and not session.world.done:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting[id(place.game)].append(future)
             await future
-        # A result of another tick stands: the call itself advanced the world, or it repeated an earlier answer. Else the
-        # world may have advanced while we waited.
-        return session.clock_facts() if result["tick"] == tick else result
+        return Made(session.clock_facts(), None, self._journal.needed if self._journal else 0)
+
+    async def _durable(self, events: int) -> None:
+        """Return when the journal has the first `events` events. Raises RpcError when it cannot be written."""
+        if self._journal is not None and self._journal.synced < events:
+            try:
+                await self._journal.reached(events)
+            except (OSError, StorageError) as error:
+                raise refusal(
+                    "internal_error", "the server cannot write its journal; call again when it is back"
+                ) from error
 
     async def _health(self, request: Request) -> Response:
         """`GET /health`: how far the games are. Needs no token."""
@@ -206,16 +302,16 @@ class HttpTable:
             "tick": min(game.world.tick for game in games),
             "ticks": games[0].world.ticks,
         }
-        return _json(health)
+        return _json(rpc.encode(health))
 
     async def _openapi(self, request: Request) -> Response:
         """`GET /api/a2a/openapi.json`. Needs no token."""
-        return _json(openapi())
+        return _json(rpc.encode(openapi()))
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    """A JSON response, by msgspec: starlette's JSONResponse uses the much slower `json`."""
-    return Response(rpc.encode(value), status, media_type="application/json")
+def _json(content: bytes, status: int = 200) -> Response:
+    """A response with JSON that is encoded already."""
+    return Response(content, status, media_type="application/json")
 
 
 # -- OpenAPI
@@ -270,6 +366,7 @@ _FAULTS = {
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
     "415": "The body is not JSON.",
+    "429": "The seat has too many requests open.",
     "500": "A fault of the server; nothing was lost.",
 }
 """What an HTTP status means; the body is a JSON-RPC error."""
@@ -356,7 +453,10 @@ BODY_TIMEOUT = 30.0
 """Seconds."""
 _TOO_LARGE = f"a request has at most {MAX_BODY} bytes"
 _PLACE = "bakeoff.place"
-"""Key of the ASGI scope."""
+CONNECTION = "bakeoff.connection"
+"""Keys of the ASGI scope."""
+_end_of_turn: ContextVar[Callable[[], None]] = ContextVar("end_of_turn", default=lambda: None)
+"""Ends the turn that a request over another protocol holds."""
 
 logger = logging.getLogger(__name__)
 
@@ -370,8 +470,8 @@ class BadRequest(Exception):
         self.error = refusal("invalid_request", reason) if isinstance(reason, str) else reason
 
     def response(self) -> Response:
-        # RFC 9110 (11.6.1) requires the header in every answer with status 401.
-        headers = {"www-authenticate": "Bearer"} if self.status == 401 else None
+        # RFC 9110 (11.6.1) requires the header in every answer with status 401; RFC 6585 (4) allows the other.
+        headers = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}}.get(self.status)
         return Response(encode(failure(None, self.error)), self.status, headers, media_type="application/json")
 
 
@@ -411,11 +511,16 @@ async def read_body(headers: Headers, receive: Receive) -> bytes:
 
 
 class Authenticated:
-    """An ASGI app behind the tokens of a table. The app finds the seat's place with `place_in(scope)`."""
+    """An ASGI app behind the tokens of a table. The app finds the seat's place with `place_in(scope)`.
 
-    def __init__(self, app: ASGIApp, table: Table) -> None:
+    With a `queue` each request is one turn of its seat: from when its body is read until the call in it is made, or the
+    answer begins. What the libraries of A2A and MCP do meanwhile costs more than the call.
+    """
+
+    def __init__(self, app: ASGIApp, table: Table, queue: FairQueue | None = None) -> None:
         self._app = app
         self._table = table
+        self._queue = queue
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # lifespan events of the app
@@ -436,7 +541,18 @@ class Authenticated:
             """Hand the app the body that was read, and then whatever else comes."""
             return replayed.pop() if replayed else await receive()
 
-        await self._app({**scope, _PLACE: place}, receive_again, send)
+        release = await self._queue.hold(place.name) if self._queue is not None else lambda: None
+        _end_of_turn.set(release)
+
+        async def send_released(message: Message) -> None:
+            """A client may be slow to read, so the turn ends before anything is sent."""
+            release()
+            await send(message)
+
+        try:
+            await self._app({**scope, _PLACE: place}, receive_again, send_released)
+        finally:
+            release()
 
 
 def place_in(scope: Scope) -> Place:
@@ -446,7 +562,7 @@ def place_in(scope: Scope) -> Place:
 
 async def call_now(place: Place, method: str, params: dict[str, Any]) -> dict[str, Any]:
     """Call a method without waiting for other seats at the end of a turn."""
-    return place.session.call(method, params)
+    return place.call(method, params)
 
 
 def internal_error(error: Exception, agent: str) -> RpcError:

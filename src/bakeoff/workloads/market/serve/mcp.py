@@ -10,6 +10,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
@@ -23,6 +24,7 @@ from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, encode
 from bakeoff.workloads.market.scenario import rules_text
+from bakeoff.workloads.market.serve.fair import SLICE, FairQueue
 from bakeoff.workloads.market.serve.game import Game, Place, Table
 from bakeoff.workloads.market.serve.http import Authenticated, Call, call_now, internal_error, place_in
 from bakeoff.workloads.market.session import Session
@@ -57,13 +59,16 @@ def game_server(game: Game) -> Server[Any]:
             await asyncio.sleep(max(0.0, game.deadline - time.monotonic()))
             if time.monotonic() >= game.deadline:
                 game.expire(tick)
+            while game.unattended:  # in slices, so that a signal or a client that comes back is heard
+                game.work_off(seconds=SLICE)
+                await asyncio.sleep(0)
 
     async def call(_: Context, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Call a method; the first call starts the clock."""
         if not game.opened:
             game.open()
             timers.append(asyncio.create_task(end_ticks_at_deadlines()))
-        return session.call(name, arguments)
+        return game.call(0, name, arguments)
 
     return _server(lambda _: session, call)
 
@@ -77,7 +82,7 @@ async def serve_stdio(game: Game, interrupted: Callable[[], object]) -> None:
         await server.run(reader, writer, server.create_initialization_options())
 
 
-def mcp_routes(table: Table, call: Call = call_now) -> list[Route]:
+def mcp_routes(table: Table, call: Call = call_now, queue: FairQueue | None = None) -> list[Route]:
     """Return the route `/mcp` for all seats of a table. Each request's token says whose it is.
 
     Every request is served by itself, so there is no MCP session that another agent could take over.
@@ -99,7 +104,7 @@ def mcp_routes(table: Table, call: Call = call_now) -> list[Route]:
         async with manager.run():
             await manager.handle_request(scope, receive, send)
 
-    return [Route(PATH, Authenticated(stateless, table))]
+    return [Route(PATH, Authenticated(stateless, table, queue))]
 
 
 def _server(
@@ -109,16 +114,7 @@ def _server(
     """Return an MCP server with all methods as tools, and rules and scenario as resources."""
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        tools = [
-            types.Tool(
-                name=method.short,
-                description=f"{method.description} Returns {method.result}",
-                input_schema=method.schema,
-                annotations=types.ToolAnnotations(read_only_hint=not method.mutates, open_world_hint=False),
-            )
-            for method in METHODS.values()
-        ]
-        return types.ListToolsResult(tools=tools)
+        return types.ListToolsResult(tools=_tools())
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         refused = False
@@ -146,7 +142,7 @@ def _server(
             world = session.world
             text = rules_text(world.public_model(), session.action_budget, session.response_timeout)
         elif uri == SCENARIO:
-            text = encode(session.call("a2a.getSystemStats")).decode()
+            text = encode(await call(context, "a2a.getSystemStats", {})).decode()
         else:
             problem = f"there is no resource {uri[:100]!r}; there are {RULES} and {SCENARIO}"
             raise MCPError(types.INVALID_PARAMS, problem)
@@ -163,6 +159,20 @@ def _server(
         on_list_resources=list_resources,
         on_read_resource=read_resource,
     )
+
+
+@cache
+def _tools() -> list[types.Tool]:
+    """All methods as tools. Their schemas take milliseconds to make, so that is done once."""
+    return [
+        types.Tool(
+            name=method.short,
+            description=f"{method.description} Returns {method.result}",
+            input_schema=method.schema,
+            annotations=types.ToolAnnotations(read_only_hint=not method.mutates, open_world_hint=False),
+        )
+        for method in METHODS.values()
+    ]
 
 
 _RESOURCES = [

@@ -46,8 +46,12 @@ class WorldReader:
     Methods that take a seat raise Rejected("unknown_seat") for one that does not exist.
     """
 
-    def __init__(self, scenario: Scenario, state: at.State, key: bytes) -> None:
-        """`state` is a batch of one world; `key` is what drew it, for `World.truth`."""
+    def __init__(self, scenario: Scenario, state: at.State, key: bytes, first_player: int = 1) -> None:
+        """`state` is a batch of one world; `key` is what drew it, for `World.truth`.
+
+        Seats are called player-N; `first_player` is the N of the first one. Copies of a world have one seat each, and these
+        seats have different names.
+        """
         self.scenario = scenario
         self.state = state
         self.rules = rules.rules_of(scenario)
@@ -55,6 +59,7 @@ class WorldReader:
         self.ticks = scenario.ticks
         self.seats = int(state.header[0, at.SEATS])
         self.key = key
+        self.first_player = first_player
         self.said: dict[tuple[int, int], Said] = {}
         """By seat and number of what it did."""
         self.tickers = [rules.ticker_of(a) for a in range(scenario.assets)]
@@ -292,15 +297,20 @@ class WorldReader:
         numbers = range(made - 1, max(made - kept, 0) - 1, -1)
         return [self._post(self.state.posts[0, number % at.POSTS_KEPT].tolist()) for number in numbers]
 
+    def said_so_far(self) -> tuple[int, int]:
+        """How many posts and how many chat messages there have been. They are numbered from 0."""
+        return int(self.state.header[0, at.POSTS_MADE]), int(self.state.header[0, at.MESSAGES_MADE])
+
     def _post(self, row: list[int]) -> views.PostView:
         """A row of the ring in words. Text, stance and likes of a seat's post come from what the seat wrote."""
         (author, kind), style = divmod(row[at.POST_BY], 4), row[at.POST_STYLE]
         asset, market, claim = row[at.POST_ASSET], row[at.POST_MARKET], row[at.POST_CLAIM]
         ticker = self.tickers[asset] if asset >= 0 else None
         said = self.said[author, style] if kind == at.BY_SEAT else None
-        likes, comments = style % 20, style % 5
+        # Two digits of one draw of 12 bits, as good as independent of each other: 4096 is 40 * 100 + 96.
+        likes, comments = style % 20, style // 20 % 5
         if said is not None:
-            author_id = author_name = f"seat-{author}"
+            author_id = author_name = self._player(author)
             content = said.content
             likes = self._followers(row) if said.side is not None or said.probability is not None else 0
             comments = likes // 3
@@ -349,7 +359,7 @@ class WorldReader:
         chats = []
         for chat, name in enumerate(feed.CHAT_NAMES):
             membership = self.state.books[0, : self.seats, at.MEMBER + chat].tolist()
-            members = tuple(f"seat-{member}" for member, status in enumerate(membership) if status == at.JOINED)
+            members = tuple(self._player(member) for member, status in enumerate(membership) if status == at.JOINED)
             total = int(self.state.header[0, at.SAID + chat])
             numbers = range(max(0, total - at.MESSAGES_KEPT), total)
             rows = [self.state.messages[0, chat, number % at.MESSAGES_KEPT].tolist() for number in numbers]
@@ -374,7 +384,7 @@ class WorldReader:
         author, kind = divmod(row[at.POST_BY], 4)
         ticker, claim = None, None
         if kind == at.BY_SEAT:
-            author_id = author_name = f"seat-{author}"
+            author_id = author_name = self._player(author)
             content = self.said[author, row[at.POST_STYLE]].content
         else:
             author_id, author_name = f"chat-{chat}", f"{feed.CHAT_NAMES[chat]} host"
@@ -417,8 +427,9 @@ class WorldReader:
         return traders
 
     def trades(self, limit: int = 50) -> list[views.TradeView]:
-        """The public tape, newest first."""
-        return [self._trade(row) for row in islice(self._tape(), max(0, limit))]
+        """The public tape, newest first. Only a scenario with a named tape tells who traded."""
+        named = self.scenario.tape == "named"
+        return [self._trade(row, named=named) for row in islice(self._tape(), max(0, limit))]
 
     def _tape(self) -> Iterator[list[int]]:
         """Rows of trades, newest first."""
@@ -426,14 +437,15 @@ class WorldReader:
         for number in range(made - 1, max(made - kept, 0) - 1, -1):
             yield self.state.trades[0, number % kept].tolist()
 
-    def _trade(self, row: list[int]) -> views.TradeView:
-        """A row of the tape in dollars and shares or units."""
+    def _trade(self, row: list[int], *, named: bool = True) -> views.TradeView:
+        """A row of the tape in dollars and shares or units, with the trader's id if it is `named`."""
         kind, holder, target, side = row[at.TRADE_KIND], row[at.TRADE_HOLDER], row[at.TRADE_TARGET], row[at.TRADE_SIDE]
         of_market, dollars = kind in (at.BUY, at.SELL), row[at.TRADE_AMOUNT] / at.MICRO
         units = row[at.TRADE_SHARES] / at.MICRO if of_market else row[at.TRADE_SHARES] * 1e-9
+        trader = self._player(holder) if holder < self.seats else f"agent-{holder - self.seats}"
         return views.TradeView(
             tick=row[at.TRADE_TICK],
-            trader_id=f"seat-{holder}" if holder < self.seats else f"agent-{holder - self.seats}",
+            trader_id=trader if named else None,
             kind=_TRADE_KINDS[kind],
             target=f"market-{target}" if of_market else self.tickers[target],
             side=(("YES", "NO") if of_market else ("LONG", "SHORT"))[side],
@@ -447,7 +459,10 @@ class WorldReader:
     def seat_id(self, seat: int) -> str:
         """How the feed, the tape and the protocols name a seat."""
         self._check_seat(seat)
-        return f"seat-{seat}"
+        return self._player(seat)
+
+    def _player(self, seat: int) -> str:
+        return f"player-{self.first_player + seat}"
 
     def asset(self, ticker: str) -> int:
         """Number of an asset, by its ticker. Raises Rejected("unknown_ticker")."""

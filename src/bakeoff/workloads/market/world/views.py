@@ -249,7 +249,8 @@ class TradeView:
     """One trade of the public tape."""
 
     tick: int
-    trader_id: str
+    trader_id: str | None
+    """None on a tape without names."""
     kind: TradeKind
     target: str
     side: str

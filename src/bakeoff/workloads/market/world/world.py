@@ -48,9 +48,9 @@ class World(WorldReader):
     Everything a seat does raises Rejected, with a code, when the world refuses it; nothing has changed then.
     """
 
-    def __init__(self, scenario: Scenario, state: at.State, key: bytes) -> None:
+    def __init__(self, scenario: Scenario, state: at.State, key: bytes, first_player: int = 1) -> None:
         """Over rows that exist already; `create` and `from_key` make new ones."""
-        super().__init__(scenario, state, key)
+        super().__init__(scenario, state, key, first_player)
         self._sealed: list[list[Callable[[], Fill | None]]] = [[] for _ in range(self.seats)]
         self._fills: list[list[Fill]] = [[] for _ in range(self.seats)]
         self._ended: set[int] = set()
@@ -64,16 +64,18 @@ class World(WorldReader):
         self.note_trades()
 
     @classmethod
-    def create(cls, scenario: Scenario, seed: int, seats: int = 1, secret: str | None = None) -> World:
+    def create(
+        cls, scenario: Scenario, seed: int, seats: int = 1, secret: str | None = None, first_player: int = 1
+    ) -> World:
         """The world that the seed draws; `secret` defaults to the environment's, or the published one."""
-        return cls.from_key(scenario, world_key(scenario, seed, secret), seats)
+        return cls.from_key(scenario, world_key(scenario, seed, secret), seats, first_player)
 
     @classmethod
-    def from_key(cls, scenario: Scenario, key: bytes, seats: int = 1) -> World:
+    def from_key(cls, scenario: Scenario, key: bytes, seats: int = 1, first_player: int = 1) -> World:
         """The world of a key (see `scenario.world_key`) at tick 0."""
         if not 1 <= seats <= 256:
             raise ValueError(f"{seats} seats: a world has 1 to 256")
-        return cls(scenario, newborn(scenario, [key], seats), key)
+        return cls(scenario, newborn(scenario, [key], seats), key, first_player)
 
     @classmethod
     def view(cls, batch: MarketBatch, index: int) -> World:
@@ -232,7 +234,7 @@ class World(WorldReader):
             raise Rejected("bad_content", f"write between 1 and {LONGEST_POST} characters")
         if probability is not None and not 0.0 <= probability <= 1.0:
             raise Rejected("bad_probability", f"{probability!r} is not a probability")
-        return Said(f"{what}-seat-{seat}-{self._numbers[seat]}", content, side, probability)
+        return Said(f"{what}-{self.seat_id(seat)}-{self._numbers[seat]}", content, side, probability)
 
     def _keep(self, seat: int, said: Said) -> int:
         """Keep a text under the number of the seat's action, which the feed refers to."""

@@ -26,6 +26,8 @@ DIRECTORY = ".agents"
 MACHINE = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine().lower(), "x64")
 """This processor in the words of npm packages."""
 KEY = "MODEL_PROXY_KEY"
+WEB_TOOLS = ("WebSearch", "WebFetch")
+"""Tools of Claude Code that look outside the sandbox."""
 
 
 def agent_directories() -> Iterator[Path]:
@@ -106,6 +108,7 @@ class Claude(NpmClient):
             "--dangerously-skip-permissions",  # it runs in a sandbox
             *("--output-format", "stream-json"),
             "--verbose",  # which stream-json requires
+            *("--disallowedTools", ",".join(WEB_TOOLS)),  # as Codex starts without its web search
             *turns,
         )
         env = {
@@ -117,6 +120,8 @@ class Claude(NpmClient):
             "CLAUDE_CODE_SUBAGENT_MODEL": assignment.model,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "CLAUDE_CODE_MAX_RETRIES": "2",  # the proxy retries, too
+            # The gateway passes no beta header on, and a request that relies on one would be an error of the provider.
+            "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
             "DISABLE_AUTOUPDATER": "1",
             "IS_SANDBOX": "1",  # without this it refuses to skip permissions as root
         }
@@ -213,7 +218,8 @@ class Opencode(NpmClient):
             "model": model,
             "small_model": model,
             "provider": {"proxy": provider},
-            "permission": {"*": "allow"},  # it runs in a sandbox
+            # It runs in a sandbox; like all clients it starts without a web tool.
+            "permission": {"*": "allow", "webfetch": "deny"},
             "autoupdate": False,
             "share": "disabled",
         }

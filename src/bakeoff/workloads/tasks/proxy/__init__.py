@@ -6,7 +6,11 @@
 | `http` | the HTTP server: uvicorn with limits for clients that nobody should trust; which API is at which path |
 | `relay` | one call from end to end: the request to a provider, its retries and its stream |
 | `providers` | who serves which model with which key; what a run may spend |
-| `wire`, `openai`, `anthropic` | the APIs that clients speak, and the shape in which all of them are recorded |
+| `prices` | the price list that ships (`prices.toml`), or the user's |
+| `powers` | which tools and services of a provider a request may use |
+| `shared` | rates of a provider and the budget of an experiment, over all worker processes |
+| `wire`, `openai`, `anthropic`, `gemini` | the APIs that clients speak, and the shape in which all of them are recorded |
+| `egress` | another proxy: the way out to a list of hosts |
 | `records` | `calls.jsonl`, totals and the trajectory; which call continues which |
 
 Only `http` and `relay` need the extra `tasks`; they are imported when a proxy starts.

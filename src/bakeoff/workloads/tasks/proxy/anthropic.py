@@ -51,6 +51,8 @@ class MessagesAssembler(Assembler):
         self._message: Json = {}
         self._usage: Json = {}
         self._blocks: dict[int, Json] = {}
+        self._texts: dict[tuple[int, str], list[str]] = {}
+        """Pieces of text and thinking: adding one to a long text would copy the text."""
         self._inputs: dict[int, list[str]] = {}
         """Pieces of JSON text: the input of a tool call."""
 
@@ -66,7 +68,7 @@ class MessagesAssembler(Assembler):
             block = self._blocks.setdefault(index, {"type": "text", "text": ""})
             for key in ("text", "thinking"):
                 if isinstance(delta.get(key), str):
-                    block[key] = str(block.get(key) or "") + delta[key]
+                    self._texts.setdefault((index, key), [str(block.get(key) or "")]).append(delta[key])
             if isinstance(delta.get("partial_json"), str):
                 self._inputs.setdefault(index, []).append(delta["partial_json"])
         elif kind == "message_delta":
@@ -82,6 +84,8 @@ class MessagesAssembler(Assembler):
             self._usage.update({key: value for key, value in used.items() if value is not None})
 
     def body(self) -> Json:
+        for (index, key), pieces in self._texts.items():
+            self._blocks[index][key] = "".join(pieces)
         for index, pieces in self._inputs.items():
             text = "".join(pieces)
             try:

@@ -26,23 +26,34 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from bakeoff.workloads.tasks.proxy.anthropic import Messages
+from bakeoff.workloads.tasks.proxy.gemini import Gemini
 from bakeoff.workloads.tasks.proxy.openai import Chat, Responses
 from bakeoff.workloads.tasks.proxy.relay import Relay, open_client
-from bakeoff.workloads.tasks.proxy.wire import Json, Wire, WireName
+from bakeoff.workloads.tasks.proxy.wire import BadRequest, Json, Wire, WireName
 
 if TYPE_CHECKING:
-    from bakeoff.workloads.tasks.proxy.server import ModelProxy, ServerLimits
+    from bakeoff.workloads.tasks.proxy.server import ModelProxy
 
-WIRES: dict[WireName, Wire] = {"chat": Chat(), "responses": Responses(), "messages": Messages()}
+LINGER_BYTES, LINGER_S = 1 << 20, 1.0
+"""What is thrown away of a body that nobody reads, before its connection is closed."""
+WIRES: dict[WireName, Wire] = {
+    "chat": Chat(), "responses": Responses(), "messages": Messages(), "gemini": Gemini(),
+}  # fmt: skip
 
 
-def wire_at(path: str) -> Wire | None:
-    """The API at this request path, with or without the `/v1` that some clients add to the base URL.
+def wire_at(path: str, query: Mapping[str, str]) -> tuple[Wire, Json] | None:
+    """The API at this request path, and what the path says about the request; None if there is none.
 
-    None for others.
+    Raises HTTPException for an address of an API that is not served.
     """
-    rest = path.strip("/").removeprefix("v1/")
-    return next((wire for wire in WIRES.values() if rest == wire.path), None)
+    for wire in WIRES.values():
+        try:
+            found = wire.match(path, query)
+        except BadRequest as error:
+            raise HTTPException(400, str(error)) from error
+        if found is not None:
+            return wire, found
+    return None
 
 
 def error_body(message: str) -> bytes:
@@ -57,9 +68,9 @@ class Connection(H11Protocol):
     one.
     """
 
-    def __init__(self, limits: ServerLimits, config: Config, state: ServerState) -> None:
+    def __init__(self, proxy: ModelProxy, config: Config, state: ServerState) -> None:
         super().__init__(config=config, server_state=state, app_state={})
-        self.limits = limits
+        self.proxy, self.limits = proxy, proxy.limits
         self._head_ends: float | None = None
         """When a head that has begun must be complete, on the loop's clock."""
         self._stuck: asyncio.TimerHandle | None = None
@@ -68,6 +79,7 @@ class Connection(H11Protocol):
         # With more connections than that the process would run out of file descriptors, which runs share.
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
+            self.proxy.limits_met.add("connections")
             transport.close()
         else:
             self._await_request()
@@ -115,6 +127,8 @@ class Connection(H11Protocol):
         # is too large, 501 for an unknown transfer encoding, else 400.
         error = sys.exception()
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+        if status == 431:
+            self.proxy.limits_met.add("header")
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer has begun already
             body = error_body("this is not a valid HTTP request")
             headers = [
@@ -133,38 +147,62 @@ class Exchange:
     A `send` to a client that has left does nothing; `gone` is how the caller learns about it.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: ServerLimits) -> None:
-        self._scope, self._receive, self._send, self._limits = scope, receive, send, limits
+    def __init__(self, scope: Scope, receive: Receive, send: Send, proxy: ModelProxy) -> None:
+        self._scope, self._receive, self._send, self._proxy = scope, receive, send, proxy
         self._request = Request(scope, receive)
+        self._held = 0
+        """Bytes of the body, as long as they count against the memory of the proxy."""
         self.method: str = scope["method"]
         self.path: str = scope["raw_path"].decode("ascii")  # h11 accepts no other characters
         self.headers = self._request.headers
+        self.query = self._request.query_params
         self.status: int | None = None
         """The status of the answer, once it has begun."""
+
+    @property
+    def head_bytes(self) -> int:
+        return len(self.path) + sum(len(name) + len(value) for name, value in self._scope["headers"])
 
     async def body(self) -> bytes:
         """The whole body.
 
         Raises HTTPException when it is too large, too slow or compressed (a small body may be huge when unpacked), and
-        ClientDisconnect when the client leaves before its end.
+        ClientDisconnect when the client leaves before its end. Its bytes count against the memory that all bodies
+        share until `release`.
         """
-        limits = self._limits
+        limits = self._proxy.limits
         if self.headers.get("content-encoding", "identity") != "identity":
             raise HTTPException(415, "send the body without content-encoding")
-        too_large = HTTPException(413, f"the body is larger than {limits.body_bytes} bytes")
         length = self.headers.get("content-length", "0")
         if length.isdigit() and int(length) > limits.body_bytes:
-            raise too_large
+            raise self.exceeded("body", 413, f"the body is larger than {limits.body_bytes} bytes")
         body = bytearray()
         try:
             async with asyncio.timeout(limits.body_s):
                 async for chunk in self._request.stream():
                     body += chunk
+                    self._held += len(chunk)
+                    self._proxy.held += len(chunk)
                     if len(body) > limits.body_bytes:
-                        raise too_large
+                        raise self.exceeded("body", 413, f"the body is larger than {limits.body_bytes} bytes")
+                    if self._proxy.held > limits.memory_bytes:
+                        raise self.exceeded("memory", 503, "the bodies of all open requests are too large together")
         except TimeoutError as error:
             raise HTTPException(408, f"the body took longer than {limits.body_s:g} s") from error
+        # Two bytes of JSON can become an object of a hundred. Counting these characters is quick and never too low.
+        if body.count(b",") + body.count(b"[") + body.count(b"{") > limits.values:
+            raise self.exceeded("values", 413, f"the body has more than {limits.values} values")
         return bytes(body)
+
+    def exceeded(self, limit: str, status: int, message: str) -> HTTPException:
+        """The refusal of a request that meets a limit, which the run's results will show."""
+        self._proxy.limits_met.add(limit)
+        return HTTPException(status, message)
+
+    def release(self) -> None:
+        """Give back the memory of the body."""
+        self._proxy.held -= self._held
+        self._held = 0
 
     async def gone(self) -> None:
         """Return when the client hangs up. Call it after `body`, which uses the same channel."""
@@ -189,6 +227,28 @@ class Exchange:
         content = body if isinstance(body, bytes) else msgspec.json.encode(body)
         response = Response(content, status, {"content-type": "application/json", **(headers or {})})
         await response(self._scope, self._receive, self._send)
+
+    async def turn_away(self, status: int, body: Json | bytes) -> None:
+        """Answer without reading the body, and close the connection.
+
+        A connection that is closed while the other side is sending is reset, and a reset may overtake the answer
+        (RFC 9112, 9.6). So for a moment what still comes is thrown away.
+        """
+        content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        length = str(len(content))
+        await self.start(status, {"content-type": "application/json", "content-length": length, "connection": "close"})
+        await self.send(content)
+        left = LINGER_BYTES
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while left > 0:
+                    message = await self._receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body"):  # it has all come, or the client has left
+                        break
+        except TimeoutError:
+            pass
+        await self.send(b"", more=False)
 
 
 class Server:
@@ -220,7 +280,7 @@ class Server:
         """
         self._config.load()
         loop, port = asyncio.get_running_loop(), None
-        connection = partial(Connection, self._proxy.limits, self._config, self._state)
+        connection = partial(Connection, self._proxy, self._config, self._state)
         if socket is not None:
             self._listeners.append(await loop.create_unix_server(connection, socket))
             socket.chmod(0o666)  # a sandbox may run as any user; the token decides who may ask
@@ -244,22 +304,31 @@ class Server:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, called by uvicorn. Whatever a client sends, it gets an answer and the proxy goes on."""
-        exchange = Exchange(scope, receive, send, self._proxy.limits)
+        exchange = Exchange(scope, receive, send, self._proxy)
         try:
             await self._handle(exchange)
         except HTTPException as refusal:  # the rest of what this client sends cannot be trusted
-            await exchange.answer(refusal.status_code, error_body(refusal.detail), {"connection": "close"})
+            exchange.release()
+            await exchange.turn_away(refusal.status_code, error_body(refusal.detail))
         except ClientDisconnect:
             pass
+        finally:
+            exchange.release()
 
     async def _handle(self, exchange: Exchange) -> None:
         """Find the run by its token and the API by its path, and answer."""
+        # h11 checks the size of a head only while it is incomplete, and one read may bring all of a larger one.
+        if exchange.head_bytes > self._proxy.limits.header_bytes:
+            raise exchange.exceeded("header", 431, "the headers are too large")
         if exchange.method == "HEAD":  # some clients check that the server is there
             await exchange.answer(200, b"")
             return
-        # Clients of the messages API send `x-api-key`, the others a bearer token.
-        key = exchange.headers.get("x-api-key") or exchange.headers.get("authorization", "").removeprefix("Bearer ")
-        run, wire = self._proxy.runs.get(key.strip()), wire_at(exchange.path)
+        # Clients of the messages API send `x-api-key`, Gemini's another header or a query, the others a bearer token.
+        sent = [exchange.headers.get(name) for name in ("x-api-key", "x-goog-api-key")]
+        sent += [exchange.query.get("key"), exchange.headers.get("authorization", "").removeprefix("Bearer ")]
+        run = self._proxy.runs.get(next(filter(None, sent), "").strip())
+        address = wire_at(exchange.path, exchange.query) if run is not None else None
+        wire, found = address or (None, {})
         if run is not None and wire is not None and exchange.method == "POST":
             if self._client is None:  # loading certificates takes longer than starting the proxy
                 self._client = open_client()
@@ -267,7 +336,7 @@ class Server:
             assert task is not None
             run.active.add(task)  # the run cancels it when it closes
             try:
-                await Relay(exchange, run, wire, self._client).serve()
+                await Relay(exchange, run, wire, found, self._client).serve()
             except (HTTPException, ClientDisconnect):
                 raise
             except Exception as error:  # a bug or a full disk: recorded if that was possible, and the proxy goes on
@@ -276,18 +345,20 @@ class Server:
             finally:
                 run.active.discard(task)
             return
-        await exchange.body()
         if run is None:
             self._proxy.turned_away = "the agent's client did not send the key of its run, {api_key}"
-            body = (wire or WIRES["chat"]).error(401, "invalid_api_key", "this key is not the token of a running run")
-            await exchange.answer(401, body)
+            body = WIRES["messages" if exchange.path.endswith("/messages") else "chat"].error(
+                401, "invalid_api_key", "this key is not the token of a running run"
+            )
+            await exchange.turn_away(401, body)
         elif exchange.method == "GET" and exchange.path.rstrip("/").endswith("/models"):
             # Both vendors' shapes at once: OpenAI's has `object`, Anthropic's `type`, `display_name` and `has_more`.
             models = [{"id": name, "object": "model", "type": "model", "display_name": name} for name in run.models]
-            await exchange.answer(200, {"object": "list", "data": models, "has_more": False})
+            named = [{"name": f"models/{name}", "displayName": name} for name in run.models]  # Gemini's
+            await exchange.answer(200, {"object": "list", "data": models, "has_more": False, "models": named})
         else:
             known = ", ".join(f"/v1/{wire.path}" for wire in WIRES.values())
             message = f"POST to one of {known}; {exchange.path} is not served"
             self._proxy.turned_away = f"the agent's client speaks another API: {message}"
             status = 405 if wire is not None else 404
-            await exchange.answer(status, WIRES["chat"].error(status, "not_found", message))
+            await exchange.turn_away(status, WIRES["chat"].error(status, "not_found", message))

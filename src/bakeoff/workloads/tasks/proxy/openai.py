@@ -47,6 +47,8 @@ class ChatAssembler(Assembler):
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, Json] = {}
+        self._arguments: dict[int, list[str]] = {}
+        """Pieces of each call's arguments: adding one to a long text would copy the text."""
         self._logprobs: list[Json] = []
         self._token_ids: list[int] = []
         self._finish: str | None = None
@@ -71,13 +73,11 @@ class ChatAssembler(Assembler):
             self._reasoning.append(reasoning)
         for piece in objects(delta.get("tool_calls")):
             # Only the first piece of a call has its id and name; the arguments come in any number of pieces.
-            call = self._calls.setdefault(
-                integer(piece.get("index")), {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-            )
+            index, function = integer(piece.get("index")), piece.get("function")
+            call = self._calls.setdefault(index, {"id": "", "type": "function", "function": {"name": ""}})
             call["id"] = piece.get("id") or call["id"]
-            function = piece.get("function")
             call["function"]["name"] += str(inner(function, "name") or "")
-            call["function"]["arguments"] += arguments_text(inner(function, "arguments") or "")
+            self._arguments.setdefault(index, []).append(arguments_text(inner(function, "arguments") or ""))
         self._logprobs += objects(inner(choice.get("logprobs"), "content"))
         self._token_ids += _integers(choice.get("token_ids"))
         if choice.get("prompt_token_ids"):
@@ -89,6 +89,8 @@ class ChatAssembler(Assembler):
         message: Json = {"role": "assistant", "content": "".join(self._content)}
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
+        for index, call in self._calls.items():
+            call["function"]["arguments"] = "".join(self._arguments[index])
         if self._calls:
             message["tool_calls"] = [call for _, call in sorted(self._calls.items())]
         choice: Json = {"index": 0, "message": message, "finish_reason": self._finish}

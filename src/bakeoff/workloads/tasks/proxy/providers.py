@@ -27,13 +27,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.formats import MissingVariable, expand, variables
-from bakeoff.workloads.tasks.proxy.wire import MILLION, Price, Usage, Wire, WireName
+from bakeoff.workloads.tasks.proxy.prices import PriceList
+from bakeoff.workloads.tasks.proxy.shared import Rates
+from bakeoff.workloads.tasks.proxy.wire import MILLION, Json, Price, Usage, Wire, WireName
 
 _VARIABLE = re.compile(r"\$\{(\w+)")
 ALL: tuple[WireName, ...] = get_args(WireName)
@@ -41,6 +44,7 @@ ALL: tuple[WireName, ...] = get_args(WireName)
 WELL_KNOWN: dict[str, tuple[str, tuple[WireName, ...]]] = {
     "openai": ("https://api.openai.com/v1", ("chat", "responses")),
     "anthropic": ("https://api.anthropic.com", ("messages", "chat")),
+    "gemini": ("https://generativelanguage.googleapis.com/v1beta", ("gemini",)),
 }
 """Providers that need no table: base URL and APIs. `<NAME>_API_KEY` has the key, `<NAME>_BASE_URL` replaces the URL."""
 OVERRIDE = "override"
@@ -52,9 +56,11 @@ NOT_THE_AGENT = RETRYABLE | {401, 402, 403, 404}
 """Statuses that say nothing about the agent: overload, a wrong key, an unknown model."""
 LONGEST_WAIT = 20.0
 """Seconds between two tries, whatever the provider asks for."""
+PROVIDER_PATIENCE = 900.0
+"""Seconds for which a call is repeated while its provider fails, unless the experiment says otherwise."""
 _KEY_LIKE = re.compile(r"\b(sk|pk|key)-[\w*.-]{6,}")
 
-Limit = Literal["tokens", "cost", "calls", "deadline"]
+Limit = Literal["tokens", "cost", "calls", "deadline", "record", "experiment"]
 LETTERS_PER_TOKEN = 4
 """The usual rule of thumb for English text and code; used where the provider does not count."""
 SHORTEST_ANSWER = 16
@@ -81,7 +87,11 @@ class Provider(BaseModel):
     models: dict[str, str] = {}
     request: dict[str, Any] = {}
     prices: dict[str, Price] = {}
-    retries: Annotated[int, Field(ge=0, le=10)] = 2
+    retries: Annotated[int, Field(ge=0)] | None = None
+    """Most tries of a call after its first one (default: as many as fit into the run's `provider_patience`)."""
+    requests_per_minute: Annotated[float, Field(ge=1)] | None = None
+    tokens_per_minute: Annotated[float, Field(ge=1)] | None = None
+    """Rates over all runs on this machine. Calls wait until there is room."""
     timeout_s: Annotated[float, Field(gt=0)] = 600.0
     """The longest silence of the provider."""
 
@@ -92,13 +102,17 @@ class Provider(BaseModel):
             raise ValueError("must start with http:// or https://")
         return value
 
-    def url(self, wire: Wire) -> str:
-        """The address of this API. A query in the base URL (Azure's `api-version`) is kept."""
-        base, mark, query = self.base_url.partition("?")
+    def url(self, wire: Wire, sent: Json) -> str:
+        """Where a request of this API goes. A query in the base URL (Azure's `api-version`) is kept."""
+        base, _, query = self.base_url.partition("?")
         base = base.rstrip("/")
+        if wire.name == "gemini" and not re.search(r"/v1(alpha|beta)?$", base):
+            base += "/v1beta"
         if wire.name == "messages" and not base.endswith("/v1"):
             base += "/v1"  # ANTHROPIC_BASE_URL has no /v1, unlike OPENAI_BASE_URL; Anthropic's clients add it
-        return f"{base}/{wire.path}{mark}{query}"
+        path, _, more = wire.address(sent).partition("?")
+        both = "&".join(part for part in (query, more) if part)
+        return f"{base}/{path}" + (f"?{both}" if both else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +123,18 @@ class Route:
     provider: Provider
     model: str
     """The provider's name for the model."""
+    listed: Price | None = None
+    """The price in the price list."""
 
     @property
     def price(self) -> Price | None:
-        return self.provider.prices.get(self.model)
+        return self.provider.prices.get(self.model, self.listed)
+
+    @property
+    def rates(self) -> Rates | None:
+        """The provider's rates, which all runs share; None when it has none."""
+        provider = self.provider
+        return Rates.of(provider.base_url, provider.env_key, provider.requests_per_minute, provider.tokens_per_minute)
 
     @property
     def label(self) -> str:
@@ -175,12 +197,18 @@ class Providers:
 
     table: Mapping[str, Provider]
     environment: Mapping[str, str]
+    prices: PriceList
 
     @classmethod
-    def read(cls, tables: Mapping[str, Provider], environment: Mapping[str, str] | None = None) -> Providers:
-        """The `[providers.*]` tables of a file on top of OpenAI and Anthropic.
+    def read(
+        cls,
+        tables: Mapping[str, Provider],
+        environment: Mapping[str, str] | None = None,
+        prices: Path | None = None,
+    ) -> Providers:
+        """The `[providers.*]` tables of a file on top of OpenAI, Anthropic and Gemini.
 
-        `environment` is by default the process environment with the nearest `.env` file.
+        `environment` is by default the process environment with the nearest `.env` file, `prices` the list that ships.
         """
         environment = variables() if environment is None else environment
         table = {}
@@ -192,13 +220,13 @@ class Providers:
                 env_key=None if base_url and not environment.get(key) else key,
                 wire_api=ALL if vendor == "openai" and "OPENAI_BASE_URL" in environment else apis,
             )
-        return cls({**table, **tables}, environment)
+        return cls({**table, **tables}, environment, PriceList.read(prices))
 
     def with_endpoint(self, base_url: str, key: str | None) -> Providers:
         """One endpoint for every model, as a task's overrides name it by URL and key."""
         provider = Provider(base_url=base_url, env_key=OVERRIDE_KEY if key else None)
         environment = {**self.environment, OVERRIDE_KEY: key} if key else self.environment
-        return Providers({OVERRIDE: provider}, environment)
+        return Providers({OVERRIDE: provider}, environment, self.prices)
 
     def route(self, model: str) -> Route:
         """The provider of a model.
@@ -212,7 +240,8 @@ class Providers:
         else:
             name = self._provider_of(model)
         provider = self.table[name]
-        return Route(name, provider, provider.models.get(model, model))
+        model = provider.models.get(model, model)
+        return Route(name, provider, model, self.prices.price(name, provider.base_url, model))
 
     def _provider_of(self, model: str) -> str:
         listing = [
@@ -230,6 +259,9 @@ class Providers:
         anthropic = {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"} & set(self.environment)
         if model.startswith("claude") and (anthropic or "OPENAI_BASE_URL" not in self.environment):
             return "anthropic"
+        gemini = {"GEMINI_API_KEY", "GEMINI_BASE_URL"} & set(self.environment)
+        if model.startswith("gemini") and (gemini or "OPENAI_BASE_URL" not in self.environment):
+            return "gemini"
         if own and not re.match(r"(gpt|o\d|codex|chatgpt)", model):
             names = ", ".join(f"{name}/{model}" for name in own)
             raise UsageError(f"no provider lists the model {model!r}; write one of {names}, or add it to its `models`")
@@ -250,11 +282,16 @@ class Budget:
     def check(self, route: Route) -> None:
         """Raise UsageError for a cost budget on a model without a price: it could not be enforced."""
         if self.cost is not None and route.price is None:
-            raise UsageError(
-                f"a cost budget needs the price of {route.label}\n"
-                f'  fix: [providers.{route.provider_name}.prices."{route.model}"] input = ..., output = ... '
-                "(dollars per million tokens)"
-            )
+            raise UsageError(f"a cost budget {needs_price(route)}")
+
+
+def needs_price(route: Route) -> str:
+    """The end of a sentence about something that cannot be done without a model's price, with the fix."""
+    return (
+        f"needs the price of {route.label}\n"
+        f'  fix: [providers.{route.provider_name}.prices."{route.model}"] input = ..., output = ... '
+        "(dollars per million tokens)"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +302,11 @@ class Share:
     cost: float
     input: float
     """Tokens of the request alone."""
+
+    def at_least(self, price: Price | None) -> tuple[float, float]:
+        """Dollars and tokens that the call will use, even if it is the first one: those of the request."""
+        asked = self.input * price.input / MILLION if price is not None else 0.0
+        return max(self.cost, asked), max(self.tokens, self.input)
 
 
 @dataclass(slots=True)
@@ -326,6 +368,11 @@ class Spending:
         self.calls += 1
         self._reserved.append(share)
 
+    def take_back(self, share: Share) -> None:
+        """Forget a call that was not sent after all."""
+        self.calls -= 1
+        self._reserved.remove(share)
+
     def end(self, share: Share, letters: int, usage: Usage | None, cost: float | None) -> None:
         """Replace the reservation of a call by what it used; None is a call that used nothing."""
         self._reserved.remove(share)
@@ -336,16 +383,52 @@ class Spending:
             self._letters += letters
 
 
+@dataclass(slots=True)
+class Patience:
+    """How long a failing provider is asked again within one call, and how long calls of this run have waited for it.
+
+    The wait is not the agent's: `waited` is added to its time limit. Calls that wait at the same time count once. The
+    proxy's thread calls `begin` and `end`, any thread `waited`.
+    """
+
+    seconds: float = PROVIDER_PATIENCE
+    _calls: int = 0
+    """Calls that wait now."""
+    _since: float = 0.0
+    _until: float = 0.0
+    """The end of the last wait."""
+    _total: float = 0.0
+
+    def begin(self, since: float) -> None:
+        """A call waits, and has done so since `since`, a value of `time.monotonic()`."""
+        since = max(since, self._until)
+        self._since = min(self._since, since) if self._calls else since
+        self._calls += 1
+
+    def end(self) -> None:
+        """A call that waited is sent again, or given up."""
+        self._calls -= 1
+        if not self._calls:
+            self._until = time.monotonic()
+            self._total += self._until - self._since
+
+    def waited(self) -> float:
+        """Seconds that were waited so far, at most `seconds`: an agent that makes a provider fail gains no more."""
+        return min(self.seconds, self._total + (time.monotonic() - self._since if self._calls else 0.0))
+
+
 def retry_delay(attempt: int, retry_after: str | None) -> float:
     """Seconds to wait after a failed try: what `retry-after` says, else 0.5 s that double with each try, with jitter.
 
     The header may also be a date (RFC 9110, 10.2.3), which is not worth parsing here: it counts as one second.
     """
     try:
-        seconds = float(retry_after) if retry_after else 0.5 * 2**attempt * random.uniform(0.75, 1.25)
+        seconds = float(retry_after) if retry_after else 0.5 * 2 ** min(attempt, 8) * random.uniform(0.75, 1.25)
     except ValueError:
         seconds = 1.0
-    return min(max(0.0, seconds), LONGEST_WAIT)
+    # "0" would mean a thousand tries a second for as long as the provider is down.
+    least = 1.0 if attempt > 2 else 0.0
+    return min(max(least, seconds), LONGEST_WAIT)
 
 
 def redact(text: str, secrets: list[str]) -> str:

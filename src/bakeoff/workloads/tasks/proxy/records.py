@@ -26,11 +26,13 @@ import msgspec
 from bakeoff.spec.workload import Step, Tokens
 from bakeoff.workloads.tasks.proxy.wire import Json, ModelRequest, Usage, objects
 
-End = Literal["answered", "refused", "budget", "upstream", "client"]
-"""answered: the model replied. refused: the provider says that the request is wrong. budget: a limit of the run.
-upstream: the provider failed, which says nothing about the agent. client: the agent hung up or sent nonsense."""
+End = Literal["answered", "counted", "refused", "budget", "denied", "upstream", "client"]
+"""answered: the model replied. counted: the provider counted the tokens of a request. refused: the provider says that the request is wrong. budget: a limit of the run.
+denied: it asked for a tool or a service of the provider that the run may not use. upstream: the provider failed, which says nothing about the agent. client: the agent hung up or sent nonsense."""
 
 MAIN = "main"
+MOST_DIGESTS = 1_000_000
+"""Messages that a run's calls are compared with. Each call has its whole history; the oldest calls are forgotten."""
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,6 +84,10 @@ class Call(msgspec.Struct, omit_defaults=True, tag="call", tag_field="type"):
     retries: list[Retry] = []
     limit: str | None = None
     """The budget that ended the call."""
+    denied: list[str] = []
+    """What it asked of the provider and may not use."""
+    left_out: list[str] = []
+    """Beta headers of the client that were not passed on."""
     error: str | None = None
 
 
@@ -92,29 +98,41 @@ class ToolSet(msgspec.Struct, frozen=True, tag="tools", tag_field="type"):
     tools: list[Json]
 
 
+class LimitsMet(msgspec.Struct, frozen=True, tag="limits", tag_field="type"):
+    """Limits of the proxy that the run met, written when the run ends."""
+
+    names: list[str]
+
+
+Record = Call | ToolSet | LimitsMet
+"""A line of `calls.jsonl`."""
+
+
 class CallLog:
     """Appends whole lines and syncs each one. A crash can tear only the last line."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.size = os.fstat(self._file).st_size
 
-    def add(self, record: Call | ToolSet) -> None:
+    def add(self, record: Record) -> None:
         """Write one record. Raises OSError, for example on a full disk."""
         line = memoryview(msgspec.json.encode(record) + b"\n")
         while line:  # write(2) may write less than it was given
-            line = line[os.write(self._file, line) :]
+            written = os.write(self._file, line)
+            line, self.size = line[written:], self.size + written
         os.fdatasync(self._file)
 
     def close(self) -> None:
         os.close(self._file)
 
 
-def read_calls(path: Path) -> Iterator[Call | ToolSet]:
+def read_calls(path: Path) -> Iterator[Record]:
     """The records of a `calls.jsonl`, without a torn last line. A run without calls has no file and no records."""
     if not path.exists():
         return
-    decoder = msgspec.json.Decoder(Call | ToolSet)
+    decoder = msgspec.json.Decoder(Record)
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
@@ -139,6 +157,10 @@ class Totals:
     """Some provider did not count its tokens, so some are estimated."""
     limit: str | None = None
     """The first budget that refused or ended a call."""
+    limits_met: tuple[str, ...] = ()
+    """Which limits of the proxy (`ServerLimits`) the run met, by name."""
+    denied: tuple[str, ...] = ()
+    """Tools and services of the provider that the agent asked for and may not use."""
     broken: str | None = None
     """Why the model could not be reached: the provider failed and answered no later call. Such a run must not be
     scored."""
@@ -148,32 +170,48 @@ class Totals:
         return self.input_tokens + self.output_tokens
 
 
-def add_up(records: Iterable[Call | ToolSet]) -> Totals:
+def add_up(records: Iterable[Record]) -> Totals:
     """Add up the calls of one run. Calls that broke off still count for what they used."""
-    calls = [record for record in records if isinstance(record, Call)]
-    answered = [call for call in calls if call.end == "answered"]
-    usages = [call.usage for call in calls if call.usage is not None]
-    costs = [call.cost for call in calls if call.usage is not None]
-    # The last call that says anything about the provider decides: one answer after a failure proves that it works.
-    last = next((call for call in reversed(calls) if call.end in ("answered", "upstream")), None)
-    broken = None
-    if last is not None and last.end == "upstream":
-        broken = last.error or f"the provider answered {last.status}"
+    answered = tool_calls = 0
+    usages: list[Usage] = []
+    costs: list[float | None] = []
+    limit: str | None = None
+    broken: str | None = None
+    limits_met: tuple[str, ...] = ()
+    denied: dict[str, None] = {}
+    for record in records:  # one by one: a record may be much larger than what it adds
+        if isinstance(record, LimitsMet):
+            limits_met = tuple(record.names)
+        if not isinstance(record, Call):
+            continue
+        if record.usage is not None:
+            usages.append(record.usage)
+            costs.append(record.cost)
+        limit = limit or record.limit
+        denied |= dict.fromkeys(record.denied)
+        # The last call that says anything about the provider decides: one answer after a failure proves that it works.
+        if record.end == "answered":
+            answered, broken = answered + 1, None
+            tool_calls += len(record.reply.get("tool_calls", ())) if record.reply else 0
+        elif record.end == "upstream":
+            broken = record.error or f"the provider answered {record.status}"
     return Totals(
-        calls=len(answered),
+        calls=answered,
         input_tokens=sum(usage.input for usage in usages),
         cached_tokens=sum(usage.cached for usage in usages),
         output_tokens=sum(usage.output for usage in usages),
         reasoning_tokens=sum(usage.reasoning for usage in usages),
         cost=None if None in costs else sum((cost for cost in costs if cost is not None), 0.0),
-        tool_calls=sum(len(call.reply.get("tool_calls", ())) for call in answered if call.reply),
+        tool_calls=tool_calls,
         estimated=any(usage.estimated for usage in usages),
-        limit=next((call.limit for call in calls if call.limit), None),
+        limit=limit,
+        limits_met=limits_met,
+        denied=tuple(denied),
         broken=broken,
     )
 
 
-def steps(records: Iterable[Call | ToolSet], agent: str = MAIN) -> list[Step]:
+def steps(records: Iterable[Record], agent: str = MAIN) -> list[Step]:
     """The trajectory: one step for each answer, conversation by conversation, in the order of the calls.
 
     A step's `messages` are the new ones, with the answer last. The conversation in which the work was done comes first
@@ -264,6 +302,8 @@ class Conversations:
     _by_reply: dict[str, list[_Answered]] = field(default_factory=dict)
     _by_id: dict[str, _Answered] = field(default_factory=dict)
     _count: int = 0
+    _digests: int = 0
+    """How many digests all paths have together."""
 
     def add(self, call: Call, request: ModelRequest, reply_id: str | None) -> None:
         """Fill in the place of a call that ended and what is new in its request, and remember its answer.
@@ -285,8 +325,20 @@ class Conversations:
             self._by_reply.setdefault(reply, []).append(answered)
             if reply_id:
                 self._by_id[reply_id] = answered
+            self._digests += len(path)
+            while self._digests > MOST_DIGESTS and len(self._by_call) > 1:
+                self._forget(next(iter(self._by_call)))
         # A branch repeats its history, so that each conversation can be read alone.
         call.messages = request.messages if call.branch else request.messages[call.kept :]
+
+    def _forget(self, number: int) -> None:
+        """Forget the answer of a call, as far as later calls are compared with it."""
+        answered = self._by_call.pop(number)
+        self._digests -= len(answered.path)
+        self._by_reply[answered.reply].remove(answered)
+        if not self._by_reply[answered.reply]:
+            del self._by_reply[answered.reply]
+        self._by_id = {id: other for id, other in self._by_id.items() if other is not answered}
 
     def _parent(
         self, messages: Sequence[Json], path: list[str], previous: str | None

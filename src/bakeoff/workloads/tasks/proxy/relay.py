@@ -10,10 +10,12 @@ import asyncio
 import re
 import ssl
 import time
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING
 
 import httpx
@@ -22,17 +24,20 @@ from httpx_sse._decoders import SSEDecoder
 from starlette.requests import ClientDisconnect
 
 from bakeoff.errors import UsageError
+from bakeoff.workloads.tasks.proxy.powers import denied, passed_on
 from bakeoff.workloads.tasks.proxy.providers import (
     LETTERS_PER_TOKEN,
     NOT_THE_AGENT,
     RETRYABLE,
     Limit,
+    Patience,
     Provider,
     Route,
     redact,
     retry_delay,
 )
 from bakeoff.workloads.tasks.proxy.records import Call, End, Retry
+from bakeoff.workloads.tasks.proxy.shared import Rates
 from bakeoff.workloads.tasks.proxy.wire import BadRequest, Json, ModelRequest, Reply, Usage, Wire, json_object
 
 if TYPE_CHECKING:
@@ -44,8 +49,7 @@ if TYPE_CHECKING:
 # event can go to the client unchanged while the proxy reads what they mean.
 
 
-LARGEST_EVENT = 64 << 20
-"""Bytes of one event of a stream."""
+UNPACKED_AT_ONCE = 1 << 20
 # A carriage return at the very end of what has come may be the first half of "\r\n": it waits for the next byte.
 _LINE_END = re.compile(rb"\r\n|\n|\r(?=.)", re.DOTALL)
 
@@ -54,8 +58,33 @@ class Unreachable(Exception):
     """The provider did not answer."""
 
 
-class EndlessEvent(Exception):
-    """An event of a stream that does not come to an end."""
+class TooLong(Exception):
+    """The provider's answer is longer than an answer may be."""
+
+
+async def pieces(response: httpx.Response, most: int) -> AsyncIterator[bytes]:
+    """The body of a response, unpacked. Raises TooLong after `most` bytes, and httpx.HTTPError.
+
+    No compression is asked for, and some servers compress all the same. httpx would unpack a whole chunk at once, and
+    64 kB can become gigabytes; here at most a megabyte is unpacked at a time.
+    """
+    packing = response.headers.get("content-encoding", "identity").strip().lower()
+    if packing not in ("identity", "", "gzip", "deflate"):
+        raise httpx.DecodingError(f"the answer is compressed with {packing!r}, which was not asked for")
+    # 32 makes zlib look for a gzip or a zlib header: https://zlib.net/manual.html#Advanced (inflateInit2)
+    unpacker = zlib.decompressobj(32 + zlib.MAX_WBITS) if packing in ("gzip", "deflate") else None
+    size = 0
+    async for chunk in response.aiter_raw():
+        while chunk:
+            try:
+                piece = unpacker.decompress(chunk, UNPACKED_AT_ONCE) if unpacker is not None else chunk
+            except zlib.error as error:
+                raise httpx.DecodingError(f"the answer is not valid {packing}: {error}") from error
+            chunk = unpacker.unconsumed_tail if unpacker is not None else b""
+            size += len(piece)
+            if size > most:
+                raise TooLong(f"the provider's answer is longer than {most} bytes")
+            yield piece
 
 
 @cache
@@ -72,20 +101,60 @@ def open_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(verify=_certificates(), limits=limits, mounts=here, follow_redirects=False)
 
 
+@dataclass(slots=True)
+class Admission:
+    """The waiting of one call for room within its provider's rates. Each try counts as a request."""
+
+    rates: Rates | None
+    expected: float
+    """Tokens."""
+    patience: Patience
+    used: int | None = None
+    """What the call used, set when it is known."""
+    _number: int | None = None
+
+    async def wait(self) -> None:
+        if self.rates is None:
+            return
+        if self._number is not None:
+            await self.rates.correct(self._number, 0.0)  # the try before this one failed
+        self.patience.begin(time.monotonic())  # the time of waiting is not the agent's
+        try:
+            self._number = await self.rates.enter(self.expected)
+        finally:
+            self.patience.end()
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.rates is not None and self._number is not None and self.used is not None:
+            await self.rates.correct(self._number, self.used)
+
+
 @asynccontextmanager
 async def post(
-    client: httpx.AsyncClient, provider: Provider, wire: Wire, headers: dict[str, str], body: Json, retried: list[Retry]
+    client: httpx.AsyncClient,
+    provider: Provider,
+    wire: Wire,
+    headers: dict[str, str],
+    body: Json,
+    retried: list[Retry],
+    patience: Patience,
+    admission: Admission,
 ) -> AsyncIterator[httpx.Response]:
     """Send a request; gives the response with its headers read and its body still to come. Raises Unreachable.
 
-    A retryable status or a lost connection is tried again up to `provider.retries` times; `retried` gets each failed
-    try.
+    A retryable status or a lost connection is tried again until `patience` or `provider.retries` is used up; `retried`
+    gets each failed try. Each try waits for its `admission`.
     """
-    content = msgspec.json.encode(body)
-    url = provider.url(wire)
+    content = msgspec.json.encode(wire.content(body))
+    url = provider.url(wire, body)
     timeout = httpx.Timeout(provider.timeout_s, connect=min(15.0, provider.timeout_s))
     response: httpx.Response | None = None
-    for attempt in range(provider.retries + 1):
+    began = time.monotonic()
+    for attempt in count():
+        await admission.wait()
         request = client.build_request("POST", url, headers=headers, content=content, timeout=timeout)
         response = None
         try:
@@ -93,21 +162,32 @@ async def post(
         except httpx.HTTPError as error:
             status, reason = None, f"{type(error).__name__}: {error}".rstrip(": ")
             # After a read timeout the provider may still be at work on the request: never send it twice.
-            if attempt == provider.retries or isinstance(error, httpx.ReadTimeout):
+            if _given_up(attempt, began, provider, patience) or isinstance(error, httpx.ReadTimeout):
                 raise Unreachable(reason) from error
         else:
-            if response.status_code not in RETRYABLE or attempt == provider.retries:
+            if response.status_code not in RETRYABLE or _given_up(attempt, began, provider, patience):
                 break
             await response.aclose()
             status, reason = response.status_code, response.reason_phrase
         seconds = retry_delay(attempt, response.headers.get("retry-after") if response is not None else None)
-        await asyncio.sleep(seconds)
+        seconds = min(seconds, max(0.0, began + patience.seconds - time.monotonic()))
         retried.append(Retry(status, reason, round(seconds, 3)))
+        patience.begin(began)  # the tries that failed were no time of the agent's either
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            patience.end()
     assert response is not None
     try:
         yield response
     finally:
         await response.aclose()
+
+
+def _given_up(attempt: int, began: float, provider: Provider, patience: Patience) -> bool:
+    """Whether a call that began at `began` and failed `attempt + 1` times is not tried again."""
+    spent = provider.retries is not None and attempt >= provider.retries
+    return spent or time.monotonic() >= began + patience.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +217,16 @@ class EventReader:
         """Bytes of `_pending` without a line end, so that a long line is not searched again with every chunk."""
         self._lines: list[bytes] = []
         """Whole lines of the event that is coming, with their ends."""
-        self._size = 0
         self._decoder = SSEDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that this chunk completes. Raises EndlessEvent."""
+        """The events that this chunk completes."""
         self._pending += chunk
         events, start = [], 0
         for end in _LINE_END.finditer(self._pending, self._searched):
             line = without(bytes(self._pending[start : end.end()]), self._secrets)
             start = end.end()
             self._lines.append(line)
-            self._size += len(line)
             text = line.rstrip(b"\r\n").decode(errors="replace")
             decoded = self._decoder.decode(text)
             if not text:
@@ -157,10 +235,8 @@ class EventReader:
                 data = json_object(decoded.data) if decoded is not None else ""
                 raw = b"".join(self._lines)
                 events.append(Event(raw, decoded.event if decoded else "", data if isinstance(data, dict) else None))
-                self._lines, self._size = [], 0
+                self._lines = []
         del self._pending[:start]
-        if self._size + len(self._pending) > LARGEST_EVENT:
-            raise EndlessEvent
         # The last byte is searched again: it may be the carriage return that was put off.
         self._searched = max(0, len(self._pending) - 1)
         return events
@@ -183,8 +259,10 @@ REFUSALS = (429, 403, 401)
 403."""
 FINAL = {"x-should-retry": "false"}
 """The vendors' own client libraries obey this header and give up at once."""
-PASSED_ON = ("accept", "user-agent", "anthropic-version", "anthropic-beta", "openai-beta")
+PASSED_ON = ("accept", "user-agent", "anthropic-version")
 """Headers of the client that go to the provider. No other does, so no client can change who is asking."""
+BETAS = ("anthropic-beta", "openai-beta")
+"""Headers that switch on what a provider does not offer to everybody. Each of their values has to be allowed."""
 PASSED_BACK = re.compile(
     r"content-type|retry-after(-ms)?|(x-)?request-id|openai-processing-ms|x-ratelimit-.*|anthropic-ratelimit-.*"
 )
@@ -194,8 +272,9 @@ PASSED_BACK = re.compile(
 class Relay:
     """One call of `run` on its way through the proxy. `serve` does everything."""
 
-    def __init__(self, exchange: Exchange, run: ProxiedRun, wire: Wire, client: httpx.AsyncClient) -> None:
-        self.exchange, self.run, self.wire, self.client = exchange, run, wire, client
+    def __init__(self, exchange: Exchange, run: ProxiedRun, wire: Wire, found: Json, client: httpx.AsyncClient) -> None:
+        """`found` is what the wire found in the address of the request."""
+        self.exchange, self.run, self.wire, self.found, self.client = exchange, run, wire, found, client
         self.began = time.monotonic()
         self.call = Call(number=0, wire=wire.name, end="answered", time_s=round(self.began - run.began, 4))
         """The record, which is filled in as the call goes on."""
@@ -212,12 +291,19 @@ class Relay:
         try:
             if isinstance(body, str):
                 raise BadRequest(body)
+            body = self.wire.arrived(body, self.found)
             request = self.wire.read(body)
         except BadRequest as error:
             self._refuse(400, "invalid_request", str(error), "client")
             self._record(None, None)
         else:
-            await self._ask(body, request, self.run.route(request.model))
+            route = self.run.route(request.model)
+            if names := denied(self.wire.name, body, self.run.allowed):
+                self._deny(names)
+                self._record(request, route)
+            else:
+                scoped = passed_on(self.wire.name, body, self.run.allowed, self.run.scoped)
+                await self._ask(scoped, request, route)
         if self._finish is not None:
             await self._finish()
 
@@ -228,21 +314,31 @@ class Relay:
         letters = len(msgspec.json.encode(texts)) + len(msgspec.json.encode(request.tools))
         spending = self.run.spending
         share = spending.expected(letters)
-        if (limit := spending.refusal(share)) is not None:
+        limit: Limit | None = "record" if self.run.record_full else spending.refusal(share)
+        together, (cost, tokens) = self.run.together, share.at_least(route.price)
+        if limit is None:
+            spending.begin(share)  # until `end` below, so that calls at the same time see it
+            if together is not None and not await together.reserve(cost, tokens):
+                spending.take_back(share)
+                limit = "experiment"
+        if limit is not None:
             self._over_budget(limit)
             self._record(request, route)
             return
         sent = self.wire.outgoing(body, route.model, route.provider.request)
         if (most := spending.longest_answer(share, route.price)) is not None:
             sent = self.wire.capped(sent, most)
-        spending.begin(share)  # until `end` below, so that calls at the same time see it
         try:
-            await self._until_deadline(self._forward(body, sent, route))
+            await self._until_deadline(self._forward(body, sent, route, tokens))
         except (ClientDisconnect, asyncio.CancelledError) as error:
             # Many clients hang up at the last event of a stream. They have the whole answer, so the call counts.
             if self.reply.finish is None:
-                gone = isinstance(error, ClientDisconnect)
-                self._failed("client", "the client hung up" if gone else "the run was over")
+                why = "the client hung up" if isinstance(error, ClientDisconnect) else "the run was over"
+                if self.call.retries and self.exchange.status is None:  # the agent did not outwait its provider
+                    tries = f"the provider failed {len(self.call.retries)} times: {self.call.retries[-1].reason}"
+                    self._failed("upstream", f"{why} after {tries}")
+                else:
+                    self._failed("client", why)
             if not isinstance(error, ClientDisconnect):
                 raise
         except Exception as error:  # whatever happens, the call is recorded and the proxy lives
@@ -257,6 +353,8 @@ class Relay:
             self.call.usage, self.call.cost = usage, usage.dollars(route.price) if usage else None
             spending.end(share, letters, usage, self.call.cost)
             self._record(request, route)
+            if together is not None:
+                await together.settle((self.call.cost or 0.0) - cost, (usage.total if usage else 0) - tokens)
 
     async def _until_deadline(self, forwarding: Awaitable[None]) -> None:
         """Wait for the answer, the run's deadline or the client hanging up, whichever comes first.
@@ -280,22 +378,38 @@ class Relay:
             raise ClientDisconnect
         self._over_budget("deadline")
 
-    async def _forward(self, body: Json, sent: Json, route: Route) -> None:
-        """Send `sent` to the provider and pass its answer to the client, who sent `body`."""
+    async def _forward(self, body: Json, sent: Json, route: Route, tokens: float) -> None:
+        """Send `sent` to the provider and pass its answer to the client, who sent `body`.
+
+        The call is expected to use so many `tokens`, for which the provider's rates must have room.
+        """
         environment = self.run.providers.environment
         try:
             if self.wire.name not in route.provider.wire_api:
                 raise UsageError(f"{route.provider_name} does not speak the {self.wire.name} API")
             headers = {name: self.exchange.headers[name] for name in PASSED_ON if name in self.exchange.headers}
             # Not compressed: the bytes of the answer are read and passed on as they are.
-            headers |= {"content-type": "application/json", "accept-encoding": "identity"}
+            headers |= {"content-type": "application/json", "accept-encoding": "identity"} | self._betas()
             headers |= route.headers(self.wire, environment)
         except UsageError as error:
             self._refuse(400, "misconfigured", str(error), "upstream")
             return
         secrets = route.secrets(environment)
+        admission = Admission(route.rates, tokens, self.run.patience)
         try:
-            async with post(self.client, route.provider, self.wire, headers, sent, self.call.retries) as response:
+            async with (
+                admission,
+                post(
+                    self.client,
+                    route.provider,
+                    self.wire,
+                    headers,
+                    sent,
+                    self.call.retries,
+                    self.run.patience,
+                    admission,
+                ) as response,
+            ):
                 back = {name: value for name, value in response.headers.items() if PASSED_BACK.fullmatch(name)}
                 if response.status_code >= 300:
                     await self._pass_error(response, back, secrets)
@@ -304,13 +418,31 @@ class Relay:
                     await self._pass_stream(response, back, body, secrets)
                 else:
                     await self._pass_whole(response, back, secrets)
+                admission.used = self.reply.usage.total if self.reply.usage else None
         except Unreachable as error:
             self._refuse(502, "upstream_unreachable", f"no answer from the provider: {error}", "upstream")
+        except TooLong as error:
+            self.run.met("answer")
+            self._refuse(502, "upstream_too_long", str(error), "upstream")
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        """The whole body of a response. Raises TooLong and httpx.HTTPError."""
+        return b"".join([piece async for piece in pieces(response, self.run.answer_bytes)])
+
+    def _betas(self) -> dict[str, str]:
+        """Beta headers with the values that the run may use; the others are left out and recorded."""
+        kept = {}
+        for name in BETAS:
+            values = [value.strip() for value in self.exchange.headers.get(name, "").split(",") if value.strip()]
+            if use := [value for value in values if value in self.run.allowed]:
+                kept[name] = ",".join(use)
+            self.call.left_out += [f"{name}: {value}" for value in values if value not in use]
+        return kept
 
     async def _pass_error(self, response: httpx.Response, headers: dict[str, str], secrets: list[str]) -> None:
         """Pass on an answer that is not a success, and decide whether the agent or the provider is to blame for it."""
         try:
-            text = (await response.aread()).decode(errors="replace")
+            text = (await self._body(response)).decode(errors="replace")
         except httpx.HTTPError:
             text = ""
         text = redact(text, secrets)
@@ -322,7 +454,7 @@ class Relay:
     async def _pass_whole(self, response: httpx.Response, headers: dict[str, str], secrets: list[str]) -> None:
         """Pass on an answer in one piece, if it is JSON."""
         try:
-            text = without(await response.aread(), [secret.encode() for secret in secrets])
+            text = without(await self._body(response), [secret.encode() for secret in secrets])
         except httpx.HTTPError as error:
             self._refuse(502, "upstream_broke", f"the provider broke off: {type(error).__name__}", "upstream")
             return
@@ -331,6 +463,10 @@ class Relay:
             self._refuse(502, "upstream_broke", "the provider's answer is not JSON", "upstream")
             return
         self.call.first_token_s = self._elapsed()
+        if self.found.get("count"):  # the number of tokens of a request: not an answer of the model
+            self.call.end = "counted"
+            self._answer(response.status_code, text, headers)
+            return
         self.reply = self.wire.reply(answer)
         if self.reply.message is None:  # some gateways put an error into a body with status 200
             shown = text[:400].decode(errors="replace")
@@ -349,7 +485,7 @@ class Relay:
         self.call.status = response.status_code
         await self.exchange.start(response.status_code, {**headers, "cache-control": "no-cache"})
         try:
-            async for chunk in response.aiter_bytes():
+            async for chunk in pieces(response, self.run.answer_bytes):
                 shown = []
                 for event in reader.feed(chunk):
                     if event.data is not None:
@@ -361,8 +497,11 @@ class Relay:
                         shown.append(event.raw)
                 if shown:
                     await self.exchange.send(b"".join(shown))
-        except (httpx.HTTPError, EndlessEvent) as error:
+        except httpx.HTTPError as error:
             assembler.error = f"the provider broke off: {type(error).__name__}"
+        except TooLong as error:
+            self.run.met("answer")
+            assembler.error = str(error)
         finally:
             self.reply = self.wire.reply(assembler.body())
         if assembler.error is None and not assembler.ended:
@@ -377,7 +516,18 @@ class Relay:
         status = REFUSALS[min(self.run.refusals, len(REFUSALS) - 1)]
         self.run.refusals += 1
         self.run.limit = self.call.limit = limit
+        if limit == "record":
+            self.run.met(limit)
         self._refuse(status, "budget_exceeded", f"this run's {limit} budget is used up", "budget")
+
+    def _deny(self, names: list[str]) -> None:
+        """Refuse a request that asks the provider for more than an answer."""
+        self.call.denied = names
+        message = (
+            f"this run may not use {', '.join(names)} of the provider; "
+            f"the experiment file can allow it: allow_provider_tools = {msgspec.json.encode(names).decode()}"
+        )
+        self._refuse(400, "not_allowed", message, "denied")
 
     def _answer(self, status: int, body: Json | bytes, headers: dict[str, str]) -> None:
         """Set the answer that is sent once the call is recorded."""
@@ -389,7 +539,7 @@ class Relay:
         self._failed(end, message)
         body = self.wire.error(status, code, message)
         if self.exchange.status is None:
-            self._answer(status, body, FINAL if end == "budget" else {})
+            self._answer(status, body, FINAL if end in ("budget", "denied") else {})
         else:
             event = msgspec.json.encode({"type": "error", **body})
             self._finish = lambda: self.exchange.send(b"event: error\ndata: " + event + b"\n\n")

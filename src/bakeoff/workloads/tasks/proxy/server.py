@@ -16,7 +16,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -26,18 +26,29 @@ import msgspec
 
 from bakeoff.errors import BakeoffError, StorageError, UsageError
 from bakeoff.spec.workload import Step
-from bakeoff.workloads.tasks.proxy.providers import Budget, Limit, Providers, Route, Spending, check_installed
+from bakeoff.workloads.tasks.proxy.providers import (
+    PROVIDER_PATIENCE,
+    Budget,
+    Limit,
+    Patience,
+    Providers,
+    Route,
+    Spending,
+    check_installed,
+)
 from bakeoff.workloads.tasks.proxy.records import (
     MAIN,
     Call,
     CallLog,
     Conversations,
+    LimitsMet,
     ToolSet,
     Totals,
     add_up,
     read_calls,
     steps,
 )
+from bakeoff.workloads.tasks.proxy.shared import ExperimentBudget
 from bakeoff.workloads.tasks.proxy.wire import ModelRequest
 
 if TYPE_CHECKING:
@@ -54,10 +65,22 @@ MAX_SOCKET_PATH = 107
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits for clients. The proxy closes the connection of a client that exceeds one."""
+    """Limits for the clients of a proxy. A run that stays below them never notices; one that meets a limit says so.
+
+    The proxy refuses the request, and closes the connection of a client that exceeds one.
+    """
 
     header_bytes: int = 64 << 10
-    body_bytes: int = 64 << 20
+    body_bytes: int = 32 << 20
+    """Of one request. Providers accept about as much."""
+    memory_bytes: int = 128 << 20
+    """The bodies of all requests that are open at once."""
+    values: int = 500_000
+    """Objects, lists and their elements in one body."""
+    answer_bytes: int = 64 << 20
+    """Of one answer as the provider sends it, unpacked. In a stream, a token takes a few hundred bytes."""
+    record_bytes: int = 512 << 20
+    """Of a run's `calls.jsonl`. Every call must be recorded, so none is let through after that."""
     header_s: float = 15.0
     """From the first byte of a request to the end of its headers."""
     body_s: float = 60.0
@@ -66,7 +89,7 @@ class ServerLimits:
     """Between two requests on one connection; agents may work for long before they ask again."""
     write_s: float = 60.0
     """For a client that does not read its answer."""
-    connections: int = 1024
+    connections: int = 256
 
 
 class ProxiedRun:
@@ -84,12 +107,16 @@ class ProxiedRun:
         record: Path,
         budget: Budget,
         others: Mapping[str, str],
+        patience: float,
+        allowed: frozenset[str],
+        together: ExperimentBudget | None,
     ) -> None:
         self.token = TOKEN + secrets.token_urlsafe(24)
         self.record = record
         self.providers = providers
         self.began = time.monotonic()
         self.spending = Spending(budget)
+        self.patience = Patience(patience)
         self.limit: Limit | None = None
         """The budget that a call has met, as soon as it has: the agent cannot do anything more."""
         self.refusals = 0
@@ -104,9 +131,14 @@ class ProxiedRun:
             budget.check(route)
         self.model = self._own.model
         """The name to give to the agent's client. Any other name that it uses means the same model, except `others`."""
+        self.together = together
+        self.allowed = allowed
+        """Tools and services of the provider that the agent may use, by the names of `powers.py`."""
         self.models = [model, *others]
         """What the client sees when it lists models."""
         self._count = 0
+        self._refused_for_good = False
+        """The record is full and says so."""
         self._unrecorded: OSError | None = None
         """Why a call could not be written to the record."""
         self._log: CallLog | None = None
@@ -122,9 +154,8 @@ class ProxiedRun:
         """What the calls so far add up to. Raises StorageError when a call could not be recorded: then nobody knows."""
         if self._unrecorded is not None:
             raise StorageError(f"{self.record}: model calls could not be recorded: {self._unrecorded}")
-        records = list(read_calls(self.record))
-        totals = add_up(records)
-        return totals if records else replace(totals, broken=self._proxy.turned_away)
+        totals = replace(add_up(read_calls(self.record)), limits_met=tuple(sorted(self._proxy.limits_met)))
+        return totals if self._count else replace(totals, broken=self._proxy.turned_away)
 
     def steps(self, agent: str = MAIN) -> list[Step]:
         """The calls so far as a trajectory; `agent` is the name for the conversation in which the work was done."""
@@ -136,6 +167,23 @@ class ProxiedRun:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._proxy.close_run(self)
 
+    @property
+    def record_full(self) -> bool:
+        """Whether no more calls can be recorded, so that none may be made."""
+        return self._log is not None and self._log.size >= self._proxy.limits.record_bytes
+
+    @property
+    def answer_bytes(self) -> int:
+        return self._proxy.limits.answer_bytes
+
+    def scoped(self, key: str) -> str:
+        """A key of a cache that the provider shares, as one that only this run has."""
+        return hashlib.blake2b(f"{self.token}\0{key}".encode(), digest_size=16).hexdigest()
+
+    def met(self, limit: str) -> None:
+        """Note in the run's results that one of the proxy's limits was met."""
+        self._proxy.limits_met.add(limit)
+
     def route(self, model: str) -> Route:
         """Where a call for this model name goes: to the run's own model, unless the name is one of `others`."""
         return self._others.get(model, self._own)
@@ -144,6 +192,10 @@ class ProxiedRun:
         """Record a call together with what is new in its request. Raises OSError, which `totals` reports, too."""
         self._count += 1
         call.number = self._count
+        if self.record_full:
+            if self._refused_for_good:
+                return  # the refusal is on record already; an agent could repeat it as often as it likes
+            self._refused_for_good, request = call.limit == "record", None
         try:
             if self._log is None:
                 self._log = CallLog(self.record)
@@ -173,6 +225,9 @@ class ProxiedRun:
         for task in list(self.active):
             task.cancel()
         await asyncio.gather(*self.active, return_exceptions=True)
+        if self._proxy.limits_met:
+            self._log = self._log or CallLog(self.record)
+            self._log.add(LimitsMet(sorted(self._proxy.limits_met)))
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -203,6 +258,10 @@ class ModelProxy:
         self.turned_away: str | None = None
         """Why a client was rejected before its run was known: a wrong key or another API, which says nothing about
         a model."""
+        self.limits_met: set[str] = set()
+        """Which of `limits` a client has met."""
+        self.held = 0
+        """Bytes of all bodies that are in memory."""
         self._loopback = loopback
         self._server: Server | None = None
         self._ready = threading.Event()
@@ -226,13 +285,19 @@ class ModelProxy:
         record: Path,
         budget: Budget | None = None,
         others: Mapping[str, str] | None = None,
+        patience: float = PROVIDER_PATIENCE,
+        allowed: Collection[str] = (),
+        together: ExperimentBudget | None = None,
     ) -> ProxiedRun:
         """Begin a run that may call `model`. Raises UsageError for a missing key or price.
 
         `others` are further models: the name that the client uses -> the model. Calls are recorded in the file
-        `record`.
+        `record`. `patience` is how many seconds a call is repeated while its provider fails. `allowed` names tools and
+        services of the provider that the agent may use, `together` is what all runs of the experiment may spend.
         """
-        run = ProxiedRun(self, providers, model, record, budget or Budget(), others or {})
+        run = ProxiedRun(
+            self, providers, model, record, budget or Budget(), others or {}, patience, frozenset(allowed), together
+        )
         self.runs[run.token] = run
         return run
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeFloat
 from bakeoff.spec.workload import Tokens
 
 Json = dict[str, Any]
-WireName = Literal["chat", "responses", "messages"]
+WireName = Literal["chat", "responses", "messages", "gemini"]
 MILLION = 1_000_000
 
 ADDED_BELOW = 4096
@@ -55,6 +55,10 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Dollars, where the provider itself reports them."""
     estimated: bool = False
     """The provider did not count; this is estimated from the length of the text."""
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
 
     def dollars(self, price: Price | None) -> float | None:
         """The cost by the user's price, else as the provider reports it, else None: an unknown cost is never 0."""
@@ -118,8 +122,27 @@ class Wire(ABC):
     """Keys of a request that `read` records under names of their own; the rest are `parameters`."""
     assembler: type[Assembler]
     """`wire.assembler()` is a new one for each stream."""
-    answer_limits: tuple[str, ...]
+    answer_limits: tuple[str, ...] = ()
     """Keys of a request that limit the answer's tokens. The first one is added where the client set none."""
+
+    def match(self, path: str, query: Mapping[str, str]) -> Json | None:
+        """What the address of a request of this API adds to its body; None for other addresses. Raises BadRequest.
+
+        The `/v1` that some clients add to the base URL may be there or not.
+        """
+        return {} if path.strip("/").removeprefix("v1/") == self.path else None
+
+    def arrived(self, body: Json, found: Json) -> Json:
+        """A client's body with what `match` found in its address."""
+        return {**body, **found}
+
+    def address(self, sent: Json) -> str:
+        """Where a request goes, below the provider's base URL."""
+        return self.path
+
+    def content(self, sent: Json) -> Json:
+        """The body of a request as the provider gets it."""
+        return sent
 
     def read(self, body: Json) -> ModelRequest:
         """The recorded parts of a request body. Raises BadRequest."""
@@ -130,7 +153,7 @@ class Wire(ABC):
             model=model,
             stream=body.get("stream") is True,
             messages=self.messages(body),
-            tools=[self.tool(tool) for tool in items_of(body, "tools")],
+            tools=self.tools(body),
             parameters={key: value for key, value in body.items() if key not in self.recorded},
             previous=string(body.get("previous_response_id")),
         )
@@ -138,6 +161,10 @@ class Wire(ABC):
     @abstractmethod
     def messages(self, body: Json) -> list[Json]:
         """The request's messages in the chat shape. Raises BadRequest."""
+
+    def tools(self, body: Json) -> list[Json]:
+        """The request's tools in the chat shape. Raises BadRequest."""
+        return [self.tool(tool) for tool in items_of(body, "tools")]
 
     def tool(self, tool: Json) -> Json:
         """A tool definition in the chat shape; a tool that runs on the provider's side stays as it is."""
@@ -195,6 +222,8 @@ def json_object(text: bytes | str) -> Json | str:
         try:
             value = msgspec.json.decode(text)
         except msgspec.DecodeError:
+            if isinstance(text, bytes) and b"\\u" not in text:
+                raise
             # Clients cut text in the middle of a character and send half a surrogate pair ("\\ud83d"), which only the
             # standard parser accepts. It becomes "?", because nothing after this could encode it.
             whole = json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")

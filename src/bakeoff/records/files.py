@@ -1,0 +1,123 @@
+"""Files of an edition, opened and written without ever following a link.
+
+An edition may come by mail, and runs write what they like into their directories: a link in it could make a report show
+a file of whoever reads it, or make a verb write over one. A pipe would make it wait for ever. So every file in an
+edition is opened here, from a directory that is known, part by part. The one link that we make ourselves, `latest`,
+lies above the editions.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path, PurePath
+from typing import BinaryIO
+
+from bakeoff.errors import StorageError
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a pipe that nobody writes to would wait (fifo(7)); it means nothing for a regular file.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_inside(home: Path, name: str | PurePath) -> BinaryIO:
+    """Open the regular file `name` below the directory `home` for reading.
+
+    `home` itself is trusted. Raises OSError: for a link anywhere in `name`, a name that leads out of `home`, and
+    anything that is no regular file; FileNotFoundError when there is nothing.
+    """
+    *folders, last = _parts(home, name)
+    here = os.open(home, _DIRECTORY & ~os.O_NOFOLLOW)
+    try:
+        for folder in folders:
+            inner = _open(folder, _DIRECTORY, here, home / name)
+            os.close(here)
+            here = inner
+        number = _open(last, _FILE, here, home / name)
+    finally:
+        os.close(here)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "is not a regular file", str(home / name))
+    return os.fdopen(number, "rb")
+
+
+def read_inside(home: Path, name: str | PurePath) -> bytes:
+    """The content of the file that `open_inside` opens."""
+    with open_inside(home, name) as file:
+        return file.read()
+
+
+def is_file_inside(home: Path, name: str | PurePath) -> bool:
+    """Whether `open_inside` would open it."""
+    try:
+        open_inside(home, name).close()
+    except OSError:
+        return False
+    return True
+
+
+def make_inside(home: Path, name: str | PurePath) -> Path:
+    """The directory `name` below `home`, made where it is missing. Raises OSError when a part of it is a link."""
+    here = home
+    for part in _parts(home, name):
+        here = here / part
+        try:
+            here.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise OSError(errno.ENOTDIR, "is not a directory", str(here)) from None
+        if here.is_symlink():
+            raise _link(here)
+    return here
+
+
+def refuse_links(directory: Path) -> None:
+    """Raise StorageError for a link that lies in a directory. A directory that is not there has none."""
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    raise refused(Path(entry.path))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise StorageError(f"{directory}: cannot be read: {error.strerror}") from error
+
+
+def remove_links(directory: Path) -> None:
+    """Remove every link below a directory that is about to be written to; what they name stays."""
+    for place, folders, names in os.walk(directory):
+        for name in (*folders, *names):
+            path = Path(place, name)
+            if path.is_symlink():
+                path.unlink()
+
+
+def refused(link: Path) -> StorageError:
+    """The error for a link in an edition."""
+    return StorageError(
+        f"{link}: is a symbolic link. Links in an edition are not followed, since they could lead to any file: "
+        "remove it, or put what it names in its place"
+    )
+
+
+def _parts(home: Path, name: str | PurePath) -> tuple[str, ...]:
+    parts = PurePath(name).parts
+    if not parts or PurePath(name).is_absolute() or ".." in parts or "\0" in str(name):
+        raise OSError(errno.EINVAL, f"{str(name)!r} is no name of a file in it", str(home))
+    return parts
+
+
+def _open(name: str, flags: int, here: int, path: Path) -> int:
+    try:
+        return os.open(name, flags, dir_fd=here)
+    except OSError as error:
+        # A link is ELOOP, and ENOTDIR where a directory was asked for (open(2)).
+        if stat.S_ISLNK(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+            raise _link(path) from error
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _link(path: Path) -> OSError:
+    return OSError(errno.ELOOP, "is a symbolic link, and links in an edition are not followed", str(path))

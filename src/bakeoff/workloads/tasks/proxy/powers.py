@@ -1,0 +1,312 @@
+"""What a request may ask of a provider beyond an answer: by default nothing, the same for every client and every API.
+
+Providers offer tools of their own (web search, code interpreters, remote MCP servers), keep files and conversations, and
+fetch addresses that a request names. An agent with one of them is not in its sandbox any more: it can look up the
+solution, or leave something for the next run. So a request may only have fields, tools, items and content parts that
+are on a list here. Everything else is refused by name, and a run may use it if the experiment file allows that name:
+
+    allow_provider_tools = ["web_search"]
+
+    denied(WIRES["responses"], {"model": "m", "tools": [{"type": "web_search_preview"}]})      # ["web_search"]
+
+One name means the same in every API; a field, tool or part that no API of ours has goes by its own name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bakeoff.workloads.tasks.proxy.wire import Json, WireName, inner, objects
+
+FILES, URLS, STORED = "files", "remote_urls", "stored_responses"
+SAME_AS = {
+    "browser_search": "web_search",
+    "google_search": "web_search",
+    "google_search_retrieval": "web_search",
+    "web_search_options": "web_search",
+    "web_search_preview": "web_search",
+    "url_context": "web_fetch",
+    "code_interpreter": "code_execution",
+    "mcp_servers": "mcp",
+    "mcp_server": "mcp",
+    "mcp_toolset": "mcp",
+    "mcp_list_tools": "mcp",
+    "mcp_tool": "mcp",
+    "computer_use": "computer",
+    "computer_use_preview": "computer",
+    "container": "containers",
+    "container_upload": "containers",
+    "tool_search_tool": "tool_search",
+    "store": STORED,
+    "previous_response_id": STORED,
+    "conversation": STORED,
+    "prompt": STORED,
+    "item_reference": STORED,
+    "cached_content": STORED,
+}
+"""Other words for the same power -> the name that an experiment file allows it by."""
+
+USUAL_TIERS = ("auto", "default", "standard", "standard_only", "SERVICE_TIER_UNSPECIFIED", "STANDARD")
+UNSHARED = ("prompt_cache_key",)
+"""Keys by which a provider finds what it has computed before. Each run gets its own, so runs share nothing."""
+
+
+def _set_of(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+@dataclass(frozen=True)
+class Powers:
+    """What a request of one API may have."""
+
+    fields: frozenset[str]
+    """Keys of the body that are passed on."""
+    escapes: Callable[[Json], Iterator[str]]
+    """Names for what is in those keys and is not on a list."""
+    left_out: frozenset[str] = frozenset()
+    """Keys that are not passed on, and that a client may send: they say who is asking."""
+
+
+def denied(wire: WireName, body: Json, allowed: Collection[str] = ()) -> list[str]:
+    """Names of everything in a request that the run may not use, each once."""
+    powers = POWERS[wire]
+    # A key with nothing in it (`background: false`, `mcp_servers: []`) asks for nothing. It is not passed on.
+    unknown = [key for key, value in body.items() if value and key not in powers.fields | powers.left_out]
+    names = [_name(key) for key in unknown if key not in allowed]
+    tier = body.get("service_tier") or body.get("serviceTier")
+    if tier and tier not in USUAL_TIERS:  # others have another price and another speed
+        names.append("service_tier")
+    names += powers.escapes(body)
+    return [name for name in dict.fromkeys(names) if name not in allowed]
+
+
+def passed_on(wire: WireName, body: Json, allowed: Collection[str], scope: Callable[[str], str]) -> Json:
+    """The part of an allowed request that goes to the provider. `scope` makes a key of a shared cache the run's own."""
+    powers = POWERS[wire]
+    kept = {
+        key: value
+        for key, value in body.items()
+        if key in powers.fields or key in allowed or (key not in powers.left_out and _name(key) in allowed)
+    }
+    kept |= {key: scope(str(kept[key])) for key in UNSHARED if kept.get(key)}
+    if wire == "responses" and STORED not in allowed:
+        kept["store"] = False  # the default is to keep every response for 30 days
+    return kept
+
+
+def _name(kind: Any) -> str:
+    """The name of a tool, field or part: in snake case, without the date that some APIs put behind it."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(kind)).lower()
+    name = re.sub(r"(_\d{4}_\d{2}_\d{2}|_\d{8}|_\d+(_\d+)?)$", "", words)
+    return SAME_AS.get(name, name)
+
+
+def _item_name(kind: Any) -> str:
+    """The name of the tool whose call or result this item of a history is."""
+    name = re.sub(r"(_tool_result|_tool_use|_call_output|_call|_approval_request|_approval_response)$", "", str(kind))
+    return "code_execution" if name.endswith("code_execution") else _name(name)
+
+
+def _remote(address: Any) -> bool:
+    """Whether the provider would have to fetch what this address names."""
+    return isinstance(address, str) and not address.startswith("data:")
+
+
+def _chosen(choice: Any, own: Collection[str]) -> Iterator[str]:
+    """A `tool_choice` that names a tool of the provider."""
+    kind = inner(choice, "type")
+    if kind is not None and kind not in own:
+        yield _name(kind)
+
+
+# Chat completions. Beside OpenAI's fields, those of the usual servers for open models that change how tokens are
+# sampled: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
+_CHAT_FIELDS = _set_of(
+    "model messages stream stream_options tools tool_choice parallel_tool_calls functions function_call max_tokens "
+    "max_completion_tokens temperature top_p n stop seed presence_penalty frequency_penalty logit_bias logprobs "
+    "top_logprobs response_format reasoning_effort reasoning verbosity prediction service_tier prompt_cache_key "
+    "thinking enable_thinking "
+    "top_k min_p top_a typical_p repetition_penalty length_penalty min_tokens stop_token_ids ignore_eos "
+    "include_stop_str_in_output skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens "
+    "prompt_logprobs return_token_ids return_tokens_as_token_ids add_generation_prompt continue_final_message "
+    "chat_template_kwargs guided_json guided_regex guided_choice guided_grammar structured_outputs echo "
+    "include_reasoning best_of use_beam_search usage"
+)
+
+
+def _chat_escapes(body: Json) -> Iterator[str]:
+    for tool in objects(body.get("tools")):
+        if tool.get("type", "function") not in ("function", "custom"):
+            yield _name(tool.get("type"))
+    yield from _chosen(body.get("tool_choice"), ("function", "custom", "allowed_tools"))
+    for message in objects(body.get("messages")):
+        if inner(message.get("audio"), "id"):
+            yield STORED
+        for part in objects(message.get("content")):
+            yield from _chat_part(part)
+
+
+def _chat_part(part: Json) -> Iterator[str]:
+    kind = part.get("type", "text")
+    if kind in ("image_url", "video_url", "audio_url"):
+        address = part.get(kind)
+        if _remote(inner(address, "url") if isinstance(address, dict) else address):
+            yield URLS
+    elif kind == "file":
+        file = part.get("file")
+        if inner(file, "file_id"):
+            yield FILES
+        elif _remote(inner(file, "file_data") or "data:") and "://" in str(inner(file, "file_data")):
+            yield URLS
+    elif kind not in ("text", "refusal", "input_audio", "thinking", "reasoning", "redacted_thinking"):
+        yield _name(kind)
+
+
+_RESPONSES_FIELDS = _set_of(
+    "model input instructions stream stream_options tools tool_choice parallel_tool_calls max_output_tokens "
+    "max_tool_calls temperature top_p top_k top_logprobs reasoning text include truncation service_tier "
+    "prompt_cache_key seed stop presence_penalty frequency_penalty repetition_penalty min_p"
+)
+_CLIENT_ITEMS = _set_of(
+    "message reasoning function_call function_call_output custom_tool_call custom_tool_call_output local_shell_call "
+    "local_shell_call_output shell_call shell_call_output apply_patch_call apply_patch_call_output tool_search_call "
+    "tool_search_output compaction compaction_summary ghost_snapshot"
+)
+_RESPONSES_PARTS = _set_of(
+    "input_text output_text text summary_text reasoning_text refusal input_image input_file input_audio "
+    "encrypted_content"
+)
+
+
+def _responses_escapes(body: Json) -> Iterator[str]:
+    yield from _responses_tools(objects(body.get("tools")))
+    yield from _chosen(
+        body.get("tool_choice"), ("function", "custom", "allowed_tools", "shell", "local_shell", "apply_patch")
+    )
+    for item in objects(body.get("input")):
+        kind = str(item.get("type", "message"))
+        if kind not in _CLIENT_ITEMS:
+            yield _item_name(kind)
+        for key in ("content", "output"):
+            for part in objects(item.get(key)) + objects([item.get(key)]):
+                yield from _responses_part(part)
+
+
+def _responses_tools(tools: list[Json]) -> Iterator[str]:
+    for tool in tools:
+        kind = tool.get("type")
+        if kind == "namespace":
+            yield from _responses_tools(objects(tool.get("tools")))
+        elif kind == "shell":  # runs at the client, unless it names a container of the provider
+            if inner(tool.get("environment"), "type") not in (None, "local"):
+                yield "containers"
+        elif kind == "tool_search":
+            if tool.get("execution") != "client":
+                yield "tool_search"
+        elif kind not in ("function", "custom", "local_shell", "apply_patch"):
+            yield _name(kind)
+
+
+def _responses_part(part: Json) -> Iterator[str]:
+    kind = part.get("type")
+    if part.get("file_id"):
+        yield FILES
+    if _remote(part.get("image_url")) or _remote(part.get("file_url")):
+        yield URLS
+    # The output of a shell call has entries without a type.
+    if kind is not None and str(kind) not in _RESPONSES_PARTS:
+        yield _name(kind) if kind != "computer_screenshot" else "computer"
+
+
+_MESSAGES_FIELDS = _set_of(
+    "model messages system max_tokens stream temperature top_k top_p stop_sequences tools tool_choice thinking "
+    "output_config output_format service_tier cache_control"
+)
+# Tools whose schema is Anthropic's and which the client runs.
+_CLIENT_TOOLS = re.compile(r"custom|(bash|text_editor|memory)_\d+")
+
+
+def _messages_escapes(body: Json) -> Iterator[str]:
+    for tool in objects(body.get("tools")):
+        kind = tool.get("type") or "custom"
+        if not _CLIENT_TOOLS.fullmatch(str(kind)):
+            yield _name(kind)
+    yield from _chosen(body.get("tool_choice"), ("auto", "any", "tool", "none"))
+    for block in objects(body.get("system")):
+        yield from _block(block)
+    for message in objects(body.get("messages")):
+        for block in objects(message.get("content")):
+            yield from _block(block)
+
+
+def _block(block: Json) -> Iterator[str]:
+    kind = block.get("type")
+    if kind in ("image", "document"):
+        source = inner(block.get("source"), "type")
+        if source == "url":
+            yield URLS
+        elif source == "file":
+            yield FILES
+        elif source not in ("base64", "text", "content"):
+            yield _name(source)
+        for part in objects(inner(block.get("source"), "content")):
+            yield from _block(part)
+    elif kind in ("tool_result", "search_result"):
+        for part in objects(block.get("content")):
+            yield from _block(part)
+    elif kind == "server_tool_use":
+        yield _name(block.get("name"))
+    elif kind not in ("text", "tool_use", "thinking", "redacted_thinking", "tool_reference"):
+        yield _item_name(kind)
+
+
+_GEMINI_FIELDS = _set_of(
+    "model stream count contents systemInstruction tools toolConfig generationConfig safetySettings serviceTier"
+)
+_GEMINI_PARTS = _set_of(
+    "text thought thought_signature inline_data function_call function_response video_metadata media_resolution "
+    "part_metadata"
+)
+
+
+def _gemini_escapes(body: Json) -> Iterator[str]:
+    for tool in objects(body.get("tools")):
+        # A tool of the provider is a key, and `{}` is enough to switch it on.
+        for key, value in tool.items():
+            if value is not None and _name(key) != "function_declarations":
+                yield _name(key)
+    for content in [*objects(body.get("contents")), *objects([body.get("systemInstruction")])]:
+        for part in objects(content.get("parts")):
+            yield from _gemini_part(part)
+
+
+def _gemini_part(part: Json) -> Iterator[str]:
+    for key, value in part.items():
+        name = _name(key)
+        if name == "file_data":  # the address of an uploaded file, of a bucket, of a video, or of anything
+            address = str(inner(value, "fileUri") or inner(value, "file_uri") or "")
+            yield FILES if "generativelanguage.googleapis.com" in address or address.startswith("files/") else URLS
+        elif name in ("executable_code", "code_execution_result"):
+            yield "code_execution"
+        elif value is not None and name not in _GEMINI_PARTS:
+            yield name
+        if name == "function_response":
+            for inside in objects(inner(value, "parts")):
+                yield from _gemini_part(inside)
+
+
+POWERS: dict[WireName, Powers] = {
+    "chat": Powers(
+        _CHAT_FIELDS, _chat_escapes, frozenset({"metadata", "user", "safety_identifier", "prompt_cache_retention"})
+    ),
+    "responses": Powers(
+        _RESPONSES_FIELDS,
+        _responses_escapes,
+        frozenset({"metadata", "user", "safety_identifier", "client_metadata", "prompt_cache_retention"}),
+    ),
+    "messages": Powers(_MESSAGES_FIELDS, _messages_escapes, frozenset({"metadata"})),
+    "gemini": Powers(_GEMINI_FIELDS, _gemini_escapes, frozenset({"labels"})),
+}

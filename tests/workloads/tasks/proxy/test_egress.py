@@ -1,0 +1,164 @@
+"""The way out to a list of hosts: what is let through, what is refused, and what a sandbox sees of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from bakeoff.sandbox.base import BoxSpec
+from bakeoff.sandbox.bubblewrap import Bubblewrap
+from bakeoff.workloads.tasks.loading import load_task
+from bakeoff.workloads.tasks.network import HostLists, granted, hosts_of, opened
+from bakeoff.workloads.tasks.proxy import egress as module
+from bakeoff.workloads.tasks.proxy.egress import Egress, allows, checked_hosts, is_public, variables
+from workloads.tasks.small import write_task
+from workloads.tasks.tasked import HARBOR, harbor_task
+
+
+@contextmanager
+def site() -> Iterator[tuple[int, list[str]]]:
+    """A web server on loopback: its port, and the hosts that it was asked for."""
+    hosts: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            hosts.append(self.headers["host"])
+            self.send_response(200)
+            self.send_header("content-length", "5")
+            self.end_headers()
+            self.wfile.write(b"hello")
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield server.server_address[1], hosts
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+async def here(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
+@pytest.fixture
+def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback stands for the world outside."""
+    monkeypatch.setattr(module, "is_public", lambda address: True)
+
+
+def ask(path: Path, text: str) -> bytes:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(str(path))
+        client.sendall(text.encode())
+        answer = b""
+        while piece := client.recv(65536):
+            answer += piece
+            if answer.startswith(b"HTTP/1.1 200 OK\r\n\r\n") and "CONNECT" in text and b"hello" not in answer:
+                client.sendall(b"GET / HTTP/1.0\r\nhost: inside\r\n\r\n")
+        return answer
+
+
+@pytest.mark.usefixtures("loopback")
+def test_listed_hosts_are_reached_and_others_are_refused_and_recorded(tmp_path: Path) -> None:
+    with site() as (port, hosts), Egress(tmp_path / "e.sock", tmp_path / "refused.jsonl", here) as egress:
+        egress.enter("agent", [f"pypi.org:{port}", f"*.example.org:{port}"])
+        get = f"GET http://pypi.org:{port}/a?b HTTP/1.1\r\nHost: evil.example\r\nProxy-Authorization: x\r\n\r\n"
+        assert ask(egress.path, get).endswith(b"hello")
+        assert ask(egress.path, f"CONNECT a.example.org:{port} HTTP/1.1\r\n\r\n").endswith(b"hello")
+        for target in (
+            "evil.example",
+            "example.org",
+            "notexample.org",
+            "pypi.org.evil.example",
+            "127.0.0.1",
+            "[::1]",
+            "0x7f.1",
+        ):
+            assert ask(egress.path, f"CONNECT {target}:{port} HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
+        assert ask(egress.path, "CONNECT pypi.org:22 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
+        egress.enter("verify", [])
+        assert ask(egress.path, get).startswith(b"HTTP/1.1 403")
+        refused = egress.refused
+    assert hosts == [f"pypi.org:{port}", "inside"]
+    assert ("agent", "evil.example") in {(entry["phase"], entry["host"]) for entry in refused}
+    assert ("verify", "pypi.org") in {(entry["phase"], entry["host"]) for entry in refused}
+    assert [json.loads(line) for line in (tmp_path / "refused.jsonl").read_text().splitlines()] == refused
+
+
+def test_a_listed_name_that_leads_to_this_machine_is_refused(tmp_path: Path) -> None:
+    with site() as (port, hosts), Egress(tmp_path / "e.sock", resolve=here) as egress:
+        egress.enter("agent", [f"pypi.org:{port}"])
+        answer = ask(egress.path, f"CONNECT pypi.org:{port} HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 403") and b"private network" in answer
+    assert hosts == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1", "::1",
+     "fe80::1%eth0", "fc00::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "2002:7f00:1::"],
+)  # fmt: skip
+def test_private_addresses_are_known_in_every_dress(address: str) -> None:
+    assert not is_public(address)
+    assert is_public("151.101.0.223") and is_public("2a04:4e42::223")
+
+
+def test_a_list_has_names_of_hosts_only() -> None:
+    assert checked_hosts(["PyPI.org.", "*.example.org", "a:8443"]) == ("pypi.org", "*.example.org", "a:8443")
+    for wrong in ("https://pypi.org", "10.0.0.1", "pypi.org/simple", "a b", "*", "", "*.*.org")[:4]:
+        with pytest.raises(ValueError, match="not the name of a host"):
+            checked_hosts([wrong])
+    assert allows(["*"], "any.example", 443) and not allows(["*"], "any.example", 22)
+
+
+@pytest.mark.apt
+@pytest.mark.usefixtures("loopback")
+def test_a_sandbox_without_network_reaches_listed_hosts_through_the_proxy(
+    tmp_path: Path, bubblewrap: Bubblewrap
+) -> None:
+    fetch = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=10).read().decode())"
+    with site() as (port, _), Egress(tmp_path / "e.sock", resolve=here) as egress:
+        egress.enter("agent", [f"pypi.org:{port}"])
+        spec = BoxSpec(sockets={4001: egress.path}, env=variables(4001))
+        with bubblewrap.open(spec) as box:
+            fine = box.run(["python3", "-c", fetch, f"http://pypi.org:{port}/"], timeout=30)
+            other = box.run(["python3", "-c", fetch, f"http://evil.example:{port}/"], timeout=30)
+            direct = box.run(["env", "-i", "/usr/bin/python3", "-c", fetch, "http://93.184.215.14/"], timeout=30)
+    assert fine.stdout == b"hello\n" and b"403" in other.stderr and not direct.ok
+    assert [entry["host"] for entry in egress.refused] == ["evil.example"]
+
+
+LISTED = '[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["pypi.org"]\n'
+
+
+def test_a_tasks_own_list_counts_once_a_network_is_granted(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    task = load_task(harbor_task(tmp_path / "t", {}, HARBOR + LISTED))
+    assert hosts_of(task, "agent") == () == hosts_of(task, "verify")
+    both = granted(task, True)
+    assert hosts_of(both, "agent") == ("pypi.org",) and hosts_of(both, "verify") == ("*",)
+    with opened(both, bubblewrap) as (reachable, egress):
+        assert egress is not None and reachable.egress == (4001, egress.path)
+    lists = granted(task, HostLists(agent=("files.example.org",)))
+    assert hosts_of(lists, "agent") == ("files.example.org",) and hosts_of(lists, "verify") == ()
+    none = load_task(harbor_task(tmp_path / "n", {}, HARBOR + '[agent]\nnetwork_mode = "no-network"\n'))
+    assert hosts_of(granted(none, HostLists(agent=("pypi.org",))), "agent") == ()
+
+
+def test_a_task_with_a_full_network_or_none_has_no_proxy(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    task = load_task(write_task(tmp_path / "sums"))
+    for network in (False, True):
+        with opened(granted(task, network), bubblewrap) as (_, egress):
+            assert egress is None

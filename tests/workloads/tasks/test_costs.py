@@ -1,0 +1,123 @@
+"""What runs cost: budgets of an experiment, prices, and rates that all runs share. Through the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from lab import Lab
+from workloads.tasks.scripted import ScriptedModel, Use, say, shell
+from workloads.tasks.small import MEND, write_task
+
+pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
+
+FILE = """
+name = "bench"
+workload = "tasks"
+jobs = 2
+rollouts = {rollouts}
+{top}
+tasks = [{{ name = "sums", path = "tasks/sums" }}]
+[params]
+agent = "builtin"
+model = "here/m"
+[params.providers.here]
+base_url = "{url}/v1"
+{provider}
+"""
+PRICE = "prices.m = { input = 1000.0, output = 0.0 }"  # a thousand tokens are a dollar
+TURNS = [shell(MEND, use=Use(input=1000, output=0)), say("Done.", use=Use(input=1000, output=0))]
+
+
+def experiment(lab: Lab, model: ScriptedModel, top: str = "", provider: str = PRICE, rollouts: int = 6) -> Path:
+    if not (lab.place / "tasks" / "sums").exists():
+        write_task(lab.place / "tasks" / "sums")
+    return lab.write("bench.toml", FILE.format(url=model.url, top=top, provider=provider, rollouts=rollouts))
+
+
+def test_a_cost_budget_of_an_experiment_counts_what_tasks_report(lab: Lab) -> None:
+    with ScriptedModel(TURNS) as model:
+        file = experiment(lab, model, "budget.cost = 5.5")
+        ended = lab.cli("run", file, cwd=lab.place, code=None)
+        asked = len(model.requests)
+    assert "budget of 5.5 cost used up" in ended.stderr + ended.stdout
+    status = json.loads(lab.cli("status", "bench", "--json").stdout)
+    assert status["budget"]["cost"]["used"] == pytest.approx(asked)
+    assert 3 <= asked <= 6  # before the next call, not after the next run; estimates may be too low
+
+
+def test_a_token_budget_of_an_experiment_ends_calls_in_the_middle_of_a_run(lab: Lab) -> None:
+    with ScriptedModel(TURNS) as model:
+        file = experiment(lab, model, "budget.tokens = 3500", provider="")
+        ended = lab.cli("run", file, cwd=lab.place, code=None)
+        asked = len(model.requests)
+    assert "budget of 3500 tokens used up" in ended.stderr + ended.stdout
+    assert asked == 3
+    hit = [row.get("budget_hit") for row in lab.rows("bench") if row["status"] == "succeeded"]
+    assert "experiment" in hit
+
+
+def test_a_cost_budget_on_a_model_without_a_price_is_refused_before_anything_is_paid(lab: Lab) -> None:
+    with ScriptedModel(TURNS) as model:
+        ended = lab.cli("run", experiment(lab, model, "budget.cost = 0.5", provider=""), cwd=lab.place, code=2)
+        assert model.requests == []
+    assert "budget.cost needs the price of here/m" in ended.stderr and "prices" in ended.stderr
+
+
+def test_a_model_without_a_price_is_named_once_and_its_cost_stays_unknown(lab: Lab) -> None:
+    with ScriptedModel(TURNS) as model:
+        ended = lab.cli("run", experiment(lab, model, provider="", rollouts=2), cwd=lab.place)
+    assert (ended.stderr + ended.stdout).count("the price of here/m is not known") == 1
+    assert all(row.get("cost") is None for row in lab.rows("bench"))
+
+
+def test_a_price_list_of_ones_own_replaces_the_one_that_ships(lab: Lab) -> None:
+    lab.write("prices.toml", 'date = "2030-01-01"\n[here]\nm = { input = 2000.0, output = 0.0 }\n')
+    with ScriptedModel(TURNS) as model:
+        file = experiment(lab, model, "", provider="", rollouts=1)
+        file.write_text(file.read_text().replace('agent = "builtin"', 'agent = "builtin"\nprices = "prices.toml"'))
+        lab.cli("run", file, cwd=lab.place)
+    (row,) = lab.rows("bench")
+    assert row["cost"] == pytest.approx(4.0)
+
+
+def test_requests_per_minute_are_shared_by_the_workers_of_a_scheduler(lab: Lab) -> None:
+    with ScriptedModel(TURNS) as model:
+        file = experiment(lab, model, provider="requests_per_minute = 5", rollouts=3)
+        file.write_text(file.read_text().replace("jobs = 2", "jobs = 3"))
+        process = lab.start("run", file, cwd=lab.place)
+        try:
+            deadline = time.monotonic() + 40
+            while len(model.requests) < 5 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(3)  # far longer than a call takes: nothing may come in this time
+            assert len(model.requests) == 5
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_estimated_tokens_are_marked_sums_and_means_are_labelled_and_custom_metrics_are_shown(lab: Lab) -> None:
+    turns = [shell(MEND, use=None), say("Done.", use=None)]
+    with ScriptedModel(turns) as model:
+        file = experiment(lab, model, 'analysis.metric = "total_score"', rollouts=2)
+        script = lab.place / "tasks/sums/metrics/size.py"
+        script.parent.mkdir()
+        script.write_text("print('{\"files_touched\": 3.5}')\n")
+        lab.cli("run", file, cwd=lab.place)
+    assert {row["tokens_estimated"] for row in lab.rows("bench")} == {1}
+    (calls, *_) = lab.directory("bench").glob("runs/*/calls.jsonl")
+    assert '"estimated":true' in calls.read_text()
+    shown = lab.cli("summarize", "bench").stdout
+    assert "sum of tokens" in shown and "mean total_score" in shown
+    assert "~" in shown and "estimated from the length" in shown
+    assert any(line.split()[:1] == ["files_touched"] and "3.5" in line for line in shown.splitlines())
+    facts = json.loads(lab.cli("summarize", "bench", "--json").stdout)
+    assert facts["by_arm"][0]["estimated"] is True
+    assert facts["others"]["files_touched"]["default"] == {"value": 3.5, "n": 2}
+    (row, *_) = lab.rows("bench")
+    written = (lab.directory("bench") / "runs" / str(row["run_id"]) / "scoring_results.md").read_text()
+    assert f"| ~{row['tokens']:.0f} | ~$" in written
