@@ -120,6 +120,7 @@ class Session:
             limits=experiment.limits,
             env=environment(self.plan),
             fresh=experiment.isolation == "fresh",
+            checkpoints=experiment.resume.checkpoints,
             settle_after=0.0 if live else _SETTLE_AFTER,
             edition_mark=self._mark(),
             session=self.number,

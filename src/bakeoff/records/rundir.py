@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from itertools import count
@@ -25,6 +26,9 @@ STDERR = "stderr.txt"
 SERIES = "metrics.jsonl"
 TRAJECTORY = "trajectory.jsonl.zst"
 ATTEMPTS = "attempts"
+CHECKPOINT = "checkpoint"
+"""A directory that outlives attempts: the next one goes on from what it finds there."""
+_ATTEMPT = re.compile(r"\d{1,9}(-lost)?(-\d{1,9})?")
 
 
 def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
@@ -42,8 +46,10 @@ def read_meta(directory: Path) -> dict[str, Any] | None:
     return meta if isinstance(meta, dict) else None
 
 
-def set_aside(directory: Path, attempt: int) -> None:
+def set_aside(directory: Path, attempt: int, *, checkpoint: bool = False) -> None:
     """Move what earlier attempts left into `attempts/`, so that nothing of it can pass for the next one's.
+
+    With `checkpoint`, that directory stays where it is.
 
     `attempt` is the last one that was recorded. An attempt whose scheduler was killed before it could record it has
     no number: what it left becomes `attempts/<n>-lost`, so that `attempts/<n>` is always what attempt n left. What a run
@@ -51,7 +57,8 @@ def set_aside(directory: Path, attempt: int) -> None:
     """
     if directory.is_symlink() or not directory.is_dir():
         directory.unlink(missing_ok=True)
-    entries = [entry for entry in directory.iterdir() if entry.name != ATTEMPTS] if directory.is_dir() else []
+    stay = {ATTEMPTS, CHECKPOINT} if checkpoint and not (directory / CHECKPOINT).is_symlink() else {ATTEMPTS}
+    entries = [entry for entry in directory.iterdir() if entry.name not in stay] if directory.is_dir() else []
     if not entries:
         return
     meta = read_meta(directory) or {}
@@ -68,6 +75,21 @@ def set_aside(directory: Path, attempt: int) -> None:
     target.mkdir(parents=True)
     for entry in entries:
         shutil.move(entry, target / entry.name)
+
+
+def series_files(directory: Path) -> list[str]:
+    """The files with the run's series, oldest first: its own, after those of attempts that it goes on from.
+
+    An attempt whose checkpoint was set aside with it is not one of these.
+    """
+    earlier, attempts = [], directory / ATTEMPTS
+    if (directory / CHECKPOINT).is_dir() and attempts.is_dir():
+        earlier = [name for name in os.listdir(attempts) if _ATTEMPT.fullmatch(name)]
+        earlier = [name for name in earlier if not os.path.lexists(attempts / name / CHECKPOINT)]
+    # `2-lost` and `2-lost-2` had no number of their own when they ran; attempt 2 was started after them.
+    earlier.sort(key=lambda name: (int(name.partition("-")[0]), "lost" not in name, len(name), name))
+    files = [*(f"{ATTEMPTS}/{name}/{SERIES}" for name in earlier), SERIES]
+    return [name for name in files if os.path.lexists(directory / name)]
 
 
 def log_of(directory: Path) -> Path | None:

@@ -59,6 +59,20 @@ class Series:
             column[0].append(step)
             column[1].append(number)
 
+    def continued(self, later: Series) -> Series:
+        """This series up to where a later attempt took over: of each step that both have, the later one's values."""
+        replaced = {step for steps, _ in later._columns.values() for step in steps}
+        merged = Series()
+        for columns in (self._columns, later._columns):
+            for name, (steps, values) in columns.items():
+                column = merged._columns.setdefault(name, (array("q"), array("d")))
+                for step, value in zip(steps, values, strict=True):
+                    if columns is later._columns or step not in replaced:
+                        column[0].append(step)
+                        column[1].append(value)
+        merged._columns = {name: column for name, column in merged._columns.items() if column[0]}
+        return merged
+
     def block(self) -> bytes:
         columns = {name: [steps.tobytes(), values.tobytes()] for name, (steps, values) in self._columns.items()}
         return _compressor().compress(msgspec.msgpack.encode({"v": 1, "series": columns}))

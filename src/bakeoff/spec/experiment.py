@@ -207,6 +207,13 @@ class Retries(Section):
     """Seconds before the first retry; doubled each time."""
 
 
+class Resume(Section):
+    """How a run that is tried again begins."""
+
+    checkpoints: bool = True
+    """It finds its `checkpoint/` as the attempt before left it. With `false`, each attempt begins with an empty one."""
+
+
 class Concurrency(Section):
     """How many runs that share something may be running at once."""
 
@@ -350,6 +357,7 @@ class Experiment(Section):
     """`fresh` gives each in-process run its own process."""
     limits: Limits = Limits()
     retries: Retries = Retries()
+    resume: Resume = Resume()
     concurrency: list[Concurrency] = []
     budget: Budget = Budget()
     analysis: Analysis = Analysis()

@@ -136,6 +136,14 @@ class RunFacts(Protocol):
     def directory(self) -> Path:
         """The run's directory, which is created at the first access."""
 
+    @property
+    def checkpoint(self) -> Path:
+        """A directory that outlives attempts: a run that was killed finds there what its earlier attempt wrote.
+
+        Replace files in it atomically (write another name, fsync, rename), and log a step before its checkpoint is
+        written: the curves of all attempts become one, in which the last attempt's values of a step count.
+        """
+
 
 class RunContext(RunFacts, Protocol):
     """What an in-process run gets."""

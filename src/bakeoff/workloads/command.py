@@ -23,6 +23,7 @@ CONTEXT = {
     "run_id": "BAKEOFF_RUN_ID",
     "dir": "BAKEOFF_RUN_DIR",
     "out": "BAKEOFF_OUT_DIR",
+    "checkpoint": "BAKEOFF_CHECKPOINT_DIR",
 }
 """What a template can name besides parameters, and the environment variable with the same value in every run."""
 _LONGEST_COMMAND = 800_000
@@ -39,8 +40,8 @@ class CommandParams(BaseModel):
         | Annotated[str, Field(pattern=r"\S")]
     )
     """An argv as a list, or one string for the shell. `{name}` is a parameter, `{seed}`, `{arm}`, `{task}`,
-    `{rollout}`, `{run_id}`, `{dir}` (the run's directory), `{out}` (its `out/`), or `{flags}` (all other parameters as
-    `--name value`, then the arm's flags)."""
+    `{rollout}`, `{run_id}`, `{dir}` (the run's directory), `{out}` (its `out/`), `{checkpoint}` (a directory that
+    outlives attempts), or `{flags}` (all other parameters as `--name value`, then the arm's flags)."""
     metrics: list[str | Source] | str = "auto"
     """Files in the run's directory (`.json`, `.csv`, `.jsonl`), or `stdout` for its last JSON line."""
     cwd: str = "."
@@ -140,6 +141,8 @@ class CommandWorkload:
         if "out" in used:
             known["out"] = ctx.directory / "out"
             known["out"].mkdir(parents=True, exist_ok=True)
+        if "checkpoint" in used:
+            known["checkpoint"] = ctx.checkpoint
         unused = {name: value for name, value in values.items() if name not in used}
         flags = [*(as_flags(unused) if "flags" in used else ()), *ctx.flags]
         texts = {name: as_text(value) for name, value in values.items() if value is not None}

@@ -39,6 +39,8 @@ class NodeSetup:
     """Added to the environment of every run."""
     fresh: bool
     """Each in-process run gets its own process."""
+    checkpoints: bool
+    """A run's `checkpoint/` outlives its attempts."""
     settle_after: float
     """Seconds after which a run's output is moved into its directory, where it can be followed."""
     edition_mark: str

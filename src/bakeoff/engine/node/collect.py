@@ -15,13 +15,13 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from bakeoff.engine import processes
 from bakeoff.records.files import open_inside
 from bakeoff.records.layout import atomic_write
-from bakeoff.records.rundir import SERIES
-from bakeoff.records.series import read_jsonl
+from bakeoff.records.rundir import series_files
+from bakeoff.records.series import Series, read_jsonl
 
 SMALL = 128 * 1024
 """Bytes that the scheduler's thread reads itself, in a few milliseconds."""
@@ -32,16 +32,16 @@ _MEMORY = 4 << 30
 _PATIENCE = 300.0
 
 
-def open_series(directory: Path) -> BinaryIO | None:
-    """The run's `metrics.jsonl`; None when it wrote none. Raises OSError for anything but a regular file."""
-    try:
-        return open_inside(directory, SERIES)
-    except FileNotFoundError:
-        return None
+def size_of_series(directory: Path) -> int:
+    """Bytes of the run's `metrics.jsonl`, those of attempts that it goes on from included; 0 when it wrote none.
 
-
-def size_of(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size
+    Raises OSError for anything but a regular file.
+    """
+    size = 0
+    for name in series_files(directory):
+        with open_inside(directory, name) as file:
+            size += os.fstat(file.fileno()).st_size
+    return size
 
 
 class Collected(NamedTuple):
@@ -53,11 +53,18 @@ class Collected(NamedTuple):
     """Lines that could not be read."""
 
 
-def read_series(file: BinaryIO) -> Collected:
-    """Raises ValueError when the file is too large."""
-    if size_of(file) > _LARGEST:
-        raise ValueError(f"it has {size_of(file):,} bytes, and at most {_LARGEST:,} are read")
-    series, torn = read_jsonl(file)
+def read_series(directory: Path) -> Collected:
+    """The run's series; of steps that several attempts did, the last one's values count.
+
+    Raises ValueError when there is too much of it, and OSError for anything but regular files.
+    """
+    if (size := size_of_series(directory)) > _LARGEST:
+        raise ValueError(f"it has {size:,} bytes, and at most {_LARGEST:,} are read")
+    series, torn = Series(), 0
+    for name in series_files(directory):
+        with open_inside(directory, name) as file:
+            later, torn = read_jsonl(file)  # an earlier attempt was ended, and may have been writing a line
+        series = series.continued(later) if series else later
     block = series.block() if series else None
     if block is not None and len(block) > _LARGEST_BLOCK:
         raise ValueError(f"its {len(block):,} bytes are too many for the database (at most {_LARGEST_BLOCK:,})")
@@ -105,8 +112,7 @@ class Collector:
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))  # a new metric on every line would take any amount
     directory, block = Path(sys.argv[1]), Path(sys.argv[2])
-    with open_inside(directory, SERIES) as file:
-        collected = read_series(file)
+    collected = read_series(directory)
     atomic_write(block, collected.block or b"")
     print(collected.torn)
 

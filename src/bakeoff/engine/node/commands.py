@@ -89,7 +89,7 @@ class CommandNode(Node):
         try:
             self._check_room()
             if os.path.lexists(context.path):
-                set_aside(context.path, attempt.number - 1)
+                set_aside(context.path, attempt.number - 1, checkpoint=self._setup.checkpoints)
             params = self._validated(attempt)
             command = self._workload.command(params, context)
             for directory in command.directories:

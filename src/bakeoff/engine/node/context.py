@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections import deque
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.records.run import Attempt, TrajectoryIndex
-from bakeoff.records.rundir import PARAMS, SERIES
+from bakeoff.records.rundir import CHECKPOINT, PARAMS, SERIES
 from bakeoff.records.rundir import TRAJECTORY as FILE
 from bakeoff.records.series import Series, TrajectoryWriter
 from bakeoff.spec.identity import canonical_json
@@ -50,11 +51,23 @@ class Context:
         self._trajectory: TrajectoryWriter | None = None
         self._lines: deque[str] = deque()
         self._streaming = False
+        self._resumable = False
+        self._writing = Lock()
 
     @property
     def directory(self) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
         return self.path
+
+    @property
+    def checkpoint(self) -> Path:
+        """From the first access on, what is logged is in `metrics.jsonl` at once: the file is never behind the
+        checkpoint."""
+        self._resumable = True
+        self.flush()
+        path = self.directory / CHECKPOINT
+        path.mkdir(exist_ok=True)
+        return path
 
     @property
     def cancelled(self) -> bool:
@@ -80,6 +93,7 @@ class Context:
             "BAKEOFF_RUN_ID": self.run_id,
             "BAKEOFF_RUN_DIR": str(self.path),
             "BAKEOFF_OUT_DIR": str(self.path / "out"),
+            "BAKEOFF_CHECKPOINT_DIR": str(self.path / CHECKPOINT),
             **given,
         }
 
@@ -94,6 +108,8 @@ class Context:
         numbers = {name: float(value) for name, value in values.items()}
         self.series.add(step, numbers)
         self._lines.append(json.dumps({"step": step, **numbers}))
+        if self._resumable:
+            self.flush()
 
     def finish(self, **metrics: Any) -> None:
         """Add final metrics; those that `run` returns win. `bakeoff.finish` in a script ends up here."""
@@ -109,15 +125,19 @@ class Context:
 
         The worker's second thread calls this during long runs.
         """
-        lines = [self._lines.popleft() for _ in range(len(self._lines))]  # the run may add to it meanwhile
-        if lines:
-            self._streaming = True
-            with open(self.directory / SERIES, "a") as file:
-                file.write("".join(f"{line}\n" for line in lines))
+        with self._writing:
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]  # the run may add to it meanwhile
+            if lines:
+                self._streaming = True
+                with open(self.directory / SERIES, "a") as file:
+                    file.write("".join(f"{line}\n" for line in lines))
 
     def close(self) -> tuple[bytes | None, TrajectoryIndex | None]:
-        """The series as a block, and the index of the trajectory; None where the run recorded none."""
+        """The series as a block, and the index of the trajectory; None where the run recorded none.
+
+        A run that can be resumed returns no block: the node reads its file after those of its earlier attempts.
+        """
         if self._streaming:
             self.flush()
         index = self._trajectory.close() if self._trajectory is not None else None
-        return (self.series.block() if self.series else None), index
+        return (self.series.block() if self.series and not self._resumable else None), index

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from bakeoff.engine import processes
 from bakeoff.engine.executors import Executor, NodeSetup
-from bakeoff.engine.node.collect import SMALL, Collected, Collector, open_series, read_series, size_of
+from bakeoff.engine.node.collect import SMALL, Collected, Collector, read_series, size_of_series
 from bakeoff.engine.node.context import Context
 from bakeoff.errors import UsageError
 from bakeoff.records.run import Attempt, decode_json
@@ -219,17 +219,14 @@ class Node(Executor):
             except UsageError:
                 pass  # what is wrong with the parameters is already the run's error
         try:
-            file = open_series(context.path) if attempt.series is None else None
-            if file is not None:
-                with file:
-                    if size_of(file) > SMALL:
-                        block = self._setup.paths.scratch / f"series-{attempt.position}"
-                        collector = Collector(
-                            context.path, block, {**os.environ, processes.MARK: f"{self._mark}:series"}
-                        )
-                        self._collecting.append(_Collecting(collector, attempt, context, command))
-                        return
-                    self._take_series(attempt, read_series(file))
+            size = size_of_series(context.path) if attempt.series is None else 0
+            if size > SMALL:
+                block = self._setup.paths.scratch / f"series-{attempt.position}"
+                collector = Collector(context.path, block, {**os.environ, processes.MARK: f"{self._mark}:series"})
+                self._collecting.append(_Collecting(collector, attempt, context, command))
+                return
+            if size:
+                self._take_series(attempt, read_series(context.path))
         except Exception as error:
             _add_note(attempt, f"{SERIES} cannot be read: {error}")
         self._describe(attempt, context, command)

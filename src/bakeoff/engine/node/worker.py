@@ -128,7 +128,7 @@ class Worker:
     def _begin(self, attempt: Attempt) -> Context:
         path = self._setup.paths.run(attempt.run_id)
         if os.path.lexists(path):
-            set_aside(path, attempt.number - 1)
+            set_aside(path, attempt.number - 1, checkpoint=self._setup.checkpoints)
         if attempt.params.startswith(IN_FILE):
             attempt.params = Path(attempt.params.removeprefix(IN_FILE)).read_text()
         limit = self._setup.limits.time

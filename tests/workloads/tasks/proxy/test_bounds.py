@@ -35,7 +35,7 @@ def reset_peak() -> float:
 
 def connect(here: Lab) -> socket.socket:
     assert here.proxy.port is not None
-    return socket.create_connection(("127.0.0.1", here.proxy.port), timeout=20)
+    return socket.create_connection(("127.0.0.1", here.proxy.port), timeout=120)
 
 
 def answer_of(client: socket.socket) -> bytes:
@@ -97,11 +97,11 @@ def test_bodies_that_are_sent_at_the_same_time_share_one_limit(tmp_path: Path) -
                 client.sendall(f"{head}content-length: {8 * MB}\r\n\r\n".encode() + bytes(7 * MB))
             except OSError:
                 refused += 1
-        eventually(lambda: "memory" in here.run.totals().limits_met, "the limit is noted", 20)
+        eventually(lambda: "memory" in here.run.totals().limits_met, "the limit is noted")
         grown = peak_mb() - before
         for client in clients:
             client.close()
-        eventually(lambda: here.ask().status_code == 200, "the others are served again", 20)
+        eventually(lambda: here.ask().status_code == 200, "the others are served again")
     assert grown < 120
 
 
@@ -122,7 +122,7 @@ def test_too_many_connections_are_noted_in_the_run(tmp_path: Path) -> None:
     with lab(tmp_path, [say("ok")], limits=ServerLimits(connections=10)) as here:
         assert here.ask().status_code == 200
         crowd = [connect(here) for _ in range(20)]
-        eventually(lambda: "connections" in here.run.totals().limits_met, "the limit is noted", 20)
+        eventually(lambda: "connections" in here.run.totals().limits_met, "the limit is noted")
         assert here.ask().status_code == 200  # on the connection that it has
         for client in crowd:
             client.close()
@@ -186,8 +186,8 @@ def head_of(handler: BaseHTTPRequestHandler, **headers: str) -> None:
 
 
 def bomb(handler: BaseHTTPRequestHandler) -> None:
-    """400 MB of JSON in 400 kB, although nobody asked for compression."""
-    packed = gzip.compress(b'{"choices": [{"message": {"content": "' + b"x" * (400 * MB) + b'"}}]}', 9)
+    """100 MB of JSON in 400 kB, although nobody asked for compression."""
+    packed = gzip.compress(b'{"choices": [{"message": {"content": "' + b"x" * (100 * MB) + b'"}}]}', 1)
     head_of(handler, content_type="application/json", content_encoding="gzip", content_length=str(len(packed)))
     handler.wfile.write(packed)
 
@@ -228,7 +228,7 @@ def test_an_answer_without_end_is_cut_off(
         with connect(here) as client:
             client.sendall(f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
             answer_of(client)
-        [call] = eventually(here.calls, "the call is recorded", 30)
+        [call] = eventually(here.calls, "the call is recorded")
         grown = peak_mb() - before
         totals = here.run.close()
     assert call.end == "upstream" and "longer than" in str(call.error)
