@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.records.rundir import CHECKPOINT, series_files, set_aside, write_meta
+from bakeoff.records.rundir import CHECKPOINT, continued_attempts, set_aside, write_meta
 from bakeoff.records.series import Series, read_block
 from lab import Lab, eventually
 
@@ -132,9 +132,9 @@ def test_attempts_are_read_in_the_order_in_which_they_ran(tmp_path: Path) -> Non
     (tmp_path / "attempts" / "not-an-attempt").mkdir()
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     attempts = ["1-lost", "1-lost-2", "1", "2-lost", "2"]
-    assert series_files(tmp_path) == [*(f"attempts/{name}/metrics.jsonl" for name in attempts), "metrics.jsonl"]
+    assert continued_attempts(tmp_path) == [f"attempts/{name}" for name in attempts]
     (tmp_path / CHECKPOINT).rmdir()
-    assert series_files(tmp_path) == ["metrics.jsonl"]
+    assert continued_attempts(tmp_path) == []
 
 
 def test_of_a_step_that_two_attempts_did_only_the_later_one_counts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 from bakeoff.spec.workload import Command, Exit, Outcome
 from bakeoff.workloads.command import CommandParams, CommandWorkload
 from bakeoff.workloads.template import fill, quotes_at
+from lab import Lab
 
 EVIL = """'; touch {0}; echo "`touch {0}` $(touch {0})" #\\ \n"""
 
@@ -257,3 +259,31 @@ def test_the_exit_code_decides_and_metrics_are_kept_in_any_case(facts: Facts) ->
     assert outcome_of(facts, 0, metrics="gone.json") == Outcome(
         {}, "failed", "gone.json: the command wrote no such file"
     )
+
+
+def test_a_command_that_exits_before_its_last_step_has_failed(lab: Lab) -> None:
+    lines = "".join(f'{{"step": {step}, "data": {{"loss": {step}}}}}\n' for step in range(1, 8))
+    lab.write("log.jsonl", lines)
+    command = 'command = "head -n {lines} log.jsonl > {out}/log.jsonl"\nlog = "verl:out"\nexpect_steps = 7\n'
+    lab.experiment(f"[params]\n{command}[matrix]\nlines = [7, 5, 0]\n")
+    lab.run()
+    rows = {row["arm"]: row for row in lab.rows()}
+    assert rows["lines=7"]["status"] == "succeeded"
+    assert lab.series(rows["lines=7"]["run_id"])["loss"] == [(step, step) for step in range(1, 8)]
+    assert (rows["lines=5"]["status"], rows["lines=0"]["status"]) == ("failed", "failed")
+    assert rows["lines=5"]["error"] == "ended at step 5, and 7 are expected (expect_steps)"
+    assert rows["lines=0"]["error"] == "logged no step, and 7 are expected (expect_steps)"
+    lab.experiment(f"[params]\nlines = 7\n{command.replace('verl:out', 'wandb:out')}", "wrong")
+    assert "log: 'wandb:out' is not FORMAT:PATH" in lab.cli("validate", "wrong.toml", code=2).stderr
+
+
+@pytest.mark.slow
+def test_a_long_log_is_read_beside_the_scheduler(lab: Lab) -> None:
+    code = "import json\nfor n in range(9000): print(json.dumps({'step': n, 'data': {'loss': n / 2}}))"
+    lab.write("write.py", code)
+    command = f'command = "{sys.executable} write.py > {{out}}/log.jsonl"\nlog = "verl:out"\nexpect_steps = 8999\n'
+    lab.experiment(f"[params]\n{command}")
+    lab.run()
+    [row] = lab.rows()
+    assert row["status"] == "succeeded"
+    assert lab.series(row["run_id"])["loss"][-1] == (8999, 4499.5)

@@ -10,6 +10,7 @@
 | `files` | opening and writing files of an edition without following a link |
 | `damage` | checksums of rows and blocks, and what a damaged edition is called |
 | `rundir` | a run's directory: `meta.json` and earlier attempts |
+| `logs` | the curve of a run, from its `metrics.jsonl` and from the logs of other trainers |
 | `series` | per-step numbers and trajectories, compressed |
 | `secrets` | finding and replacing secrets in what is recorded |
 | `provenance`, `diff` | where results came from, and what differs between two editions |

@@ -77,19 +77,19 @@ def set_aside(directory: Path, attempt: int, *, checkpoint: bool = False) -> Non
         shutil.move(entry, target / entry.name)
 
 
-def series_files(directory: Path) -> list[str]:
-    """The files with the run's series, oldest first: its own, after those of attempts that it goes on from.
+def continued_attempts(directory: Path) -> list[str]:
+    """Where the attempts are that the run went on from, oldest first, as paths in its directory.
 
     An attempt whose checkpoint was set aside with it is not one of these.
     """
-    earlier, attempts = [], directory / ATTEMPTS
-    if (directory / CHECKPOINT).is_dir() and attempts.is_dir():
-        earlier = [name for name in os.listdir(attempts) if _ATTEMPT.fullmatch(name)]
-        earlier = [name for name in earlier if not os.path.lexists(attempts / name / CHECKPOINT)]
+    attempts = directory / ATTEMPTS
+    if not (directory / CHECKPOINT).is_dir() or not attempts.is_dir():
+        return []
+    earlier = [name for name in os.listdir(attempts) if _ATTEMPT.fullmatch(name)]
+    earlier = [name for name in earlier if not os.path.lexists(attempts / name / CHECKPOINT)]
     # `2-lost` and `2-lost-2` had no number of their own when they ran; attempt 2 was started after them.
     earlier.sort(key=lambda name: (int(name.partition("-")[0]), "lost" not in name, len(name), name))
-    files = [*(f"{ATTEMPTS}/{name}/{SERIES}" for name in earlier), SERIES]
-    return [name for name in files if os.path.lexists(directory / name)]
+    return [f"{ATTEMPTS}/{name}" for name in earlier]
 
 
 def log_of(directory: Path) -> Path | None:

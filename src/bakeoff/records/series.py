@@ -73,6 +73,10 @@ class Series:
         merged._columns = {name: column for name, column in merged._columns.items() if column[0]}
         return merged
 
+    def last_step(self) -> int | None:
+        """The highest step of any metric; None without one."""
+        return max((max(steps) for steps, _ in self._columns.values()), default=None)
+
     def block(self) -> bytes:
         columns = {name: [steps.tobytes(), values.tobytes()] for name, (steps, values) in self._columns.items()}
         return _compressor().compress(msgspec.msgpack.encode({"v": 1, "series": columns}))
@@ -112,12 +116,15 @@ def read_block(block: bytes) -> dict[str, tuple[npt.NDArray[np.int64], npt.NDArr
     return columns
 
 
-def read_jsonl(source: Path | BinaryIO) -> tuple[Series, int]:
+def read_jsonl(
+    source: Path | BinaryIO, series: Series | None = None, *, inside: str | None = None
+) -> tuple[Series, int]:
     """`metrics.jsonl` as a command wrote it, and how many lines could not be read (a torn last line is usual).
 
-    Each line is a table; `step` (or `_step`, or the line's number) is the step, and every number is a metric.
+    Each line is a table; `step` (or `_step`, or the line's number) is the step, and every number is a metric. They are
+    added to `series`. With `inside`, metrics are in the table of that name in each line.
     """
-    series, torn = Series(), 0
+    series, torn = Series() if series is None else series, 0
     with source.open("rb") if isinstance(source, Path) else nullcontext(source) as file:
         start = file.read(4)
         encoding = json.detect_encoding(start) if any(start) else "utf-8"
@@ -138,11 +145,11 @@ def read_jsonl(source: Path | BinaryIO) -> tuple[Series, int]:
                 step = int(entry.get("step", entry.get("_step", line_number)))
                 numbers = {
                     name: float(value)
-                    for name, value in entry.items()
+                    for name, value in (entry if inside is None else entry[inside]).items()
                     if name not in ("step", "_step") and isinstance(value, int | float)
                 }
                 series.add(step, numbers)
-            except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
                 torn += 1
         if text is not None:
             text.detach()  # the file is its owner's to close

@@ -69,12 +69,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An argv to spawn. `env` is added to the scheduler's environment; `directories` are made before it starts."""
+    """An argv to spawn. `env` is added to the scheduler's environment; `directories` are made before it starts.
+
+    `log` is the file of another trainer with its curve, as `FORMAT:PATH` (records/logs.py). Without `expect_steps` in
+    the curve, the run has failed.
+    """
 
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
     directories: tuple[Path, ...] = ()
+    log: str | None = None
+    expect_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

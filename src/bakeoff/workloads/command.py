@@ -33,7 +33,9 @@ both with the user's own environment (execve(2))."""
 
 class CommandParams(BaseModel):
     model_config = ConfigDict(extra="allow")
-    settings: ClassVar[frozenset[str]] = frozenset({"command", "metrics", "cwd", "infra_exit_codes"})
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"command", "metrics", "log", "expect_steps", "cwd", "infra_exit_codes"}
+    )
 
     command: (
         Annotated[list[Annotated[str, Field(min_length=1)] | int | float], Field(min_length=1)]
@@ -44,6 +46,11 @@ class CommandParams(BaseModel):
     outlives attempts), or `{flags}` (all other parameters as `--name value`, then the arm's flags)."""
     metrics: list[str | Source] | str = "auto"
     """Files in the run's directory (`.json`, `.csv`, `.jsonl`), or `stdout` for its last JSON line."""
+    log: str | None = None
+    """Where the command's trainer logs its curve, as `FORMAT:PATH` with a path in the run's directory: `trl:checkpoint`,
+    `verl:out/metrics.jsonl`, `prime-rl:out`, `retrain:out`, `tensorboard:out`."""
+    expect_steps: Annotated[int, Field(ge=1)] | None = None
+    """The last step that a complete run logs. A run that exits with 0 before it has failed."""
     cwd: str = "."
     """Where it runs, from the experiment file's directory."""
     infra_exit_codes: tuple[int, ...] = ()
@@ -56,6 +63,11 @@ class CommandParams(BaseModel):
         values = self.values()
         if problem := _problem(command, tuple(values)) or _too_long(command, values):
             raise ValueError(problem)
+        if self.log is not None:
+            from bakeoff.records.logs import problem_with_log
+
+            if problem := problem_with_log(self.log):
+                raise ValueError(f"log: {problem}")
         return self
 
     def values(self) -> dict[str, Any]:
@@ -151,11 +163,13 @@ class CommandWorkload:
         env = {variable(name): text for name, text in texts.items() if len(text.encode()) <= LONGEST_VARIABLE}
         if not isinstance(params.command, str):
             template = params.command if "flags" in used or not flags else [*params.command, "{flags}"]
-            return Command(tuple(fill_argv(template, known, flags)), ctx.base / params.cwd, env)
+            argv = tuple(fill_argv(template, known, flags))
+            return Command(argv, ctx.base / params.cwd, env, log=params.log, expect_steps=params.expect_steps)
         text = params.command if "flags" in used or not flags else f"{params.command.rstrip()} {{flags}}"
         names = {**{name: variable(name) for name in values}, **CONTEXT}
         text, needed = fill_shell(text, known, flags, names)
-        return Command(("/bin/sh", "-c", text), ctx.base / params.cwd, {**env, **needed})
+        argv = ("/bin/sh", "-c", text)
+        return Command(argv, ctx.base / params.cwd, {**env, **needed}, log=params.log, expect_steps=params.expect_steps)
 
     def outcome(self, params: CommandParams, ctx: RunFacts, exit: Exit) -> Outcome:
         """Metrics are kept whatever the exit code; a missing metric file fails a run that exited with 0."""

@@ -22,9 +22,10 @@ from typing import Any, Literal, NamedTuple
 
 from bakeoff.engine import processes
 from bakeoff.engine.executors import Executor, NodeSetup
-from bakeoff.engine.node.collect import SMALL, Collected, Collector, read_series, size_of_series
+from bakeoff.engine.node.collect import SMALL, Collected, Collector, collect
 from bakeoff.engine.node.context import Context
 from bakeoff.errors import UsageError
+from bakeoff.records.logs import size_of_series
 from bakeoff.records.run import Attempt, decode_json
 from bakeoff.records.rundir import SERIES, write_meta
 from bakeoff.records.secrets import hide_tree
@@ -188,7 +189,7 @@ class Node(Executor):
             self._collecting = [entry for entry in self._collecting if entry not in read]
             for collector, attempt, context, command in read:
                 try:
-                    self._take_series(attempt, collector.result())
+                    self._take_series(attempt, collector.result(), command)
                 except (OSError, ValueError) as error:
                     _add_note(attempt, f"{SERIES} cannot be read: {error}")
                 self._describe(attempt, context, command)
@@ -206,6 +207,7 @@ class Node(Executor):
                 context.path.unlink()
                 _add_note(attempt, "put a link in the place of its directory, deleted")
             if not context.path.is_dir():  # the run wrote nothing, so there is no directory to describe
+                _check_steps(attempt, None, command)
                 self._concluded.append(attempt)
                 return
             if attempt.status == "failed":
@@ -219,20 +221,25 @@ class Node(Executor):
             except UsageError:
                 pass  # what is wrong with the parameters is already the run's error
         try:
-            size = size_of_series(context.path) if attempt.series is None else 0
+            log = command.log if command else None
+            size = size_of_series(context.path, log) if attempt.series is None else 0
             if size > SMALL:
                 block = self._setup.paths.scratch / f"series-{attempt.position}"
-                collector = Collector(context.path, block, {**os.environ, processes.MARK: f"{self._mark}:series"})
+                env = {**os.environ, processes.MARK: f"{self._mark}:series"}
+                collector = Collector(context.path, log, block, env)
                 self._collecting.append(_Collecting(collector, attempt, context, command))
                 return
             if size:
-                self._take_series(attempt, read_series(context.path))
+                self._take_series(attempt, collect(context.path, log), command)
+            else:
+                _check_steps(attempt, None, command)
         except Exception as error:
             _add_note(attempt, f"{SERIES} cannot be read: {error}")
         self._describe(attempt, context, command)
 
-    def _take_series(self, attempt: Attempt, collected: Collected) -> None:
-        attempt.series, torn = collected
+    def _take_series(self, attempt: Attempt, collected: Collected, command: Command | None) -> None:
+        attempt.series, torn, last_step = collected
+        _check_steps(attempt, last_step, command)
         if torn and attempt.status == "succeeded":  # one that was ended may have been writing a line
             _add_note(attempt, f"{SERIES}: {torn} line{'s' if torn > 1 else ''} could not be read")
 
@@ -298,6 +305,16 @@ class _Collecting(NamedTuple):
 
 def _add_note(attempt: Attempt, note: str) -> None:
     attempt.error = f"{attempt.error}; {note}" if attempt.error else note
+
+
+def _check_steps(attempt: Attempt, last_step: int | None, command: Command | None) -> None:
+    """A command that exits with 0 before it has done its steps has failed. A trainer that finds nothing to resume from,
+    or no more data, may do that."""
+    expected = command.expect_steps if command else None
+    if expected is not None and attempt.status == "succeeded" and (last_step is None or last_step < expected):
+        attempt.status = "failed"
+        done = "logged no step" if last_step is None else f"ended at step {last_step:,}"
+        _add_note(attempt, f"{done}, and {expected:,} are expected (expect_steps)")
 
 
 def open_node(setup: NodeSetup) -> Node:
