@@ -146,6 +146,17 @@ SHAPES: tuple[Shape, ...] = (
     _token("Vault", r"hv[sbr]\.", rf"{_TOKEN}{{24,400}}", "hvs.", "hvb.", "hvr."),
     _token("Modal", "a[ks]", rf"-[A-Za-z0-9]{{22}}{_END}", "ak-", "as-"),
     _token("age", "AGE-SECRET-KEY-1", r"[A-Z0-9]{40,80}", "age-secret-key-1"),
+    _token("Cerebras, LlamaCloud, Heroku, New Relic, Postman", "csk|llx|HRKU|NRAK|PMAK", rf"-{_TOKEN}{{20,400}}", "csk-", "llx-", "hrku-", "nrak-", "pmak-"),
+    _token("Supabase, Netlify, Sentry, Figma", "sbp|sb_secret|nfp|sntry[su]|figd", rf"_{_TOKEN}{{20,800}}", "sbp_", "sb_secret_", "nfp_", "sntry", "figd_"),
+    _token("Grafana, PlanetScale, Pinecone, E2B", "glsa|glc|pscale_(?:tkn|pw|oauth)|pcsk|e2b", r"_[A-Za-z0-9_\-+=]{20,800}", "glsa_", "glc_", "pscale_", "pcsk_", "e2b_"),
+    _token("Daytona, Jina, Anyscale", "dtn|jina|esecret", rf"_{_TOKEN}{{24,400}}", "dtn_", "jina_", "esecret_"),
+    _token("Firecrawl, Mailgun, Mailchimp", "", rf"(?:(?:fc|key)-[0-9a-f]{{32}}|[0-9a-f]{{32}}-us\d{{1,2}}){_END}", "fc-", "key-", "-us"),
+    _token("Voyage", "pa", rf"-(?=[A-Za-z_\-]{{0,40}}\d){_TOKEN}{{43}}{_END}", "pa-"),
+    _token("Alibaba, Tencent", "LTAI|AKID", rf"[A-Za-z0-9]{{16,40}}{_END}", "ltai", "akid"),
+    _token("Atlassian", "ATATT3x|ATCTT3x|ATBB", r"[A-Za-z0-9_\-=]{24,400}", "atatt3x", "atctt3x", "atbb"),
+    _token("Square", "EAAA", rf"{_TOKEN}{{60}}{_END}", "eaaa"),
+    _token("Airtable", "pat", rf"[A-Za-z0-9]{{14}}\.[0-9a-f]{{64}}{_END}", "pat"),
+    _token("Terraform", r"[A-Za-z0-9]{14}\.atlasv1\.", rf"{_TOKEN}{{40,100}}", ".atlasv1."),
     _token("JSON web token", "eyJ", rf"{_TOKEN}{{8,4000}}\.eyJ{_TOKEN}{{8,8000}}(?:\.{_TOKEN}{{0,4000}})?", "eyj"),
     Shape(
         "webhook",
@@ -159,8 +170,9 @@ SHAPES: tuple[Shape, ...] = (
         "authorization header",
         ("bearer", "basic", "authorization"),
         (
-            r"(?i)(?<![a-z])(?:bearer|basic|authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:token|apikey))\s{1,3}"
-            r"(?P<s>[A-Za-z0-9._~+/=\-]{16,8000})"
+            r"(?i)(?<![a-z])(?:(?:bearer|basic)(?:\s{1,3}|:\s{0,3})(?=[A-Za-z0-9._~+/=\-]{16})"
+            r"|authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:basic|bearer|token|api-?key)\s{1,3})"
+            r"(?P<s>[A-Za-z0-9._~+/=\-]{6,8000})"
         ),
         lambda match: _opaque(match["s"]),
     ),
@@ -195,6 +207,27 @@ SHAPES: tuple[Shape, ...] = (
             r"|access[\-_]?key|secret[\-_]?key|private[\-_]?key|credentials?)(?:=|\s{1,3})|(?:-u|--user|--proxy-user)[= ][^\s:]{1,100}:)"
             r"(?![\-$<{\[/]|\.\.\.)(?P<s>\"[^\"\n]{1,1000}\"|'[^'\n]{1,1000}'|[^\s\"']{1,1000})"
         ),
+    ),
+    Shape(
+        "password of a program",  # .netrc, and programs whose option for it is one letter
+        ("password", "docker", "podman", "sshpass", "mysql", "mariadb", "wandb"),
+        (
+            r"(?i)(?<![\w.\-])(?:login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}|sshpass\s{1,3}-p ?|wandb\s{1,3}login\s{1,3}"
+            r"|(?:docker|podman)\s{1,3}login\s(?:[^\n]{0,200}?\s)?-p ?|(?:mysql|mariadb)(?:dump|admin)?\s(?:[^\n]{0,200}?\s)?-p)"
+            r"(?![\-$<{\[/])(?P<s>[^\s\"']{4,1000})"
+        ),
+        lambda match: not match["s"].startswith(REDACTED),
+    ),
+    Shape(
+        "quoted password",  # may have any characters: passphrase = "correct horse", <password>x</password>, password: >-
+        ("pass", "pwd"),
+        (
+            r"(?<![A-Za-z0-9_.\-])(?=[A-Za-z0-9_.\-]{0,79}(?i:pass|pwd))(?P<name>[A-Za-z_][A-Za-z0-9_.\-]{1,79})"
+            r"(?:\\?[\"'])?\]?(?:[ \t]{0,4}(?:=>|:=|=(?!=)|:(?![:/]))[ \t]{0,4}"
+            r"(?:[rbfu]{0,2}(?:\"{3}|'{3}|\\?[\"'])|[|>][+\-]?\n[ \t]{1,20})|>)"
+            r"(?P<s>[^\"'\\\n<]{1,1000})(?=[\"'\\\n<]|$)"
+        ),
+        _named,
     ),
     Shape(
         "named value",  # API_KEY=x, "password": "x", token: x
@@ -246,12 +279,27 @@ def hide_tree(value: Any) -> Any:
         return hide(value)
     if isinstance(value, Mapping):
         return {
-            name: REDACTED if isinstance(item, str) and _holds(str(name), item) else hide_tree(item)
-            for name, item in value.items()
+            hide(name) if isinstance(name, str) else name: _hide_named(str(name), item) for name, item in value.items()
         }
     if isinstance(value, list | tuple):
         return hide_argv(value) if all(isinstance(item, str) for item in value) else [hide_tree(item) for item in value]
     return value
+
+
+def _hide_named(name: str, item: Any) -> Any:
+    """A value with this name. A list or table of secrets is one too: `passwords = [...]`, `secret.value = ...`."""
+    if isinstance(item, str):
+        return REDACTED if _holds(name, item) else hide(item)
+    if isinstance(item, int) and not isinstance(item, bool):
+        words = [word.lower() for word in re.findall(_SPLIT, name)]
+        return REDACTED if words and words[-1] in _PASSWORDS - {"pass"} else item
+    if isinstance(item, list | tuple) and item and all(isinstance(part, str) for part in item):
+        single = name.removesuffix("s")
+        if any(_holds(single, part) for part in item):
+            return [REDACTED if _holds(single, part) else hide(part) for part in item]
+    if isinstance(item, Mapping) and isinstance(item.get("value"), str) and _holds(name, item["value"]):
+        return {**hide_tree(item), "value": REDACTED}
+    return hide_tree(item)
 
 
 def hide_argv(argv: Sequence[str]) -> list[str]:

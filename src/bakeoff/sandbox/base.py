@@ -22,7 +22,7 @@ import shutil
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -503,12 +503,12 @@ class Box(ABC):
                 raise UsageError(f"{source} in the sandbox has more than {most} bytes")
             return file.read_bytes()
 
-    def changes(self) -> dict[str, bool]:
+    def changes(self) -> Iterator[tuple[str, bool]]:
         """Paths that were written or removed since the box was opened, and whether the image has something there.
 
-        At most 300,000. Empty where a backend cannot tell.
+        As many as there are: a box may hold millions of files. None where a backend cannot tell.
         """
-        return {}
+        return iter(())
 
     @abstractmethod
     def end_processes(self) -> None:

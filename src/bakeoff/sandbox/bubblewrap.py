@@ -13,7 +13,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache as once
 from pathlib import Path
@@ -39,7 +39,6 @@ from bakeoff.sandbox.launcher import Reply, Supervisor
 from bakeoff.sandbox.syscalls import closing
 
 _FULL_BYTES = 1 << 20
-_MOST_CHANGES = 300_000
 _SHARED_MEMORY = 256 << 20
 _MASKED = ("/proc/keys", "/proc/timer_list")
 """Files of /proc that name keys and processes of the whole machine, whatever namespace the reader is in."""
@@ -334,11 +333,10 @@ class BubblewrapBox(FileTreeBox):
         tree = FileTree(self._supervisor.root, Owner(account.uid, account.gid) if os.geteuid() == 0 else None)
         tree.put(source, f"{target}/{source.name}" if source.is_file() and tree.is_directory(target) else target)
 
-    def changes(self) -> dict[str, bool]:
+    def changes(self) -> Iterator[tuple[str, bool]]:
         """What is in the upper layer of the overlay, where a removed file is a device of number 0 (overlayfs)."""
-        found: dict[str, bool] = {}
         folders = ["."]
-        while folders and len(found) < _MOST_CHANGES:
+        while folders:
             folder = folders.pop()
             try:
                 with closing(
@@ -351,8 +349,7 @@ class BubblewrapBox(FileTreeBox):
                 path = f"{folder}/{name}"
                 if is_directory:
                     folders.append(path)
-                found[path[1:]] = any(os.path.lexists(f"{lower}/{path}") for lower in self._lowers)
-        return found
+                yield path[1:], any(os.path.lexists(f"{lower}/{path}") for lower in self._lowers)
 
     def end_processes(self) -> None:
         """The processes of a command end with it; what is left to end is a command that another thread waits for."""

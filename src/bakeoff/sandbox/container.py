@@ -281,11 +281,11 @@ class DockerBox(Box):
             raise UsageError(f"{source} in the sandbox is neither a file nor a directory; links are not followed")
         return left_out
 
-    def changes(self) -> dict[str, bool]:
+    def changes(self) -> Iterator[tuple[str, bool]]:
         """What the service says of the container's upper layer. Kind 1 is a path that the image does not have."""
         self._check_open()
         with infra_errors("the container's changes cannot be listed"):
-            return {entry["Path"]: entry["Kind"] != 1 for entry in self._api.diff(self._id) or ()}
+            return iter([(entry["Path"], entry["Kind"] != 1) for entry in self._api.diff(self._id) or ()])
 
     @cached_property
     def _owner(self) -> Owner:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bakeoff.workloads.tasks.model import Task
 
 CHANGED = "changed while the tests ran: "
-REVISION = "1"
+REVISION = "2"
 
 
 @dataclass(frozen=True, slots=True)

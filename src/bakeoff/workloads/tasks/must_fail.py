@@ -21,11 +21,20 @@ from typing import Any
 
 HELPER = "__same_as_another__"
 END = "nothing failed, although every assertion is inverted"
+EQUALITIES = (
+    "assertEqual", "assertEquals", "assertAlmostEqual", "assertCountEqual", "assertDictEqual", "assertIs",
+    "assertListEqual", "assertMultiLineEqual", "assertSequenceEqual", "assertSetEqual", "assertTupleEqual",
+    "assert_allclose", "assert_almost_equal", "assert_array_almost_equal", "assert_array_equal", "assert_equal",
+    "assert_frame_equal", "assert_index_equal", "assert_series_equal",
+)  # fmt: skip
 SIMPLE = (int, float, complex, str, bytes, bool, type(None))
 
 
-def install(script: str, invert: bool, liar: Callable[[str], None]) -> None:
-    """Have pytest compile `script` with inverted assertions, if `invert` is set. `liar` gets the name of a type."""
+def install(script: str, invert: bool, liar: Callable[[str], None], trusted: set[str]) -> None:
+    """Have pytest compile `script` with inverted assertions, if `invert` is set.
+
+    `liar` gets the name of a type whose values are equal to values that differ, unless it is one of `trusted`.
+    """
     from _pytest.assertion import rewrite
 
     def parse(source: Any, filename: Any = "<unknown>", *more: Any, **options: Any) -> Any:
@@ -36,7 +45,7 @@ def install(script: str, invert: bool, liar: Callable[[str], None]) -> None:
 
     # `ast` as pytest's rewriter sees it, and in both runs alike.
     rewrite.ast = types.SimpleNamespace(**{**vars(ast), "parse": parse})  # type: ignore[assignment, attr-defined]
-    vars(sys.modules["builtins"])[HELPER] = Comparison(liar, os.path.dirname(script))
+    vars(sys.modules["builtins"])[HELPER] = Comparison(liar, trusted)
 
 
 def derivable(source: str) -> set[str]:
@@ -95,12 +104,11 @@ class Body(ast.NodeTransformer):
         return ast.copy_location(ast.Assert(test=inverted(node.test), msg=None), node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        """`self.assertEqual(a, b)` of unittest is a comparison too."""
+        """`self.assertEqual(a, b)` of unittest is a comparison too, and so are functions of NumPy and pandas."""
         call = node.value
         if (
             isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Attribute)
-            and call.func.attr in ("assertEqual", "assertEquals")
+            and getattr(call.func, "attr", getattr(call.func, "id", "")) in EQUALITIES
             and len(call.args) >= 2
             and not any(isinstance(part, ast.Starred) for part in call.args)
         ):
@@ -133,38 +141,32 @@ class Another:
 class Comparison:
     """Called in place of `left == right`: whether one of them is equal to a value that the other is not."""
 
-    def __init__(self, liar: Callable[[str], None], tests: str) -> None:
+    def __init__(self, liar: Callable[[str], None], trusted: set[str]) -> None:
         self.liar = liar
-        self.tests = tests
+        self.trusted = trusted
 
     def __call__(self, left: Any, right: Any) -> bool:
         for one, other in ((left, right), (right, left)):
             changed = another(other)
             # Only a plain value is changed in a way that any honest object must notice.
             if changed is not None and bool(one == changed):
-                kind = self.from_the_work(one)
+                kind = self.odd_type(one)
                 if kind:
                     self.liar(kind)
                     return True
         return False
 
-    def from_the_work(self, value: Any, depth: int = 0) -> str:
-        """The name of a type in `value` that is neither Python's own nor a package's nor the tests'; empty if none."""
+    def odd_type(self, value: Any, depth: int = 0) -> str:
+        """The name of a type in `value` that decides for itself what it is equal to; empty if there is none.
+
+        Where a type comes from does not matter: `unittest.mock.ANY` is Python's own, and work can give its types any
+        name and place. Tests that compare with such objects themselves do so for the reference, too.
+        """
         kind = type(value)
         if kind in (list, tuple, set, frozenset, dict) and depth < 5:
             parts = [*value.keys(), *value.values()] if kind is dict else list(value)
-            return next(filter(None, (self.from_the_work(part, depth + 1) for part in parts[:100])), "")
-        if kind in SIMPLE:
-            return ""
-        module = sys.modules.get(kind.__module__)
-        held: Any = module
-        for part in kind.__qualname__.split("."):
-            held = getattr(held, part, None)
-        file = getattr(module, "__file__", None)
-        place = os.path.realpath(file) if file else ""
-        packages = ("site-packages" + os.sep, "dist-packages" + os.sep)
-        trusted = not place or place.startswith((os.path.dirname(ast.__file__) + os.sep, self.tests + os.sep))
-        if held is kind and (trusted or any(part in place for part in packages)):
+            return next(filter(None, (self.odd_type(part, depth + 1) for part in parts[:100])), "")
+        if kind in SIMPLE or kind.__name__.strip("_") in self.trusted:
             return ""
         return f"{kind.__module__}.{kind.__qualname__}"
 
@@ -175,7 +177,8 @@ def another(value: Any, depth: int = 0) -> Any:
     if kind is bool:
         return not value
     if kind in (int, float, complex):
-        return value + 7919 if value + 7919 != value else None
+        # Far away, for a test may compare with a tolerance.
+        return value * 1000 + 7919 if value * 1000 + 7919 != value else None
     if kind is str:
         return value + "\0x"
     if kind is bytes:

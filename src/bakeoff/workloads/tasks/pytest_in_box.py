@@ -61,7 +61,8 @@ _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 def main() -> None:
     """Arguments: the library, the repository's top, the working directory, pytest's configuration, report, orders, script.
 
-    The orders are a JSON object: `hidden` (paths of hidden files), `must_fail`, and `only` (tests to run; null is all).
+    The orders are a JSON object: `hidden` (paths of hidden files), `must_fail`, `only` (tests to run; null is all) and
+    `trusted` (names of types that may be equal to anything).
     """
     tools, top, cwd, configuration, report, instructions, script = sys.argv[1:8]
     with open(instructions) as file:
@@ -69,7 +70,7 @@ def main() -> None:
     os.unlink(instructions)  # the work must not know which of two runs this is
     sys.argv[1:] = []
     sys.dont_write_bytecode = True
-    must_fail = load_file(os.path.join(os.path.dirname(os.path.abspath(__file__)), "must_fail.py"))
+    must_fail, hidden_values = load_file("must_fail.py"), load_file("hidden_values.py")
     try:
         load_pytest(tools)
     except ImportError as error:
@@ -89,7 +90,8 @@ def main() -> None:
     if child == 0:
         os.close(source)
         os.set_inheritable(target, False)
-        session = Tests(target, top, script, orders, places, must_fail)
+        values = hidden_values.HiddenValues(orders["hidden"])
+        session = Tests(target, top, script, orders, places, must_fail, values)
         code = session.run(arguments, script)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -111,9 +113,10 @@ def prctl(option: int, value: int) -> None:
         pass
 
 
-def load_file(path: str) -> Any:
-    """The module in a file that is not on sys.path, which is not entered into sys.modules either."""
-    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
+def load_file(name: str) -> Any:
+    """The module in a file beside this one, which is not entered into sys.modules."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    spec = importlib.util.spec_from_file_location(name[:-3], path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -258,7 +261,14 @@ class Tests:
     """The process in which tests and work run. A plugin object of pytest: its `pytest_*` methods are hooks."""
 
     def __init__(
-        self, target: int, top: str, script: str, orders: dict[str, Any], places: list[str], must_fail: Any
+        self,
+        target: int,
+        top: str,
+        script: str,
+        orders: dict[str, Any],
+        places: list[str],
+        must_fail: Any,
+        values: Any,
     ) -> None:
         self.target = target
         self.top = os.path.realpath(top)
@@ -269,8 +279,12 @@ class Tests:
         self.invert = bool(orders["must_fail"])
         self.places = places
         self.must_fail = must_fail
+        self.values = values
+        self.trusted = set(orders["trusted"])
+        self.current: Any = None
+        """The test that runs now, or ran last."""
         self.marks: set[str] = set()
-        self.watch = Watch(self.top)
+        self.watch = Watch(self.top, must_fail)
         self.started = False
         self.collected = 0
         self.done: set[str] = set()
@@ -291,7 +305,7 @@ class Tests:
         """pytest's exit code. 0 becomes INTERRUPTED if not every collected test has run."""
         import pytest
 
-        self.must_fail.install(os.path.realpath(script), self.invert, self.liar)
+        self.must_fail.install(os.path.realpath(script), self.invert, self.liar, self.trusted)
         for name in ("pytest_load_initial_conftests", "pytest_runtest_setup", "pytest_runtest_makereport"):
             setattr(type(self), name, pytest.hookimpl(tryfirst=True)(getattr(type(self), name)))
         if self.invert:  # a configuration may ask for --assert=plain, and nothing would be inverted
@@ -306,7 +320,8 @@ class Tests:
         return code
 
     def liar(self, kind: str) -> None:
-        self.mark(f"{LIAR}{kind}")
+        # By test: one that compares with such an object itself does not make room for the work's in another.
+        self.mark(f"{LIAR}{kind} in {self.current.nodeid if self.current is not None else ''}")
 
     def pytest_sessionstart(self) -> None:
         self.started = True
@@ -326,6 +341,7 @@ class Tests:
         self.watch.hook = next((finder for finder in sys.meta_path if is_rewriter(finder)), None)
 
     def pytest_runtest_setup(self, item: Any) -> None:
+        self.current = item
         self.look(item)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
@@ -338,7 +354,7 @@ class Tests:
         self.interrupted = True
 
     def look(self, item: Any) -> None:
-        for text in self.watch.changes(item):
+        for text in (*self.watch.changes(item), *self.values.changes(getattr(self.current, "module", None))):
             self.mark(text)
 
     def pytest_collectreport(self, report: Any) -> None:
@@ -397,8 +413,9 @@ def is_rewriter(finder: Any) -> bool:
 class Watch:
     """pytest's own classes, functions, plugins and import hook, as they were before the repository was imported."""
 
-    def __init__(self, top: str) -> None:
+    def __init__(self, top: str, must_fail: Any) -> None:
         self.top = top
+        self.must_fail = must_fail
         self.known: list[tuple[str, Any, str, Any, Any, Any]] = []
         self.legacy: dict[str, Any] = {}
         self.plugins: list[Any] = []
@@ -408,7 +425,11 @@ class Watch:
 
     def remember(self, manager: Any, own: Any) -> None:
         """Take down what there is now; `own` is the plugin object of this runner."""
-        self.known = list(watched())
+        own_modules = {"__main__": sys.modules["__main__"], "must_fail": self.must_fail}
+        self.known = [*watched(sys.modules), *watched(own_modules, ("__main__", "must_fail"))]
+        builtin, helper = vars(sys.modules["builtins"]), self.must_fail.HELPER
+        for key in (*WATCHED_BUILTINS, helper):
+            self.known.append((f"builtins.{key}", builtin, key, builtin.get(key), None, None))
         self.legacy = {key: entry for name, _, key, entry, _, _ in self.known if name.startswith("_pytest.legacypath.")}
         self.manager = manager
         self.inner = manager._inner_hookexec
@@ -443,10 +464,10 @@ class Watch:
         return texts
 
 
-def watched() -> Any:
+def watched(modules: dict[str, Any], names: tuple[str, ...] = WATCHED) -> Any:
     """Every function, class and method of the watched modules: its name, where it is held, and what it executes."""
-    for name, module in list(sys.modules.items()):
-        if name in WATCHED or name.partition(".")[0] in ("_pytest", "pluggy"):
+    for name, module in list(modules.items()):
+        if name in names or name.partition(".")[0] in ("_pytest", "pluggy"):
             for key, value in list(vars(module).items()):
                 if getattr(value, "__module__", None) != name:
                     continue  # imported there; packages that fake time or files exchange such names
@@ -465,8 +486,6 @@ def watched() -> Any:
                             )
                 elif function_of(value) is not None:
                     yield f"{name}.{key}", vars(module), key, value, function_of(value), function_of(value).__code__
-    for key in WATCHED_BUILTINS:
-        yield f"builtins.{key}", vars(sys.modules["builtins"]), key, vars(sys.modules["builtins"]).get(key), None, None
 
 
 def function_of(entry: Any) -> Any:

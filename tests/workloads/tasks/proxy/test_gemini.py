@@ -177,6 +177,10 @@ def test_the_token_may_be_in_the_query_and_a_stream_has_to_be_sse(tmp_path: Path
         ),
         ({"contents": [{"parts": [{"functionResponse": {"parts": [{"fileData": {"fileUri": "http://x"}}]}}]}]}, "remote_urls"),
         ({"contents": [{"parts": [{"hologram": 1}]}]}, "hologram"),
+        # Google's server takes a single object for a list.
+        ({"contents": [{"parts": {"fileData": {"fileUri": "https://example.org/a.pdf"}}}]}, "remote_urls"),
+        ({"systemInstruction": {"parts": {"fileData": {"fileUri": "files/a"}}}}, "files"),
+        ({"tools": {"googleSearch": {}}}, "web_search"),
         ({"generateContentRequest": {"tools": [{"googleSearch": {}}]}}, "web_search"),
     ],
 )  # fmt: skip

@@ -84,6 +84,30 @@ CASES: list[tuple[str, Json, str]] = [
         },
         "remote_urls",
     ),
+    # Servers accept more shapes than the vendors document: vLLM takes parts without a type, LiteLLM a tool of Gemini's
+    # beside or in place of a function, OpenRouter runs every shell itself, others fetch an address in place of data.
+    ("chat", {"messages": user({"image_url": "https://example.org/a.png"})}, "remote_urls"),
+    ("chat", {"messages": user({"type": "text", "text": "x", "image_url": {"url": "https://example.org/a.png"}})}, "remote_urls"),
+    ("chat", {"messages": [{"role": "user", "content": image("https://example.org/a.png")}]}, "remote_urls"),
+    ("chat", {"messages": user({"type": "image_url", "image_url": ["https://example.org/a.png"]})}, "remote_urls"),
+    ("chat", {"messages": user({"type": "input_audio", "input_audio": {"data": "https://example.org/a.wav"}})}, "remote_urls"),
+    ("chat", {"messages": user({"type": "file", "file": {"file_url": "https://example.org/a.pdf"}})}, "remote_urls"),
+    ("chat", {"tools": [{"googleSearch": {}}]}, "web_search"),
+    ("chat", {"tools": [{"type": "function", "function": {"name": "f"}, "googleSearch": {}}]}, "web_search"),
+    ("responses", {"tools": [{"type": "shell"}]}, "containers"),
+    ("responses", {"tools": [{"type": "shell", "environment": "container_auto"}]}, "containers"),
+    ("responses", {"tools": [{"type": "function", "name": "f", "urlContext": {}}]}, "web_fetch"),
+    (
+        "responses",
+        {"input": [{"type": "tool_search_output", "execution": "client", "tools": [{"type": "mcp", "server_url": "https://x.example"}]}]},
+        "mcp",
+    ),
+    ("responses", {"input": user({"type": "input_image", "image_url": {"url": "https://x.example/a"}})}, "remote_urls"),
+    ("responses", {"input": user({"type": "input_file", "file_data": "https://x.example/a"})}, "remote_urls"),
+    ("responses", {"instructions": [{"role": "system", "content": [{"type": "input_image", "file_id": "f"}]}]}, "files"),
+    ("messages", {"messages": [{"role": "user", "content": {"type": "image", "source": {"type": "url", "url": "https://x.example"}}}]}, "remote_urls"),
+    ("messages", {"tools": [{"googleSearch": {}}]}, "web_search"),
+    ("messages", {"tools": [{"name": "f", "input_schema": {}, "codeExecution": {}}]}, "code_execution"),
 ]  # fmt: skip
 
 

@@ -110,9 +110,35 @@ def _item_name(kind: Any) -> str:
     return "code_execution" if name.endswith("code_execution") else _name(name)
 
 
-def _remote(address: Any) -> bool:
-    """Whether the provider would have to fetch what this address names."""
-    return isinstance(address, str) and not address.startswith("data:")
+def _several(value: Any) -> list[Json]:
+    """The objects in a list. Some servers take a single object for a list of one, so that counts, too."""
+    return objects([value] if isinstance(value, dict) else value)
+
+
+_ADDRESSES = ("image_url", "video_url", "audio_url", "file_url", "document_url")
+
+
+def _fetched(part: Json) -> Iterator[str]:
+    """What the provider would have to fetch for a content part.
+
+    The type of the part does not matter: vLLM, for one, goes by the keys if there is none.
+    """
+    if part.get("file_id"):
+        yield FILES
+    for key in _ADDRESSES:
+        address = inner(part[key], "url") if isinstance(part.get(key), dict) else part.get(key)
+        if address is not None and not (isinstance(address, str) and address.startswith("data:")):
+            yield URLS
+    for key in ("file_data", "data"):  # base64, for which some servers accept an address
+        if part.get(key) is not None and "://" in str(part[key])[:4096]:
+            yield URLS
+
+
+def _keys(tool: Json, own: Collection[str]) -> Iterator[str]:
+    """Keys of a tool that the client runs which are tools of a provider: LiteLLM takes `{"googleSearch": {}}` so."""
+    for key, value in tool.items():
+        if value is not None and key not in own:
+            yield _name(key)
 
 
 def _chosen(choice: Any, own: Collection[str]) -> Iterator[str]:
@@ -137,32 +163,27 @@ _CHAT_FIELDS = _set_of(
 )
 
 
+_CHAT_PARTS = _set_of(
+    "text refusal image_url video_url audio_url file input_audio thinking reasoning redacted_thinking"
+)
+_CHAT_TOOL = _set_of("type function custom strict cache_control defer_loading")
+
+
 def _chat_escapes(body: Json) -> Iterator[str]:
-    for tool in objects(body.get("tools")):
+    for tool in _several(body.get("tools")):
         if tool.get("type", "function") not in ("function", "custom"):
             yield _name(tool.get("type"))
+        else:
+            yield from _keys(tool, _CHAT_TOOL)
     yield from _chosen(body.get("tool_choice"), ("function", "custom", "allowed_tools"))
-    for message in objects(body.get("messages")):
+    for message in _several(body.get("messages")):
         if inner(message.get("audio"), "id"):
             yield STORED
-        for part in objects(message.get("content")):
-            yield from _chat_part(part)
-
-
-def _chat_part(part: Json) -> Iterator[str]:
-    kind = part.get("type", "text")
-    if kind in ("image_url", "video_url", "audio_url"):
-        address = part.get(kind)
-        if _remote(inner(address, "url") if isinstance(address, dict) else address):
-            yield URLS
-    elif kind == "file":
-        file = part.get("file")
-        if inner(file, "file_id"):
-            yield FILES
-        elif _remote(inner(file, "file_data") or "data:") and "://" in str(inner(file, "file_data")):
-            yield URLS
-    elif kind not in ("text", "refusal", "input_audio", "thinking", "reasoning", "redacted_thinking"):
-        yield _name(kind)
+        for part in _several(message.get("content")):
+            if part.get("type", "text") not in _CHAT_PARTS:
+                yield _name(part["type"])
+            for place in (part, *_several(part.get("file")), *_several(part.get("input_audio"))):
+                yield from _fetched(place)
 
 
 _RESPONSES_FIELDS = _set_of(
@@ -181,17 +202,23 @@ _RESPONSES_PARTS = _set_of(
 )
 
 
+_RESPONSES_TOOL = _set_of(
+    "type name description parameters strict format output_schema defer_loading namespace cache_control"
+)
+
+
 def _responses_escapes(body: Json) -> Iterator[str]:
-    yield from _responses_tools(objects(body.get("tools")))
+    yield from _responses_tools(_several(body.get("tools")))
     yield from _chosen(
         body.get("tool_choice"), ("function", "custom", "allowed_tools", "shell", "local_shell", "apply_patch")
     )
-    for item in objects(body.get("input")):
+    for item in [*_several(body.get("input")), *_several(body.get("instructions"))]:
         kind = str(item.get("type", "message"))
         if kind not in _CLIENT_ITEMS:
             yield _item_name(kind)
+        yield from _responses_tools(_several(item.get("tools")))  # those that a search of the client has found
         for key in ("content", "output"):
-            for part in objects(item.get(key)) + objects([item.get(key)]):
+            for part in _several(item.get(key)):
                 yield from _responses_part(part)
 
 
@@ -199,23 +226,22 @@ def _responses_tools(tools: list[Json]) -> Iterator[str]:
     for tool in tools:
         kind = tool.get("type")
         if kind == "namespace":
-            yield from _responses_tools(objects(tool.get("tools")))
-        elif kind == "shell":  # runs at the client, unless it names a container of the provider
-            if inner(tool.get("environment"), "type") not in (None, "local"):
+            yield from _responses_tools(_several(tool.get("tools")))
+        elif kind == "shell":  # in a container of the provider, unless it says that the client runs it
+            if inner(tool.get("environment"), "type") != "local":
                 yield "containers"
         elif kind == "tool_search":
             if tool.get("execution") != "client":
                 yield "tool_search"
         elif kind not in ("function", "custom", "local_shell", "apply_patch"):
             yield _name(kind)
+        else:
+            yield from _keys(tool, _RESPONSES_TOOL)
 
 
 def _responses_part(part: Json) -> Iterator[str]:
     kind = part.get("type")
-    if part.get("file_id"):
-        yield FILES
-    if _remote(part.get("image_url")) or _remote(part.get("file_url")):
-        yield URLS
+    yield from _fetched(part)
     # The output of a shell call has entries without a type.
     if kind is not None and str(kind) not in _RESPONSES_PARTS:
         yield _name(kind) if kind != "computer_screenshot" else "computer"
@@ -227,18 +253,24 @@ _MESSAGES_FIELDS = _set_of(
 )
 # Tools whose schema is Anthropic's and which the client runs.
 _CLIENT_TOOLS = re.compile(r"custom|(bash|text_editor|memory)_\d+")
+_MESSAGES_TOOL = _set_of(
+    "type name description input_schema input_examples cache_control strict defer_loading eager_input_streaming "
+    "allowed_callers max_characters"
+)
 
 
 def _messages_escapes(body: Json) -> Iterator[str]:
-    for tool in objects(body.get("tools")):
+    for tool in _several(body.get("tools")):
         kind = tool.get("type") or "custom"
         if not _CLIENT_TOOLS.fullmatch(str(kind)):
             yield _name(kind)
+        else:
+            yield from _keys(tool, _MESSAGES_TOOL)
     yield from _chosen(body.get("tool_choice"), ("auto", "any", "tool", "none"))
-    for block in objects(body.get("system")):
+    for block in _several(body.get("system")):
         yield from _block(block)
-    for message in objects(body.get("messages")):
-        for block in objects(message.get("content")):
+    for message in _several(body.get("messages")):
+        for block in _several(message.get("content")):
             yield from _block(block)
 
 
@@ -252,10 +284,10 @@ def _block(block: Json) -> Iterator[str]:
             yield FILES
         elif source not in ("base64", "text", "content"):
             yield _name(source)
-        for part in objects(inner(block.get("source"), "content")):
+        for part in _several(inner(block.get("source"), "content")):
             yield from _block(part)
     elif kind in ("tool_result", "search_result"):
-        for part in objects(block.get("content")):
+        for part in _several(block.get("content")):
             yield from _block(part)
     elif kind == "server_tool_use":
         yield _name(block.get("name"))
@@ -273,13 +305,13 @@ _GEMINI_PARTS = _set_of(
 
 
 def _gemini_escapes(body: Json) -> Iterator[str]:
-    for tool in objects(body.get("tools")):
+    for tool in _several(body.get("tools")):
         # A tool of the provider is a key, and `{}` is enough to switch it on.
         for key, value in tool.items():
             if value is not None and _name(key) != "function_declarations":
                 yield _name(key)
-    for content in [*objects(body.get("contents")), *objects([body.get("systemInstruction")])]:
-        for part in objects(content.get("parts")):
+    for content in [*_several(body.get("contents")), *_several(body.get("systemInstruction"))]:
+        for part in _several(content.get("parts")):
             yield from _gemini_part(part)
 
 
@@ -294,7 +326,7 @@ def _gemini_part(part: Json) -> Iterator[str]:
         elif value is not None and name not in _GEMINI_PARTS:
             yield name
         if name == "function_response":
-            for inside in objects(inner(value, "parts")):
+            for inside in _several(inner(value, "parts")):
                 yield from _gemini_part(inside)
 
 
