@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     import numpy as np
     from pydantic import BaseModel
 
+    from bakeoff.errors import Problem
+    from bakeoff.spec.plan import Plan
+
 Status = Literal["planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error"]
 FINISHED: frozenset[str] = frozenset({"succeeded", "failed", "timeout"})
 """Statuses of a run with an outcome. `cancelled` and `infra_error` are missing results; the next `run` tries again."""
@@ -209,6 +212,17 @@ class Checked(Protocol):
 
         Raises UsageError that names the fix: a program that is not installed, a key that is not set.
         """
+
+
+@runtime_checkable
+class PlanChecked(Protocol):
+    """A workload that can tell from the whole plan, before anything starts, that runs could not be started here.
+
+    For what many cells share, such as a program: it is looked for once. Executors of other machines do not ask.
+    """
+
+    def check_plan(self, plan: Plan, env: Mapping[str, str]) -> Iterable[Problem]:
+        """Everything that is wrong, each with its key in the experiment file. `env` is the environment of the runs."""
 
 
 @runtime_checkable
