@@ -218,7 +218,7 @@ def test_a_dry_run_knows_what_is_done_and_changes_nothing(lab: Lab) -> None:
 
 @pytest.mark.slow
 def test_a_dry_run_of_an_in_process_workload_has_no_commands(lab: Lab) -> None:
-    lab.experiment('workload = "python"\nseeds = 30\nparams = { function = "not_there:run" }')
+    lab.experiment('workload = "python"\nseeds = 30\nparams = { function = "quiet:run" }', quiet="def run(): ...")
     done = lab.cli("run", "trial.toml", "--dry-run")
     assert "30 planned, 0 done, 30 to run" in done.stdout and "and 10 more; -v shows all" in done.stdout
     assert "more; -v shows" not in lab.cli("run", "trial.toml", "--dry-run", "-v").stdout

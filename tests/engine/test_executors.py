@@ -18,7 +18,7 @@ from bakeoff.spec import registry
 from bakeoff.spec.load import load_plan
 from lab import Lab
 
-FILE = 'workload = "python"\nseeds = 6\nretries = { backoff = 0 }\nparams = { function = "nowhere:run" }\n'
+FILE = 'workload = "python"\nseeds = 6\nretries = { backoff = 0 }\nparams = { function = "anywhere:run" }\n'
 
 
 class Scripted:
@@ -58,7 +58,7 @@ class Scripted:
 
 
 def scheduled(lab: Lab, executor: Executor, switch: Switch | None = None) -> tuple[Summary, Session]:
-    lab.experiment(FILE)
+    lab.experiment(FILE, anywhere="def run(): ...")
     session = open_session(load_plan(lab.place / "trial.toml"), Options(lab.root))
     with closing(session):
         queue = Queue(session.plan, session.edition)

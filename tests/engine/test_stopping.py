@@ -105,7 +105,7 @@ def test_an_interrupt_that_comes_when_all_is_done_is_no_interruption(lab: Lab) -
 
 
 def test_interrupting_during_the_pause_before_a_retry_does_not_wait_for_it(lab: Lab) -> None:
-    lab.experiment('retries = { backoff = 600 }\nparams = { command = ["no-such-program"] }')
+    lab.experiment('retries = { backoff = 600 }\nparams = { command = "exit 75", infra_exit_codes = [75] }')
     process = lab.start("run", "trial.toml", "-v", stderr=subprocess.DEVNULL)
     eventually(lambda: lab.rows() and lab.rows()[0]["attempts"] == 1 if lab.statuses() else False, "the first try")
     _interrupt(process)

@@ -66,11 +66,12 @@ def test_values_look_as_people_write_them(facts: Facts) -> None:
     assert command.argv == ("true", "", '[1, "x"]', "1e-05", "", "1")
 
 
-def test_the_runs_directory_comes_into_being_when_it_is_named(facts: Facts) -> None:
-    assert command_of(facts, command=["p", "{dir}"]).argv[1] == str(facts.path) and facts.path.is_dir()
-    assert (
-        command_of(facts, command=["p", "{out}"]).argv[1] == str(facts.path / "out") and (facts.path / "out").is_dir()
-    )
+def test_the_runs_directory_is_made_before_the_start_when_it_is_named(facts: Facts) -> None:
+    for name, place in (("dir", facts.path), ("out", facts.path / "out")):
+        for template in (["p", f"{{{name}}}"], f"p {{{name}}}"):
+            command = command_of(facts, command=template)
+            assert str(place) in command.argv[-1] and command.directories == (place,)
+    assert not facts.path.exists(), "a dry run asks for the command too"
 
 
 def test_flags_are_the_other_parameters_and_then_the_arms(facts: Facts) -> None:

@@ -13,10 +13,8 @@ import click
 
 from bakeoff.cli.display import listed, print_facts, print_json, print_table
 from bakeoff.engine.node.context import Context
-from bakeoff.engine.session import Options
-from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
-from bakeoff.records.layout import editions, experiment_directory
+from bakeoff.engine.session import Options, resumed
+from bakeoff.records.layout import experiment_directory
 from bakeoff.records.run import Attempt
 from bakeoff.spec import registry
 from bakeoff.spec.plan import Plan
@@ -26,13 +24,12 @@ from bakeoff.spec.workload import FINISHED, CommandWorkload, Equivalent, Status
 MOST_RUNS, MOST_NAMES = 20, 8
 
 
-def show_plan(plan: Plan, options: Options, *, as_json: bool, verbose: bool) -> int:
-    """Print the plan and what is done of it. Returns the exit code: 0, or 1 when nothing is planned."""
+def show_plan(plan: Plan, options: Options, *, as_json: bool, verbose: bool) -> None:
+    """Print the plan and what is done of it. Raises what `run` would raise before the first run starts."""
     experiment = plan.experiment
-    home = experiment_directory(options.root, experiment.name)
-    directory = home / "<edition>"
+    directory = experiment_directory(options.root, experiment.name) / "<edition>"
     statuses: dict[str, Status] = {}
-    edition = None if options.fresh else _resumed_edition(plan, home)
+    edition = resumed(plan, options)
     if edition is not None:
         with closing(edition):
             directory, statuses = edition.paths.directory, {run.run_id: run.status for run in edition.runs()}
@@ -56,7 +53,7 @@ def show_plan(plan: Plan, options: Options, *, as_json: bool, verbose: bool) -> 
     }
     if as_json:
         print_json({**facts, "runs": shown})
-        return 0 if planned else 1
+        return
     left_out = f", {states['left out']} left out" if states["left out"] else ""
     print_facts(
         {
@@ -72,22 +69,6 @@ def show_plan(plan: Plan, options: Options, *, as_json: bool, verbose: bool) -> 
     if planned > len(shown):
         click.echo(f"... and {planned - len(shown)} more; -v shows all")
     click.echo("\nnothing was created", err=True)
-    return 0 if planned else 1
-
-
-def _resumed_edition(plan: Plan, home: Path) -> Edition | None:
-    """The edition that `run` would resume, open; None when it would start a new one."""
-    existing = editions(home)
-    if not existing:
-        return None
-    try:
-        edition = Edition.open(existing[-1])
-    except UsageError:
-        return None
-    if edition.complete and plan.experiment.editions == "repeat":
-        edition.close()
-        return None
-    return edition
 
 
 def planned_runs(

@@ -118,7 +118,7 @@ def command(
     Exit code: 0 every run succeeded; 1 runs failed or are missing; 2 the call or the file is wrong;
     130 interrupted, and resumable. With --until-decided: 0 decided; 3 not enough evidence.
     """
-    from bakeoff.engine.session import Options
+    from bakeoff.engine.session import Options, check_plan
     from bakeoff.spec.load import load_plan
     from bakeoff.spec.select import expression
 
@@ -137,13 +137,17 @@ def command(
             **{key: how[key] for key in ("jobs", "fresh", "fail_fast", "retry_failed", "allow_code_change", "wait")},
         )
         plan = _sequential(plan, options, how)
-        if not dry_run:
-            _prepare(plan, {option: how[option] for option in workload_options()}, yes)
+        # A dry run starts nothing, so at a terminal nobody is asked; what a script would be refused, it is refused too.
+        _prepare(plan, {name: how[name] for name in workload_options()}, yes or (dry_run and sys.stdin.isatty()))
+        if dry_run:
+            _print_notes(check_plan(plan, options))
+        else:
             report = _run(plan, options, verbosity)
     if dry_run:
         from bakeoff.cli.dry_run import show_plan
 
-        ctx.exit(show_plan(plan, options, as_json=as_json, verbose=verbosity > 0))
+        show_plan(plan, options, as_json=as_json, verbose=verbosity > 0)
+        ctx.exit()
     print_json(report) if as_json else _show(report)
     ctx.exit(int(report["exit_code"]))
 
@@ -217,10 +221,7 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
 
     session = open_session(plan, options)
     try:
-        for note in session.notes[:MOST_NOTES]:
-            print_note(note)
-        if len(session.notes) > MOST_NOTES:
-            print_note(f"and {len(session.notes) - MOST_NOTES} more")
+        _print_notes(session.notes)
         if session.grown:
             click.echo(f"the plan grew by {session.grown} runs since this edition started", err=True)
         source = None
@@ -241,6 +242,13 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
         return report
     finally:
         session.close()
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes[:MOST_NOTES]:
+        print_note(note)
+    if len(notes) > MOST_NOTES:
+        print_note(f"and {len(notes) - MOST_NOTES} more")
 
 
 class Interrupts:

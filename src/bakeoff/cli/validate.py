@@ -9,7 +9,8 @@ import click
 
 from bakeoff.cli.display import listed, print_facts, print_json
 from bakeoff.cli.options import json_option, set_option
-from bakeoff.errors import SpecError
+from bakeoff.engine.session import Options, check_plan
+from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec.load import load_plan
 from bakeoff.spec.registry import NATIVE
 
@@ -28,12 +29,14 @@ def command(ctx: click.Context, file: Path, overrides: tuple[str, ...], as_json:
     """
     try:
         plan = load_plan(file, overrides)
-    except SpecError as error:
+        notes = (*plan.notes, *check_plan(plan, Options(Path(), source=file)))
+    except UsageError as error:
         if not as_json:
             raise
+        found = error.problems if isinstance(error, SpecError) else [Problem("", str(error))]
         problems = [
             {"key": problem.key, "line": problem.line, "message": problem.message, "fix": problem.fix or None}
-            for problem in error.problems
+            for problem in found
         ]
         print_json({"valid": False, "file": file, "problems": problems})
         ctx.exit(2)
@@ -48,7 +51,7 @@ def command(ctx: click.Context, file: Path, overrides: tuple[str, ...], as_json:
         "rollouts": experiment.rollouts,
         "runs": len(plan),
         "metric": experiment.analysis.metric,
-        "notes": list(plan.notes),
+        "notes": list(notes),
     }
     if as_json:
         print_json({"valid": True, "file": file, **facts})
@@ -66,5 +69,5 @@ def command(ctx: click.Context, file: Path, overrides: tuple[str, ...], as_json:
         "metric": experiment.analysis.metric or "",
     }
     print_facts({key: value for key, value in shown.items() if value})
-    for note in plan.notes:
+    for note in notes:
         click.echo(f"note: {note}")

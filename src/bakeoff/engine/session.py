@@ -9,6 +9,7 @@ finally:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -17,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,13 @@ from bakeoff.records.layout import EditionPaths, Lease
 from bakeoff.records.run import RunRecord
 from bakeoff.records.secrets import frozen_copy, hide_argv
 from bakeoff.spec import formats, registry
+from bakeoff.spec.load import located
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
-from bakeoff.spec.workload import LONGEST_VARIABLE, Checked, Priced
+from bakeoff.spec.workload import LONGEST_VARIABLE, Checked, PlanChecked, Priced
 
+_MOST_PROBLEMS = 5
+"""Problems of one kind that are listed, such as programs that are not there."""
 _SETTLE_AFTER = 1.0
 """Seconds after which a run's output appears in its directory."""
 _SERVER_NOTICES = 3.0
@@ -162,21 +166,7 @@ def open_session(plan: Plan, options: Options) -> Session:
     What can be refused is refused before anything is created: an empty plan, a variable that is not set, and what the
     workload's `check` finds are UsageErrors. Raises LeaseHeld while another scheduler runs the edition.
     """
-    environment(plan)
-    if not plan.cells or len(plan) == 0:
-        raise UsageError("the plan is empty: no run is left after include and exclude")
-    notes: dict[str, None] = {}
-    workload = registry.workload(plan.experiment.workload)
-    budget = plan.experiment.budget
-    if isinstance(workload, Checked):
-        try:
-            for cell in plan.cells:
-                params = workload.Params.model_validate(cell.params)
-                notes |= dict.fromkeys(workload.check(params, plan.base) or ())
-                if isinstance(workload, Priced) and budget.cost and budget.cost_metric == workload.cost_metric:
-                    workload.check_price(params, plan.base)
-        except UsageError as error:
-            raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
+    notes = check_plan(plan, options)
     directory = layout.experiment_directory(options.root, plan.experiment.name)
     while True:
         try:
@@ -192,8 +182,48 @@ def open_session(plan: Plan, options: Options) -> Session:
             if not options.wait:
                 raise
             time.sleep(0.2)  # outside: whoever does not want to wait must get in, and be told
-    session.notes = tuple(notes)
+    session.notes = notes
     return session
+
+
+def check_plan(plan: Plan, options: Options) -> tuple[str, ...]:
+    """Raise UsageError for what keeps runs from starting: an empty plan, a variable that is not set, what the workload
+    finds. Returns the notes of the workload. Creates nothing, so `validate` and `--dry-run` call it too."""
+    notes: dict[str, None] = {}
+    workload = registry.workload(plan.experiment.workload)
+    budget = plan.experiment.budget
+    try:
+        if not plan.cells or len(plan) == 0:
+            raise UsageError("the plan is empty: no run is left after include and exclude")
+        env = {**os.environ, **environment(plan)}
+        plan = _chosen(plan, options.only)
+        here = plan.experiment.executor is None or plan.experiment.executor.kind == "local"
+        if isinstance(workload, PlanChecked) and here and (wrong := list(workload.check_plan(plan, env))):
+            more = len(wrong) - _MOST_PROBLEMS
+            raise SpecError([*wrong[:_MOST_PROBLEMS], *([Problem("", f"... and {more} more")] if more > 0 else [])])
+        if isinstance(workload, Checked):
+            for cell in plan.cells:
+                params = workload.Params.model_validate(cell.params)
+                notes |= dict.fromkeys(workload.check(params, plan.base) or ())
+                if isinstance(workload, Priced) and budget.cost and budget.cost_metric == workload.cost_metric:
+                    workload.check_price(params, plan.base)
+    except SpecError as error:
+        raise (located(error, options.source) if options.source else error) from error
+    except UsageError as error:
+        raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
+    return tuple(notes)
+
+
+def _chosen(plan: Plan, only: Sequence[Test]) -> Plan:
+    """The plan with those cells that have a run which `--only` chose."""
+    if not only:
+        return plan
+    chosen = {
+        run.cell.index
+        for run in plan
+        if all(test({**facts(run.cell, run.seed, run.rollout), "run_id": run.run_id}) for test in only)
+    }
+    return replace(plan, cells=[cell for cell in plan.cells if cell.index in chosen])
 
 
 @contextmanager
@@ -287,27 +317,11 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool 
                 raise  # its results are in another database
             return None  # its scheduler died before it had recorded the plan
         _patiently(edition.lock, _SERVER_NOTICES)
-        if edition.complete and plan.experiment.editions == "repeat" and not options.retry_failed:
+        fresh = _growth(edition, plan, options, adopted=adopted)
+        if fresh is None:
             return None
-        # A sequential experiment may have stopped early: filled up to a fixed number of runs it would be neither.
-        if edition.facts()["spec"].get("sequential") is not None and plan.experiment.sequential is None:
-            raise UsageError(
-                f"{edition.paths.experiment}/{edition.paths.name} runs until it is decided: go on with "
-                "--until-decided, or start a new edition with --fresh"
-            )
-        known, wanted = edition.run_ids(), {run.run_id for run in plan}
-        gone, fresh = known - wanted, wanted - known
-        if gone and adopted:
-            return None
-        if gone:
-            raise UsageError(
-                f"the file now describes other runs than {edition.paths.experiment}/{edition.paths.name}: "
-                f"{len(gone)} of its {len(known)} are gone, {len(fresh)} are new. "
-                "Start a new edition with --fresh, or restore the file"
-            )
         now = _provenance(plan, options)
-        if fresh or options.retry_failed or not edition.complete:
-            _check_code(edition, now, options)
+        _check_code(edition, now, options, grown=bool(fresh))
         if fresh:  # cells first: a scheduler that is killed in between leaves every run with the right arm
             edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
             edition.add_runs(plan)
@@ -315,6 +329,63 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool 
         undo.pop_all()
         grown = len(fresh) if len(fresh) < len(plan) else 0
         return Session(plan, options, edition, lease, number, new=False, grown=grown)
+
+
+def _growth(edition: Edition, plan: Plan, options: Options, *, adopted: bool = False) -> set[str] | None:
+    """The ids of runs that the plan has and the edition lacks; None when a new edition is to be begun.
+
+    Raises UsageError when the plan cannot go on with this edition.
+    """
+    if edition.complete and plan.experiment.editions == "repeat" and not options.retry_failed:
+        return None
+    # A sequential experiment may have stopped early: filled up to a fixed number of runs it would be neither.
+    if edition.facts()["spec"].get("sequential") is not None and plan.experiment.sequential is None:
+        raise UsageError(
+            f"{edition.paths.experiment}/{edition.paths.name} runs until it is decided: go on with "
+            "--until-decided, or start a new edition with --fresh"
+        )
+    known, wanted = edition.run_ids(), {run.run_id for run in plan}
+    gone, fresh = known - wanted, wanted - known
+    if gone and adopted:
+        return None
+    if gone:
+        raise UsageError(
+            f"the file now describes other runs than {edition.paths.experiment}/{edition.paths.name}: "
+            f"{len(gone)} of its {len(known)} are gone, {len(fresh)} are new. "
+            "Start a new edition with --fresh, or restore the file"
+        )
+    return fresh
+
+
+def resumed(plan: Plan, options: Options) -> Edition | None:
+    """The edition that `open_session` would resume, open for reading; None when it would begin a new one.
+
+    Creates nothing. Raises UsageError, LeaseHeld or StorageError where `open_session` would.
+    """
+    directory = layout.experiment_directory(options.root, plan.experiment.name)
+    place = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        reason = errno.EACCES if place.is_dir() else errno.EEXIST if place == directory else errno.ENOTDIR
+        raise StorageError(f"{directory}: cannot make a directory for results: {os.strerror(reason)}")
+    known = [] if options.fresh else layout.editions(directory)
+    if not known:
+        return None
+    if layout.is_held(known[-1].lease) and not options.wait:
+        raise LeaseHeld(f"{directory.name}/{known[-1].name} is being run by another process; --wait waits for it")
+    try:
+        edition = Edition.open(known[-1])
+    except UsageError:
+        if options.source is not None and known[-1].frozen(options.source.suffix).exists():
+            raise  # its results are in another database
+        return None
+    with ExitStack() as undo:
+        undo.enter_context(closing(edition))
+        fresh = _growth(edition, plan, options)
+        if fresh is None:
+            return None
+        _check_code(edition, _provenance(plan, options), options, grown=bool(fresh))
+        undo.pop_all()
+    return edition
 
 
 def _patiently(take: Callable[[], None], patience: float) -> None:
@@ -329,13 +400,15 @@ def _patiently(take: Callable[[], None], patience: float) -> None:
             time.sleep(0.2)
 
 
-def _check_code(edition: Edition, now: dict[str, Any], options: Options) -> None:
+def _check_code(edition: Edition, now: dict[str, Any], options: Options, *, grown: bool) -> None:
     """Raise UsageError when the code differs from that of the session that recorded the newest results.
 
-    A session that found nothing to do says nothing about them, so it is not asked.
+    A session that found nothing to do says nothing about them, so it is not asked; nor is it asked when nothing is to
+    be done now.
     """
     number = edition.last_productive_session()
-    if number is None or options.allow_code_change:
+    idle = edition.complete and not grown and not options.retry_failed
+    if idle or number is None or options.allow_code_change:
         return
     before = next(session for session in edition.sessions() if session["session"] == number)
     change = provenance.code_change(before["provenance"], now)

@@ -277,9 +277,7 @@ class _CellMaker:
             cell = f"arm {arm.name!r}, task {task.name!r}"
             raise SpecError(
                 [
-                    Problem(
-                        _origin(self._experiment, arm, task, problem.key), f"{cell}: {problem.message}", problem.fix
-                    )
+                    Problem(origin(self._experiment, arm, task, problem.key), f"{cell}: {problem.message}", problem.fix)
                     for problem in problems(error, self._model, given=merged)
                 ]
             ) from error
@@ -287,8 +285,8 @@ class _CellMaker:
         return table
 
 
-def _origin(experiment: Experiment, arm: Arm, task: Task, key: str) -> str:
-    """Where the file sets a parameter of this cell."""
+def origin(experiment: Experiment, arm: Arm, task: Task, key: str) -> str:
+    """The key in the file that sets a parameter of this cell."""
     for axis in experiment.matrix:
         if key == axis or key.startswith(f"{axis}."):
             return f"matrix.{key}"

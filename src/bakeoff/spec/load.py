@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,7 +50,7 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
         plan = expand(validate(tree, path), base=base) if dialect is NATIVE else dialect.plan(tree, path)
         return replace(plan, overrides=tuple(overrides))
     except SpecError as error:
-        raise _located(error.problems, text, path) from error
+        raise located(error, path, text) from error
 
 
 def read_model(path: Path, model: type[_Model], **defaults: Any) -> _Model:
@@ -60,18 +60,19 @@ def read_model(path: Path, model: type[_Model], **defaults: Any) -> _Model:
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise _located(problems(error, model, given=tree), text, path) from error
+        raise located(SpecError(problems(error, model, given=tree)), path, text) from error
 
 
-def _located(listed: Iterable[Problem], text: str, path: Path) -> SpecError:
-    """The error for problems with a file, each with its line where that can be found."""
-    located = []
-    for problem in listed:
+def located(error: SpecError, path: Path, text: str | None = None) -> SpecError:
+    """The error with the file, and with the line of each problem where that can be found."""
+    text = read_text(path) if text is None else text
+    lines = []
+    for problem in error.problems:
         line = problem.line
         if line is None and problem.key:
             line = find_line(text, path.suffix.lower(), tuple(problem.key.split(".")))
-        located.append(replace(problem, line=line))
-    return SpecError(located, path)
+        lines.append(replace(problem, line=line))
+    return SpecError(lines, path)
 
 
 def read_text(path: Path) -> str:

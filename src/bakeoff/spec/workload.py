@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     import numpy as np
     from pydantic import BaseModel
 
+    from bakeoff.errors import Problem
+    from bakeoff.spec.plan import Plan
+
 Status = Literal["planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error"]
 FINISHED: frozenset[str] = frozenset({"succeeded", "failed", "timeout"})
 """Statuses of a run with an outcome. `cancelled` and `infra_error` are missing results; the next `run` tries again."""
@@ -142,6 +145,13 @@ class RunFacts(Protocol):
     def directory(self) -> Path:
         """The run's directory, which is created at the first access."""
 
+
+class RunContext(RunFacts, Protocol):
+    """What an in-process run gets."""
+
+    deadline: float | None
+    """`time.monotonic()` value at which the run is ended, or None."""
+
     @property
     def checkpoint(self) -> Path:
         """A directory that outlives attempts: a run that was killed finds there what its earlier attempt wrote.
@@ -149,13 +159,6 @@ class RunFacts(Protocol):
         Replace files in it atomically (write another name, fsync, rename), and log a step before its checkpoint is
         written: the curves of all attempts become one, in which the last attempt's values of a step count.
         """
-
-
-class RunContext(RunFacts, Protocol):
-    """What an in-process run gets."""
-
-    deadline: float | None
-    """`time.monotonic()` value at which the run is ended, or None."""
 
     @property
     def cancelled(self) -> bool:
@@ -223,6 +226,17 @@ class Checked(Protocol):
 
         Raises UsageError that names the fix: a program that is not installed, a key that is not set.
         """
+
+
+@runtime_checkable
+class PlanChecked(Protocol):
+    """A workload that can tell from the whole plan, before anything starts, that runs could not be started here.
+
+    For what many cells share, such as a program: it is looked for once. Executors of other machines do not ask.
+    """
+
+    def check_plan(self, plan: Plan, env: Mapping[str, str]) -> Iterable[Problem]:
+        """Everything that is wrong, each with its key in the experiment file. `env` is the environment of the runs."""
 
 
 @runtime_checkable

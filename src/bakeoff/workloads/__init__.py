@@ -8,4 +8,5 @@
 | `tasks` | a coding agent on a task in a sandbox |
 | `schedsim` | a simulation of scheduling policies |
 | `template`, `metrics` | command templates, and metrics that a command leaves behind |
+| `program`, `functions` | whether a command's program or a function is there, before any run starts |
 """

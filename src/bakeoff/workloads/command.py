@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bakeoff.errors import Problem
+from bakeoff.spec.expand import origin
 from bakeoff.spec.identity import flatten
+from bakeoff.spec.plan import Cell, Plan
 from bakeoff.spec.workload import LONGEST_VARIABLE, Command, Exit, Outcome, RunFacts
 from bakeoff.workloads.metrics import Source, read_metrics
+from bakeoff.workloads.program import Flaw, flaw, leading_words
 from bakeoff.workloads.template import Argument, as_flags, as_text, fill_argv, fill_shell, placeholders
 
 CONTEXT = {
@@ -26,6 +32,10 @@ CONTEXT = {
     "checkpoint": "BAKEOFF_CHECKPOINT_DIR",
 }
 """What a template can name besides parameters, and the environment variable with the same value in every run."""
+_EACH_RUN = frozenset({"seed", "rollout", "run_id"})
+"""Placeholders that differ between the runs of a cell."""
+_MOST_LAUNCHES = 100_000
+"""Runs whose own programs are looked for."""
 _LONGEST_COMMAND = 800_000
 """Bytes of all arguments, or all variables, together. Linux allows a quarter of the stack's limit, 2 MB by default, for
 both with the user's own environment (execve(2))."""
@@ -131,6 +141,19 @@ def variable(name: str) -> str:
     return f"BAKEOFF_PARAM_{re.sub(r'[^A-Z0-9_]', '_', name.upper())}"
 
 
+def _launches(plan: Plan) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Each cell once with nothing more to know, or each of its runs where the program depends on the run."""
+    by_run = set()
+    for cell in plan.cells:
+        if placeholders(leading_words(cell.params["command"])) & _EACH_RUN:
+            by_run.add(cell.index)
+        else:
+            yield cell, {}
+    for run in islice(plan, _MOST_LAUNCHES) if by_run else ():
+        if run.cell.index in by_run:
+            yield run.cell, {"seed": run.seed, "rollout": run.rollout, "run_id": run.run_id}
+
+
 class CommandWorkload:
     kind: ClassVar[str] = "command"
     revision: ClassVar[str] = "1"
@@ -148,13 +171,9 @@ class CommandWorkload:
             "task": ctx.task,
             "run_id": ctx.run_id,
         }
-        if "dir" in used:
-            known["dir"] = ctx.directory
-        if "out" in used:
-            known["out"] = ctx.directory / "out"
-            known["out"].mkdir(parents=True, exist_ok=True)
-        if "checkpoint" in used:
-            known["checkpoint"] = ctx.checkpoint
+        where = {"dir": ctx.path, "out": ctx.path / "out", "checkpoint": ctx.path / "checkpoint"}
+        places = {name: path for name, path in where.items() if name in used}
+        known |= places
         unused = {name: value for name, value in values.items() if name not in used}
         flags = [*(as_flags(unused) if "flags" in used else ()), *ctx.flags]
         texts = {name: as_text(value) for name, value in values.items() if value is not None}
@@ -164,12 +183,36 @@ class CommandWorkload:
         if not isinstance(params.command, str):
             template = params.command if "flags" in used or not flags else [*params.command, "{flags}"]
             argv = tuple(fill_argv(template, known, flags))
-            return Command(argv, ctx.base / params.cwd, env, log=params.log, expect_steps=params.expect_steps)
+            return Command(argv, ctx.base / params.cwd, env, tuple(places.values()), params.log, params.expect_steps)
         text = params.command if "flags" in used or not flags else f"{params.command.rstrip()} {{flags}}"
         names = {**{name: variable(name) for name in values}, **CONTEXT}
         text, needed = fill_shell(text, known, flags, names)
-        argv = ("/bin/sh", "-c", text)
-        return Command(argv, ctx.base / params.cwd, {**env, **needed}, log=params.log, expect_steps=params.expect_steps)
+        argv, env = ("/bin/sh", "-c", text), {**env, **needed}
+        return Command(argv, ctx.base / params.cwd, env, tuple(places.values()), params.log, params.expect_steps)
+
+    def check_plan(self, plan: Plan, env: Mapping[str, str]) -> Iterator[Problem]:
+        """Directories that do not exist and programs that cannot be started, each once."""
+        checked: set[tuple[object, ...]] = set()
+        for cell, known in _launches(plan):
+            command, directory = cell.params["command"], plan.base / cell.params["cwd"]
+            words = leading_words(command)
+            if any("{" in word for word in words):
+                values = {name: value for name, value in cell.params.items() if name not in CommandParams.settings}
+                known = {**flatten(values), "arm": cell.arm.name, "task": cell.task.name, **known}
+                # What a word with another placeholder will be, such as the run's directory, is not known yet.
+                unknown = next((n for n, word in enumerate(words) if placeholders(word) - known.keys()), len(words))
+                words = tuple(fill_argv(words[:unknown], known, ()))
+            case = (isinstance(command, str), directory, *words)
+            if case in checked:
+                continue
+            checked.add(case)
+            problem, key = None, "command"
+            if not directory.is_dir():
+                problem, key = Flaw(f"{directory}: no such directory", "make it, or write another one"), "cwd"
+            elif words:
+                problem = flaw(words, directory, env.get("PATH", os.defpath), shell=isinstance(command, str))
+            if problem is not None:
+                yield Problem(origin(plan.experiment, cell.arm, cell.task, key), *problem)
 
     def outcome(self, params: CommandParams, ctx: RunFacts, exit: Exit) -> Outcome:
         """Metrics are kept whatever the exit code; a missing metric file fails a run that exited with 0."""

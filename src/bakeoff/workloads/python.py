@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from bakeoff.errors import InfraError
+from bakeoff.errors import InfraError, Problem
 from bakeoff.spec.identity import flatten
+from bakeoff.spec.plan import Cell, Plan
 from bakeoff.spec.workload import FINISHED, Outcome, RunContext, Scalar
+
+PROVIDED = ("ctx", "context", "seed")
+"""Arguments that a function gets if it has a parameter of that name."""
 
 
 class PythonParams(BaseModel):
@@ -42,6 +46,21 @@ class PythonWorkload:
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = PythonParams
 
+    def check_plan(self, plan: Plan, env: Mapping[str, str]) -> Iterator[Problem]:
+        """Functions that cannot be found, or not be called with the parameters of a cell; each once."""
+        from bakeoff.spec.expand import origin  # only the scheduler needs these
+        from bakeoff.workloads.functions import Call, flaws
+
+        calls: dict[Call, Cell] = {}
+        for cell in plan.cells:
+            names = tuple(name for name in cell.params if name != "function")
+            calls.setdefault(Call(cell.params["function"], names), cell)
+        found: dict[Problem, None] = {}
+        for cell, listed in zip(calls.values(), flaws(list(calls), plan.base, env), strict=True):
+            for key, message, fix in listed:
+                found[Problem(origin(plan.experiment, cell.arm, cell.task, key), message, fix)] = None
+        yield from found
+
     def run(self, params: PythonParams, ctx: RunContext) -> Outcome:
         """Call the function with the parameters, and with `ctx`, `context` or `seed` where it takes them."""
         arguments = dict(params.model_extra or {})
@@ -62,7 +81,7 @@ def _function(name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
         parameters = inspect.signature(function).parameters
     except ValueError:  # some functions written in C have no signature
         return function, ()
-    return function, tuple(name for name in ("ctx", "context", "seed") if name in parameters)
+    return function, tuple(name for name in PROVIDED if name in parameters)
 
 
 def as_outcome(value: Any) -> Outcome:
