@@ -32,6 +32,8 @@ CONTEXT = {
     "checkpoint": "BAKEOFF_CHECKPOINT_DIR",
 }
 """What a template can name besides parameters, and the environment variable with the same value in every run."""
+_PLACES = {"dir": ".", "out": "out", "checkpoint": "checkpoint"}
+"""Placeholders that are directories, which are made before the command starts: where they are in the run's."""
 _EACH_RUN = frozenset({"seed", "rollout", "run_id"})
 """Placeholders that differ between the runs of a cell."""
 _MOST_LAUNCHES = 100_000
@@ -171,8 +173,7 @@ class CommandWorkload:
             "task": ctx.task,
             "run_id": ctx.run_id,
         }
-        where = {"dir": ctx.path, "out": ctx.path / "out", "checkpoint": ctx.path / "checkpoint"}
-        places = {name: path for name, path in where.items() if name in used}
+        places = {name: ctx.path / below for name, below in _PLACES.items() if name in used}
         known |= places
         unused = {name: value for name, value in values.items() if name not in used}
         flags = [*(as_flags(unused) if "flags" in used else ()), *ctx.flags]
