@@ -137,9 +137,10 @@ def test_an_exit_code_means_infrastructure_only_if_the_file_says_so(lab: Lab) ->
 
 
 def test_a_command_that_cannot_be_started_is_still_infrastructure(lab: Lab) -> None:
-    lab.experiment("retries = { infra = 1, backoff = 0 }\nparams = { command = ['/no/such/program'] }")
+    lab.write("once.sh", '#!/bin/sh\nrm "$0"\n').chmod(0o755)
+    lab.experiment("seeds = 2\njobs = 1\nretries = { infra = 1, backoff = 0 }\nparams = { command = ['./once.sh'] }")
     lab.run()
-    assert [(row["status"], row["attempts"]) for row in lab.rows()] == [("infra_error", 2)]
+    assert [(row["status"], row["attempts"]) for row in lab.rows()] == [("succeeded", 1), ("infra_error", 2)]
 
 
 @pytest.mark.slow
