@@ -25,6 +25,10 @@ from bakeoff.spec.registry import NATIVE
 
 _BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
 """Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
+_TELLING = frozenset({"workload", "params", "matrix", "arms", "seeds"})
+"""Keys that hardly any other file has."""
+_LARGEST = 1 << 20
+"""Bytes of a file that may be taken for an experiment file unasked."""
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -90,6 +94,26 @@ def read_text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8 text ({error.reason})"
         raise UsageError(f"{path}: cannot be read: {reason}") from error
+
+
+def experiment_files(directory: Path) -> list[Path]:
+    """The experiment files in a directory, by name: those that a dialect recognises, and those with our keys.
+
+    One with a mistake in it is still found; other TOML, YAML and JSON files (a pyproject.toml, a workflow) are not.
+    """
+    found = []
+    for path in sorted(directory.iterdir()):
+        if path.suffix.lower() not in formats.SUFFIXES or not path.is_file() or path.stat().st_size > _LARGEST:
+            continue
+        try:
+            tree = parse(read_text(path), path)
+        except UsageError:
+            continue
+        ours = tree.keys() & Experiment.model_fields.keys()
+        native = bool(ours & _TELLING) and 2 * len(ours) > len(tree)
+        if native or registry.dialect_of(tree) is not NATIVE:
+            found.append(path)
+    return found
 
 
 def parse(text: str, path: Path) -> dict[str, Any]:

@@ -8,15 +8,20 @@ import shlex
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bakeoff.errors import Problem
+from bakeoff.records.files import open_inside
+from bakeoff.records.rundir import STDERR, STDOUT
+from bakeoff.records.secrets import hide
 from bakeoff.spec.expand import origin
 from bakeoff.spec.identity import flatten
 from bakeoff.spec.plan import Cell, Plan
 from bakeoff.spec.workload import LONGEST_VARIABLE, Command, Exit, Outcome, RunFacts
+from bakeoff.text import flat, printable
 from bakeoff.workloads.metrics import Source, read_metrics
 from bakeoff.workloads.program import Flaw, flaw, leading_words
 from bakeoff.workloads.template import Argument, as_flags, as_text, fill_argv, fill_shell, placeholders
@@ -33,6 +38,9 @@ CONTEXT = {
 """What a template can name besides parameters, and the environment variable with the same value in every run."""
 _EACH_RUN = frozenset({"seed", "rollout", "run_id"})
 """Placeholders that differ between the runs of a cell."""
+_TAIL = 8 * 1024
+"""Bytes of a log in which the last line is looked for."""
+_LONGEST_LINE = 300
 _MOST_LAUNCHES = 100_000
 """Runs whose own programs are looked for."""
 _LONGEST_COMMAND = 800_000
@@ -128,6 +136,25 @@ def variable(name: str) -> str:
     return f"BAKEOFF_PARAM_{re.sub(r'[^A-Z0-9_]', '_', name.upper())}"
 
 
+def last_line(directory: Path) -> str:
+    """The last line that a run wrote to standard error, or else to standard output; without escapes and secrets.
+
+    Empty when it wrote nothing, or only metrics.
+    """
+    for name in (STDERR, STDOUT):
+        try:
+            with open_inside(directory, name) as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+                lines = re.split(r"[\r\n]+", file.read().decode(errors="replace"))  # \r: progress bars
+        except OSError:
+            continue
+        shown = hide("\n".join(map(printable, lines)))  # together: some secrets have several lines
+        for line in reversed(shown.split("\n")):
+            if line.strip() and not (name == STDOUT and line.lstrip().startswith("{")):
+                return flat(line, _LONGEST_LINE)
+    return ""
+
+
 def _launches(plan: Plan) -> Iterator[tuple[Cell, dict[str, Any]]]:
     """Each cell once with nothing more to know, or each of its runs where the program depends on the run."""
     by_run = set()
@@ -206,5 +233,6 @@ class CommandWorkload:
         if exit.code in params.infra_exit_codes:  # what it spent is charged all the same
             return Outcome(metrics, "infra_error", f"exit code {exit.code}: a temporary failure of the machine")
         if exit.code != 0:
-            return Outcome(metrics, "failed", f"exit code {exit.code}")
+            said = last_line(ctx.path)
+            return Outcome(metrics, "failed", f"exit code {exit.code}" + (f": {said}" if said else ""))
         return Outcome(metrics, "failed" if problem else "succeeded", problem or "; ".join(notes) or None)
