@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bakeoff.errors import Problem
+from bakeoff.errors import Problem, did_you_mean
 from bakeoff.records.files import open_inside
 from bakeoff.records.rundir import STDERR, STDOUT
 from bakeoff.records.secrets import hide
@@ -91,8 +91,9 @@ def _problem(command: tuple[Argument, ...] | str, names: tuple[str, ...]) -> str
             return f"{name} cannot be a parameter: {{{name}}} already has a meaning in commands"
     known = {*names, *CONTEXT, "flags"}
     for name in sorted(placeholders(command) - known):
-        braces = f"write {{{{{name}}}}} for braces"
-        return f"command: {{{name}}} is not a parameter; known: {', '.join(sorted(known))}; {braces}"
+        listed = sorted(known)
+        hint = did_you_mean(name, listed, f"known: {', '.join(listed)}")
+        return f"command: {{{name}}} is not a parameter ({hint}); write {{{{{name}}}}} for braces"
     if not isinstance(command, str):
         for part in command:
             if part != "{flags}" and "flags" in placeholders(str(part)):
