@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from bakeoff.cli import progress
 from bakeoff.engine.session import Options, open_session
@@ -168,6 +170,16 @@ def test_without_a_terminal_there_is_a_line_a_minute_and_a_last_one(
         state = progress.Progress(session, None, announce=True)
         state.total, state.before = 1_000_000, 0
         state.statuses.update(succeeded=3, failed=100)
+        state.name = "an-experiment-with-a-long-name/" * 5
+        shown = io.StringIO()
+        monkeypatch.setenv("COLUMNS", "80")
+        clock.now += 3600
+        live = progress.Live(state)
+        Console(file=shown, width=80).print(live._draw())
+        live.close()
+        assert re.search(r"done, 100 failed, .* a run, \d+ h \d+ min left$", shown.getvalue(), re.M), "no line is cut"
+        clock.now = state.started
+        state.name = "trial"
         lines = progress.Lines(state, every_run=False)
         for _ in range(720):  # two hours
             clock.now += 10

@@ -193,10 +193,8 @@ class Live:
         from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._state = state
-        self._live = RichLive(
-            console=Console(stderr=True), get_renderable=self._draw, auto_refresh=False, transient=True
-        )
+        self._state, self._console = state, Console(stderr=True)
+        self._live = RichLive(console=self._console, get_renderable=self._draw, auto_refresh=False, transient=True)
         self._live.start()
 
     def finished(self, attempt: Attempt) -> None:
@@ -219,7 +217,7 @@ class Live:
         state, line = self._state, self._state.line()
         name = Text(state.name, "bold", no_wrap=True, overflow="ellipsis")
         top = Table.grid(padding=(0, 1))
-        width = min(40, self._live.console.width - len(line) - 1)
+        width = min(40, self._console.width - len(line) - 1)
         bar = ProgressBar(total=max(1, state.total), completed=state.done, width=width)
         top.add_row(*([bar] if width >= _NARROWEST_BAR else []), Text(line))
         arms = Table.grid(padding=(0, 2))

@@ -157,13 +157,21 @@ def last_line(directory: Path) -> str:
 
 
 def _launches(plan: Plan) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Each cell once with nothing more to know, or each of its runs where the program depends on the run."""
+    """A cell of each command and, where the program depends on the cell or on the run, every one of them."""
     by_run = set()
+    fixed: set[tuple[object, ...]] = set()
     for cell in plan.cells:
-        if placeholders(leading_words(cell.params["command"])) & _EACH_RUN:
+        command = cell.params["command"]
+        template = (cell.params["cwd"], *((None, command) if isinstance(command, str) else command))
+        if template in fixed:  # most cells differ in parameters only
+            continue
+        words = leading_words(command)
+        if placeholders(words) & _EACH_RUN:
             by_run.add(cell.index)
-        else:
-            yield cell, {}
+            continue
+        if not any("{" in word for word in words):
+            fixed.add(template)
+        yield cell, {}
     for run in islice(plan, _MOST_LAUNCHES) if by_run else ():
         if run.cell.index in by_run:
             yield run.cell, {"seed": run.seed, "rollout": run.rollout, "run_id": run.run_id}
