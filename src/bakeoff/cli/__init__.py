@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from bakeoff.errors import BakeoffError
 
 VERBS: dict[str, tuple[str, str]] = {
@@ -96,6 +98,16 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in self.table().items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs from the table, so that completing one imports none."""
+        from click.shell_completion import CompletionItem
+
+        verbs = [CompletionItem(name, help=line) for name, (_, line) in self.table().items()]
+        return [
+            *(verb for verb in verbs if verb.value.startswith(incomplete)),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

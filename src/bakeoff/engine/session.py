@@ -223,6 +223,9 @@ def _chosen(plan: Plan, only: Sequence[Test]) -> Plan:
         for run in plan
         if all(test({**facts(run.cell, run.seed, run.rollout), "run_id": run.run_id}) for test in only)
     }
+    if not chosen:
+        arms, tasks = (", ".join(each.name for each in entries[:8]) for entries in (plan.arms, plan.tasks))
+        raise UsageError(f"no run matches --only; arms are {arms}, tasks are {tasks}, seeds are numbers")
     return replace(plan, cells=[cell for cell in plan.cells if cell.index in chosen])
 
 
