@@ -147,8 +147,10 @@ def crossed_variance(d: ArrayLike) -> CrossedVariance:
     v_cell = _interaction_mean_square(x) / (tasks * seeds)
     both = v_task + v_seed - v_cell
     total = max(v_task, v_seed, both)
-    if total <= 0.0:
-        return CrossedVariance(v_task, v_seed, v_cell, 0.0, min(tasks, seeds) - 1.0)
+    rounding = 8.0 * float(np.spacing(np.abs(x).max()))
+    if float(np.ptp(rows)) <= rounding and float(np.ptp(columns)) <= rounding:
+        # Margins without any spread: only the cells tell how uncertain the mean is.
+        return CrossedVariance(v_task, v_seed, v_cell, v_cell, min(tasks, seeds) - 1.0)
     if total == both:
         parts = np.array([v_task, v_seed, -v_cell])
         df = satterthwaite(parts, np.array([tasks - 1.0, seeds - 1.0, (tasks - 1.0) * (seeds - 1.0)]))

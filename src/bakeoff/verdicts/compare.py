@@ -212,7 +212,7 @@ def _comparison(
         chosen=choice_of_test(design, decision, analysis.alpha, comparisons),
         p_exact=max(exact) if exact and decision.p is not None else None,
         methods=tuple(lines),
-        warnings=tuple(_warnings(observations, design, decision, skew)),
+        warnings=tuple(_warnings(judged, skew)),
         design=design,
     )
 
@@ -270,8 +270,11 @@ def _other_population(pairs: Sequence[tuple[Observations, str, str]], question: 
     return lines
 
 
-def _warnings(observations: Observations, design: Design, decision: Decision, skew: SkewCheck | None) -> list[str]:
+def _warnings(judged: _Judged, skew: SkewCheck | None) -> list[str]:
+    observations, design, decision = judged.observations, judged.design, judged.decision
     warnings = list(observations.notes)
+    if design.unmatched is not None:
+        warnings.append(design.unmatched.sentence(judged.control, judged.candidate))
     if decision.identical:
         warnings.append("the arms are identical on every unit; was the same thing run twice?")
     if design.missing and design.seen_ends:

@@ -277,6 +277,7 @@ def comparison_facts(comparison: Comparison) -> dict[str, Any]:
         "method": decision.method,
         "assumes": decision.assumes,
         "skew": None if skew is None else {**asdict(skew.interval), "sensitive": skew.sensitive},
+        "unmatched": asdict(comparison.design.unmatched) if comparison.design.unmatched else None,
         "methods": [asdict(line) for line in comparison.methods],
         "warnings": list(comparison.warnings),
     }

@@ -50,6 +50,41 @@ class Cell:
         return filled[0] if len(filled) == 1 else float(np.mean(filled))
 
 
+Handling = Literal["missing", "set aside", "unpaired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """Runs on tasks and seeds that the other arm lacks, and what was done about them."""
+
+    control: int
+    candidate: int
+    example: Place
+    handling: Handling
+
+    def sentence(self, control: str, candidate: str) -> str:
+        """What a reader of the verdict must know about them."""
+        task, seed = self.example
+        where = (
+            f"task {task!r}" if seed is None else f"seed {seed}" if task == "default" else f"task {task!r}, seed {seed}"
+        )
+        numbers = f"{self.control} of {control}'s runs and {self.candidate} of {candidate}'s"
+        alone = f"on tasks and seeds that the other arm lacks, such as {where}"
+        match self.handling:
+            case "missing":
+                return (
+                    f"{numbers} are {alone}: the other arm's runs there count as missing and are bounded at both ends "
+                    "(--intersect leaves these tasks and seeds out, --unpaired ignores the pairing)"
+                )
+            case "set aside":
+                text = f"{numbers} were set aside by --intersect, being {alone}"
+            case "unpaired":
+                text = f"{numbers} are {alone}; --unpaired uses them as independent runs"
+        if self.control == self.candidate:
+            return text
+        return f"{text}. The numbers differ between the arms: if an arm lacks the runs that it would have lost, this favours it"
+
+
 @dataclass(frozen=True, slots=True)
 class Design:
     """Two arms side by side. `control` and `candidate` have the same places, unless the design is unpaired."""
@@ -72,6 +107,8 @@ class Design:
     failed: int
     population: str
     """For whom the verdict speaks, in words."""
+    unmatched: Unmatched | None = None
+    """Runs on tasks and seeds that only one of the arms has."""
 
     @property
     def paired(self) -> bool:
@@ -137,21 +174,24 @@ def build_design(
 ) -> Design:
     """The design that the declarations ask for.
 
-    Raises UsageError where the arms' tasks or seeds differ (unless allowed), a run stands twice, or a value is invalid.
+    A task and seed that one arm has and the other lacks is a missing run of the other, unless `intersect` leaves it out
+    or `unpaired` ignores the pairing. Raises UsageError where the arms have none in common, a run stands twice, or a
+    value is invalid.
     """
     a, b = (_cells(observations, arm) for arm in (control, candidate))
-    if not unpaired and set(a) != set(b):
-        if not intersect:
-            alone = [f"{control!r} alone has {len(set(a) - set(b))}", f"{candidate!r} alone has {len(set(b) - set(a))}"]
-            task, seed = next(place for place in (*a, *b) if (place in a) != (place in b))
-            raise UsageError(
-                f"the arms do not meet on the same tasks and seeds: {', '.join(alone)}, such as task {task!r}, "
-                f"seed {seed}. --intersect compares where both are, --unpaired ignores the pairing"
-            )
+    unmatched = _unmatched(a, b, "unpaired" if unpaired else "set aside" if intersect else "missing")
+    if unmatched is not None and not unpaired:
         common = [place for place in a if place in b]
         if not common:
             raise UsageError(f"{control!r} and {candidate!r} share no task and seed; --unpaired compares them anyway")
-        a, b = {place: a[place] for place in common}, {place: b[place] for place in common}
+        if intersect:
+            a, b = {place: a[place] for place in common}, {place: b[place] for place in common}
+        else:
+            places = sorted({*a, *b}, key=_place_order)
+            # As many runs are missing as the other arm has there.
+            a, b = (
+                {p: one[p] if p in one else Cell((), other[p].size) for p in places} for one, other in ((a, b), (b, a))
+            )
     kind, unit = _unpaired_kind(observations, a, b) if unpaired else _paired_kind(observations, a)
     tasks = tuple(sorted({task for task, _ in (*a, *b)}))
     binary = _is_binary(observations, kind, unit, a, b)
@@ -168,9 +208,21 @@ def build_design(
         binary=binary,
         sign=1.0 if observations.larger_is_better else -1.0,
         missing=sum(cell.missing for cell in (*a.values(), *b.values())),
-        failed=sum(row.state == "failed" for row in observations.rows if row.arm in (control, candidate)),
+        failed=sum(row.state == "failed" for arm in {control, candidate} for row in observations.by_arm.get(arm, ())),
         population=population_of(kind, unit, tasks, a, b),
+        unmatched=unmatched,
     )
+
+
+def _unmatched(a: Cells, b: Cells, handling: Handling) -> Unmatched | None:
+    """Which places only one of the arms has; None where there are none, and for independent arms that share none."""
+    alone = [[place for place in one if place not in other] for one, other in ((a, b), (b, a))]
+    if not alone[0] and not alone[1]:
+        return None
+    if handling == "unpaired" and len(alone[0]) == len(a):
+        return None
+    runs = [sum(cells[place].size for place in places) for cells, places in ((a, alone[0]), (b, alone[1]))]
+    return Unmatched(runs[0], runs[1], (*alone[0], *alone[1])[0], handling)
 
 
 def _paired_kind(observations: Observations, places: Cells) -> tuple[Kind, Unit]:
@@ -234,9 +286,7 @@ def _cells(observations: Observations, arm: str) -> dict[Place, Cell]:
     missing: dict[Place, int] = defaultdict(int)
     runs: dict[Place, list[str]] = defaultdict(list)
     known: set[tuple[str, int | None, int]] = set()
-    for row in observations.rows:
-        if row.arm != arm:
-            continue
+    for row in observations.by_arm.get(arm, ()):
         if (row.task, row.seed, row.rollout) in known:
             raise UsageError(f"{arm!r} has two values for task {row.task!r}, seed {row.seed}, rollout {row.rollout}")
         known.add((row.task, row.seed, row.rollout))
@@ -253,8 +303,12 @@ def _cells(observations: Observations, arm: str) -> dict[Place, Cell]:
                 f"{bounds[0]:g} to {bounds[1]:g}; correct analysis.bounds (or --bounds)"
             )
         values[place].append(sign * value)
-    places = sorted(runs, key=lambda place: (place[0], _seed_order(place[1])))
+    places = sorted(runs, key=_place_order)
     return {place: Cell(tuple(sorted(values[place])), missing[place], tuple(runs[place])) for place in places}
+
+
+def _place_order(place: Place) -> tuple[str, tuple[bool, int]]:
+    return place[0], _seed_order(place[1])
 
 
 def _seed_order(seed: int | None) -> tuple[bool, int]:
@@ -270,16 +324,13 @@ def _ends(
     if bounds is not None:
         bad, good = sorted(sign * end for end in bounds)
         return dict.fromkeys(tasks, (bad, good)), False
-    by_task: dict[str, list[float]] = {task: [] for task in tasks}
-    for row in observations.rows:
-        value = {"scored": row.value, "failed": observations.failure_score, "missing": None}[row.state]
-        if value is not None and row.task in by_task:
-            by_task[row.task].append(sign * value)
-    everywhere = [value for values in by_task.values() for value in values]
+    known = {task: observations.seen[task] for task in tasks if task in observations.seen}
+    lows, highs = [each.low for each in known.values()], [each.high for each in known.values()]
+    everywhere = (min(lows), max(highs)) if known else (float("nan"), float("nan"))
     ends = {}
-    for task, values in by_task.items():
-        seen = values if len(values) >= FEWEST_SEEN else everywhere
-        ends[task] = (min(seen), max(seen)) if seen else (float("nan"), float("nan"))
+    for task in tasks:
+        low, high = known[task][:2] if task in known and known[task].number >= FEWEST_SEEN else everywhere
+        ends[task] = (low, high) if sign > 0.0 else (-high, -low)
     return ends, True
 
 
