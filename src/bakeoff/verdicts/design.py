@@ -209,7 +209,7 @@ def build_design(
         sign=1.0 if observations.larger_is_better else -1.0,
         missing=sum(cell.missing for cell in (*a.values(), *b.values())),
         failed=sum(row.state == "failed" for arm in {control, candidate} for row in observations.by_arm.get(arm, ())),
-        population=population_of(kind, unit, tasks, a, b),
+        population=population_of(kind, unit, tasks, a, b, observations.analysis.seeds == "fixed"),
         unmatched=unmatched,
     )
 
@@ -226,10 +226,12 @@ def _unmatched(a: Cells, b: Cells, handling: Handling) -> Unmatched | None:
 
 
 def _paired_kind(observations: Observations, places: Cells) -> tuple[Kind, Unit]:
-    """The table of section 2 of the decision specification (docs/compare.md)."""
+    """The table of units in docs/compare.md."""
     many_tasks = len({task for task, _ in places}) > 1
     shared_seeds = len({seed for _, seed in places} - {None}) > 1
     crossed = observations.analysis.seeds == "crossed"
+    if shared_seeds:
+        _refuse_nothing_to_vary(observations, many_tasks)
     if not many_tasks:
         return ("seeds", "seed") if shared_seeds else ("rollouts", "rollout")
     if observations.population == "sample":
@@ -246,6 +248,8 @@ def _unpaired_kind(observations: Observations, a: Cells, b: Cells) -> tuple[Kind
     )
     unit: Unit = "seed" if max(len(seeds_a), len(seeds_b)) > 1 else "rollout"
     crossed = unit == "seed" and observations.analysis.seeds == "crossed"
+    if unit == "seed":
+        _refuse_nothing_to_vary(observations, len(tasks_a | tasks_b) > 1)
     if len(tasks_a | tasks_b) == 1:
         return "rollouts", unit
     if observations.population == "sample":
@@ -257,6 +261,15 @@ def _unpaired_kind(observations: Observations, a: Cells, b: Cells) -> tuple[Kind
     if tasks_a != tasks_b:
         raise UsageError("on these tasks only, both arms need the same tasks; --intersect keeps those that both have")
     return ("rollouts" if crossed else "fixed rollouts"), unit
+
+
+def _refuse_nothing_to_vary(observations: Observations, many_tasks: bool) -> None:
+    """With fixed seeds the tasks are the units, so there must be several and they must be a sample."""
+    if observations.analysis.seeds == "fixed" and not (many_tasks and observations.population == "sample"):
+        raise UsageError(
+            "seeds 'fixed' asks about these seeds on tasks like these, so it needs several tasks that are a sample; "
+            "leave --seeds fixed (or analysis.seeds) out"
+        )
 
 
 def _is_binary(observations: Observations, kind: Kind, unit: Unit, control: Cells, candidate: Cells) -> bool:
@@ -334,7 +347,9 @@ def _ends(
     return ends, True
 
 
-def population_of(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells) -> str:
+def population_of(
+    kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells, fixed_seeds: bool = False
+) -> str:
     """For whom the verdict speaks, by which unit, and how many of them there are (`8 and 24` where arms differ)."""
     if kind == "crossed":
         return f"for tasks like these {len(tasks)} and seeds like these {len({seed for _, seed in control} - {None})} (units: both)"
@@ -345,7 +360,9 @@ def population_of(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, 
         sizes = [len(cells) if within_task else _arm_size(unit, cells) for cells in (control, candidate)]
         number = f"{sizes[0]} per arm" if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
     if unit == "task":
-        return f"for tasks like these {len(tasks)} (unit: task, N = {number})"
+        seeds = len({seed for _, seed in (*control, *candidate)} - {None}) if fixed_seeds else 0
+        with_seeds = f" with these {seeds} seeds only" if seeds > 1 else ""
+        return f"for tasks like these {len(tasks)}{with_seeds} (unit: task, N = {number})"
     if len(tasks) > 1:
         where = f"on these {len(tasks)} tasks only"
     else:
