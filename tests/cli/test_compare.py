@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import shlex
 from collections.abc import Callable
 from glob import glob
@@ -208,6 +209,36 @@ class TestExitCodes:
         assert result.exit_code == 2
         assert message in result.stderr
         assert result.stdout == ""
+
+
+class TestHowExact:
+    def test_strict_decides_by_the_exact_p(self, bakeoff: Bakeoff) -> None:
+        """Five wins and three ties."""
+        lines = [f"{arm},{seed},{2 * (arm == 'b' and seed < 5)}" for arm in "ab" for seed in range(8)]
+        Path("t.csv").write_text("arm,seed,score\n" + "\n".join(lines))
+        usual, strict = bakeoff("compare", "t.csv"), bakeoff("compare", "t.csv", "--strict", "--json")
+        assert (usual.exit_code, strict.exit_code) == (0, 3)
+        assert "above 0 to 2" in usual.stdout
+        (found,), settings = told(strict)["comparisons"], told(strict)["settings"]
+        assert (found["p"], found["p_exact"], found["verdict"], settings["ties"]) == (
+            0.0625,
+            0.0625,
+            "undecided",
+            "full",
+        )
+        assert found["method"] == "sign-flip (ties in full)"
+
+    def test_two_crossed_seeds_have_a_second_line_and_seeds_fixed_makes_it_the_verdict(self, bakeoff: Bakeoff) -> None:
+        rng = random.Random(3)
+        lines = [
+            f"{arm},t{task},{seed},{rng.gauss((arm == 'b') * (1 + 0.3 * seed), 0.5):.4f}"
+            for arm in "ab" for task in range(30) for seed in range(2)
+        ]  # fmt: skip
+        Path("t.csv").write_text("arm,task,seed,score\n" + "\n".join(lines))
+        crossed, fixed = bakeoff("compare", "t.csv"), bakeoff("compare", "t.csv", "--seeds", "fixed")
+        assert (crossed.exit_code, fixed.exit_code) == (3, 0)
+        assert "for tasks like these 30 with these 2 seeds only (unit: task, N = 30): better" in crossed.stdout
+        assert "5 seeds or more would decide" in crossed.stdout
 
 
 class TestOutputs:

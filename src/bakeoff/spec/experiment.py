@@ -372,6 +372,14 @@ class Experiment(Section):
                 raise ValueError(f"{key} has no values, so the product is empty")
         return axes
 
+    @field_validator("sequential")
+    @classmethod
+    def _seeds_are_a_sample(cls, value: Sequential | None, info: ValidationInfo) -> Sequential | None:
+        analysis = info.data.get("analysis")
+        if value is not None and analysis is not None and analysis.seeds == "fixed":
+            raise ValueError("it adds seeds until it has decided, so analysis.seeds cannot be 'fixed'")
+        return value
+
     @field_validator("name")
     @classmethod
     def _not_latest(cls, value: str) -> str:

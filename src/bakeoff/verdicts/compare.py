@@ -61,7 +61,7 @@ class Comparison(Description):
     chosen: str = ""
     """Which test decided, and why it was this one."""
     p_exact: float | None = None
-    """The p of the exact test with ties in full; None where tasks and seeds are both samples, which has no exact test."""
+    """The p of the exact test with ties in full, where there is one (`testing.exact_p`)."""
     methods: tuple[Line, ...] = ()
     """Other methods that were asked for, in the metric's own direction; they do not decide."""
     warnings: tuple[str, ...] = ()
@@ -212,7 +212,7 @@ def _comparison(
         these_seeds=these_seeds,
         campaign=CAMPAIGN_WORDS[decision.verdict],
         chosen=choice_of_test(design, decision, analysis.alpha, comparisons),
-        p_exact=None if verdict_only or decision.p is None else exact_p(design, judged.test),
+        p_exact=None if verdict_only or decision.p is None else exact_p(design, judged.test, comparisons),
         methods=tuple(lines),
         warnings=tuple(_warnings(judged, skew)),
         design=design,

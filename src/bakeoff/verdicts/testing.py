@@ -26,6 +26,8 @@ Sides = tuple[list[Array], list[Array]]
 """Control's and candidate's values: one array, one for each task, or one (tasks x seeds) table."""
 _CORNERS: tuple[tuple[End, End], ...] = (("good", "bad"), ("bad", "good"))
 _MIXED: tuple[tuple[End, End], ...] = (("bad", "bad"), ("good", "good"))
+MOST_EXACT = 100
+"""Comparisons up to which an exact p by random rearrangements is added to tests that are not exact."""
 UNDER_COVERS = "under-covers with few units (84 / 89 / 92 % at 5 / 8 / 15)"
 
 
@@ -186,10 +188,11 @@ def _run(design: Design, values: Sides, how: Rule, margin: float | None = None) 
             return decision.crossed_test(difference(b[0], a[0]), margin, guarded=how.guarded)
 
 
-def exact_p(design: Design, test: Test | Decision) -> float | None:
+def exact_p(design: Design, test: Test | Decision, comparisons: int = 1) -> float | None:
     """The p of the exact test with ties in full, the largest over what missing runs could have been.
 
-    None where nothing was tested, and where tasks and seeds are both samples: there is no exact test of that.
+    None where nothing was tested, where tasks and seeds are both samples (there is no exact test of that), and where
+    random rearrangements beside the verdict's own test would take long: in large families and for many fixed tasks.
     """
     if isinstance(test, Decision) or design.kind == "crossed":
         return None
@@ -197,6 +200,9 @@ def exact_p(design: Design, test: Test | Decision) -> float | None:
     known = [corner.evidence.p_exact for corner in test.corners or (test,) if isinstance(corner.evidence, counted)]
     if known:
         return max(known)
+    many = design.kind == "fixed rollouts" and len(design.tasks) > decision.MOST_GUARDED_TASKS
+    if many or (design.units > permutation.EXACT_UNITS and comparisons > MOST_EXACT):
+        return None
     corners = _CORNERS if design.missing else _CORNERS[:1]
     return max(_run(design, sides(design, *corner), Rule(strict=True)).p for corner in corners)
 
