@@ -43,7 +43,7 @@ _MEMORY_INTERVAL = 0.1
 _KILL_INTERVAL = 0.5
 _STOPPING = tuple(128 + number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT))
 """Exit codes of runs that were ended by a signal which a shutdown sends to all processes, the scheduler among them."""
-_DOUBT = 0.5
+_DOUBT = 1.0
 """Seconds after such an end in which the scheduler may be told to stop too: then the run was cancelled with it."""
 Reason = Literal["timeout", "cancelled", "memory"]
 
