@@ -172,7 +172,7 @@ async def post(
         seconds = retry_delay(attempt, response.headers.get("retry-after") if response is not None else None)
         seconds = min(seconds, max(0.0, began + patience.seconds - time.monotonic()))
         retried.append(Retry(status, reason, round(seconds, 3)))
-        patience.begin(began)  # the tries that failed were no time of the agent's either
+        patience.begin(began)  # the failed tries do not count as the agent's time either
         try:
             await asyncio.sleep(seconds)
         finally:
