@@ -162,7 +162,7 @@ class Lines:
 
     def finished(self, attempt: Attempt) -> None:
         status = attempt.status
-        new = bool(attempt.error) and attempt.error not in self._told  # a note is told once, whoever has it
+        new = bool(attempt.error) and attempt.error not in self._told  # each note is shown once, whichever run has it
         if not self._every_run and (status == "cancelled" or (status == "succeeded" and not new)):
             return
         if status == "succeeded" and attempt.error and len(self._told) < _MOST_TOLD:

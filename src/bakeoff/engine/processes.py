@@ -281,7 +281,7 @@ class Orphans:
 
     This process is a subreaper, so what a run leaves behind becomes our child the moment the run's own process ends.
     Such a child names its run by the mark in its environment or by its session. One that shed both (a daemon started
-    with `env -i`) can only be told by its age: it may belong to any run that was going on when it was born, and is
+    with `env -i`) can only be identified by its age: it may belong to any run that was going on when it was born, and is
     ended when the last of those has ended. A child in our own session was started by the program that called us and
     is left alone.
     """

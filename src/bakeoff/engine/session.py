@@ -181,7 +181,7 @@ def open_session(plan: Plan, options: Options) -> Session:
         except LeaseHeld:
             if not options.wait:
                 raise
-            time.sleep(0.2)  # outside: whoever does not want to wait must get in, and be told
+            time.sleep(0.2)  # outside: whoever does not want to wait must get in, and see the message
     session.notes = notes
     return session
 

@@ -315,7 +315,7 @@ def connect(place: str, *, readonly: bool = False) -> Database:
 def _number(schema: Any, database: Database) -> int:
     """The schema's version. Raises Damaged for anything but a number from 1 on."""
     if re.fullmatch(r"[1-9]\d{0,8}", str(schema), re.ASCII) is None:
-        raise Damaged(database.label, f"its schema version is {str(schema)[:20]!r}, which is no version")
+        raise Damaged(database.label, f"its schema version is {str(schema)[:20]!r}, which is not a version")
     return int(schema)
 
 

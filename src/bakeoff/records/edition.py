@@ -429,7 +429,9 @@ class Edition:
             try:
                 metrics = decode_json(facts[-1])
             except ValueError as error:
-                raise Damaged(self.paths.directory, f"the metrics of run {run_id!r} are no table: {error}") from error
+                raise Damaged(
+                    self.paths.directory, f"the metrics of run {run_id!r} are not a table: {error}"
+                ) from error
             yield RunRecord(*row[:3], *names, *facts[:-1], metrics)  # type: ignore[call-arg]
 
     def _names_of(self, cell: int, run_id: str) -> tuple[str, str]:

@@ -294,7 +294,7 @@ def by_arm(edition: Edition, metrics: Sequence[str]) -> dict[str, ArmMeans]:
 
 
 RESCORED = "scored again"
-"""How a session ended, and a key of its provenance, that only scored recorded work: its attempts are no tries."""
+"""How a session ended, and a key of its provenance, that only scored recorded work: its attempts do not count as tries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def sides(design: Design, control: End = "bad", candidate: End = "bad") -> Sides
 def _seeds_are_copies(design: Design) -> bool:
     """Every arm gives the same value on every replicate of every task: copies are not replicates.
 
-    Outcomes of 0 and 1 are left alone: a run that always succeeds is no sign that the same run was counted twice.
+    Outcomes of 0 and 1 are left alone: a run that always succeeds does not show that the same run was counted twice.
     """
     if design.unit == "task" or design.binary:
         return False
@@ -273,7 +273,7 @@ def other_methods(
         try:
             line = METHODS[name](Problem(name, known, a, b, alpha, margin, resamples))
         except ValueError as error:
-            line = Line(name, None, None, f"cannot be told: {error}")
+            line = Line(name, None, None, f"unknown: {error}")
         else:
             if design.missing:
                 line = replace(line, note=f"{line.note}; {design.missing} missing runs left out")
