@@ -23,21 +23,14 @@ from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import Word, seed_has_no_effect
 from bakeoff.stats.evidence import Interval, unbounded
-from bakeoff.stats.sequential import (
-    LEAST_PLANNED,
-    LogE,
-    SequentialRule,
-    betting_log_e,
-    confidence_sequence,
-    symmetric_log_e,
-)
+from bakeoff.stats.sequential import LEAST_PLANNED, LogE, SequentialRule, betting_log_e, symmetric_log_e
 from bakeoff.text import number
 from bakeoff.verdicts.answer import Table
 from bakeoff.verdicts.compare import choose_arms
 from bakeoff.verdicts.design import Design, build_design, population_of
+from bakeoff.verdicts.eprocess import Paths, differences, evidence
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Question
-from bakeoff.verdicts.testing import sides
 
 Reason = Literal["", "continue", "max_seeds", "futility", "missing", "seed_has_no_effect", "too_few"]
 _OPEN = ("planned", "running", "cancelled")
@@ -45,16 +38,6 @@ _ASSUMES = {
     "symmetric": "without an effect a difference is as likely up as down",
     "betting": "values lie within the declared bounds",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Paths:
-    """log e after each pair: for better, for worse and, with a margin, for 'above -margin' and 'below +margin'."""
-
-    better: Array
-    worse: Array
-    above: Array | None = None
-    below: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,15 +255,11 @@ def _compare(
     if observations is not None:
         fixed = observations.analysis.model_copy(update={"tasks": "fixed"})
         built = build_design(replace(observations, analysis=fixed), control, candidate)
-        # One seed on every task is one pair, whether or not seeds are crossed: each is run once on all of them.
-        design = replace(built, kind="seeds over tasks", seeds=tuple(seeds))
-        # Differences with lost runs at the end that is adverse to B, and at the one that is adverse to A.
-        (a_good,), (b_bad,) = sides(design, "good", "bad")
-        (a_bad,), (b_good,) = sides(design, "bad", "good")
-        low, high = b_bad - a_good, b_good - a_bad
+        design = replace(built, kind="seeds over tasks", unit="seed", seeds=tuple(seeds))
+        low, high = differences(design, design.seeds)
         known = np.where(low == high, design.sign * low, np.nan)
         verdict, reason, at = _verdict(design, low, high, rule, settings)
-        paths, interval, highest = _evidence(low, high, rule)
+        paths, interval, highest = evidence(low, high, rule)
         interval = interval.negated() if design.sign < 0 else interval
         population = population_of(design.kind, "seed", design.tasks, design.control, design.candidate)
         lost, failed = design.missing, design.failed
@@ -348,21 +327,6 @@ def _seeds_are_copies(design: Design) -> bool:
         for task in design.tasks
     ]
     return len(design.seeds) > 1 and seed_has_no_effect(*strata)
-
-
-def _evidence(low: Array, high: Array, rule: SequentialRule) -> tuple[Paths, Interval, float]:
-    """Paths with lost runs at the worse end of the two, the hull of the confidence sequences, the highest log e."""
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        gap = np.full(low.size, np.nan)
-        return Paths(gap, gap), unbounded(1.0 - rule.alpha / rule.comparisons), 0.0
-    scores = [rule.log_e(d, 0.0) for d in (low, high)]
-    better, worse = (np.minimum(scores[0][side], scores[1][side]) for side in (0, 1))
-    above = below = None
-    if rule.margin is not None:
-        above = np.minimum(*(rule.log_e(d, -rule.margin)[0] for d in (low, high)))
-        below = np.minimum(*(rule.log_e(d, rule.margin)[1] for d in (low, high)))
-    first, second = (confidence_sequence(d, rule.alpha, rule.comparisons, rule.log_e) for d in (low, high))
-    return Paths(better, worse, above, below), first.hull(second), float(max(better.max(), worse.max()))
 
 
 def _sentence(comparison: SequentialComparison, analysis: Analysis) -> str:

@@ -1,0 +1,61 @@
+"""The e-process of one comparison: differences in the order of planning, evidence after each, and a confidence sequence.
+
+Lost runs are put at both ends of what they could have been, and evidence counts at the worse of the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bakeoff.results.table import Array
+from bakeoff.stats.evidence import Interval, unbounded
+from bakeoff.stats.sequential import SequentialRule, confidence_sequence
+from bakeoff.verdicts.design import Design
+from bakeoff.verdicts.testing import sides
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """log e after each pair: for better, for worse and, with a margin, for 'above -margin' and 'below +margin'."""
+
+    better: Array
+    worse: Array
+    above: Array | None = None
+    below: Array | None = None
+
+
+def has_pairs(design: Design) -> bool:
+    """Whether there is one difference for each seed or task: what an e-process needs."""
+    if design.kind == "fixed seeds":
+        return len(design.control) == len(design.tasks) * len(design.seeds)
+    return design.kind in ("seeds", "seeds over tasks", "tasks")
+
+
+def differences(design: Design, order: tuple[str, ...] | tuple[int | None, ...]) -> tuple[Array, Array]:
+    """B - A of each unit in this order of seeds or tasks, with lost runs adverse to B, and with them adverse to A."""
+    if design.unit == "seed":
+        # One seed on every task is one pair, whether or not seeds are crossed: each is run once on all of them.
+        design, places = replace(design, kind="seeds over tasks", seeds=order), list(range(len(order)))  # type: ignore[arg-type]
+    else:
+        known = list(dict.fromkeys(task for task, _ in design.control))
+        places = [known.index(str(task)) for task in order]
+    (a_good,), (b_bad,) = sides(design, "good", "bad")
+    (a_bad,), (b_good,) = sides(design, "bad", "good")
+    return (b_bad - a_good)[places], (b_good - a_bad)[places]
+
+
+def evidence(low: Array, high: Array, rule: SequentialRule) -> tuple[Paths, Interval, float]:
+    """Paths with lost runs at the worse end of the two, the hull of the confidence sequences, the highest log e."""
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        gap = np.full(low.size, np.nan)
+        return Paths(gap, gap), unbounded(1.0 - rule.alpha / rule.comparisons), 0.0
+    scores = [rule.log_e(d, 0.0) for d in (low, high)]
+    better, worse = (np.minimum(scores[0][side], scores[1][side]) for side in (0, 1))
+    above = below = None
+    if rule.margin is not None:
+        above = np.minimum(*(rule.log_e(d, -rule.margin)[0] for d in (low, high)))
+        below = np.minimum(*(rule.log_e(d, rule.margin)[1] for d in (low, high)))
+    first, second = (confidence_sequence(d, rule.alpha, rule.comparisons, rule.log_e) for d in (low, high))
+    return Paths(better, worse, above, below), first.hull(second), float(max(better.max(), worse.max()))
