@@ -294,6 +294,7 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool 
                 f"{edition.paths.experiment}/{edition.paths.name} runs until it is decided: go on with "
                 "--until-decided, or start a new edition with --fresh"
             )
+        _check_final(edition, plan)
         known, wanted = edition.run_ids(), {run.run_id for run in plan}
         gone, fresh = known - wanted, wanted - known
         if gone and adopted:
@@ -314,6 +315,19 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool 
         undo.pop_all()
         grown = len(fresh) if len(fresh) < len(plan) else 0
         return Session(plan, options, edition, lease, number, new=False, grown=grown)
+
+
+def _check_final(edition: Edition, plan: Plan) -> None:
+    """`analysis.final` is registered with the first result. Raises UsageError when it was changed after that."""
+    before, now = edition.facts()["spec"]["analysis"].get("final"), plan.experiment.analysis.final
+    if before == now:
+        return
+    if any(status not in ("planned", "running") for status in edition.counts()):
+        raise UsageError(
+            f"analysis.final: {before} became {now}, and {edition.paths.experiment}/{edition.paths.name} has results "
+            "already. Restore the file, or start a new edition with --fresh"
+        )
+    edition.restate(plan.experiment)
 
 
 def _patiently(take: Callable[[], None], patience: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -13,6 +14,7 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
+from bakeoff.records.looks import read_looks
 from bakeoff.records.lookup import find_run
 from bakeoff.records.run import CellRecord, Uncounted, uncounted
 from bakeoff.records.series import read_block
@@ -68,6 +70,8 @@ def edition_results(edition: Edition) -> Results:
     experiment = Experiment.model_validate(facts["spec"])
     cells = {cell.number: cell for cell in edition.cells()}
     blocks = _Blocks(edition)
+    looks = read_looks(edition)
+    seen = sorted({look.planned for look in looks if look.kind != "too few"})
     rows = []
     for run in edition.runs():
         cell = cells[run.cell]
@@ -92,6 +96,7 @@ def edition_results(edition: Edition) -> Results:
                 ended_at=run.ended_at,
                 exit_code=run.exit_code,
                 error=run.error,
+                stage=bisect_right(seen, run.position),
             )
         )
     return Results(
@@ -102,6 +107,7 @@ def edition_results(edition: Edition) -> Results:
         digests=_task_contents(experiment, cells.values()),
         uncounted=uncounted(edition),
         edition=edition,
+        looks=looks,
     )
 
 
@@ -188,5 +194,8 @@ def side_by_side(parts: Sequence[tuple[Results, str]]) -> Results:
         fixed_tasks=any(results.fixed_tasks for results, _ in parts),
         digests=first.digests,
         uncounted=tries,
+        looks=tuple(
+            look for results in {id(results): results for results, _ in parts}.values() for look in results.looks
+        ),
         parts=tuple({id(results): results for results, _ in parts}.values()),
     )

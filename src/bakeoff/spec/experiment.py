@@ -283,6 +283,9 @@ class Analysis(Section):
     """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest possible value of the metric."""
+    final: Annotated[int, Field(ge=3)] | None = None
+    """Units (seeds or tasks) at which the verdict is given: none before, at alpha there, none after. Looks and a plan that
+    grows do not matter then. It has to be in the file before the first result."""
     matched: list[str] = []
     """Parameters and metrics that must be equal between arms for the comparison to be fair."""
 

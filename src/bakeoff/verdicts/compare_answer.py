@@ -25,6 +25,7 @@ from bakeoff.verdicts.answer import (
 )
 from bakeoff.verdicts.compare import SEED, Comparison, Exploratory, compare, explore_metrics, recommendations
 from bakeoff.verdicts.describe import format_interval, format_p, signed, unit_values
+from bakeoff.verdicts.looks import METHOD
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
@@ -79,6 +80,14 @@ class CompareAnswer(Answer):
             if any(verdict not in allowed for verdict in verdicts):
                 return 1
         return NOT_ENOUGH_EVIDENCE if "undecided" in verdicts else 0
+
+    def verdicts(self) -> dict[str, str]:
+        comparisons = self.comparisons if self.sequential is None else self.sequential.comparisons
+        return {f"{each.candidate} on {each.metric}": each.verdict for each in comparisons}
+
+    @property
+    def anytime_valid(self) -> bool:
+        return self.sequential is not None or all(each.decision.method == METHOD for each in self.comparisons)
 
     # -- for programs
 
@@ -326,7 +335,7 @@ def settings_in_words(settings: Any) -> str:
     said = {
         key: value
         for key, value in settings.items()
-        if key not in ("metrics", "directions", "columns") and value is not None and value is not False
+        if key not in ("metrics", "directions", "columns", "looks") and value is not None and value is not False
     }
     directions = ", ".join(f"{direction} {metric}" for metric, direction in settings["directions"].items())
     return "; ".join([directions, *(f"{key} {_in_words(value)}" for key, value in said.items())])

@@ -98,6 +98,10 @@ class Question(Analysis):
                 fields["directions"] = {**fields.get("directions", {}), metric: direction}
             else:
                 fields["direction"] = direction
+        if "final" in fields:
+            raise UsageError(
+                "final: belongs into the experiment file, before the first result; it cannot be asked for later"
+            )
         summary = fields.pop("summary", None)
         if not isinstance(summary, Summary):
             parts = {name: fields.pop(name) for name in SUMMARY_FIELDS if name in fields}
