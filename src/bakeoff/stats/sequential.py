@@ -119,10 +119,13 @@ def confidence_sequence(
         """The kept point furthest from the centre towards `step`; infinite if the furthest tried is kept."""
         # Dense near the centre, and some 2e8 standard deviations far out.
         reach = centre + step * np.sinh(np.linspace(0.0, 20.0, 161))
-        kept = [i for i, c in enumerate(reach) if not rejects(side, float(c))]
-        if not kept:
+        if log_e is symmetric_log_e:  # all centres at once
+            kept = np.flatnonzero(symmetric_log_e(x - reach[:, None])[side].max(axis=-1) < bar)
+        else:
+            kept = np.flatnonzero([not rejects(side, float(c)) for c in reach])
+        if not kept.size:
             return centre
-        last = kept[-1]
+        last = int(kept[-1])
         if last == reach.size - 1:
             return math.copysign(math.inf, step)
         return bisect(lambda c: not rejects(side, c), float(reach[last]), float(reach[last + 1]))

@@ -51,11 +51,13 @@ def evidence(low: Array, high: Array, rule: SequentialRule) -> tuple[Paths, Inte
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         gap = np.full(low.size, np.nan)
         return Paths(gap, gap), unbounded(1.0 - rule.alpha / rule.comparisons), 0.0
-    scores = [rule.log_e(d, 0.0) for d in (low, high)]
-    better, worse = (np.minimum(scores[0][side], scores[1][side]) for side in (0, 1))
+    ends = [low] if np.array_equal(low, high) else [low, high]
+    scores = [rule.log_e(d, 0.0) for d in ends]
+    better, worse = (np.min([score[side] for score in scores], axis=0) for side in (0, 1))
     above = below = None
     if rule.margin is not None:
-        above = np.minimum(*(rule.log_e(d, -rule.margin)[0] for d in (low, high)))
-        below = np.minimum(*(rule.log_e(d, rule.margin)[1] for d in (low, high)))
-    first, second = (confidence_sequence(d, rule.alpha, rule.comparisons, rule.log_e) for d in (low, high))
-    return Paths(better, worse, above, below), first.hull(second), float(max(better.max(), worse.max()))
+        above = np.min([rule.log_e(d, -rule.margin)[0] for d in ends], axis=0)
+        below = np.min([rule.log_e(d, rule.margin)[1] for d in ends], axis=0)
+    sequences = [confidence_sequence(d, rule.alpha, rule.comparisons, rule.log_e) for d in ends]
+    hull = sequences[0].hull(sequences[-1])
+    return Paths(better, worse, above, below), hull, float(max(better.max(), worse.max()))

@@ -144,7 +144,7 @@ def later(standing: Standing, decision: Decision, observations: Observations, co
         return Decision("undecided", "missing", effect=decision.effect, n=n)
     words = {rule.look(d) for d in (low, high)}
     paths, interval, highest = evidence(low, high, rule)
-    _, alone, _ = evidence(low, high, replace(rule, comparisons=1))
+    alone = interval if m == 1 else evidence(low, high, replace(rule, comparisons=1))[1]
     word: Word = "undecided"
     if len(words) == 1 and (only := words.pop()) in ("better", "worse", "equivalent"):
         word = only
