@@ -314,6 +314,9 @@ class Sequential(Section):
     test: Literal["symmetric", "betting"] = "symmetric"
     """`symmetric`: differences between arms are as likely up as down when there is no effect. `betting` needs only
     `analysis.bounds`, and more seeds."""
+    goal: Literal["control", "best"] = "control"
+    """With several arms: `control` decides each against the control and stops it then; `best` stops every arm that another
+    one beats, until one is left."""
     futility: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Stop undecided when the chance to decide within `max_seeds`, foreseen from the pairs so far, falls below this."""
 

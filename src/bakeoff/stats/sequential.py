@@ -9,7 +9,7 @@ Grunwald, Vovk and Shafer, 'Game-theoretic statistics and safe anytime-valid inf
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -138,6 +138,22 @@ def confidence_sequence(
     return interval.agreeing(0.0, rejects(0, 0.0), rejects(1, 0.0))
 
 
+def shrunken_mean(d: ArrayLike, bar: float) -> float:
+    """An estimate with less bias than the mean of differences d, after a test that stops at e >= bar has stopped.
+
+    The mean is too far from 0, because the test stops where it is far. Multiplied by 1 - 2 (1 - n0/n) / t^2, where n0
+    pairs are the fewest that can stop it: a stop that came as early as possible selects little. Measured for
+    normal differences (docs/sequential.md): the bias is at most 0.04 sd where that of the mean is up to 0.11.
+    """
+    x = vector(d, "d")
+    if x.size < 2 or sd(x) == 0.0:
+        return float(x.mean())
+    fewest = int(_first(symmetric_log_e(np.ones(x.size))[0], math.log(bar)))
+    t_squared = x.size * float(x.mean()) ** 2 / sd(x) ** 2
+    share = 2.0 * max(0.0, 1.0 - fewest / x.size) / t_squared if t_squared > 0.0 else 1.0
+    return float(x.mean()) * max(0.0, 1.0 - share)
+
+
 @dataclass(frozen=True, slots=True)
 class SequentialRule:
     """When to stop: at 2m/alpha for better or worse, m/alpha on both margins for equivalent, at N_max undecided.
@@ -221,6 +237,53 @@ class SequentialRule:
         # The past is fixed, so an e-process continues where it is.
         paths = np.concatenate((np.broadcast_to(x, (replicates, x.size)), future), axis=1)
         return float((self.stops(paths)[1] > 0).mean())
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Which of k arms have left, and when: shape (k,) each."""
+
+    left_at: Integers
+    """The pair at which an arm left; 0 while it is in."""
+    left_to: Integers
+    """The arm that beat it; -1 while it is in."""
+    evidence: Array
+    """log e of the arm that beat it, or of the one nearest to that, at the arm's last pair; shape (k,)."""
+    pairs: int
+    """How many pairs all arms that were still in have finished."""
+
+    @property
+    def survivors(self) -> list[int]:
+        return [int(arm) for arm in np.flatnonzero(self.left_at == 0)]
+
+
+def race(bad: Array, good: Array, known: Sequence[int], alpha: float = 0.05, log_e: LogE = symmetric_log_e) -> Race:
+    """Follow k arms pair by pair; an arm leaves when another one that is still in has beaten it.
+
+    `bad` and `good`, shape (k, n): what each arm scored on each pair, larger is better, with lost runs at either end;
+    `known` says how many leading pairs of an arm have ended. An arm leaves at e >= 2m/alpha, m = k - 1, over all common
+    pairs from the first. The best arm leaves with probability alpha/2 at most, since m others can beat it, so a last
+    arm is the wrong one in at most alpha of all races, also where two are equally good (simulated: 3.6 % of 5).
+    """
+    k = bad.shape[0]
+    bar = math.log(2.0 * (k - 1) / probability(alpha, "alpha"))
+    paths = log_e(bad[:, None, :] - good[None, :, :], 0.0)[0]  # of row against column
+    left_at, left_to, score = np.zeros(k, dtype=np.int64), np.full(k, -1), np.zeros(k)
+    alive = list(range(k))
+    pairs = 0
+    while len(alive) > 1 and all(known[arm] > pairs for arm in alive):
+        pairs += 1
+        current = paths[np.ix_(alive, alive)][..., pairs - 1].copy()
+        np.fill_diagonal(current, -math.inf)
+        strongest = np.nan_to_num(current, nan=-math.inf).argmax(axis=0)
+        highest = np.nan_to_num(current, nan=-math.inf).max(axis=0)
+        leaving = np.flatnonzero(highest >= bar)
+        score[alive] = highest
+        if leaving.size < len(alive):  # everybody beaten by somebody would leave nobody
+            for place in leaving:
+                left_at[alive[place]], left_to[alive[place]] = pairs, alive[int(strongest[place])]
+            alive = [arm for place, arm in enumerate(alive) if place not in leaving]
+    return Race(left_at, left_to, score, pairs)
 
 
 def _first(log_e: Array, bar: float) -> Integers:

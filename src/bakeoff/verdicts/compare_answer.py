@@ -79,7 +79,8 @@ class CompareAnswer(Answer):
             allowed = (*EXPECTED[self.question.expect], "undecided")
             if any(verdict not in allowed for verdict in verdicts):
                 return 1
-        return NOT_ENOUGH_EVIDENCE if "undecided" in verdicts else 0
+        decided = "undecided" not in verdicts if self.sequential is None else self.sequential.decided
+        return 0 if decided else NOT_ENOUGH_EVIDENCE
 
     def verdicts(self) -> dict[str, str]:
         comparisons = self.comparisons if self.sequential is None else self.sequential.comparisons
@@ -142,7 +143,7 @@ class CompareAnswer(Answer):
     def blocks(self) -> list[Block]:
         blocks: list[Block]
         if self.sequential is not None:
-            blocks = [Text(each.sentence, strong=True) for each in self.sequential.comparisons]
+            blocks = [Text(sentence, strong=True) for sentence in self.sequential.sentences]
             blocks.append(self.sequential.table())
             if warnings := retry_warnings(self.uncounted):
                 blocks.append(Notes("Warnings", warnings))

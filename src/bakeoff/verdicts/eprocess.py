@@ -6,6 +6,7 @@ Lost runs are put at both ends of what they could have been, and evidence counts
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -33,14 +34,20 @@ def has_pairs(design: Design) -> bool:
     return design.kind in ("seeds", "seeds over tasks", "tasks")
 
 
-def differences(design: Design, order: tuple[str, ...] | tuple[int | None, ...]) -> tuple[Array, Array]:
+def ends(design: Design, order: tuple[int | None, ...]) -> tuple[Array, Array]:
+    """The control's value of each seed in this order, with lost runs at the bad end, and with them at the good end."""
+    table = replace(design, kind="seeds over tasks", seeds=order)
+    return sides(table, "bad", "bad")[0][0], sides(table, "good", "good")[0][0]
+
+
+def differences(design: Design, order: tuple[Any, ...]) -> tuple[Array, Array]:
     """B - A of each unit in this order of seeds or tasks, with lost runs adverse to B, and with them adverse to A."""
     if design.unit == "seed":
         # One seed on every task is one pair, whether or not seeds are crossed: each is run once on all of them.
-        design, places = replace(design, kind="seeds over tasks", seeds=order), list(range(len(order)))  # type: ignore[arg-type]
+        design, places = replace(design, kind="seeds over tasks", seeds=order), list(range(len(order)))
     else:
         known = list(dict.fromkeys(task for task, _ in design.control))
-        places = [known.index(str(task)) for task in order]
+        places = [known.index(task) for task in order]
     (a_good,), (b_bad,) = sides(design, "good", "bad")
     (a_bad,), (b_good,) = sides(design, "bad", "good")
     return (b_bad - a_good)[places], (b_good - a_bad)[places]
