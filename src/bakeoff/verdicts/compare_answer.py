@@ -211,6 +211,16 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
     """
     metrics = question.metrics or results.primary()
     question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
+    if question.editions == "all":
+        from bakeoff.verdicts.combined import combine
+
+        if question.unpaired or question.intersect:
+            raise UsageError("editions are combined pair by pair; leave --unpaired and --intersect out")
+        report, observations = combine(results, question, metrics)
+        settings = compare_settings(observations, question, len(report.comparisons))
+        return CompareAnswer(
+            results.label, settings, [], observations, question, sequential=report, uncounted=results.uncounted
+        )
     observations = [observe_metric(results, name, question) for name in metrics]
     registration = None
     edition = results.edition

@@ -143,6 +143,8 @@ class Compare(Question):
     """Show every other metric too: BH-adjusted, exploratory, no verdict."""
     resamples: Annotated[Resamples, Flag(("--resamples", "--bootstrap.n_resamples"))] = 9_999
     """Resamples of every bootstrap; the verdict itself uses none."""
+    editions: Literal["all"] | None = None
+    """Combine all editions of one experiment, by an e-process over their units or by the product of their e-values."""
     expect: Literal["better", "worse", "equivalent", "not-worse"] | None = None
     """Exit with 1 when a verdict is another one."""
 

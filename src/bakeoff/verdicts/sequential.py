@@ -95,6 +95,8 @@ class SequentialReport:
     source: str
     race: RaceReport | None = None
     """With `goal = "best"`: which arms are still in. `comparisons` are those of the leader with every other arm then."""
+    case: str = ""
+    """Over several editions: how they were combined."""
 
     @property
     def stopped(self) -> bool:
@@ -133,7 +135,7 @@ class SequentialReport:
     def sentences(self) -> list[str]:
         """What it says, the main thing first."""
         if self.race is None:
-            return [each.sentence for each in self.comparisons]
+            return [*(each.sentence for each in self.comparisons), *([self.case] if self.case else [])]
         return [self.race.sentence, *(each.sentence for each in self.comparisons if each.verdict != "undecided")]
 
     def facts(self) -> dict[str, Any]:
@@ -149,6 +151,7 @@ class SequentialReport:
             "margin": self.analysis.margin,
             **self.settings.model_dump(),
             "sentences": self.sentences,
+            "case": self.case or None,
             "race": None if self.race is None else self.race.facts(),
             "comparisons": [
                 {
@@ -239,7 +242,7 @@ def report(results: Results, metrics: Sequence[str] = (), question: Question | N
         control = question.control or analysis.control or arms[0]
         candidates = list(question.arms) or [arm for arm in arms if arm != control]
     comparisons = [
-        _compare(each, name, control, candidate, ended, rule, settings, each.analysis if each else analysis)
+        compare_pairs(each, name, control, candidate, ended, rule, settings, each.analysis if each else analysis)
         for name, each in zip(names, observed, strict=True)
         for candidate in candidates
     ]
@@ -284,7 +287,7 @@ def ended_seeds(results: Results) -> dict[str, dict[int, None]]:
     return {arm: dict.fromkeys(takewhile(seeds.__getitem__, seeds)) for arm, seeds in ended.items()}
 
 
-def _compare(
+def compare_pairs(
     observations: Observations | None,
     metric: str,
     control: str,
@@ -294,8 +297,8 @@ def _compare(
     settings: Sequential,
     analysis: Analysis,
 ) -> SequentialComparison:
-    """One comparison after the leading pairs that have ended in both arms."""
-    seeds = tuple(takewhile(ended[control].__contains__, ended[candidate]))
+    """One comparison over the pairs of both arms. `ended` has each arm's seeds in plan order."""
+    seeds = tuple(seed for seed in ended[candidate] if seed in ended[control])
     known = np.array([])
     verdict: Word = "undecided"
     reason: Reason = "continue"
