@@ -336,8 +336,8 @@ def _show(report: dict[str, Any]) -> None:
     else:
         click.echo(f"{name}: {counts}" + (f"; {report['left_out']} left out by --only" if report["left_out"] else ""))
     click.echo(f"results: {report['directory']}")
-    for comparison in report.get("sequential", {}).get("comparisons", ()):
-        click.echo(comparison["sentence"])
+    for sentence in report.get("sequential", {}).get("sentences", ()):
+        click.echo(sentence)
     if report["exit_code"] == 130:
         click.echo("the same command continues from here")
         return

@@ -323,6 +323,8 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool 
         fresh = _growth(edition, plan, options, adopted=adopted)
         if fresh is None:
             return None
+        if edition.facts()["spec"]["analysis"].get("final") != plan.experiment.analysis.final:
+            edition.restate(plan.experiment)
         now = _provenance(plan, options)
         _check_code(edition, now, options, grown=bool(fresh))
         if fresh:  # cells first: a scheduler that is killed in between leaves every run with the right arm
@@ -346,6 +348,12 @@ def _growth(edition: Edition, plan: Plan, options: Options, *, adopted: bool = F
         raise UsageError(
             f"{edition.paths.experiment}/{edition.paths.name} runs until it is decided: go on with "
             "--until-decided, or start a new edition with --fresh"
+        )
+    before, now = edition.facts()["spec"]["analysis"].get("final"), plan.experiment.analysis.final
+    if before != now and any(status not in ("planned", "running") for status in edition.counts()):
+        raise UsageError(
+            f"analysis.final: {before} became {now}, and {edition.paths.experiment}/{edition.paths.name} has results "
+            "already. Restore the file, or start a new edition with --fresh"
         )
     known, wanted = edition.run_ids(), {run.run_id for run in plan}
     gone, fresh = known - wanted, wanted - known

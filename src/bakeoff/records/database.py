@@ -12,6 +12,8 @@ full synchronisation, so a committed transaction survives a power cut (https://s
     superseded  metrics of attempts that no longer count: what they cost was spent all the same (since version 2)
     series      one compressed columnar block for each run that logged steps
     trajectories  an index of trajectory files
+    looks       one row for each verdict that was shown (since version 4)
+    growths     one row for each time that the plan became longer (since version 4)
 
 A run costs one row in `runs` and one in `attempts`; a step never costs a row.
 """
@@ -34,7 +36,7 @@ from bakeoff.records.files import refused
 URL_VARIABLE = "BAKEOFF_DATABASE_URL"
 LOCK = 7246112
 """The first key of our advisory locks in PostgreSQL; any number that other programs are unlikely to use."""
-VERSION = 3
+VERSION = 4
 """A newer version only adds tables and columns: an older database gets them when it is next written to."""
 
 _RESTART = 10.0
@@ -126,10 +128,28 @@ CREATE TABLE IF NOT EXISTS trajectories (
   bytes BIGINT NOT NULL,
   PRIMARY KEY (edition_id, position)
 );
+CREATE TABLE IF NOT EXISTS looks (
+  edition_id INTEGER NOT NULL,
+  at {real} NOT NULL,
+  verb TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  planned INTEGER NOT NULL,
+  ended INTEGER NOT NULL,
+  runs TEXT NOT NULL,
+  verdicts TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS growths (
+  edition_id INTEGER NOT NULL,
+  at {real} NOT NULL,
+  planned_before INTEGER NOT NULL,
+  planned_after INTEGER NOT NULL
+);
 """
 ADDED = (("runs", "crc", "BIGINT"),)
 """(table, column, type) of columns that came after the first version. `crc` is a checksum of a run's row (version 3)."""
-TABLE_NAMES = ("runs", "attempts", "superseded", "series", "trajectories", "cells", "sessions", "editions")
+TABLE_NAMES = (
+    "runs", "attempts", "superseded", "series", "trajectories", "looks", "growths", "cells", "sessions", "editions",
+)  # fmt: skip
 """Tables with rows of editions, in the order in which an edition's rows can be deleted."""
 
 _WORDS = {

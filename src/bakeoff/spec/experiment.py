@@ -293,6 +293,9 @@ class Analysis(Section):
     """Lowest and highest possible value of the metric."""
     ties: Literal["half", "full"] = "half"
     """`full`: exact tests only, with ties counted in full, so that alpha is a bound and not a target (`--strict`)."""
+    final: Annotated[int, Field(ge=3)] | None = None
+    """Units (seeds or tasks) at which the verdict is given: none before, at alpha there, none after. Looks and a plan that
+    grows do not matter then. It has to be in the file before the first result."""
     matched: list[str] = []
     """Parameters and metrics that must be equal between arms for the comparison to be fair."""
 
@@ -321,6 +324,9 @@ class Sequential(Section):
     test: Literal["symmetric", "betting"] = "symmetric"
     """`symmetric`: differences between arms are as likely up as down when there is no effect. `betting` needs only
     `analysis.bounds`, and more seeds."""
+    goal: Literal["control", "best"] = "control"
+    """With several arms: `control` decides each against the control and stops it then; `best` stops every arm that another
+    one beats, until one is left."""
     futility: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Stop undecided when the chance to decide within `max_seeds`, foreseen from the pairs so far, falls below this."""
 

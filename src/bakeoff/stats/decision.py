@@ -27,7 +27,7 @@ from bakeoff.stats.permutation import DRAWS, EXACT_UNITS, SignFlip, Splits, Unpa
 from bakeoff.stats.ttests import crossed_t, one_sample_t, stratified_paired_t, stratified_t
 
 Word = Literal["better", "worse", "equivalent", "undecided"]
-Reason = Literal["", "inconclusive", "too_few", "seed_has_no_effect", "missing", "not_final"]
+Reason = Literal["", "inconclusive", "too_few", "seed_has_no_effect", "missing", "not_final", "looked"]
 CAMPAIGN_WORDS: dict[Word, str] = {
     "better": "statistically_significant_improvement",
     "worse": "significant_degradation",

@@ -19,6 +19,7 @@ from bakeoff.stats.decision import (
 from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.numerics import difference
 from bakeoff.stats.ttests import seeds_look_crossed
+from bakeoff.verdicts import looks
 from bakeoff.verdicts.describe import Description, choice_of_test, describe, format_p, own_direction, sentence
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design, build_design
 from bakeoff.verdicts.observations import Observations
@@ -138,17 +139,18 @@ def _judge(pairs: Sequence[tuple[Observations, str, str]], question: Question) -
 
     Before the planned end there are effects and no verdict: looking early is only valid in the sequential test.
     """
-    designs: list[Design] = []
+    standings: list[looks.Standing] = []
     tests: list[Test | Decision] = []
     for observations, control, candidate in pairs:
         analysis = observations.analysis
-        designs.append(
-            build_design(observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect)
+        design = build_design(
+            observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect
         )
+        standings.append(looks.standing(observations, control, candidate, design))
         try:
             test = comparison_test(
-                designs[-1],
-                alpha=analysis.alpha,
+                standings[-1].design,
+                alpha=standings[-1].alpha,
                 comparisons=len(pairs),
                 margin=analysis.margin,
                 relative=analysis.relative_margin,
@@ -158,14 +160,16 @@ def _judge(pairs: Sequence[tuple[Observations, str, str]], question: Question) -
             raise UsageError(f"{observations.metric}, {candidate} against {control}: {error}") from error
         tests.append(test)
     simultaneous = isinstance(question, Compare) and question.simultaneous
-    decisions = decide(tests, pairs[0][0].analysis.alpha, simultaneous=simultaneous)
+    decisions = decide(tests, standings[0].alpha, simultaneous=simultaneous)
     family = []
-    for (observations, control, candidate), design, test, decision in zip(
-        pairs, designs, tests, decisions, strict=True
+    for (observations, control, candidate), standing, test, decision in zip(
+        pairs, standings, tests, decisions, strict=True
     ):
+        decision = looks.later(standing, decision, observations, len(pairs))
         if not observations.final:
             decision = Decision("undecided", "not_final", effect=decision.effect, n=decision.n)
-        family.append(_Judged(observations, control, candidate, design, test, decision))
+        test = decision if standing.order else test
+        family.append(_Judged(observations, control, candidate, standing.design, test, decision))
     return family
 
 

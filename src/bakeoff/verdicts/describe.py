@@ -27,6 +27,8 @@ _REASONS = {
     "seed_has_no_effect": "every arm gives the same value on every seed, and copies are not replicates",
     "missing": "the missing runs could change the verdict either way",
     "not_final": "not final: planned runs are still open",
+    "looked": "runs were added to units whose results had been seen; --fresh starts over, and analysis.final in the "
+    "new file allows any number of looks",
 }
 _WHY_THIS_TEST = {
     "sign-flip": "{n} paired units are enough for it{of}",
@@ -40,6 +42,7 @@ _WHY_THIS_TEST = {
     **dict.fromkeys(("Fisher (mid-p)", "Fisher (exact)"), "outcomes of 0 and 1, unpaired"),
     "stratified paired t": "these tasks only, seeds nested in tasks",
     "stratified t": "these tasks only, arms unpaired inside each task",
+    "e-process over all looks": "results were seen before the plan grew",
     "crossed t": "tasks and seeds are both samples, every seed on every task",
 }
 
@@ -188,6 +191,9 @@ def sentence(
             why = "a task with a single run has no spread; run two seeds or more"
         if decision.reason == "inconclusive" and mde is not None:
             why += f"; {decision.n} units can detect effects of {mde:.3g} or more (80 % power)"
+        final = observations.analysis.final
+        if decision.reason == "not_final" and final is not None and observations.final:
+            why = f"not final: the verdict is given at {final} units, and there are {design.units}"
         if decision.reason == "missing":
             why = f"{design.missing} runs are missing, and {why}"
         return f"Undecided: {about}: {why}."

@@ -22,6 +22,7 @@ from bakeoff.spec.problems import problems
 from bakeoff.stats.decision import holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, printable
+from bakeoff.verdicts import looks
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
 from bakeoff.verdicts.compare import SEED, choose_arms
 from bakeoff.verdicts.describe import describe, signed
@@ -147,7 +148,7 @@ def check(
 ) -> list[Check]:
     """Every rule of the policy for every candidate, on metrics observed in the policy's order."""
     question = question if question is not None else Question()
-    level = alpha or policy.alpha or observed[0].analysis.alpha
+    level = asked = alpha or policy.alpha or observed[0].analysis.alpha
     control, candidates = choose_arms(observed[0], question)
     rules: list[tuple[Observations, str, str, Amount]] = []
     for observations in observed:
@@ -167,16 +168,18 @@ def check(
         design = build_design(observations, control, arm, unpaired=question.unpaired, intersect=question.intersect)
         # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
         share = -allowed.size if allowed.relative else None
+        standing = looks.standing(observations, control, arm, design, one_sided=True)
+        level, design = asked / standing.share, standing.design
         strict = observations.analysis.ties == "full"
         test = comparison_test(design, alpha=level, comparisons=len(rules), share=share, guarded=True, strict=strict)
         reason = "" if isinstance(test, Test) else test.reason.replace("_", " ")
-        reason = reason if observations.final else "not final"
+        reason = standing.reason.replace("_", " ") or reason if observations.final else "not final"
         above = 0.0 if allowed.relative else 0.0 - allowed.size
         effect = describe(design).effect
         checks.append(
             Check(observations.metric, control, arm, text, "undecided", reason, effect, above, design.population)
         )
-        tests.append(test if isinstance(test, Test) and observations.final else None)
+        tests.append(test if isinstance(test, Test) and observations.final and not standing.reason else None)
     # p of "not worse than the rule allows"; what could not be tested counts in the family.
     p_broken = [
         1.0 if test is None else monotone_tails(test.evidence, check.holds_above).less
@@ -229,6 +232,9 @@ class GateAnswer(Answer):
     def exit_code(self) -> int:
         return CODES[overall(self.checks)]
 
+    def verdicts(self) -> dict[str, str]:
+        return {f"{check.candidate} on {check.metric}, {check.rule}": check.outcome for check in self.checks}
+
     def facts(self) -> dict[str, Any]:
         checks = []
         for check in self.checks:
@@ -247,7 +253,9 @@ class GateAnswer(Answer):
             for check in self.checks
         ]  # fmt: skip
         about = "; ".join(dict.fromkeys(f"{check.metric}: {check.population}" for check in self.checks))
-        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items() if key != "columns")
+        settings = ", ".join(
+            f"{key} {value}" for key, value in self.settings.items() if key not in ("columns", "looks")
+        )
         return [
             Table(headers, rows),
             Text(

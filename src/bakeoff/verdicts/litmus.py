@@ -261,6 +261,7 @@ def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candid
         alpha=rules.alpha,
         failure_score=own.failure_score if rule.failure_score is None else rule.failure_score,
         bounds=own.bounds,
+        final=declared.final,
     )
     observations = observe(results, rule.metric, analysis)
     for arm in (baseline, candidate):
@@ -316,6 +317,9 @@ class LitmusAnswer(Answer):
     @property
     def exit_code(self) -> int:
         return EXITS[self.status]
+
+    def verdicts(self) -> dict[str, str]:
+        return {self.candidate.name: self.status}
 
     def facts(self) -> dict[str, Any]:
         checks = [asdict(check) for check in self.checks]

@@ -102,6 +102,10 @@ class Question(Analysis):
                 fields["directions"] = {**fields.get("directions", {}), metric: direction}
             else:
                 fields["direction"] = direction
+        if "final" in fields:
+            raise UsageError(
+                "final: belongs into the experiment file, before the first result; it cannot be asked for later"
+            )
         summary = fields.pop("summary", None)
         if not isinstance(summary, Summary):
             parts = {name: fields.pop(name) for name in SUMMARY_FIELDS if name in fields}
@@ -143,6 +147,8 @@ class Compare(Question):
     """Show every other metric too: BH-adjusted, exploratory, no verdict."""
     resamples: Annotated[Resamples, Flag(("--resamples", "--bootstrap.n_resamples"))] = 9_999
     """Resamples of every bootstrap; the verdict itself uses none."""
+    editions: Literal["all"] | None = None
+    """Combine all editions of one experiment, by an e-process over their units or by the product of their e-values."""
     expect: Literal["better", "worse", "equivalent", "not-worse"] | None = None
     """Exit with 1 when a verdict is another one."""
 

@@ -87,7 +87,7 @@ class Contents:
     def verdict(self) -> CompareAnswer | str:
         """The answer of `bakeoff compare` to the declared question; or why there is none."""
         try:
-            return answer(self.results, Compare())
+            return answer(self.results, Compare(), verb="report")
         except BakeoffError as error:
             return str(error)
 
