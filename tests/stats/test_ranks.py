@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bakeoff.stats.numerics import average_ranks, studentized_range_sf
-from bakeoff.stats.ranks import bradley_terry, friedman, mann_whitney, nemenyi_difference, wilcoxon
+from bakeoff.stats.ranks import bradley_terry, bradley_terry_over, friedman, mann_whitney, nemenyi_difference, wilcoxon
 
 lumps = st.lists(st.integers(-6, 6), min_size=1, max_size=40).map(lambda v: np.array(v) / 4.0)
 
@@ -150,3 +150,26 @@ def test_an_arm_that_never_loses_needs_a_prior() -> None:
     assert ours.strength[0] > ours.strength[1] > ours.strength[2]
     with pytest.raises(ValueError, match="square"):
         bradley_terry([[0, 1, 2], [1, 0, 1]])
+
+
+def test_strengths_over_tasks_are_those_of_the_games_and_their_errors_those_of_leaving_tasks_out() -> None:
+    x = np.random.default_rng(2).normal(size=(12, 4)) + np.arange(4) / 4
+    ours = bradley_terry_over(x)
+    wins = (x[:, :, None] > x[:, None, :]).sum(axis=0)
+    assert ours.strength == pytest.approx(bradley_terry(wins).strength)
+    left_out = np.array([bradley_terry_over(np.delete(x, t, axis=0)).strength for t in range(12)])
+    error = np.sqrt(11 / 12 * ((left_out - ours.strength) ** 2).sum(axis=0))
+    half = (np.array(ours.high) - np.array(ours.low)) / 2
+    assert half == pytest.approx(stats.t.isf(0.025, 11) * error, rel=0.15)
+
+
+@pytest.mark.slow
+def test_strengths_cover_for_tasks_like_these() -> None:
+    rng = np.random.default_rng(3)
+    levels = np.linspace(0.0, 1.0, 4)
+    truth = np.array(bradley_terry_over(rng.standard_normal((20_000, 4)) + levels).strength)
+    inside = []
+    for _ in range(300):
+        found = bradley_terry_over(rng.standard_normal((20, 4)) + levels, 0.5)
+        inside.append((np.array(found.low) <= truth) & (truth <= np.array(found.high)))
+    assert np.mean(inside) >= 0.93

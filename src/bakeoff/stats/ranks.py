@@ -24,6 +24,7 @@ from bakeoff.stats.numerics import (
     normal_quantile,
     probability,
     studentized_range_sf,
+    t_quantile,
     tail,
     vector,
 )
@@ -199,7 +200,7 @@ def bradley_terry(wins: ArrayLike, prior: float = 0.0, level: float = 0.95) -> B
 
     wins[i, j]: how often i beat j, shape (arms, arms); a tie is half a win for each. `prior` adds that many
     half-won games to every pair. Without it, arms that never lost to (or never met) the rest have no finite
-    strength (Ford 1957): ValueError. Intervals treat games as independent.
+    strength (Ford 1957): ValueError. Intervals treat games as independent; see `bradley_terry_over`.
     """
     w = matrix(wins, "wins", rows=2, columns=2)
     if w.shape[0] != w.shape[1] or (w < 0.0).any():
@@ -214,9 +215,40 @@ def bradley_terry(wins: ArrayLike, prior: float = 0.0, level: float = 0.95) -> B
         raise ValueError("some arms never lost to, or never met, the others: give a prior, such as 0.5")
     strength, information = _maximise(w)
     error = np.sqrt(np.diag(np.linalg.pinv(information, hermitian=True)))
-    half = -normal_quantile(tail(level)) * error
+    return _around(strength, -normal_quantile(tail(level)) * error, level)
+
+
+def _around(strength: Array, half: Array, level: float) -> BradleyTerry:
     columns = [tuple(float(v) for v in column) for column in (strength, strength - half, strength + half)]
     return BradleyTerry(columns[0], columns[1], columns[2], level)
+
+
+def bradley_terry_over(scores: ArrayLike, prior: float = 0.0, level: float = 0.95) -> BradleyTerry:
+    """Strengths from one game of every pair of arms on each task, with intervals for tasks like these.
+
+    scores: (tasks, arms), larger wins, equal ones tie; at least 2 of each. Games on one task share its scores, so they
+    are not independent: the error comes from leaving out one task at a time (one Newton step each, as in CR3 of Bell and
+    McCaffrey, Survey Methodology 2002), with a t of tasks - 1 degrees of freedom. Raises ValueError as `bradley_terry`.
+    """
+    x = matrix(scores, "scores", rows=2, columns=2)
+    tasks = x.shape[0]
+    won = (np.sign(x[:, :, None] - x[:, None, :]) + 1.0) / 2.0
+    won[:, np.arange(x.shape[1]), np.arange(x.shape[1])] = 0.0
+    fit = bradley_terry(won.sum(axis=0), prior, level)
+    strength = np.array(fit.strength)
+    chance = 1.0 / (1.0 + np.exp(strength[None, :] - strength[:, None]))
+    np.fill_diagonal(chance, 0.0)
+
+    def laplacian(weight: Array) -> Array:
+        return np.diag(weight.sum(axis=1)) - weight
+
+    # Every pair plays once a task, so all tasks have the same share of the information.
+    of_task = laplacian(chance * (1.0 - chance))
+    others = np.linalg.pinv(of_task * (tasks - 1.0 + prior), hermitian=True)
+    moves = (won.sum(axis=2) - chance.sum(axis=1)[None, :]) @ others
+    moves -= moves.mean(axis=0)
+    error = np.sqrt((tasks - 1.0) / tasks * (moves**2).sum(axis=0))
+    return _around(strength, -t_quantile(tasks - 1.0, tail(level)) * error, level)
 
 
 def _maximise(w: Array) -> tuple[Array, Array]:

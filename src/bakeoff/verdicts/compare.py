@@ -185,7 +185,7 @@ def _comparison(
     """The decision with everything that stands beside it."""
     observations, design, decision = judged.observations, judged.design, judged.decision
     analysis = observations.analysis
-    description = Description() if verdict_only else describe(design, analysis, judged.test)
+    description = Description() if verdict_only else describe(design, analysis, judged.test, comparisons)
     effect = description.effect if decision.effect is None else design.sign * decision.effect
     resamples = question.resamples if isinstance(question, Compare) else Compare().resamples
     skew = None if verdict_only else _skew(observations, design, decision, resamples)

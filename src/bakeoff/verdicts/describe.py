@@ -14,7 +14,7 @@ from bakeoff.stats import effects
 from bakeoff.stats.decision import GUARDED_UNITS, Decision, flips_suffice
 from bakeoff.stats.evidence import Interval, Test, WorstCase
 from bakeoff.stats.numerics import average_ranks, difference
-from bakeoff.stats.power import minimum_detectable_effect, units_needed
+from bakeoff.stats.power import Family, Units, decidable, minimum_detectable_effect, units_needed
 from bakeoff.stats.ttests import TStatistic
 from bakeoff.text import NOTHING
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Cell, Design, Place
@@ -68,8 +68,13 @@ class Description:
     """Units that would detect a difference of the margin with 80 % power."""
 
 
-def describe(design: Design, analysis: Analysis | None = None, test: Test | Decision | None = None) -> Description:
-    """Of the units where both arms are known. With an analysis also what could have been detected at its alpha."""
+def describe(
+    design: Design, analysis: Analysis | None = None, test: Test | Decision | None = None, comparisons: int = 1
+) -> Description:
+    """Of the units where both arms are known. With an analysis also what could have been detected at its alpha.
+
+    `comparisons` is the size of the family that shares alpha.
+    """
     known = design.without_missing()
     if not known.control or not known.candidate:
         return Description()
@@ -100,29 +105,30 @@ def describe(design: Design, analysis: Analysis | None = None, test: Test | Deci
         improvement=float(np.mean(shares)) if shares else None,
         correlation=pairing.correlation,
         variance_reduction=pairing.variance_reduction,
-        **({} if analysis is None else _detectable(known, analysis, test)),
+        **({} if analysis is None else _detectable(known, analysis, test, comparisons)),
     )
 
 
-def _detectable(known: Design, analysis: Analysis, test: Test | Decision | None) -> Mapping[str, Any]:
+def _detectable(known: Design, analysis: Analysis, test: Test | Decision | None, comparisons: int) -> Mapping[str, Any]:
     """`mde` and `units_for_margin`, where there is a spread to plan with.
 
     It comes from the differences, from both arms, or from the test's own standard error where units are of two kinds.
+    There is no `mde` where an effect of that size was seen and not detected: the figure is wrong for these data then.
     """
     a, b = sides(known)
     design: Literal["paired", "unpaired"] = "paired"
+    units: Units
     if known.kind in ONE_PAIR_A_UNIT:
         d = difference(b[0], a[0])
         if d.size < 2:
             return {}
-        spread, units = float(d.std(ddof=1)), float(d.size)
+        spread, units = float(d.std(ddof=1)), d.size
     elif known.kind == "rollouts":
         x, y = a[0], b[0]
         if min(x.size, y.size) < 2:
             return {}
         squares = x.var(ddof=1) * (x.size - 1) + y.var(ddof=1) * (y.size - 1)
-        # Two unequal arms are worth the harmonic mean of their sizes.
-        spread, units = math.sqrt(squares / (x.size + y.size - 2)), 2.0 / (1.0 / x.size + 1.0 / y.size)
+        spread, units = math.sqrt(squares / (x.size + y.size - 2)), (x.size, y.size)
         design = "unpaired"
     else:
         evidence = test.evidence if isinstance(test, Test) else None
@@ -135,11 +141,17 @@ def _detectable(known: Design, analysis: Analysis, test: Test | Decision | None)
     if spread <= 0.0:
         return {}
     detectable: dict[str, Any] = {}
-    if units > 1.0:
-        detectable["mde"] = minimum_detectable_effect(spread, units, analysis.alpha, design=design)
+    family = Family(comparisons)
+    if decidable(units):
+        mde = minimum_detectable_effect(spread, units, analysis.alpha, design=design, family=family)
+        effect = float(np.mean([part.mean() for part in b]) - np.mean([part.mean() for part in a]))
+        missed = isinstance(test, Test) and test.p > analysis.alpha / comparisons and abs(effect) >= mde
+        detectable = {} if missed else {"mde": mde}
     if analysis.margin is not None:
         try:
-            detectable["units_for_margin"] = units_needed(analysis.margin, spread, analysis.alpha, design=design)
+            detectable["units_for_margin"] = units_needed(
+                analysis.margin, spread, analysis.alpha, design=design, family=family
+            )
         except ValueError:  # more than can be run
             pass
     return detectable

@@ -19,7 +19,7 @@ from bakeoff.errors import SpecError
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Section, Summary
 from bakeoff.spec.problems import problems
-from bakeoff.stats.decision import holm
+from bakeoff.stats.decision import GUARDED_UNITS, holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, printable
 from bakeoff.verdicts import looks
@@ -33,6 +33,8 @@ from bakeoff.verdicts.testing import comparison_test
 from bakeoff.version import __version__
 
 Outcome = Literal["pass", "fail", "undecided"]
+SYMMETRIC = "assumes symmetric differences"
+"""With too few units for the bootstrap that would find out (see `decision.paired_test`)."""
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
@@ -129,6 +131,8 @@ class Check:
     p_broken: float | None = None
     """Holm-adjusted."""
     method: str = ""
+    assumes: str = ""
+    """The condition under which a rule at its limit passes with at most about alpha."""
 
     def needed(self) -> str:
         """What the interval had to show, and what it showed."""
@@ -202,6 +206,7 @@ def check(
             p_holds=p_holds,
             p_broken=broken.adjusted[place],
             method=valid.evidence.method,
+            assumes=SYMMETRIC if valid.evidence.n < GUARDED_UNITS else valid.evidence.assumes,
         )
     return checks
 
@@ -216,6 +221,10 @@ def overall(checks: Sequence[Check]) -> Outcome:
 
 CODES = {"pass": 0, "fail": 1, "undecided": NOT_ENOUGH_EVIDENCE}
 TITLES = {"pass": "passed", "fail": "failed", "undecided": "not enough evidence"}
+_WHOLE = (
+    "Only the whole gate counts: it passes wrongly with at most alpha {alpha:g}. Single lines are not corrected for one "
+    "another, so one of several that passes may do so by chance; to release one arm, name it before you look."
+)
 
 
 @dataclass(frozen=True)
@@ -242,7 +251,7 @@ class GateAnswer(Answer):
             ends = facts.pop("interval") or {"low": None, "high": None}
             checks.append({**facts, "lower": ends["low"], "upper": ends["high"]})
         return {
-            "outcome": overall(self.checks), "source": self.source, "settings": self.settings, "checks": checks,
+            "outcome": overall(self.checks), "only_the_whole_counts": len(self.checks) > 1, "source": self.source, "settings": self.settings, "checks": checks,
         }  # fmt: skip
 
     def blocks(self) -> list[Block]:
@@ -256,8 +265,12 @@ class GateAnswer(Answer):
         settings = ", ".join(
             f"{key} {value}" for key, value in self.settings.items() if key not in ("columns", "looks")
         )
+        few = [check for check in self.checks if check.assumes == SYMMETRIC]
+        names = ", ".join(dict.fromkeys(check.metric for check in few))
         return [
             Table(headers, rows),
+            *([Text(_WHOLE.format(alpha=self.settings["alpha"]))] if len(self.checks) > 1 else []),
+            *([Text(f"Fewer than {GUARDED_UNITS} units ({names}): {SYMMETRIC}.")] if few else []),
             Text(
                 f"Against {self.checks[0].control}, {about}. Intervals are turned so that larger is better; those of a "
                 "share are of B minus that share of A."

@@ -216,7 +216,8 @@ def missing_evidence(arms: Sequence[ArmEvidence], needs: Evidence, rows: Sequenc
         count_completions = False
     sentences = []
     for arm in arms:
-        ended = [run for run in arm.runs if run.status in ("succeeded", "failed", "timeout")]
+        # A table without a status column leaves it empty: its rows are runs that ended.
+        ended = [run for run in arm.runs if run.status in ("succeeded", "failed", "timeout", "")]
         lost = [run for run in arm.runs if run.status in ("infra_error", "cancelled")]
         if lost:
             sentences.append(f"{arm.name}: {len(lost)} of {len(arm.runs)} runs are missing, such as {lost[0].run}")
@@ -283,7 +284,8 @@ def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candid
         (comparison,) = compare.compare([observations], asked)
         word = comparison.verdict
         if word == "undecided":
-            passed, evidence = (None if passed else False), (f"{rule.title}: {comparison.sentence}",)
+            # Means that nothing tells apart fall short of a threshold by chance, so they fail no rule either.
+            passed, evidence = None, (f"{rule.title}: {comparison.sentence}",)
         else:
             passed = passed and word == rule.verdict
     how = {True: "holds", False: "does not hold", None: "is open"}[passed]

@@ -16,12 +16,14 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.stats import decision
 from bakeoff.stats.bootstrap import row_iqms
+from bakeoff.stats.detection import Design
 from bakeoff.stats.evidence import Interval, with_margin
 from bakeoff.stats.numerics import Array, is_constant, sd
 from bakeoff.stats.permutation import SignFlip
 from bakeoff.stats.power import (
+    ONE,
     Components,
-    Design,
+    Family,
     from_pilot,
     nested_components,
     simulate,
@@ -68,12 +70,14 @@ class Estimate:
     upper: float | None
 
 
-def units_at(effect: float, spreads: tuple[float, float], alpha: float, power: float, design: Design) -> Estimate:
+def units_at(
+    effect: float, spreads: tuple[float, float], alpha: float, power: float, design: Design, family: Family = ONE
+) -> Estimate:
     """Units that detect the effect at each of two spreads."""
     units: list[int | None] = []
     for spread in spreads:
         try:
-            units.append(units_needed(effect, spread, alpha, power, design))
+            units.append(units_needed(effect, spread, alpha, power, design, family))
         except ValueError:  # more than anyone can run
             units.append(None)
     return Estimate(*units)

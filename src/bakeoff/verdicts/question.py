@@ -220,6 +220,10 @@ class Power(Question):
     """Whether units pair up (default: as in the pilot; numbers are paired, rates are unpaired)."""
     power: Share = 0.8
     """Chance that the effect is detected."""
+    comparisons: Annotated[int | None, Field(ge=1)] = None
+    """Comparisons that the verdict will make: arms besides the control x primary metrics (default: the pilot's, or 1)."""
+    detect: Literal["each", "any", "all"] = "each"
+    """What the power is of: a particular comparison, at least one of them, or all of them."""
     confidence: Share = 0.8
     """Of the upper limit of the pilot's spread."""
     budget: Annotated[float | None, Field(gt=0)] = None
