@@ -32,11 +32,11 @@ SCREEN = 4_096
 FAR = 6.0
 """Standard errors between an estimate and the level from which on the answer is settled: wrong once in 10^8."""
 BLOCK = 2**21
-"""Numbers that a matrix product holds at once."""
+"""Numbers that a matrix holds at most: 16 MB."""
 FEW_UNITS = 12
-"""Up to here all sign flips fit into the first draws."""
-ROOM = 64
-"""Units up to which more draws are kept (17 MB)."""
+"""Up to here all sign flips are no more than SCREEN."""
+TURNS = 8
+"""How often replicates that are not settled get more draws, SCREEN at a time."""
 ROUNDING = 1.0 + 1e-12
 """p = level counts as rejected, whatever the last digit says."""
 
@@ -130,18 +130,23 @@ class ManyPairs(Many):
 
     def _by_flips(self, d: Array, x: float, level: float) -> tuple[Bools, Bools]:
         rejected, unsure = np.zeros(len(d), np.bool_), np.ones(len(d), np.bool_)
-        # Whom the first few draws do not settle gets more; many units have no room for them.
-        for draws in (SCREEN, 8 * SCREEN) if self.units <= ROOM else (SCREEN,):
-            subsets, error = _subsets(self.units, draws), FAR * np.sqrt(level * (1.0 - level) / draws)
-            asked, identity = np.flatnonzero(unsure), 0.0
-            if 2**self.units == subsets.shape[1]:
-                error, identity = level * (ROUNDING - 1.0), 1.0 / 2**self.units
+        least, most, drawn = np.zeros(len(d)), np.zeros(len(d)), 0
+        every = self.units <= FEW_UNITS
+        for turn in range(1 if every else TURNS):
+            # Whom the first draws settle is not asked again.
+            subsets = _subsets(self.units, turn)
+            asked = np.flatnonzero(unsure)
             for rows in np.array_split(asked, -(-asked.size * subsets.shape[1] // BLOCK) or 1):
                 # A subset's mean lies below x when its sum of d - x is negative; ties may count anything from 0 to 1.
                 sums = (d[rows] - x) @ subsets
                 tie = (TIE * self.units * np.abs(d[rows]).max(axis=1))[:, None]
-                least = (sums < -tie).mean(axis=1) + identity
-                rejected[rows], unsure[rows] = _settled(least, (sums <= tie).mean(axis=1), level, error)
+                least[rows] += (sums < -tie).sum(axis=1)
+                most[rows] += (sums <= tie).sum(axis=1)
+            drawn += subsets.shape[1]
+            # All subsets give p itself: the identity counts, and `most` has it as the empty subset.
+            identity, error = (1.0, 0.0) if every else (0.0, FAR * np.sqrt(level * (1.0 - level) / drawn))
+            known = _settled((least[asked] + identity) / drawn, most[asked] / drawn, level, error)
+            rejected[asked], unsure[asked] = known
         return rejected, unsure
 
     def _by_t(self, d: Array, x: float, level: float) -> tuple[Bools, Bools]:
@@ -246,16 +251,16 @@ class ManySamples(Many):
 
 def _settled(least: Array, most: Array, level: float, error: float) -> tuple[Bools, Bools]:
     """Which replicates reject for sure, and which are unsure, from the least and the most that their p can be."""
-    rejected = np.asarray(most - level <= error) if error < 1e-9 else np.asarray(most + error < level)
-    return rejected, np.asarray(~rejected & (least - error <= level))
+    rejected = np.asarray(most + error < level if error else most <= level * ROUNDING)
+    return rejected, np.asarray(~rejected & (least - error <= level * ROUNDING))
 
 
-@lru_cache(maxsize=4)
-def _subsets(units: int, draws: int) -> Array:
-    """Subsets of the units as columns of 0 and 1, shape (units, subsets): all of them, or `draws` random ones."""
-    if 2**units <= draws:
+@lru_cache(maxsize=TURNS)
+def _subsets(units: int, turn: int) -> Array:
+    """Subsets of the units as columns of 0 and 1, shape (units, subsets): all of them, or random ones for each turn."""
+    if units <= FEW_UNITS:
         return (np.arange(2**units) >> np.arange(units)[:, None] & 1).astype(np.float64)
-    return generator(draws).integers(0, 2, (units, draws)).astype(np.float64)
+    return generator(turn).integers(0, 2, (units, max(1, min(SCREEN, BLOCK // units)))).astype(np.float64)
 
 
 @lru_cache(maxsize=4)

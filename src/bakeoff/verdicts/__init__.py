@@ -10,6 +10,7 @@
 | `compare_answer`, `gate`, `litmus`, `rank`, `summarize` | the questions about results at hand |
 | `retries` | tries that do not count, by arm, and warnings about them |
 | `variance`, `power`, `pilot` | the questions about how many runs are enough |
+| `calibrate`, `relabel` | how often runs like these lead to a wrong verdict; experiments without an effect, made from them |
 | `sequential`, `until_decided` | anytime-valid tests, and runs that stop when they have decided |
 | `prereg` | what was registered before the first result |
 """
