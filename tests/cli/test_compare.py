@@ -352,13 +352,16 @@ class TestOlderCommandLines:
         result = bakeoff("compare", "--baseline", "a_s*", "--candidate", "b_s*", "--json")
         assert told(result)["comparisons"][0]["verdict"] == "better"
 
-    def test_a_seed_that_one_arm_lacks_is_an_error(self, bakeoff: Bakeoff) -> None:
+    def test_a_seed_that_one_arm_lacks_is_a_missing_run(self, bakeoff: Bakeoff) -> None:
         for seed in range(8):
             write_run(f"a_s{seed}")
             write_run(f"b_s{seed + 1}")
-        result = bakeoff("compare", "--baseline", "a_s*", "--candidate", "b_s*")
-        assert result.exit_code == 2
-        assert "--intersect" in result.stderr
+        result = bakeoff("compare", "--baseline", "a_s*", "--candidate", "b_s*", "--json")
+        assert result.exit_code == 3
+        (found,) = told(result)["comparisons"]
+        assert (found["verdict"], found["missing"], found["units"]) == ("undecided", 2, 9)
+        assert found["unmatched"] == {"control": 1, "candidate": 1, "example": ["default", 0], "handling": "missing"}
+        assert any("--intersect" in warning for warning in found["warnings"])
 
     def test_a_campaign_directory_alone(self, bakeoff: Bakeoff) -> None:
         for arm, lift in (("grpo+none", 0.4), ("maxrl+none", 0.3)):

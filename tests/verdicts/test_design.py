@@ -177,9 +177,48 @@ class TestUnpaired:
 class TestSetsThatDiffer:
     rows = paired(A[0], B[0])[:-2]
 
-    def test_they_are_an_error_that_names_the_way_out(self) -> None:
-        with pytest.raises(UsageError, match=r"'A' alone has 2, 'B' alone has 0.*--intersect.*--unpaired"):
-            verdict(self.rows)
+    def test_what_one_arm_lacks_is_missing_and_bounded_at_both_ends(self) -> None:
+        found = verdict(self.rows, bounds=(-9.0, 9.0))
+        spelled_out = verdict(
+            [*self.rows, *({"arm": "B", "seed": s, "value": None} for s in (6, 7))], bounds=(-9.0, 9.0)
+        )
+        assert (found.units, found.missing) == (8, 2)
+        assert (found.verdict, found.p, found.interval) == (spelled_out.verdict, spelled_out.p, spelled_out.interval)
+        (warning,) = [text for text in found.warnings if "missing" in text]
+        assert warning.startswith(
+            "2 of A's runs and 0 of B's are on tasks and seeds that the other arm lacks, such as seed 6"
+        )
+        assert "--intersect" in warning and "--unpaired" in warning
+
+    def test_a_small_share_that_cannot_matter_leaves_the_verdict(self) -> None:
+        found = verdict(paired(A[0], A[0] + 5 + 0.1 * B[0])[:-1])
+        assert (found.verdict, found.missing) == ("better", 1)
+
+    def test_a_task_that_one_arm_lacks_is_missing_in_a_sample_of_tasks(self) -> None:
+        rows = [row for row in by_rollout({"A": A, "B": B}) if (row["arm"], row["task"]) != ("B", "t2")]
+        found = verdict(rows)
+        assert (found.units, found.missing) == (5, SEEDS)
+
+    def test_unequal_numbers_of_rollouts_are_not_missing_runs(self) -> None:
+        rows = by_rollout({"A": A, "B": B[:, :3]})
+        found = verdict(rows)
+        assert (found.missing, found.warnings) == (0, ())
+
+    def test_intersect_says_how_many_it_set_aside_and_warns_where_the_arms_differ(self) -> None:
+        found = verdict(self.rows, Compare(intersect=True))
+        assert found.missing == 0
+        (warning,) = found.warnings
+        assert "2 of A's runs and 0 of B's were set aside by --intersect" in warning
+        assert "The numbers differ between the arms" in warning
+        even = [row for row in self.rows if (row["arm"], row["seed"]) not in (("A", 0), ("A", 1))]
+        (warning,) = verdict(even, Compare(intersect=True)).warnings
+        assert "2 of A's runs and 2 of B's" in warning and "differ between" not in warning
+
+    def test_unpaired_says_what_could_not_have_been_paired(self) -> None:
+        (warning,) = verdict(self.rows, Compare(unpaired=True)).warnings
+        assert "2 of A's runs and 0 of B's" in warning and "--unpaired uses them" in warning
+        disjoint = [{**row, "seed": row["seed"] + 100} if row["arm"] == "B" else row for row in self.rows]
+        assert verdict(disjoint, Compare(unpaired=True)).warnings == ()
 
     def test_intersect_compares_where_both_are(self) -> None:
         found = verdict(self.rows, Compare(intersect=True))

@@ -269,8 +269,9 @@ class Analysis(Section):
     direction: Literal["maximize", "minimize"] = "maximize"
     control: str | None = None
     """The arm that the others are compared with (default: the first arm)."""
-    seeds: Literal["nested", "crossed"] = "nested"
-    """`crossed`: one seed is one world (or one trained policy) on every task."""
+    seeds: Literal["nested", "crossed", "fixed"] = "nested"
+    """`crossed`: one seed is one world (or one trained policy) on every task, a sample of such seeds; `fixed`: the
+    verdict is about these seeds only."""
     tasks: Literal["sample", "fixed"] | None = None
     """`sample`: the verdict is about tasks like these; `fixed`: about these only."""
     margin: Annotated[float, Field(gt=0)] | None = None
@@ -283,6 +284,8 @@ class Analysis(Section):
     """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest possible value of the metric."""
+    ties: Literal["half", "full"] = "half"
+    """`full`: exact tests only, with ties counted in full, so that alpha is a bound and not a target (`--strict`)."""
     matched: list[str] = []
     """Parameters and metrics that must be equal between arms for the comparison to be fair."""
 

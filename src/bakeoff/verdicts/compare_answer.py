@@ -47,7 +47,8 @@ EXPECTED = {
 _AS_IS = (
     "metric", "control", "candidate", "verdict", "reason", "sentence", "population", "units", "control_mean",
     "candidate_mean", "effect", "lift", "p", "p_adjusted", "p_exact", "cohens_d", "cohens_dz", "hedges_g", "improvement",
-    "correlation", "variance_reduction", "mde", "units_for_margin", "missing", "failed", "seen_ends", "other", "campaign",
+    "correlation", "variance_reduction", "mde", "units_for_margin", "missing", "failed", "seen_ends", "other", "these_seeds",
+    "campaign",
     "chosen",
 )  # fmt: skip
 """Fields of a comparison that JSON has as they are."""
@@ -163,9 +164,10 @@ class CompareAnswer(Answer):
         """Which test, the other population, what the campaign tool would say, warnings, and other methods."""
         several = len(self.comparisons) > 1
         others = [
-            f"{each.candidate} on {each.metric}, {each.other}" if several else each.other
+            f"{each.candidate} on {each.metric}, {line}" if several else line
             for each in self.comparisons
-            if each.other
+            for line in (each.other, each.these_seeds)
+            if line
         ]
         words = recommendations(self.comparisons)
         notes = [
@@ -253,6 +255,7 @@ def compare_settings(observations: Sequence[Observations], question: Compare, co
         "failure_score": analysis.failure_score,
         "tasks": first.population,
         "seeds": analysis.seeds,
+        "ties": analysis.ties,
         "unpaired": question.unpaired,
         "intersect": question.intersect,
         "simultaneous": question.simultaneous,
@@ -277,6 +280,7 @@ def comparison_facts(comparison: Comparison) -> dict[str, Any]:
         "method": decision.method,
         "assumes": decision.assumes,
         "skew": None if skew is None else {**asdict(skew.interval), "sensitive": skew.sensitive},
+        "unmatched": asdict(comparison.design.unmatched) if comparison.design.unmatched else None,
         "methods": [asdict(line) for line in comparison.methods],
         "warnings": list(comparison.warnings),
     }

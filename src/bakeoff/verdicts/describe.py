@@ -11,7 +11,7 @@ import numpy as np
 
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats import effects
-from bakeoff.stats.decision import Decision, flips_suffice
+from bakeoff.stats.decision import GUARDED_UNITS, Decision, flips_suffice
 from bakeoff.stats.evidence import Interval, Test, WorstCase
 from bakeoff.stats.numerics import average_ranks, difference
 from bakeoff.stats.power import minimum_detectable_effect, units_needed
@@ -34,8 +34,10 @@ _WHY_THIS_TEST = {
     "permutation and Welch t": "unpaired arms; the larger p of the two counts",
     "permutation": "unpaired arms without any spread",
     "Welch t": "unpaired arms with too few splits to permute{of}",
-    "McNemar (mid-p)": "outcomes of 0 and 1, one pair for each unit",
-    "Fisher (mid-p)": "outcomes of 0 and 1, unpaired",
+    "sign-flip (ties in full)": "{n} paired units, exact tests asked for",
+    "exact permutation": "unpaired arms, exact tests asked for",
+    **dict.fromkeys(("McNemar (mid-p)", "McNemar (exact)"), "outcomes of 0 and 1, one pair for each unit"),
+    **dict.fromkeys(("Fisher (mid-p)", "Fisher (exact)"), "outcomes of 0 and 1, unpaired"),
     "stratified paired t": "these tasks only, seeds nested in tasks",
     "stratified t": "these tasks only, arms unpaired inside each task",
     "crossed t": "tasks and seeds are both samples, every seed on every task",
@@ -200,7 +202,9 @@ def sentence(
             f"{analysis.margin:g}" if analysis.margin is not None else f"{analysis.relative_margin:.3g} of the control"
         )
         differs = "; the small difference is real" if decision.differs else ""
-        return f"Equivalent: {about}: {measured}, within a margin of {size}{differs}."
+        few = decision.n < GUARDED_UNITS and observations.bounds is None and not design.binary
+        symmetric = " (assumes symmetric differences)" if few else ""
+        return f"Equivalent: {about}: {measured}, within a margin of {size}{differs}{symmetric}."
     assumes = f" ({decision.assumes})" if decision.method == "paired t" else ""
     return f"{decision.verdict.capitalize()}: {about}: {measured}, p = {format_p(decision.p_adjusted)}{assumes}."
 
@@ -234,7 +238,14 @@ def format_interval(interval: Interval | None, *, in_table: bool = False) -> str
     """`95 % interval 0.1 to 0.3`, and in a table `0.1 to 0.3 (95 %)`."""
     if interval is None:
         return NOTHING
-    ends, level = f"{interval.low:.4g} to {interval.high:.4g}", format_level(interval.level)
+    # An open end is not part of the interval: `above 0 to 0.3` does not contain 0.
+    low, high = (
+        f"{word} {end:.4g}" if is_open and math.isfinite(end) else f"{end:.4g}"
+        for word, end, is_open in (
+            ("above", interval.low, interval.low_open), ("below", interval.high, interval.high_open)
+        )
+    )  # fmt: skip
+    ends, level = f"{low} to {high}", format_level(interval.level)
     return f"{ends} ({level})" if in_table else f"{level} interval {ends}"
 
 

@@ -167,7 +167,8 @@ def check(
         design = build_design(observations, control, arm, unpaired=question.unpaired, intersect=question.intersect)
         # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
         share = -allowed.size if allowed.relative else None
-        test = comparison_test(design, alpha=level, comparisons=len(rules), share=share, guarded=True)
+        strict = observations.analysis.ties == "full"
+        test = comparison_test(design, alpha=level, comparisons=len(rules), share=share, guarded=True, strict=strict)
         reason = "" if isinstance(test, Test) else test.reason.replace("_", " ")
         reason = reason if observations.final else "not final"
         above = 0.0 if allowed.relative else 0.0 - allowed.size

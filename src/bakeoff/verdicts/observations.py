@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -39,7 +40,15 @@ class Observation(NamedTuple):
     run_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+class Range(NamedTuple):
+    """Smallest and largest of this number of values."""
+
+    low: float
+    high: float
+    number: int
+
+
+@dataclass(frozen=True)
 class Observations:
     """One metric over all runs."""
 
@@ -55,11 +64,31 @@ class Observations:
     notes: tuple[str, ...] = ()
     """What a reader of the verdict should know about where the values come from."""
 
-    @property
-    def arms(self) -> list[str]:
-        return list(dict.fromkeys(row.arm for row in self.rows))
+    @cached_property
+    def by_arm(self) -> Mapping[str, Sequence[Observation]]:
+        """Each arm's rows, in order of first appearance."""
+        rows: dict[str, list[Observation]] = {}
+        for row in self.rows:
+            rows.setdefault(row.arm, []).append(row)
+        return rows
+
+    @cached_property
+    def seen(self) -> Mapping[str, Range]:
+        """What was seen on each task in any arm, failures scored; a task without a value is not in it."""
+        ranges: dict[str, Range] = {}
+        failure = self.failure_score
+        for row in self.rows:
+            value = row.value if row.state == "scored" else failure if row.state == "failed" else None
+            if value is not None:
+                low, high, number = ranges.get(row.task, (value, value, 0))
+                ranges[row.task] = Range(min(low, value), max(high, value), number + 1)
+        return ranges
 
     @property
+    def arms(self) -> list[str]:
+        return list(self.by_arm)
+
+    @cached_property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(row.task for row in self.rows))
 

@@ -113,7 +113,7 @@ def pilot(
     lost = sum(row.state == "missing" and row.arm in (control, candidate) for row in observations.rows)
     design = build_design(
         replace(observations, rows=rows), control, candidate,
-        unpaired=question.unpaired, intersect=question.intersect or lost > 0,
+        unpaired=question.unpaired, intersect=True,
     )  # fmt: skip
     values, unit = _noise(design)
     spread = _spread(values, unit, confidence)

@@ -45,6 +45,8 @@ class Question(Analysis):
     """Direction of single metrics."""
     unpaired: bool = False
     """Treat the arms as independent samples even where they share seeds."""
+    strict: bool = False
+    """Exact tests only, with ties counted in full: sign flips need 6 pairs to decide at 5 %."""
     intersect: bool = False
     """Where the arms' tasks and seeds differ, compare only those that both have."""
 
@@ -69,6 +71,8 @@ class Question(Analysis):
             fields |= {"margin": None, "relative_margin": None}  # a margin replaces one of the other kind
         if metric is not None and metric in self.directions:
             changes["direction"] = self.directions[metric]
+        if self.strict:
+            changes["ties"] = "full"
         for name in ("metric", "primary"):
             changes.pop(name, None)  # which metrics are judged is not part of how they are judged
         try:
