@@ -12,8 +12,9 @@ asked one by one, by the same tests that verdicts use (`decision`), so the resul
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,9 @@ ROUNDING = 1.0 + 1e-12
 """p = level counts as rejected, whatever the last digit says."""
 
 
+_GREATER, _LESS = attrgetter("greater"), attrgetter("less")
+
+
 class Many(ABC):
     """Replicates of one comparison, turned so that larger is better."""
 
@@ -66,16 +70,36 @@ class Many(ABC):
 
 
 class Each(Many):
-    """Tests that are quick to ask one by one: t of strata and tables, outcomes of 0 and 1."""
+    """Tests that are quick to ask one by one: t of strata and tables, outcomes of 0 and 1.
 
-    def __init__(self, tests: Sequence[Test]) -> None:
+    `careful` gives the test of one replicate with a margin, or guarded; it is asked where the quick one rejects.
+    """
+
+    def __init__(self, tests: Sequence[Test], careful: Callable[[int], Test] | None = None) -> None:
         self.tests = tests
         self.size = len(tests)
+        self._careful = careful
 
     def rejects(self, x: float, level: float, guarded: bool = False) -> tuple[Bools, Bools]:
         tails = [monotone_tails(test.evidence, x) for test in self.tests]
         half = level * ROUNDING
-        return np.array([t.greater <= half for t in tails]), np.array([t.less <= half for t in tails])
+        above, below = (np.array([side(t) <= half for t in tails]) for side in (_GREATER, _LESS))
+        if guarded and self._careful is not None:
+            for row in np.flatnonzero(above | below):
+                both = monotone_tails(self._careful(int(row)).evidence, x)
+                above[row] &= both.greater <= half
+                below[row] &= both.less <= half
+        return above, below
+
+    def equivalent(self, margin: float, level: float) -> Bools:
+        inside = self.rejects(-margin, level)[0] & self.rejects(margin, level)[1]
+        if self._careful is None:
+            return np.asarray(inside)
+        for row in np.flatnonzero(inside):
+            evidence = self._careful(int(row)).evidence
+            tails = monotone_tails(evidence, -margin).greater, monotone_tails(evidence, margin).less
+            inside[row] = max(tails) <= level * ROUNDING
+        return np.asarray(inside)
 
     def covers(self, x: float, level: float) -> Bools:
         return np.array([test.interval(level).contains(x) for test in self.tests])
@@ -84,11 +108,11 @@ class Each(Many):
 class ManyPairs(Many):
     """`decision.paired_test` of every row of d, shape (replicates, units)."""
 
-    def __init__(self, d: Array, alpha: float = 0.05, comparisons: int = 1) -> None:
+    def __init__(self, d: Array, alpha: float = 0.05, comparisons: int = 1, strict: bool = False) -> None:
         self.d = d
         self.size, self.units = d.shape
-        self._alpha, self._comparisons = alpha, comparisons
-        self._flips = flips_suffice(self.units, alpha, comparisons)
+        self._alpha, self._comparisons, self._strict = alpha, comparisons, strict
+        self._flips = strict or flips_suffice(self.units, alpha, comparisons)
         self._known: dict[tuple[float, float], tuple[Bools, Bools]] = {}
 
     def rejects(self, x: float, level: float, guarded: bool = False) -> tuple[Bools, Bools]:
@@ -108,7 +132,8 @@ class ManyPairs(Many):
 
     def equivalent(self, margin: float, level: float) -> Bools:
         inside = self.rejects(-margin, level)[0]
-        inside[inside] = ManyPairs(self.d[inside], self._alpha, self._comparisons).rejects(margin, level)[1]
+        near = ManyPairs(self.d[inside], self._alpha, self._comparisons, self._strict)
+        inside[inside] = near.rejects(margin, level)[1]
         for row in np.flatnonzero(inside):
             if (guard := self._guard(row)) is not None:
                 inside[row] = guard.p_equivalent(margin) <= level * ROUNDING
@@ -116,7 +141,7 @@ class ManyPairs(Many):
 
     def _guard(self, row: int | np.integer[Any]) -> Studentized | None:
         d = self.d[row]
-        return None if self.units < GUARDED_UNITS or is_constant(d) else Studentized(d)
+        return None if self.units < GUARDED_UNITS or is_constant(d) else Studentized([d])
 
     def _above(self, d: Array, x: float, level: float) -> Bools:
         """Which rows reject 'centre <= x'."""
@@ -161,8 +186,9 @@ class ManyPairs(Many):
     def _greater(self, d: Array, x: float) -> float:
         if self._flips and FEW_UNITS < self.units <= EXACT_UNITS:
             counts = exact_tails(d, x)
-            return (1.0 + counts.below + counts.tie_weight * counts.ties) / 2.0**counts.n
-        return paired_test(d, self._alpha, self._comparisons).evidence.tails(x).greater
+            weight = 1.0 if self._strict else counts.tie_weight
+            return (1.0 + counts.below + weight * counts.ties) / 2.0**counts.n
+        return paired_test(d, self._alpha, self._comparisons, strict=self._strict).evidence.tails(x).greater
 
 
 class ManySamples(Many):

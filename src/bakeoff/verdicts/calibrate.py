@@ -37,7 +37,7 @@ from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Calibrate
 from bakeoff.verdicts.relabel import Block as BlockKind
 from bakeoff.verdicts.relabel import Family
-from bakeoff.verdicts.testing import comparison_test, sides
+from bakeoff.verdicts.testing import Rule, comparison_test, sides
 from bakeoff.version import __version__
 
 State = Literal["exceeds", "unclear", "holds", "too few"]
@@ -93,6 +93,7 @@ class Calibration:
     """One for each metric."""
     margins: Sequence[float | None]
     """Of each metric, in its own unit."""
+    how: Rule
     test: str
     """The test of the first comparison, and what it assumes."""
     reason: str
@@ -120,14 +121,15 @@ def calibrate(
                 f"{' or '.join(blocks)}"
             )
         blocks = [question.blocks]
-    alpha = metrics[0].analysis.alpha
-    exchanged = [_exchange(prepared.families, block, alpha, prepared.margins, question) for block in blocks]
+    exchanged = [_exchange(prepared, block, question) for block in blocks]
     return replace(prepared, exchanged=exchanged)
 
 
 def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibration:
     """Designs of all comparisons without their missing runs, and why they cannot be tested, if they cannot."""
     control, candidates = choose_arms(metrics[0], question)
+    first = metrics[0].analysis
+    how = Rule(first.alpha, len(metrics) * len(candidates), strict=first.ties == "full")
     families, reason, test = [], "", ""
     for observations in metrics:
         analysis, designs = observations.analysis, []
@@ -135,7 +137,7 @@ def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibratio
             design = build_design(
                 observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect
             ).without_missing()
-            made = comparison_test(design, alpha=analysis.alpha, comparisons=len(metrics) * len(candidates))
+            made = comparison_test(design, alpha=how.alpha, comparisons=how.comparisons, strict=how.strict)
             if isinstance(made, Decision):
                 reason = reason or f"{candidate} against {control}: {made.reason.replace('_', ' ')}"
             else:
@@ -146,9 +148,9 @@ def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibratio
                 f"{observations.metric}: the candidates do not have the same design, so they cannot be calibrated "
                 "together; name one of them with --arms"
             )
-        families.append(Family(designs, observations.fixed_tasks and analysis.tasks is None))
+        families.append(Family(designs, observations.fixed_tasks and analysis.tasks is None, analysis.seeds == "fixed"))
     margins = [_margin(each.analysis, family) for each, family in zip(metrics, families, strict=True)]
-    return Calibration(families, margins, test, reason)
+    return Calibration(families, margins, how, test, reason)
 
 
 def _margin(analysis: Analysis, family: Family) -> float | None:
@@ -161,27 +163,26 @@ def _margin(analysis: Analysis, family: Family) -> float | None:
     return analysis.margin
 
 
-def _exchange(
-    families: Sequence[Family], block: BlockKind, alpha: float, margins: Sequence[float | None], question: Calibrate
-) -> Exchanged:
+def _exchange(prepared: Calibration, block: BlockKind, question: Calibrate) -> Exchanged:
     """Judge every relabelled experiment."""
-    comparisons = sum(len(family.designs) for family in families)
-    level = alpha / comparisons  # the first step of Holm's procedure: any p below it is a false verdict
+    families, how = prepared.families, prepared.how
+    alpha = how.alpha
+    level = alpha / how.comparisons  # the first step of Holm's procedure: any p below it is a false verdict
     labels = families[0].labels(block, question.replicates, np.random.default_rng([question.seed, 0]))
     wrong = np.zeros(len(labels), np.bool_)
     covered: list[Bools] = []
     found: list[Bools] = []
     equivalent: list[Bools] = []
-    for family, margin in zip(families, margins, strict=True):
+    for family, margin in zip(families, prepared.margins, strict=True):
         # Metrics are relabelled alike, because they are of the same runs.
         start = 0
         for worlds in family.worlds(labels, np.random.default_rng([question.seed, 1])):
             for world in worlds:
-                many = world.many(alpha, comparisons)
+                many = world.many(how)
                 wrong[start : start + many.size] |= np.logical_or(*many.rejects(0.0, level / 2.0))
                 covered.append(many.covers(0.0, 1.0 - alpha))
                 if margin is not None:
-                    moved = world.many(alpha, comparisons, margin)
+                    moved = world.many(how, margin)
                     found.append(moved.rejects(0.0, level / 2.0)[0])
                     equivalent.append(moved.equivalent(margin, level))
             start += many.size

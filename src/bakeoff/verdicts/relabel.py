@@ -20,12 +20,12 @@ import scipy.special as sp
 
 from bakeoff.results.table import Array
 from bakeoff.stats.binary import PairedBinary, UnpairedBinary
-from bakeoff.stats.decision import crossed_test, stratified_paired_test, stratified_test
+from bakeoff.stats.decision import crossed_test, stratified_paired_test, stratified_test, unpaired_test
 from bakeoff.stats.evidence import Test
 from bakeoff.stats.many import Each, Many, ManyPairs, ManySamples
 from bakeoff.stats.ttests import seeds_look_crossed
 from bakeoff.verdicts.design import Design, Place
-from bakeoff.verdicts.testing import sides
+from bakeoff.verdicts.testing import Rule, sides
 
 Block = Literal["task", "seed", "run"]
 Integers = npt.NDArray[np.intp]
@@ -72,7 +72,7 @@ class World(ABC):
     """Many relabelled replicates of one comparison."""
 
     @abstractmethod
-    def many(self, alpha: float, comparisons: int, effect: float = 0.0) -> Many:
+    def many(self, how: Rule, effect: float = 0.0) -> Many:
         """The tests that the design gets, with `effect` given to whoever is called the candidate."""
 
     @abstractmethod
@@ -103,25 +103,31 @@ class Pairs(World):
         variance = [group.var(ddof=1) / group.size for group in groups]
         return _between([float(group.mean()) for group in groups], float(np.mean(variance)), d.size - len(groups))
 
-    def many(self, alpha: float, comparisons: int, effect: float = 0.0) -> Many:
+    def many(self, how: Rule, effect: float = 0.0) -> Many:
         d = self.d + effect
         match self.design.kind:
             case "seeds" | "tasks" if self.design.binary:
-                pairs = list(zip((d > 0).sum(axis=1).tolist(), (d < 0).sum(axis=1).tolist(), strict=True))
-                known = {pair: Test(PairedBinary(*pair, d.shape[1])) for pair in set(pairs)}
-                return Each([known[pair] for pair in pairs])
+                counts = list(zip((d > 0).sum(axis=1).tolist(), (d < 0).sum(axis=1).tolist(), strict=True))
+                known = {each: Test(PairedBinary(*each, d.shape[1], strict=how.strict)) for each in set(counts)}
+                return Each([known[each] for each in counts])
             case "tasks":
-                return ManyPairs(d @ _averages(self.tasks), alpha, comparisons)
+                return ManyPairs(d @ _averages(self.tasks), how.alpha, how.comparisons, how.strict)
             case "seeds over tasks":
-                return ManyPairs(d @ _averages(self.seeds), alpha, comparisons)
+                return ManyPairs(d @ _averages(self.seeds), how.alpha, how.comparisons, how.strict)
             case "crossed":
                 order = np.lexsort((self.seeds, self.tasks))
-                return Each([crossed_test(row[order].reshape(self.tasks.max() + 1, -1)) for row in d])
+                tables = d[:, order].reshape(len(d), self.tasks.max() + 1, -1)
+                return Each([crossed_test(x) for x in tables], lambda r: crossed_test(tables[r], guarded=True))
             case "fixed seeds":
                 members = [np.flatnonzero(self.tasks == task) for task in range(self.tasks.max() + 1)]
-                return Each([stratified_paired_test([row[each] for each in members]) for row in d])
+
+                def pairs(r: int, guarded: bool = True) -> Test:
+                    strata = [d[r, each] for each in members]
+                    return stratified_paired_test(strata, guarded=guarded, strict=how.strict)
+
+                return Each([pairs(r, False) for r in range(len(d))], pairs)
             case _:
-                return ManyPairs(d, alpha, comparisons)
+                return ManyPairs(d, how.alpha, how.comparisons, how.strict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +144,28 @@ class Samples(World):
         df = sum(x.size + y.size - 2 for x, y in both)
         return _between([float(y.mean() - x.mean()) for x, y in both], float(np.mean(variance)), df)
 
-    def many(self, alpha: float, comparisons: int, effect: float = 0.0) -> Many:
+    def many(self, how: Rule, effect: float = 0.0) -> Many:
         a, b = self.control, [part + effect for part in self.candidate]
         if self.design.kind == "fixed rollouts":
-            return Each([stratified_test([x[r] for x in a], [y[r] for y in b]) for r in range(len(a[0]))])
+
+            def runs(r: int, guarded: bool = True) -> Test:
+                return stratified_test([x[r] for x in a], [y[r] for y in b], guarded=guarded, strict=how.strict)
+
+            return Each([runs(r, False) for r in range(len(a[0]))], runs)
         if self.design.binary:
             shift = 1.0 if self.design.sign < 0 else 0.0  # a 0/1 metric to be minimised was turned into 0/-1
             wins = [(part + shift).sum(axis=1).astype(int).tolist() for part in (a[0], b[0])]
             pairs = list(zip(*wins, strict=True))
             sizes = a[0].shape[1], b[0].shape[1]
-            known = {(x, y): Test(UnpairedBinary(x, sizes[0], y, sizes[1])) for x, y in set(pairs)}
+            known = {(x, y): Test(UnpairedBinary(x, sizes[0], y, sizes[1], strict=how.strict)) for x, y in set(pairs)}
             return Each([known[pair] for pair in pairs])
-        return ManySamples(a[0], b[0], alpha, comparisons)
+        if how.strict:
+            pairs_of_arms = list(zip(a[0], b[0], strict=True))
+            return Each(
+                [unpaired_test(x, y, strict=True) for x, y in pairs_of_arms],
+                lambda r: unpaired_test(*pairs_of_arms[r], guarded=True, strict=True),
+            )
+        return ManySamples(a[0], b[0], how.alpha, how.comparisons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +175,8 @@ class Family:
     designs: Sequence[Design]
     swept: bool
     """Tasks are points of a swept parameter: they are meant to differ, and are not exchanged."""
+    fixed_seeds: bool = False
+    """The verdict is about these seeds, so they are not exchanged either."""
 
     def blocks(self) -> list[Block]:
         """What runs could have in common, coarsest first."""
@@ -167,7 +185,7 @@ class Family:
         table = all(
             design.matched and len(design.control) == len(design.tasks) * len(design.seeds) for design in self.designs
         )
-        seeds: list[Block] = ["seed"] if table and len(set(first.seeds) - {None}) > 1 else []
+        seeds: list[Block] = ["seed"] if table and not self.fixed_seeds and len(set(first.seeds) - {None}) > 1 else []
         tasks: list[Block] = [] if self.swept else ["task"]
         match first.kind:
             case "seeds" | "seeds over tasks":
