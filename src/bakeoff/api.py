@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bakeoff.results.table import Results
+    from bakeoff.verdicts.calibrate import CalibrateAnswer
     from bakeoff.verdicts.compare import Verdict
 
 
@@ -118,6 +119,24 @@ def compare(
             "`bakeoff compare --json` prints everything"
         )
     return list(verdict.comparisons)
+
+
+def calibrate(
+    *sources: Any, columns: Mapping[str, str] | None = None, root: str | Path | None = None, **question: Any
+) -> CalibrateAnswer:
+    """How often would these runs lead to a wrong verdict if the arms did not differ.
+
+    Takes what `compare` takes; the keywords are the fields of `bakeoff.verdicts.question.Calibrate`.
+
+        bakeoff.calibrate("results.csv", metric="score", seeds="crossed").sentence
+    """
+    from bakeoff.verdicts.answer import answer
+    from bakeoff.verdicts.question import Calibrate
+
+    asked = Calibrate.ask(**question)
+    place = Path(root) if root is not None else default_root()
+    with closing(_results(sources, place, dict(columns or {}))) as results:
+        return answer(results, asked)
 
 
 def _results(sources: Sequence[Any], root: Path, columns: dict[str, Any], *, every: bool = False) -> Results:

@@ -43,6 +43,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "query": ("bakeoff.cli.query", "Query an edition's table of runs in SQL."),
     "compare": ("bakeoff.cli.compare", "Say which arm is better, worse or equivalent, and how sure that is."),
     "gate": ("bakeoff.cli.gate", "For CI: check that no metric regressed more than allowed."),
+    "calibrate": ("bakeoff.cli.calibrate", "Measure how often these runs would lead to a wrong verdict."),
     "variance": ("bakeoff.cli.variance", "Show how precise a mean is at N runs, and how many runs it needs."),
     "power": ("bakeoff.cli.power", "Show how many runs an effect needs, and what the runs so far can detect."),
     "litmus": ("bakeoff.cli.litmus", "Check rules with thresholds and evidence: confirmed, failed or inconclusive."),

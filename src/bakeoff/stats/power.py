@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bakeoff.stats.binary import wilson
-from bakeoff.stats.decision import LEAST_UNITS
 from bakeoff.stats.detection import FLIPPED_UNITS, Design, Quantiles, as_tested, family_as_tested
-from bakeoff.stats.evidence import Interval
+from bakeoff.stats.evidence import LEAST_UNITS, Interval
 from bakeoff.stats.numerics import (
     Array,
     Seed,

@@ -14,6 +14,7 @@
 | `eprocess` | differences in the order of planning, and the evidence in them after each |
 | `race` | many arms in a sequential test: losers leave, the last one is the best |
 | `combined` | all editions of one experiment together |
+| `calibrate`, `relabel` | how often runs like these lead to a wrong verdict; experiments without an effect, made from them |
 | `sequential`, `until_decided` | anytime-valid tests, and runs that stop when they have decided |
 | `prereg` | what was registered before the first result |
 """

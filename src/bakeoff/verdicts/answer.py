@@ -20,13 +20,14 @@ from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis
 from bakeoff.text import csv_text, drawn_table, markdown_table, plain_table, printable, standard
 from bakeoff.verdicts.observations import Observations, observe
-from bakeoff.verdicts.question import Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
+from bakeoff.verdicts.question import Calibrate, Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
     from bakeoff.records.edition import Edition
+    from bakeoff.verdicts.calibrate import CalibrateAnswer
     from bakeoff.verdicts.compare_answer import CompareAnswer
     from bakeoff.verdicts.gate import GateAnswer
     from bakeoff.verdicts.power import PowerAnswer
@@ -44,6 +45,7 @@ _MODULES: Mapping[type[Question], str] = {
     Litmus: "litmus",
     Variance: "variance",
     Power: "power",
+    Calibrate: "calibrate",
     Summarize: "summarize",
 }
 """The module whose `answer` knows the question. It is imported when needed: each loads other statistics."""
@@ -151,6 +153,8 @@ def refuse_sequential(results: Results, what: str) -> None:
 
 @overload
 def answer(results: Results, question: Compare, *, verb: str = "") -> CompareAnswer: ...
+@overload
+def answer(results: Results, question: Calibrate) -> CalibrateAnswer: ...
 @overload
 def answer(results: Results, question: Rank) -> RankAnswer: ...
 @overload

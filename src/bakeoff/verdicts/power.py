@@ -16,8 +16,8 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
 from bakeoff.stats import power as parts
-from bakeoff.stats.decision import LEAST_UNITS
 from bakeoff.stats.detection import MOST_TOGETHER, Design
+from bakeoff.stats.evidence import LEAST_UNITS
 from bakeoff.stats.power import Family, chance_to_detect, minimum_detectable_effect
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
 from bakeoff.verdicts.compare import choose_arms

@@ -244,6 +244,17 @@ class Power(Question):
     """Of the simulation."""
 
 
+class Calibrate(Question):
+    """How often would these runs lead to a wrong verdict if the arms did not differ?"""
+
+    blocks: Literal["task", "seed", "run"] | None = None
+    """Exchange labels for whole tasks, whole seeds or single runs only (default: everything that runs could share)."""
+    replicates: Resamples = 2_000
+    """Relabelled experiments to judge."""
+    seed: int = 0
+    """Of the relabelling."""
+
+
 class Summarize(Question):
     """What did each arm do on each task?"""
 

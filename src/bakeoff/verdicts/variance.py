@@ -17,8 +17,7 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Summary
-from bakeoff.stats.decision import LEAST_UNITS
-from bakeoff.stats.evidence import Interval
+from bakeoff.stats.evidence import LEAST_UNITS, Interval
 from bakeoff.stats.numerics import chi2_quantile, is_constant, mean, sd
 from bakeoff.stats.power import decidable, minimum_detectable_effect, relative_error, units_for_relative_error
 from bakeoff.stats.ttests import one_sample_t
