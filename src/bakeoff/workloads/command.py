@@ -177,7 +177,7 @@ def _launches(plan: Plan) -> Iterator[tuple[Cell, dict[str, Any]]]:
     fixed: set[tuple[object, ...]] = set()
     for cell in plan.cells:
         command = cell.params["command"]
-        template = (cell.params["cwd"], *((None, command) if isinstance(command, str) else command))
+        template = (cell.params.get("cwd", "."), *((None, command) if isinstance(command, str) else command))
         if template in fixed:  # most cells differ in parameters only
             continue
         words = leading_words(command)
@@ -231,7 +231,7 @@ class CommandWorkload:
         """Directories that do not exist and programs that cannot be started, each once."""
         checked: set[tuple[object, ...]] = set()
         for cell, known in _launches(plan):
-            command, directory = cell.params["command"], plan.base / cell.params["cwd"]
+            command, directory = cell.params["command"], plan.base / cell.params.get("cwd", ".")
             words = leading_words(command)
             if any("{" in word for word in words):
                 values = {name: value for name, value in cell.params.items() if name not in CommandParams.settings}
