@@ -161,6 +161,11 @@ _HAS_META = {
     "postgres": "SELECT 1 FROM information_schema.tables WHERE table_name = 'meta' AND table_schema = current_schema()",
 }
 
+_NOT_OURS = (
+    "SELECT type || ' ' || name FROM sqlite_master WHERE tbl_name IN ({names}) AND (type IN ('view', 'trigger') "
+    "OR (type = 'table' AND (sql LIKE '%VIRTUAL%' OR sql LIKE '%GENERATED%' OR sql LIKE '% AS (%'))) LIMIT 1"
+)
+"""In place of our tables: views and computed columns, which may take for ever to read, and triggers."""
 _DAMAGE = re.compile("malformed|not a database|no such (table|column)|Could not decode")
 """What SQLite says about a file that something else than SQLite has written to."""
 
@@ -314,6 +319,10 @@ def connect(place: str, *, readonly: bool = False) -> Database:
     database = _postgres(place) if is_url else _sqlite(Path(place), readonly)
     with ExitStack() as undo:
         undo.callback(database.close)
+        if database.engine == "sqlite":
+            names = ", ".join(f"'{name}'" for name in ("meta", *TABLE_NAMES))
+            if (odd := database.value(_NOT_OURS.format(names=names))) is not None:
+                raise Damaged(database.label, f"it has a {str(odd)[:60]!r}, which bakeoff did not make")
         known = database.value(_HAS_META[database.engine]) is not None
         schema = database.value("SELECT value FROM meta WHERE key = 'schema'") if known else None
         version = None if schema is None else _number(schema, database)
