@@ -350,7 +350,10 @@ def settings_in_words(settings: Any) -> str:
     said = {
         key: value
         for key, value in settings.items()
-        if key not in ("metrics", "directions", "columns", "looks") and value is not None and value is not False
+        if key not in ("metrics", "directions", "columns", "looks")
+        and value is not None
+        and value is not False
+        and value != "half"
     }
     directions = ", ".join(f"{direction} {metric}" for metric, direction in settings["directions"].items())
     return "; ".join([directions, *(f"{key} {_in_words(value)}" for key, value in said.items())])

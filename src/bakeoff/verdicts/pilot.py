@@ -122,6 +122,9 @@ def pilot(
     values, unit = _noise(design)
     spread = _spread(values, unit, confidence)
     notes = [f"missing runs that are left out of the pilot: {lost}"] if lost else []
+    if design.unmatched is not None and not question.unpaired:
+        alone = design.unmatched.control + design.unmatched.candidate
+        notes.append(f"runs on tasks and seeds that the other arm lacks, left out of the pilot: {alone}")
     if design.kind == "crossed":
         # Both margins' noise, expressed as the sd of a task: that of the tasks alone would leave out the seeds.
         a, b = sides(design)
