@@ -2,6 +2,8 @@
 
     python benchmarks/looks.py                    300 experiments a strategy: about 15 minutes of CPU time
     python benchmarks/looks.py --replicates 20    a few, to see that it works
+    python benchmarks/looks.py --simulate         2,000 experiments a row without running them: the same verdicts from
+                                                  tables in memory, for more laws and plans; about 10 minutes of CPU time
 
 Two equal arms, 24 seeds at most. Each experiment is really run and looked at by its strategy until a verdict is shown;
 beside it stands what a new test of fixed size at every look would have said. Prints a table and writes
@@ -20,7 +22,8 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,12 @@ from measure import machine, say, versions, workspace
 from scipy import stats
 
 import bakeoff
+from bakeoff.records.looks import Look
+from bakeoff.results.table import Results, Row
+from bakeoff.spec.experiment import Analysis
+from bakeoff.verdicts.compare import compare
+from bakeoff.verdicts.observations import observe
+from bakeoff.verdicts.question import Compare
 
 RESULT = Path(__file__).resolve().parent / "results" / "looks.json"
 PLANS = (8, 12, 16, 20, 24)
@@ -46,6 +55,14 @@ name = "new"
 [analysis]
 metric = "score"
 """
+
+
+Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
+LAWS: dict[str, Draw] = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "lognormal": lambda rng, shape: rng.lognormal(sigma=1.0, size=shape),
+    "successes": lambda rng, shape: (rng.random(shape) < 0.5).astype(float),
+}
 
 
 class Trial:
@@ -108,11 +125,58 @@ STRATEGIES: dict[str, tuple[Callable[[Trial], bool], Callable[[Trial], bool]]] =
 }
 
 
+def simulated(draw: Draw, plans: Sequence[int], replicates: int, seed: int, unpaired: bool = False) -> float:
+    """Share of experiments with a false verdict at any of the plans, looked at one after the other."""
+    rng = np.random.default_rng(seed)
+    wrong = 0
+    for _ in range(replicates):
+        values = draw(rng, (plans[-1], 2))
+        looks: tuple[Look, ...] = ()
+        for plan in plans:
+            rows = [
+                Row(arm, seed=number, metrics={"score": float(values[number, side])}, stage=bisect_right(plans, number))
+                for number in range(plan)
+                for side, arm in enumerate(("old", "new"))
+            ]
+            results = Results(rows, "simulated", Analysis(metric="score"), looks=looks)
+            question = Compare(unpaired=unpaired)
+            if compare([observe(results, "score")], question, verdict_only=True)[0].verdict != "undecided":
+                wrong += 1
+                break
+            looks = (*looks, Look(0.0, "compare", "verdict", 2 * plan, 2 * plan, "", {}))
+    return wrong / replicates
+
+
+def simulate(replicates: int) -> bool:
+    """Print a table of simulated experiments; whether all of them hold."""
+    cases: dict[str, tuple[Draw, Sequence[int], bool]] = {
+        "normal": (LAWS["normal"], PLANS, False),
+        "normal, doubling": (LAWS["normal"], (8, 16, 32, 64), False),
+        "lognormal": (LAWS["lognormal"], PLANS, False),
+        "successes": (LAWS["successes"], PLANS, False),
+        "normal, unpaired": (LAWS["normal"], PLANS, True),
+        "normal, unpaired, doubling": (LAWS["normal"], (8, 16, 32, 64), True),
+    }
+    error = math.sqrt(BAR * (1 - BAR) / replicates)
+    holds = True
+    print(
+        f"| simulated ({replicates:,} experiments each) | plans (seeds) | false verdicts over all looks |\n|---|---|--:|"
+    )
+    for number, (name, (draw, plans, unpaired)) in enumerate(cases.items()):
+        share = simulated(draw, plans, replicates, number, unpaired)
+        holds &= share <= BAR + 3 * error
+        print(f"| {name} | {', '.join(map(str, plans))} | {share:.1%} |", flush=True)
+    return holds
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicates", type=int, default=300)
     parser.add_argument("--only", default="", metavar="STRATEGY")
+    parser.add_argument("--simulate", action="store_true")
     given = parser.parse_args()
+    if given.simulate:
+        return 0 if simulate(2_000 if given.replicates == 300 else given.replicates) else 1
     rows: dict[str, Any] = {}
     holds = True
     for number, (name, (honest, naive)) in enumerate(STRATEGIES.items()):

@@ -230,9 +230,9 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
         with Interrupts(session) as interrupts:
             files = registry.dialect(plan.dialect).observers(session)
             summary = session.run([interrupts, *files, *observers(session, verbosity, source)], source)
+        decision = None if source is None else source.look()
         report = _report(session, summary)
-        if source is not None:
-            decision = source.look()
+        if decision is not None:
             interrupted = summary.stopped == "interrupted" and not decision.stopped
             failed_fast = summary.stopped.startswith("stopped at the first failure")
             report["sequential"] = decision.facts()

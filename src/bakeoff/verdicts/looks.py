@@ -67,9 +67,8 @@ def standing(
     alpha, final = observations.analysis.alpha, observations.analysis.final
     rows = [row for row in observations.rows if row.arm in (control, candidate)]
     if final is not None:
-        if design.units < final:
-            return Standing(design, alpha, "not_final")
-        return Standing(_first_units(design, rows, final), alpha) if design.units > final else Standing(design, alpha)
+        first = _first_units(design, rows, final)
+        return Standing(first, alpha, "" if first.units == final else "not_final")
     seen = max((row.stage for row in observations.rows), default=0)
     if not seen:
         return Standing(design, alpha)
@@ -98,7 +97,7 @@ def _unit(design: Design, paired: bool) -> Callable[[Observation], Any]:
 
 def _first_units(design: Design, rows: Sequence[Observation], final: int) -> Design:
     """The design up to the registered end: later units change nothing. Only where a unit is one seed or one task."""
-    if design.kind not in ("seeds", "seeds over tasks", "tasks"):
+    if design.units <= final or design.kind not in ("seeds", "seeds over tasks", "tasks"):
         return design
     unit = _unit(design, paired=True)
     kept = set(list(dict.fromkeys(map(unit, rows)))[:final])

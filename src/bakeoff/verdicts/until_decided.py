@@ -86,6 +86,7 @@ class UntilDecided:
     def look(self) -> SequentialReport:
         self.looks += 1
         self.report = report(edition_results(self._session.edition))
+        self._withdraw()
         return self.report
 
     def _withdraw(self) -> None:
