@@ -49,6 +49,9 @@ FEWEST_PATTERNS = 3.0
 IN_COMMON, PERHAPS = 0.01, 0.05
 """p below which runs of one block have something in common (`compare` warns at the same p), or may have."""
 LOW_POWER = 0.5
+_WORDS: Mapping[State, str] = {
+    "exceeds": "too often", "unclear": "perhaps too often", "holds": "alpha holds", "too few": "too few to tell",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +249,12 @@ class CalibrateAnswer(Answer):
         return {"holds": 0, "exceeds": 1}.get(self.state, NOT_ENOUGH_EVIDENCE)
 
     def worst(self) -> Exchanged:
-        """Where wrong verdicts are the most frequent, of those that say most."""
-        return max((each for each in self.exchanged if each.state == self.state), key=lambda each: each.false_positives)
+        """Where wrong verdicts are the most frequent, of those that say most; what chance explains does not count."""
+        said = [each for each in self.exchanged if each.state == self.state]
+        return max([each for each in said if not self._by_chance(each)] or said, key=lambda each: each.false_positives)
+
+    def _by_chance(self, each: Exchanged) -> bool:
+        return each.state == "holds" and each.p_common is not None and each.false_positives > self.alpha
 
     @property
     def sentence(self) -> str:
@@ -348,7 +355,7 @@ class CalibrateAnswer(Answer):
                 each.what, _with_error(each, each.false_positives), _with_error(each, each.coverage),
                 _with_error(each, each.power), _with_error(each, each.false_equivalent),
                 f"all {each.replicates:,}" if each.every else f"{each.replicates:,}",
-                {"holds": "alpha holds", "exceeds": "too often", "unclear": "perhaps too often"}.get(each.state, "too few to tell"),
+                "within chance" if self._by_chance(each) else _WORDS[each.state],
             ]
             for each in self.exchanged
         ]  # fmt: skip
