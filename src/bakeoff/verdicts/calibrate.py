@@ -140,19 +140,24 @@ def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibratio
             design = build_design(
                 observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect
             ).without_missing()
+            designs.append(design)
+            if not design.control or not design.candidate:
+                reason = reason or f"{candidate} against {control}: no task and seed has finished runs of both"
+                continue
             made = comparison_test(design, alpha=how.alpha, comparisons=how.comparisons, strict=how.strict)
             if isinstance(made, Decision):
                 reason = reason or f"{candidate} against {control}: {made.reason.replace('_', ' ')}"
             else:
                 test = test or f"{made.evidence.method}, {made.evidence.assumes}"
-            designs.append(design)
         if len({(design.kind, design.binary) for design in designs}) > 1:
             raise UsageError(
                 f"{observations.metric}: the candidates do not have the same design, so they cannot be calibrated "
                 "together; name one of them with --arms"
             )
         families.append(Family(designs, observations.fixed_tasks and analysis.tasks is None, analysis.seeds == "fixed"))
-    margins = [_margin(each.analysis, family) for each, family in zip(metrics, families, strict=True)]
+    margins = [
+        None if reason else _margin(each.analysis, family) for each, family in zip(metrics, families, strict=True)
+    ]
     return Calibration(families, margins, how, test, reason)
 
 
