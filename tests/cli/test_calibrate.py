@@ -92,6 +92,13 @@ def test_few_blocks_are_too_little_to_tell(bakeoff: Bakeoff, table: Callable[...
     assert bakeoff("calibrate", table(tasks=1, seeds=2)).exit_code == 3
 
 
+def test_runs_that_have_not_finished_are_too_little_to_tell(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("arm,seed,score\n" + "".join(f"A,{n},0.{n}\nB,{n},\n" for n in range(8)))
+    result = bakeoff("calibrate", "runs.csv", "--relative-margin", "0.1")
+    assert result.exit_code == 3 and "no task and seed has finished runs of both" in result.stdout
+    assert "8 missing runs are left out" in result.stdout
+
+
 def test_power_and_false_equivalence_are_measured_at_the_margin(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
     """All 1,024 ways of exchanging 10 seeds, so there is no error of the simulation."""
     runs = table(tasks=1, seeds=10)

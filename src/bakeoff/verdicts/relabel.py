@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ class Labels:
     block: Block
     number: Mapping[Hashable, int]
     """The blocks by name."""
-    arms: Integers
+    arms: npt.NDArray[np.integer[Any]]
     """(replicates, blocks, arms)."""
     patterns: float
     """In how many ways the labels can be exchanged; mirrored ones count once."""
@@ -55,10 +55,12 @@ def exchange(block: Block, names: Sequence[Hashable], arms: int, replicates: int
     ways = math.exp(min(700.0, len(names) * math.lgamma(arms + 1)))
     every = arms == 2 and ways <= replicates + 0.5
     if every:
-        second = np.arange(2 ** len(names))[:, None] >> np.arange(len(names)) & 1
-        labels = np.stack((second, 1 - second), axis=2)
+        swapped = np.arange(2 ** len(names))[:, None] >> np.arange(len(names)) & 1
+    elif arms == 2:
+        swapped = rng.integers(0, 2, (replicates, len(names)), dtype=np.int8)
     else:
-        labels = np.argsort(rng.random((replicates, len(names), arms)), axis=2)
+        swapped = np.argsort(rng.random((replicates, len(names), arms)), axis=2)
+    labels = np.stack((swapped, 1 - swapped), axis=2) if arms == 2 else swapped
     return Labels(
         block,
         {name: number for number, name in enumerate(names)},
@@ -111,9 +113,9 @@ class Pairs(World):
                 known = {each: Test(PairedBinary(*each, d.shape[1], strict=how.strict)) for each in set(counts)}
                 return Each([known[each] for each in counts])
             case "tasks":
-                return ManyPairs(d @ _averages(self.tasks), how.alpha, how.comparisons, how.strict)
+                return ManyPairs(_group_means(d, self.tasks), how.alpha, how.comparisons, how.strict)
             case "seeds over tasks":
-                return ManyPairs(d @ _averages(self.seeds), how.alpha, how.comparisons, how.strict)
+                return ManyPairs(_group_means(d, self.seeds), how.alpha, how.comparisons, how.strict)
             case "crossed":
                 order = np.lexsort((self.seeds, self.tasks))
                 tables = d[:, order].reshape(len(d), self.tasks.max() + 1, -1)
@@ -274,11 +276,11 @@ class Family:
         """
         if self.designs[0].binary:
             return values
-        tasks = _averages(_numbers([task for task, _ in places]))
-        by_task = values @ tasks
+        tasks = _numbers([task for task, _ in places])
+        by_task = _group_means(values, tasks)
         if whole:
             return np.asarray(values - by_task.mean(axis=1, keepdims=True))
-        return np.asarray(values - by_task @ (tasks > 0).T)
+        return np.asarray(values - by_task[:, tasks])
 
     def _samples(self) -> list[list[Array]]:
         """For each arm its runs, by task."""
@@ -331,7 +333,9 @@ def _numbers(names: Sequence[Hashable]) -> Integers:
     return np.array([known[name] for name in names], dtype=np.intp)
 
 
-def _averages(groups: Integers) -> Array:
-    """(places, groups): times this, values of places become means of groups."""
-    members = (groups[:, None] == np.arange(groups.max() + 1)).astype(np.float64)
-    return np.asarray(members / members.sum(axis=0))
+def _group_means(values: Array, groups: Integers) -> Array:
+    """Means of columns with the same number: (rows, places) becomes (rows, groups)."""
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups)
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    return np.asarray(np.add.reduceat(values[:, order], starts, axis=1) / sizes)

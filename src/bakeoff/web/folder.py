@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.errors import StorageError
+from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.files import make_inside
 from bakeoff.records.run import by_arm
@@ -53,7 +53,10 @@ def write(edition: Edition, directory: Path, label: str | None = None, calibrate
     contents = Contents(edition, label or f"{edition.paths.experiment}/{edition.paths.name}")
     pages, problems = pages_of((contents.experiment.workload, contents.facts["dialect"]), edition)
     if calibrate:
-        pages.append(Page("Calibration", CALIBRATION, as_html(answer(contents.results, Calibrate()))))
+        try:
+            pages.append(Page("Calibration", CALIBRATION, as_html(answer(contents.results, Calibrate()))))
+        except BakeoffError as error:
+            problems.append(f"there is no calibration: {error}")
     rows = {f"{ASSETS}/runs-{n}.js": text for n, text in enumerate(table(contents))}
     shared = {"contents": contents, "pages": pages, "scripts": [*rows]}
     files = {
