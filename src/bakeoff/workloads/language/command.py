@@ -160,7 +160,7 @@ def campaign(
     Writes experiment.json and manifest.json; with --execute also runs/CONDITION_sSEED, where the campaign's own scripts,
     `bakeoff compare --baseline ... --candidate ...` and `bakeoff litmus` find the runs. Exits with 1 if a run failed.
     """
-    import bakeoff
+    from bakeoff.api import load
     from bakeoff.workloads.language.campaign import read
 
     plan = read(file, max_steps=max_steps, seeds=seeds, project=wandb_project)
@@ -171,7 +171,7 @@ def campaign(
     directory.mkdir(parents=True, exist_ok=True)
     spec = directory / "experiment.json"
     spec.write_text(json.dumps(plan.experiment, indent=2) + "\n")
-    experiment = bakeoff.load(spec, root=directory / "results")
+    experiment = load(spec, root=directory / "results")
     runs = [
         {
             "condition": condition,
