@@ -124,6 +124,23 @@ params = {{ advantage = "dr_grpo", generations_every = 5 }}
     assert "heldout_accuracy" in json.dumps(answer)
     assert row["formula"].startswith("A = r - mean; token: A;") and row["parameters"] > 10_000
 
+    # Every answer is a rollout with its own id, and its advantage is that of its group.
+    for form in ("trl-grpo", "verifiers", "art"):
+        lab.cli("export", "one", "--format", form, "--arms", "dr_grpo", "-o", f"as-{form}")
+    exported = [json.loads(line) for line in (lab.place / "as-trl-grpo").read_text().splitlines()]
+    answers = {
+        (seed, f"step{row['step']}__g{row['group']}__{row['sample']}"): row
+        for seed in (0, 1)
+        for row in first["dr_grpo", seed]["completions"]
+    }
+    assert len(exported) == len({row["run_id"] for row in exported}) == len(answers) == 2 * 12 * 4 * 8
+    for row in exported:
+        answer = answers[row["seed"], row["run_id"][row["run_id"].index("step") :]]
+        assert (row["completion"][0]["content"], row["reward"]) == (answer["completion"], answer["reward"])
+        assert row["tokens"][0]["completion_ids"] == answer["ids"]
+        assert row["advantage"] == 0 or (row["advantage"] > 0) == (answer["advantage"] > 0)
+    assert len((lab.place / "as-art").read_text().splitlines()) == 2 * 12 * 4
+
     # The functions of the original's research guide, unchanged.
     guide = """
 import json, sys

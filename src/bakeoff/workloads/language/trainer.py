@@ -109,7 +109,7 @@ class Trainer:
         )
         drawn = sample(self.model, questions, params.group_size, self.longest, draws, params.temperature)
         batch = self._judged(prompts, drawn)
-        pooling = self.pooling.at(self.step)
+        pooling = self.pooling.at(self.step) if params.transform == "gtpo_sepa" else 0.0
         row, numbers = self._observed(batch, drawn, pooling)
         trained = self._kept(batch) if params.steps else np.zeros(size, dtype=bool)
         row |= {
