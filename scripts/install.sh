@@ -13,6 +13,8 @@ stamp=.venv/.installed-${extra:-base}
 fresh=
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     echo "installing bakeoff${extra:+[$extra]} into .venv (once; may take a minute)"
+    # torch first, and with pip: that is its CPU build (200 MB). uv would take one with gigabytes of CUDA.
+    [ "$extra" != test ] || "$python" -m pip install --quiet --disable-pip-version-check torch==2.13.0
     scripts/pip-install.sh "$python" --compile --editable ".${extra:+[$extra]}"
     echo "$key" >"$stamp"
     fresh=yes

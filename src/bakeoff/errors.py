@@ -24,6 +24,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "pandas": ("pandas", "pyarrow"),
     "postgres": ("psycopg",),
     "tasks": ("httpx", "httpx_sse", "pytest", "starlette", "uvicorn"),
+    "train": ("torch",),
     "wandb": ("wandb",),
 }
 """The extras of pyproject.toml, and the packages of each that our code imports, by import name."""

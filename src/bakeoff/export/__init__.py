@@ -4,6 +4,7 @@
 |---|---|
 | `exporting` | the table of formats; select rollouts, write them in one format, summarise |
 | `rollouts` | the trajectories of an edition, each with its reward and its group; filters |
+| `completions` | the answers of a training run, each a rollout |
 | `dialogue` | a trajectory as conversations: what the model read and what it wrote |
 | `conversations` | formats whose rows are messages: TRL, ART, ShareGPT |
 | `traces` | formats that keep a whole run: verifiers, ATIF, steps as JSON lines and Parquet |

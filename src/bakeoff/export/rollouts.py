@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,9 @@ from bakeoff.records.run import FAILED, CellRecord, RunRecord, TrajectoryIndex
 from bakeoff.records.series import read_trajectory
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.workload import Step
+
+ANSWERS = "completions.parquet"
+"""What a training run has instead of a trajectory; `completions` reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,11 @@ def read_rollouts(edition: Edition, dropped: Counter[str]) -> Iterator[Rollout]:
     indexed = edition.trajectories()
     for run in edition.runs():
         index = indexed.get(run.position)
+        if index is None and run.status == "succeeded" and os.path.lexists(edition.paths.run(run.run_id) / ANSWERS):
+            from bakeoff.export.completions import read_answers
+
+            yield from read_answers(run, edition.paths.run(run.run_id))
+            continue
         if index is None:
             dropped["no trajectory"] += 1
             continue

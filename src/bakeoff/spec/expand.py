@@ -12,12 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import MOST_RUNS, ArmEntry, Experiment, TaskEntry
+from bakeoff.spec.experiment import MOST_RUNS, Analysis, ArmEntry, Experiment, TaskEntry
 from bakeoff.spec.identity import RunIds, canonical_json, directory_digest, flatten
 from bakeoff.spec.plan import Arm, Cell, LazyTable, Plan, Task, facts, uncollected
 from bakeoff.spec.problems import problems
 from bakeoff.spec.select import Test, names, rule
-from bakeoff.spec.workload import CommandWorkload, Priced, Workload
+from bakeoff.spec.workload import CommandWorkload, Judged, Priced, Workload
 
 MOST_CELLS = 1_000_000
 """Arms times tasks."""
@@ -40,6 +40,9 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     if isinstance(workload, Priced) and "cost_metric" not in experiment.budget.model_fields_set:
         budget = experiment.budget.model_copy(update={"cost_metric": workload.cost_metric})
         experiment = experiment.model_copy(update={"budget": budget})
+    if isinstance(workload, Judged) and experiment.analysis.metric is None:
+        analysis = Analysis.model_validate({**workload.analysis, **experiment.analysis.model_dump(exclude_unset=True)})
+        experiment = experiment.model_copy(update={"analysis": analysis})
     _check_setters(experiment)
     _check_cells(experiment)
     arms = _arms(experiment)

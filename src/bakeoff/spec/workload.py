@@ -251,6 +251,14 @@ class Priced(Protocol):
 
 
 @runtime_checkable
+class Judged(Protocol):
+    """A workload that knows how its runs are judged, for experiments whose `[analysis]` names no metric."""
+
+    analysis: ClassVar[Mapping[str, Any]]
+    """Keys of `[analysis]`; those that an experiment sets win."""
+
+
+@runtime_checkable
 class Configurable(Protocol):
     """A workload with its own options for `bakeoff run`, declared in the entry-point group `bakeoff.run_options`."""
 

@@ -6,6 +6,7 @@
 | `python` | a function in a warm worker |
 | `market` | an agent in a market world |
 | `tasks` | a coding agent on a task in a sandbox |
+| `language` | one training of a small language model by policy gradients |
 | `schedsim` | a simulation of scheduling policies |
 | `template`, `metrics` | command templates, and metrics that a command leaves behind |
 | `program`, `functions` | whether a command's program or a function is there, before any run starts |

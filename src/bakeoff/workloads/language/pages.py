@@ -1,0 +1,249 @@
+"""The report page of a training campaign: what was learnt, learning curves, entropies, and answers side by side.
+
+The first line says whether any arm beats `start`, the arm that trains nothing. Next to every difference stands that of the
+A/A pair, two arms that differ only in their random numbers: smaller differences than that are noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bakeoff.records.edition import Edition
+from bakeoff.records.run import RunRecord
+from bakeoff.records.series import read_block
+from bakeoff.text import figure as short
+from bakeoff.web.arms import Curve, learning_curves, t_interval
+from bakeoff.web.contents import Contents
+from bakeoff.web.figure import Figure, Panel
+from bakeoff.web.folder import Page, picture_html
+from bakeoff.web.pictures import slim
+from bakeoff.workloads.language.params import COMPLETIONS, LanguageParams
+
+METRIC = "heldout_accuracy"
+SHOWN_PROMPTS, SHOWN_ANSWERS = 4, 6
+ENTROPIES = {
+    "exec_entropy_mean": "execution surprisal, nats",
+    "plan_entropy_mean": "planning surprisal, nats",
+    "sepa_lambda": "lambda of sepa",
+    "sepa_gate_open": "gate of sepa (1 is open)",
+}
+CURVES = {METRIC: "held-out accuracy", "heldout_pass_at_4": "held-out pass@4", "correct_rate": "training correct rate"}
+CLOCKS = {"tokens": "sampled tokens", "processor_s": "processor seconds"}
+GROUPS = {"informative_groups": "informative groups", "informative_groups_expected": "expected from the correct rate"}
+
+Series = Mapping[str, Curve]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A run that succeeded, with its series."""
+
+    run: RunRecord
+    series: Series
+
+    @property
+    def final(self) -> float:
+        return float(self.series[METRIC][1][-1])
+
+
+def pages(edition: Edition) -> list[Page]:
+    """The page `training`; none while no run has finished."""
+    contents = Contents(edition, f"{edition.paths.experiment}/{edition.paths.name}")
+    runs = {run.position: run for run in contents.runs if run.status == "succeeded"}
+    trained = []
+    for position, block in edition.all_series():
+        if position in runs:
+            series = {name: (steps.astype(float), values) for name, (steps, values) in read_block(block).items()}
+            if METRIC in series:
+                trained.append(Training(runs[position], series))
+    if not trained:
+        return []
+    by_arm = {arm: [t for t in trained if t.run.arm == arm] for arm in contents.base_arms}
+    by_arm = {arm: list(own) for arm, own in by_arm.items() if own}
+    html = _summary(contents, by_arm)
+    for slug, figure in _figures(contents, by_arm).items():
+        html += picture_html(slim(figure), slug)
+    return [Page("Training", "training", html + _answers(edition, by_arm))]
+
+
+# -- what was learnt
+
+
+def _summary(contents: Contents, by_arm: Mapping[str, Sequence[Training]]) -> str:
+    params = {cell.arm: LanguageParams.model_validate(cell.params) for cell in contents.cells.values()}
+    start = next((arm for arm in by_arm if params[arm].steps == 0), None)
+    noise = _noise(by_arm, params)
+    rows, winners = [], []
+    for arm, own in by_arm.items():
+        finals = np.array([training.final for training in own])
+        cells = [f'<th scope="row">{escape(arm)}</th>', _cell(len(own)), _cell(short(float(finals.mean())))]
+        if start is not None:
+            text = ""
+            if arm != start:
+                low, high = t_interval(_paired(own, by_arm[start]))
+                if low > 0:
+                    winners.append(arm)
+                text = f"{short(float(_paired(own, by_arm[start]).mean()), signed=True)}"
+                text += f" ({short(low)} to {short(high)})" if np.isfinite(low) else ""
+            cells.append(_cell(text))
+        cells.append(_cell(noise or "-"))
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    first = "There is no arm with steps = 0, so it cannot be said whether any arm learnt something."
+    if start is not None and winners:
+        first = f"{len(winners)} of {len(by_arm) - 1} arms beat {escape(start)}, which trains nothing."
+    elif start is not None:
+        first = f"No arm beats {escape(start)}, which trains nothing: differences between the others are not progress."
+    heads = (
+        ["arm", "seeds", "held-out accuracy"] + ([f"against {escape(start)} (95 %)"] if start else []) + ["A/A pair"]
+    )
+    head = "".join(f'<th scope="col"{" class=r" if number else ""}>{name}</th>' for number, name in enumerate(heads))
+    formulas = "".join(
+        f"<li>{escape(arm)}: {escape(params[arm].formula)}, learning rate {params[arm].learning_rate:g}</li>"
+        for arm in by_arm
+        if params[arm].steps
+    )
+    digests = sorted({str(t.run.metrics.get("warm_start")) for own in by_arm.values() for t in own})
+    warnings = sorted(
+        {
+            f"{t.run.arm}: {t.run.metrics['warning']}"
+            for own in by_arm.values()
+            for t in own
+            if t.run.metrics.get("warning")
+        }
+    )
+    return (
+        f'<section><h2>What was learnt</h2><p><strong>{first}</strong></p><div class="scroll"><table class="numbers">'
+        f"<caption><span>Last evaluation on held-out prompts, from this warm start ({escape(', '.join(digests))}): results "
+        "speak for trainings from it, not for other models. Intervals: 95 % t interval of the paired difference. A/A pair: "
+        "mean and largest difference of two arms that differ only in their random numbers; compare decides.</span></caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f"{''.join(f'<p class=note>{escape(text)}</p>' for text in warnings)}<ul>{formulas}</ul></section>"
+    )
+
+
+def _cell(value: object) -> str:
+    return f'<td class="r">{escape(str(value))}</td>'
+
+
+def _paired(own: Sequence[Training], other: Sequence[Training]) -> Any:
+    """Differences on the seeds and tasks that both have."""
+    known = {(t.run.task, t.run.seed, t.run.rollout): t.final for t in other}
+    keys = [(t, (t.run.task, t.run.seed, t.run.rollout)) for t in own]
+    return np.array([t.final - known[key] for t, key in keys if key in known])
+
+
+def _noise(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, LanguageParams]) -> str:
+    """The mean and the largest difference between two arms whose parameters differ in `own_sampling` only."""
+    arms = list(by_arm)
+    for number, arm in enumerate(arms):
+        for other in arms[number + 1 :]:
+            alike = params[arm].model_copy(update={"own_sampling": params[other].own_sampling})
+            if alike == params[other] and params[arm].steps:
+                differences = np.abs(_paired(by_arm[arm], by_arm[other]))
+                if differences.size:
+                    return f"{short(float(differences.mean()))}, at most {short(float(differences.max()))}"
+    return ""
+
+
+# -- curves
+
+
+def _figures(contents: Contents, by_arm: Mapping[str, Sequence[Training]]) -> dict[str, Figure]:
+    trained = {
+        arm: own
+        for arm, own in by_arm.items()
+        if any(t.series[METRIC][0].size > 1 or t.series[METRIC][0][-1] > 0 for t in own)
+    }
+    if not trained:
+        return {}
+    source = f"{contents.label}."
+    drawn = {"language-curves": _by_step(trained, CURVES, "Learning curves", source)}
+    for clock, label in CLOCKS.items():
+        timed = {arm: [_against(t.series, METRIC, clock) for t in own] for arm, own in trained.items()}
+        figure = learning_curves({"": timed}, CURVES[METRIC], source=source)
+        panels = [replace(panel, x_label=label) for panel in figure.panels if isinstance(panel, Panel)]
+        drawn[f"language-{clock.replace('_', '-')}"] = replace(
+            figure, title=f"Held-out accuracy by {label}", panels=panels
+        )
+    drawn["language-entropy"] = _by_step(trained, ENTROPIES, "Entropies and pooling", source)
+    drawn["language-groups"] = _by_step(trained, GROUPS, "Informative groups", source)
+    return drawn
+
+
+def _by_step(by_arm: Mapping[str, Sequence[Training]], metrics: Mapping[str, str], title: str, source: str) -> Figure:
+    """One panel for each metric that runs have."""
+    tasks = {}
+    for metric, label in metrics.items():
+        curves = {arm: [t.series[metric] for t in own if metric in t.series] for arm, own in by_arm.items()}
+        if any(curves.values()):
+            tasks[label] = {arm: own for arm, own in curves.items() if own}
+    figure = learning_curves(tasks, "", source=source)
+    panels = []
+    for (label, curves), panel in zip(tasks.items(), figure.panels, strict=True):
+        assert isinstance(panel, Panel)
+        # The interval of two or three seeds is so wide that it would hide the curves: panels show what runs reached.
+        values = np.concatenate([values for own in curves.values() for _, values in own])
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        room = 0.04 * (high - low) or 0.04
+        panels.append(replace(panel, y_label=label, title=label, y_range=(low - room, high + room)))
+    return replace(figure, title=title, panels=panels, columns=2)
+
+
+def _against(series: Series, metric: str, clock: str) -> Curve:
+    """The metric by what the clock showed at the same step."""
+    steps, values = series[metric]
+    at = np.searchsorted(series[clock][0], steps)
+    return np.asarray(series[clock][1][at], dtype=float), values
+
+
+# -- answers
+
+
+def _answers(edition: Edition, by_arm: Mapping[str, Sequence[Training]]) -> str:
+    """The last step's answers of two arms to the same prompts, for the first seed that both have."""
+    trained = [arm for arm, own in by_arm.items() if own[0].series[METRIC][0][-1] > 0]
+    kept: dict[str, pl.DataFrame] = {}
+    for arm in (trained[:1] + trained[-1:]) if len(trained) > 1 else trained:
+        path = edition.paths.run(by_arm[arm][0].run.run_id) / COMPLETIONS
+        if path.is_file() and not path.is_symlink():
+            frame = pl.read_parquet(path)
+            kept[arm] = frame.filter(pl.col("step") == frame["step"].max())
+    if not kept:
+        return ""
+    shared = [
+        prompt
+        for prompt in next(iter(kept.values()))["prompt_id"].unique(maintain_order=True)
+        if all((frame["prompt_id"] == prompt).any() for frame in kept.values())
+    ][:SHOWN_PROMPTS]
+    html = "".join(
+        f'<tr><th scope="row"><code>{escape(prompt)}</code></th>'
+        + "".join(f"<td>{_group(frame.filter(pl.col('prompt_id') == prompt))}</td>" for frame in kept.values())
+        + "</tr>"
+        for prompt in shared
+    )
+    heads = "".join(f'<th scope="col">{escape(arm)}</th>' for arm in kept)
+    return (
+        f'<section><h2>Answers</h2><div class="scroll"><table><caption><span>Sampled in the last step, seed '
+        f"{next(iter(by_arm.values()))[0].run.seed}: up to {SHOWN_ANSWERS} of each group, right ones marked ✓, the plan "
+        "underlined. completions.parquet in a run's directory has every answer.</span></caption>"
+        f'<thead><tr><th scope="col">prompt</th>{heads}</tr></thead><tbody>{html}</tbody></table></div></section>'
+    )
+
+
+def _group(frame: pl.DataFrame) -> str:
+    right = int((frame["reward"] > 0.5).sum())
+    lines = []
+    for row in frame.head(SHOWN_ANSWERS).iter_rows(named=True):
+        words = row["completion"].split()
+        marked = " ".join(
+            f"<u>{escape(word)}</u>" if plan else escape(word)
+            for word, plan in zip(words, row["planning"], strict=False)
+        )
+        lines.append(f"{'✓' if row['reward'] > 0.5 else '✗'} <code>{marked}</code>")
+    return f"<small>{right} of {frame.height} right</small><br>{'<br>'.join(lines)}"

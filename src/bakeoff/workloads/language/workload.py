@@ -1,0 +1,119 @@
+"""The `language` workload: one run is one training of a small language model from a warm start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel
+
+from bakeoff.errors import UsageError
+from bakeoff.spec.workload import Outcome, RunContext, Scalar
+from bakeoff.workloads.language.params import LanguageParams
+from bakeoff.workloads.language.tasks import Task
+
+if TYPE_CHECKING:
+    from bakeoff.workloads.language.pretrain import WarmStart
+
+
+class LanguageWorkload:
+    """The interface to the rest of bakeoff; see `spec/workload.py`."""
+
+    kind: ClassVar[str] = "language"
+    revision: ClassVar[str] = "1"
+    Params: ClassVar[type[BaseModel]] = LanguageParams
+    analysis: ClassVar[Mapping[str, Any]] = {
+        "metric": "heldout_accuracy",
+        "summary": {"type": "final", "last": 1},
+        "bounds": [0.0, 1.0],
+        "failure_score": 0.0,
+    }
+    """The rate of right answers on training prompts, which retrain compares, ranks conditions differently: a policy can
+    raise it at the cost of prompts that it never saw."""
+
+    def check(self, params: LanguageParams, base: Path) -> list[str]:
+        """Raise UsageError for what would fail in every run: torch, a file or a phrase that is missing, too few prompts."""
+        need_torch()
+        task = Task(params.task)
+        task.check_phrases(params.phrases)
+        heldout = len(task.prompts("heldout"))
+        if params.eval_prompts > heldout:
+            raise UsageError(
+                f"eval_prompts: {params.task} has {heldout} held-out prompts, and {params.eval_prompts} are asked for"
+            )
+        if params.warm_start is not None:
+            from bakeoff.workloads.language.pretrain import load
+
+            load(base / params.warm_start, task)
+        if params.wandb_project is not None and find_spec("wandb") is None:
+            raise UsageError("wandb_project needs the package wandb: pip install 'bakeoff[wandb]'")
+        return (
+            ["back pressure follows the machine's speed: these runs do not repeat bit for bit"]
+            if params.bp_enabled
+            else []
+        )
+
+    def run(self, params: LanguageParams, ctx: RunContext) -> Outcome:
+        """Train, and leave the files of `outputs`. A loss that is not a number fails the run and names the step."""
+        import torch
+
+        from bakeoff.workloads.language import tracking
+        from bakeoff.workloads.language.outputs import MODEL, Outputs
+        from bakeoff.workloads.language.pretrain import WarmStart, save
+        from bakeoff.workloads.language.trainer import Diverged, Trainer
+
+        torch.set_num_threads(1)  # two threads take five times the processor time, and runs in parallel use the cores
+        task = Task(params.task)
+        start = warm_start(params, task, ctx.base)
+        trainer = Trainer(params, task, start.model, ctx.rng, lambda name: ctx.rng(name, own=params.own_sampling))
+        outputs = Outputs(ctx.directory, ctx.checkpoint, trainer)
+        metrics: dict[str, Scalar] = {
+            "formula": params.formula,
+            "warm_start": start.digest,
+            "parameters": start.model.size,
+        }
+        tracked = tracking.begin(params, ctx.seed, ctx.directory) if params.wandb_project else None
+        last: dict[str, float] = {}
+        problem = None
+        try:
+            while trainer.step < max(params.steps, 1):
+                row, batch = trainer.advance()
+                if trainer.step >= params.steps or trainer.step % params.eval_every == 0:
+                    row |= (last := trainer.evaluate())
+                outputs.add(row, batch)
+                if tracked is not None:
+                    tracking.log(tracked, row)
+                if trainer.step % params.save_every == 0:
+                    outputs.save()
+                if ctx.cancelled:
+                    outputs.save()
+                    return Outcome(metrics, "failed", f"stopped after step {row['step']}")
+        except Diverged as error:
+            problem = str(error)
+        finally:
+            if tracked is not None:
+                tracked.finish()
+        outputs.close()
+        save(WarmStart(start.model, "", last), task, ctx.directory / MODEL)
+        metrics |= trainer.totals
+        if trainer.warning:
+            metrics["warning"] = trainer.warning
+            print(f"warning: {trainer.warning}", flush=True)
+        return Outcome(metrics, "failed", problem) if problem else Outcome(metrics)
+
+
+def warm_start(params: LanguageParams, task: Task, base: Path) -> WarmStart:
+    """The model that a run starts from."""
+    from bakeoff.workloads.language.pretrain import cached, load, shape_of
+
+    if params.warm_start is not None:
+        return load(base / params.warm_start, task)
+    return cached(task, shape_of(task, params.width, params.layers, params.heads), params.warm_steps, params.warm_seed)
+
+
+def need_torch() -> None:
+    """Raise UsageError if torch is not installed. Found without importing it, which takes a second."""
+    if find_spec("torch") is None:
+        raise UsageError("training language models needs the package torch: pip install 'bakeoff[train]'")
