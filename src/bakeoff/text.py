@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 NOTHING = "-"
 _ESCAPES = re.compile(
@@ -60,26 +60,87 @@ def one_line(text: str | None, limit: int = 100) -> str:
     return lines[-1] if len(lines[-1]) <= limit else lines[-1][: limit - 3] + "..."
 
 
-def number(value: Any) -> str:
-    """A metric for people: four significant digits or a whole number."""
+# -- numbers: every number that people read is written by these functions
+
+
+def number(value: Any, *, sign: bool = False) -> str:
+    """Four significant digits, whole numbers in full, commas from 10,000 on; text and None (`-`) as they are.
+
+    Powers of ten only where a reader would count zeros. `sign` puts a plus before what is above zero.
+    """
     if value is None:
         return NOTHING
     if isinstance(value, bool | str):
         return str(value).lower() if isinstance(value, bool) else value
-    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e6):
-        return str(int(value))
-    return f"{value:.4g}"
-
-
-def figure(value: float | None, *, signed: bool = False) -> str:
-    """An effect or a mean in a table: four digits, and no powers of ten where a reader would count zeros."""
-    if value is None:
-        return NOTHING
-    value += 0.0  # turns -0.0 into 0.0
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return "∞" if value > 0 else "-∞" if value < 0 else "nan"
-    sign = "+" if signed and value else ""
-    return f"{value:{sign},.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:{sign}.4g}"
+    plus = "+" if sign and value > 0 else ""
+    if isinstance(value, int) or (value == int(value) and abs(value) < _GREAT):
+        return f"{plus}{int(value):,}" if abs(value) >= _GROUPED else f"{plus}{int(value)}"
+    return f"{plus}{value:,.0f}" if _GROUPED <= abs(value) < _GREAT else f"{plus}{value:.4g}"
+
+
+_GROUPED, _GREAT = 1e4, 1e9
+"""From here on digits are grouped, and from there on only four of them are written."""
+
+
+def percent(share: float | None, *, sign: bool = False) -> str:
+    """`12.5 %` for 0.125: three significant digits."""
+    if share is None:
+        return NOTHING
+    plus = "+" if sign and share > 0 else ""
+    return f"{plus}{100 * share + 0.0:.3g} %"
+
+
+def format_p(p: float | None, floor: float | None = None) -> str:
+    """A p-value. Never 0: a p at the smallest value that this many units can give says so."""
+    if p is None:
+        return NOTHING
+    text = f"{p:.2g}" if p < 0.001 else f"{p:.3f}"
+    return f"{text} (the smallest possible)" if floor is not None and p <= floor * (1 + 1e-9) and p < 1 else text
+
+
+class Ends(Protocol):
+    """What `stats.evidence.Interval` has."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def level(self) -> float: ...
+    @property
+    def low_open(self) -> bool: ...
+    @property
+    def high_open(self) -> bool: ...
+
+
+def format_ends(interval: Ends | None) -> str:
+    """`[0.1 to 0.3]`; a round bracket stands at an end that is not in the interval: `(0 to 0.3]`."""
+    if interval is None:
+        return NOTHING
+    left = "(" if interval.low_open or math.isinf(interval.low) else "["
+    right = ")" if interval.high_open or math.isinf(interval.high) else "]"
+    return f"{left}{number(interval.low)} to {number(interval.high)}{right}"
+
+
+def format_interval(interval: Ends | None, *, in_table: bool = False) -> str:
+    """`95 % interval [0.1 to 0.3]`, and in a table `[0.1 to 0.3] (95 %)`."""
+    if interval is None:
+        return NOTHING
+    ends, level = format_ends(interval), format_level(interval.level)
+    return f"{ends} ({level})" if in_table else f"{level} interval {ends}"
+
+
+def format_level(level: float) -> str:
+    """`99.38 %`: the level of an interval needs one digit more than a share."""
+    return f"{100 * level:.4g} %"
+
+
+def short(name: str, most: int = 30) -> str:
+    """A name of at most that many characters, cut in the middle: its end is often what tells names apart."""
+    head, tail = (most - 1) // 2, most - 1 - (most - 1) // 2
+    return name if len(name) <= most else f"{name[:head]}…{name[-tail:]}"
 
 
 def duration(seconds: float | None) -> str:

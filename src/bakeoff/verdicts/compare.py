@@ -21,7 +21,8 @@ from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.numerics import difference
 from bakeoff.stats.permutation import SignFlip
 from bakeoff.stats.ttests import seeds_look_crossed
-from bakeoff.verdicts.describe import Description, choice_of_test, describe, format_p, own_direction, sentence
+from bakeoff.text import format_p
+from bakeoff.verdicts.describe import Description, choice_of_test, describe, own_direction, sentence
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design, build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare, Question

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Results
-from bakeoff.text import NOTHING, number
+from bakeoff.text import NOTHING, format_interval, format_p, number, percent
 from bakeoff.verdicts.answer import (
     NOT_ENOUGH_EVIDENCE,
     Answer,
@@ -24,7 +24,7 @@ from bakeoff.verdicts.answer import (
     refuse_sequential,
 )
 from bakeoff.verdicts.compare import SEED, Comparison, Exploratory, compare, explore_metrics, recommendations
-from bakeoff.verdicts.describe import format_interval, format_p, signed, unit_values
+from bakeoff.verdicts.describe import unit_values
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
@@ -149,7 +149,7 @@ class CompareAnswer(Answer):
         if self.exploratory:
             headers = ["metric", "candidate", "effect", "interval", "p", "p adjusted (BH)", "note"]
             rows = [
-                [line.metric, line.candidate, signed(line.effect), format_interval(line.interval, in_table=True),
+                [line.metric, line.candidate, number(line.effect, sign=True), format_interval(line.interval, in_table=True),
                  format_p(line.p), format_p(line.p_adjusted), line.note]
                 for line in self.exploratory
             ]  # fmt: skip
@@ -294,8 +294,8 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             "verdict": f"{each.verdict} ({reason})" if reason and reason != "inconclusive" else each.verdict,
             "mean": number(each.candidate_mean),
             "mean of the control": number(each.control_mean),
-            "effect": signed(each.effect),
-            "lift": signed(each.lift, percent=True),
+            "effect": number(each.effect, sign=True),
+            "lift": percent(each.lift, sign=True),
             "interval": format_interval(each.interval, in_table=True),
             "decision interval": format_interval(each.decision_interval, in_table=True),
             "p": format_p(each.p, decision.floor),
@@ -309,7 +309,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             "Hedges' g": number(each.hedges_g),
             "P(improvement)": number(each.improvement),
             "correlation of the arms": number(each.correlation),
-            "variance saved by pairing": signed(each.variance_reduction, percent=True),
+            "variance saved by pairing": percent(each.variance_reduction, sign=True),
             "effect detected with 80 % power": number(each.mde),
             "units for the margin": number(each.units_for_margin),
             "units": str(each.units),

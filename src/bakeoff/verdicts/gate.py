@@ -21,10 +21,10 @@ from bakeoff.spec.experiment import Section, Summary
 from bakeoff.spec.problems import problems
 from bakeoff.stats.decision import holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
-from bakeoff.text import NOTHING, printable
+from bakeoff.text import NOTHING, number, printable
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
 from bakeoff.verdicts.compare import SEED, choose_arms
-from bakeoff.verdicts.describe import describe, signed
+from bakeoff.verdicts.describe import describe
 from bakeoff.verdicts.design import build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Gate, Question
@@ -241,7 +241,7 @@ class GateAnswer(Answer):
     def blocks(self) -> list[Block]:
         headers = ["metric", "arm", "rule", "effect", "interval", "outcome"]
         rows = [
-            [check.metric, check.candidate, check.rule, signed(check.effect),
+            [check.metric, check.candidate, check.rule, number(check.effect, sign=True),
              check.needed(), check.outcome_in_words]
             for check in self.checks
         ]  # fmt: skip
@@ -303,7 +303,7 @@ def as_junit(answer: GateAnswer) -> str:
         name = printable(f"{check.candidate}: {check.metric} {check.rule}")
         case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{check.metric}", name=name)
         reason = f" ({check.reason})" if check.reason and check.reason != TITLES[check.outcome] else ""
-        message = printable(f"effect {signed(check.effect)}; {check.needed()}; {check.population}{reason}")
+        message = printable(f"effect {number(check.effect, sign=True)}; {check.needed()}; {check.population}{reason}")
         if check.outcome == "fail":
             ElementTree.SubElement(case, "failure", message=message, type="regression")
         elif check.outcome == "undecided":

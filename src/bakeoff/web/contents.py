@@ -16,7 +16,7 @@ from bakeoff.records.run import FAILED, CellRecord, RunRecord, Tally
 from bakeoff.results.editions import edition_results
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Experiment
-from bakeoff.text import duration, one_line, utc
+from bakeoff.text import duration, number, one_line, utc
 from bakeoff.verdicts.answer import Block, Notes, answer, is_sequential
 from bakeoff.verdicts.compare import Exploratory, explore
 from bakeoff.verdicts.compare_answer import CompareAnswer
@@ -242,7 +242,7 @@ def _plain(value: Any) -> str:
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, list | tuple):
         return " to ".join(map(_plain, value)) if isinstance(value, tuple) else ", ".join(map(_plain, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def retries(contents: Contents) -> list[Block]:

@@ -17,9 +17,8 @@ from bakeoff.errors import StorageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.files import make_inside
 from bakeoff.records.run import by_arm
-from bakeoff.text import duration, figure, number, printable
+from bakeoff.text import duration, format_ends, format_level, format_p, number, percent, printable
 from bakeoff.verdicts.answer import TEMPLATES
-from bakeoff.verdicts.describe import format_level, format_p
 from bakeoff.version import __version__
 from bakeoff.web import contents as front
 from bakeoff.web.contents import Contents
@@ -147,11 +146,10 @@ def environment(*directories: Path) -> Environment:
     )
     made.filters |= {
         "number": number,
-        "figure": figure,
-        "signed": lambda value: figure(value, signed=True),
-        "share": lambda value: "-" if value is None else f"{100 * value + 0.0:+.3g} %",
+        "signed": lambda value: number(value, sign=True),
+        "share": lambda value: percent(value, sign=True),
         "duration": duration,
-        "interval": lambda interval: "-" if interval is None else f"{figure(interval.low)} to {figure(interval.high)}",
+        "interval": format_ends,
         "level": lambda interval: "" if interval is None else format_level(interval.level),
         "p": format_p,
     }

@@ -20,11 +20,11 @@ from bakeoff.stats import curves as series
 from bakeoff.stats.bootstrap import bootstrap
 from bakeoff.stats.resample import mean_distribution
 from bakeoff.stats.sequential import LEAST_PLANNED
+from bakeoff.text import format_level
 from bakeoff.verdicts import sequential
 from bakeoff.verdicts.answer import answer, is_sequential, observe_metric
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.compare_answer import CompareAnswer
-from bakeoff.verdicts.describe import format_level
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Plot, Power, Rank
@@ -101,7 +101,7 @@ def _differences(results: Results, plot: Plot) -> Figure:
         raise UsageError("no pair has ended yet")
     shown = []
     for each in report.comparisons:
-        level = f"{100 * each.interval.level:.4g} % confidence sequence, {each.test}"
+        level = f"{format_level(each.interval.level)} confidence sequence, {each.test}"
         seeds = tuple(str(seed) for seed in each.seeds)
         shown.append(
             Differences(
@@ -141,7 +141,7 @@ def _pairs(verdict: CompareAnswer, comparisons: Sequence[Comparison]) -> list[Di
                 unit = "seed on a task"
         values = np.concatenate(parts)
         interval = comparison.deciding_interval
-        kind = f"{100 * interval.level:.4g} % interval, {comparison.decision.method}" if interval else "no interval"
+        kind = f"{format_level(interval.level)} interval, {comparison.decision.method}" if interval else "no interval"
         mean, margin = float(values.mean()), margins[comparison.metric]
         differences.append(Differences(*about, unit, names, values, mean, interval, kind, comparison.verdict, margin))
     return differences
