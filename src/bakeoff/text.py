@@ -9,6 +9,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -183,6 +184,10 @@ _COLOURS = {
     "infra_error": "yellow",
     "cancelled": "yellow",
     "running": "cyan",
+    "better": "green",
+    "worse": "red",
+    "equivalent": "blue",
+    "undecided": "yellow",
 }
 _FOLDED = 20
 """A column narrower than this is not folded."""
@@ -250,6 +255,114 @@ def _blocks(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
             blocks.append([0])
         blocks[-1].append(column)
     return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """One line of a forest plot: a value and its interval, whose ends may be infinite, or NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+
+_NARROWEST, _WIDEST, _SHORTEST = 24, 60, 12
+"""A forest plot has at least and at most so many columns; a name is not cut below so many characters."""
+
+
+def fitted_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str],
+    width: int,
+    optional: Sequence[str] = (),
+    strokes: Sequence[Stroke | None] = (),
+    span: tuple[float, float] = (0.0, 1.0),
+) -> str:
+    """One line for each row, for a terminal of this width, in colour.
+
+    Names in the first column are cut where they must be, then `optional` columns are left out, in this order. Where
+    there is room, each row has its stroke beside it: a forest plot over `span`.
+    """
+    import click
+
+    clean = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+    columns = list(range(len(headers)))
+    widths = [max(len(header), *(len(row[column]) for row in clean)) for column, header in enumerate(headers)]
+
+    def room() -> int:
+        """What is left beside the columns, with a name as short as it may be."""
+        return width - sum(widths[column] + _GAP for column in columns[1:]) - min(widths[0], _SHORTEST)
+
+    for name in optional:
+        if room() < 0 and name in headers:
+            columns.remove(headers.index(name))
+    widths[0] = min(widths[0], max(_SHORTEST, room() + _SHORTEST))
+    for row, name in zip(clean, short_names([row[0] for row in clean], widths[0]), strict=True):
+        row[0] = name
+    beside = min(_WIDEST, width - sum(widths[column] + _GAP for column in columns))
+    plot = forest(strokes, span, beside) if strokes and beside >= _NARROWEST else [""] * (len(rows) + 1)
+    lines = []
+    for row, drawn in zip((list(headers), *clean), plot, strict=True):
+        cells = []
+        for column in columns:
+            across = 0 if column == columns[-1] and not drawn else widths[column]
+            text = row[column].rjust(widths[column]) if headers[column] in right else row[column].ljust(across)
+            colour = _COLOURS.get(row[column].partition(" (")[0]) if row is not headers else None
+            cells.append(click.style(text, fg=colour) if colour else text)
+        lines.append("  ".join([*cells, drawn] if drawn else cells).rstrip())
+    lines[0] = click.style(lines[0], bold=True)
+    return "\n".join(lines)
+
+
+def short_names(names: Sequence[str], most: int) -> list[str]:
+    """Names of at most that many characters. Those that would become equal show the part in which they differ."""
+    cut = [short(name, most) for name in names]
+    if len(set(cut)) == len(set(names)):
+        return cut
+    long = [name for name in names if len(name) > most]
+    before = next((at for at, letters in enumerate(zip(*long, strict=False)) if len(set(letters)) > 1), 0)
+    backwards = zip(*(reversed(name) for name in long), strict=False)
+    after = next((at for at, letters in enumerate(backwards) if len(set(letters)) > 1), 0)
+    shown = []
+    for name in names:
+        if len(name) > most:
+            # What stands before the difference is shown as far as there is room.
+            start = max(0, min(before, len(name) - after - (most - 2)))
+            end = min(len(name), start + most - 2)
+            name = f"{'…' if start else ''}{name[start:end]}{'…' if end < len(name) else ''}"
+        shown.append(name)
+    return shown if len(set(shown)) == len(set(names)) else list(names)
+
+
+def forest(strokes: Sequence[Stroke | None], span: tuple[float, float], width: int) -> list[str]:
+    """A line for the axis and one for each stroke: `├──●──┤` over `span`, with a bar at 0, an arrow at what leaves it."""
+    low, high = min(0.0, span[0]), max(0.0, span[1])
+
+    def column(value: float) -> int:
+        return round((min(max(value, low), high) - low) / (high - low) * (width - 1))
+
+    zero = column(0.0)
+    left, right = number(low), number(high)
+    axis = list(left.ljust(width - len(right)) + right)
+    if len(left) < zero < width - len(right) - 1:
+        axis[zero] = "0"
+    lines = ["".join(axis).rstrip()]
+    for stroke in strokes:
+        drawn = [" "] * width
+        drawn[zero] = "│"
+        if stroke is not None:
+            if not math.isnan(stroke.low):
+                first, last = column(stroke.low), column(stroke.high)
+                drawn[first : last + 1] = "─" * (last - first + 1)
+                if first <= zero <= last:
+                    drawn[zero] = "┼"
+                drawn[first] = "◀" if stroke.low < low else "├"
+                drawn[last] = "▶" if stroke.high > high else "┤"
+            outside = "◀" if stroke.value < low else "▶" if stroke.value > high else "●"
+            drawn[column(stroke.value)] = outside
+        lines.append("".join(drawn).rstrip())
+    return lines
 
 
 def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

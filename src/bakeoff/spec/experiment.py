@@ -283,6 +283,8 @@ class Analysis(Section):
     """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest possible value of the metric."""
+    units: dict[str, str] = {}
+    """Units of metrics, for people: `{ latency = "ms" }`."""
     matched: list[str] = []
     """Parameters and metrics that must be equal between arms for the comparison to be fair."""
 

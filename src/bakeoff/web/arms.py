@@ -27,7 +27,7 @@ def versus(names: Sequence[str]) -> str:
 
 def height_for(rows: int) -> float:
     """The height of a panel with that many lines of text at its side."""
-    return max(0.55, 0.3 + 0.095 * rows)
+    return max(0.55, 0.3 + 0.095 * min(rows, 12) + 0.07 * max(0, rows - 12))
 
 
 def t_interval(values: Array, level: float = 0.95, least: int = 3) -> tuple[float, float]:
@@ -244,10 +244,12 @@ def radial(arms: Sequence[str], axes: Sequence[Axis], *, title: str, source: str
     """Every axis runs from the worst (centre) to the best (rim); the table has the numbers behind it."""
     places = np.empty((len(axes), len(arms), 3))  # mean, low and high of each arm on each axis, from 0 to 1
     rows = []
+    scales = []
     for spoke, axis in enumerate(axes):
         cells = [f"{axis.name}{'' if axis.larger_is_better else ' (less is better)'}"]
         every = np.concatenate(axis.values)
         centre, rim = axis.bounds or (float(every.min()), float(every.max()))
+        scales.append((centre, rim) if axis.larger_is_better else (rim, centre))
         for arm, values in enumerate(axis.values):
             average = float(values.mean())
             ends = t_interval(values, level, least=2) if values.size > 1 else (average, average)
@@ -272,5 +274,8 @@ def radial(arms: Sequence[str], axes: Sequence[Axis], *, title: str, source: str
         f"Each axis runs from centre to rim over {span}; further out is better. Lines: mean over N = {n} seeds; bands and "
         f"table: {level:.0%} t interval of each mean on its own. The area has no meaning. {source}"
     )
-    panel = Radial(tuple(axis.name for axis in axes), tuple(spokes))
-    return Figure(title, caption.strip(), [panel], Grid(("", *arms), tuple(rows)), columns=1)
+    panel = Radial(tuple(axis.name for axis in axes), tuple(spokes), tuple(scales))
+    table = [("", *arms), *rows]
+    if len(arms) > len(axes):  # fewer columns are easier to read
+        table = list(zip(*table, strict=True))
+    return Figure(title, caption.strip(), [panel], Grid(table[0], tuple(table[1:])), columns=1)

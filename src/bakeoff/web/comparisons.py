@@ -204,15 +204,25 @@ class Effect:
 
 
 def forest(
-    groups: Sequence[tuple[str, Sequence[Effect]]], x_label: str, title: str, caption: str, *, at: float = 0.0
+    groups: Sequence[tuple[str, Sequence[Effect]]],
+    x_label: str,
+    title: str,
+    caption: str,
+    *,
+    at: float = 0.0,
+    span: tuple[float, float] | None = None,
 ) -> Figure:
-    """One panel for each group, which is its title and its effects; a dashed line at no effect."""
+    """One panel for each group, which is its title and its effects; a dashed line at no effect.
+
+    Panels show `span` (default: all that is there). A value outside of it stands at the edge, with its number.
+    """
     panels = []
     for name, effects in groups:
         ends = [effect.value for effect in effects] + [at]
         for effect in effects:
             if effect.interval is not None and effect.interval.is_bounded:
                 ends += [effect.interval.low, effect.interval.high]
+        ends = [*(span or ends), at]
         room = 0.06 * ((max(ends) - min(ends)) or 1.0)
         low, high = min(ends) - room, max(ends) + room
         marks: list[Mark] = [Rule("x", at)]
@@ -223,8 +233,10 @@ def forest(
                 # One end that is infinite leaves the panel; two say nothing.
                 line = np.clip([effect.interval.low, effect.interval.high], low, high)
                 marks.append(Line(line, np.array([y, y]), effect.colour))
-            marks.append(Dots(np.array([effect.value]), np.array([y]), effect.colour, names=(effect.name,)))
-            ticks.append((y, short(effect.name) + (f" ({effect.note})" if effect.note else "")))
+            inside = float(np.clip(effect.value, low, high))
+            marks.append(Dots(np.array([inside]), np.array([y]), effect.colour, names=(effect.name,)))
+            notes = [note for note in (effect.note, "" if inside == effect.value else number(effect.value)) if note]
+            ticks.append((y, short(effect.name) + (f" ({', '.join(notes)})" if notes else "")))
         panels.append(
             Panel(
                 x_label, "", tuple(marks), name if len(groups) > 1 else "", y_ticks=tuple(ticks),

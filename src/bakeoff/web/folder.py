@@ -19,6 +19,7 @@ from bakeoff.records.files import make_inside
 from bakeoff.records.run import by_arm
 from bakeoff.text import duration, format_ends, format_level, format_p, number, percent, printable
 from bakeoff.verdicts.answer import TEMPLATES
+from bakeoff.verdicts.screen import ranked_table
 from bakeoff.version import __version__
 from bakeoff.web import contents as front
 from bakeoff.web.contents import Contents
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ASSETS = "assets"
 MOST_BYTES = 2_900_000
+MOST_LINES = 300
+"""Arms in the table of verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,9 @@ def _index(contents: Contents, shared: Mapping[str, Any]) -> str:
         arms=arms,
         arm_metrics=list(dict.fromkeys(name for arm in arms.values() for name in arm.means)),
         verdict=verdict,
-        warnings=[] if isinstance(verdict, str) else front.warnings(verdict),
+        ranked=[] if isinstance(verdict, str) else [ranked_table(each, MOST_LINES) for each in verdict.standings],
+        most_lines=MOST_LINES,
+        details=[] if isinstance(verdict, str) else verdict.details(),
         settings=front.settings(contents),
         retries=front.retries(contents),
         ablations=ablations,
