@@ -225,3 +225,20 @@ def test_the_report_shows_the_lines_of_compare_in_the_same_order(
     assert (
         page.index('<table class="numbers ranked">') < forest < folded < page.index('id="figure-differences-latency"')
     )
+
+
+@pytest.mark.slow
+def test_a_sequential_edition_has_the_same_screen_and_report(
+    bakeoff: Bakeoff, make_edition: Callable[..., Edition]
+) -> None:
+    make_edition("served", outcome, text=f"{FILE}[sequential]\nmax_seeds = 8\n", files=False)
+    text = bakeoff("compare", "served").stdout
+    assert "confidence sequence" in text.splitlines()[1] and "p (any time)" in text.splitlines()[1]
+    assert re.search(r"^quick +\d+(\.\d+)? ms faster", text, re.MULTILINE)
+    assert bakeoff("report", "served", "--out_dir", "report").exit_code == 0
+    page = Path("report/index.html").read_text()
+    assert (
+        page.index('<table class="numbers ranked">')
+        < page.index('id="figure-effects-latency"')
+        < page.index("<details>")
+    )

@@ -249,7 +249,7 @@ def next_step(comparisons: Sequence[Comparison], observations: Sequence[Observat
         if few.units < 3:
             return f"run at least {_more(few, 3 - few.units)}: fewer than 3 units decide nothing"
         return "run two seeds or more on every task: a single run has no spread"
-    return _more_evidence(undecided)
+    return _more_evidence(undecided, named=len(comparisons) > 1)
 
 
 def _other_population(comparisons: Sequence[Comparison], undecided: Sequence[Comparison]) -> str:
@@ -267,7 +267,8 @@ def _other_population(comparisons: Sequence[Comparison], undecided: Sequence[Com
     if undecided or len(decided) == len(told):
         return ""
     if len(comparisons) == 1:
-        return f"run more tasks for an answer {told[0].other} so far" if flag == "sample" else told[0].other
+        population, _, verdict = told[0].other.rpartition(": ")
+        return f"{population} it is {verdict}{'; more tasks would tell' if flag == 'sample' else ''}"
     open_there = f"{len(told) - len(decided)} of {len(told)} are undecided {_population(told[0].other)}"
     return f"{open_there} (--tasks {flag}){'; more tasks would decide that' if flag == 'sample' else ''}"
 
@@ -277,8 +278,8 @@ def _population(other: str) -> str:
     return other.partition(" (")[0]
 
 
-def _more_evidence(undecided: Sequence[Comparison]) -> str:
-    """How many units more would decide the margin, or an effect as large as the one seen."""
+def _more_evidence(undecided: Sequence[Comparison], named: bool) -> str:
+    """How many units more would decide the margin, or an effect as large as the one seen; of which arm, if `named`."""
     bounded = [each for each in undecided if each.decision_interval is not None and each.decision_interval.is_bounded]
     if not bounded:
         few = max(undecided, key=lambda each: each.units)
@@ -289,12 +290,12 @@ def _more_evidence(undecided: Sequence[Comparison]) -> str:
     plans = []
     for each in bounded:
         if each.units_for_margin is not None and each.units_for_margin > each.units:
-            about = f" for {short(each.candidate, 40)}" if len(undecided) > 1 else ""
+            about = f" for {short(each.candidate, 40)}" if named else ""
             plans.append((each.units_for_margin - each.units, f"a difference of the margin{about}", each))
         elif each.mde is not None and each.effect and each.mde > abs(each.effect):
             # The error of a mean falls with the square root of the units.
             needed = math.ceil(each.units * ((each.mde / each.effect) ** 2 - 1.0))
-            about = f" of {short(each.candidate, 40)}" if len(undecided) > 1 else ""
+            about = f" of {short(each.candidate, 40)}" if named else ""
             size = f"an effect of {number(abs(each.effect))} (the one seen{about})"
             plans.append((needed, size, each))
     if not plans:

@@ -31,7 +31,7 @@ from bakeoff.stats.sequential import (
     confidence_sequence,
     symmetric_log_e,
 )
-from bakeoff.text import number
+from bakeoff.text import format_ends, format_level, number
 from bakeoff.verdicts.answer import Table
 from bakeoff.verdicts.compare import choose_arms
 from bakeoff.verdicts.design import Design, build_design, population_of
@@ -157,7 +157,7 @@ class SequentialReport:
             ]
             rows.append([
                 each.candidate, each.metric, each.verdict, f"{each.pairs} of {each.planned}", number(each.effect),
-                f"{each.interval.low:.4g} to {each.interval.high:.4g}", *scores, f"{each.threshold:g}",
+                format_ends(each.interval), *scores, number(each.threshold),
             ])  # fmt: skip
         return Table(headers, rows, right=headers[3:])
 
@@ -380,8 +380,8 @@ def _sentence(comparison: SequentialComparison, analysis: Analysis) -> str:
         }.get(comparison.reason, "the missing runs could change the verdict either way")
         return f"Undecided: {about}: {why}."
     assert comparison.effect is not None
-    sequence = f"{interval.level:.4g} confidence sequence {interval.low:.4g} to {interval.high:.4g}"
-    measured = f"{comparison.effect:+.4g} ({sequence})"
+    sequence = f"{format_level(interval.level)} confidence sequence {format_ends(interval)}"
+    measured = f"{number(comparison.effect, sign=True)} ({sequence})"
     if comparison.verdict == "equivalent":
         return f"Equivalent: {about}: {measured} lies within {analysis.margin:g}, from pair {at} on."
     return (

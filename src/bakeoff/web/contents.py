@@ -249,7 +249,7 @@ def failures(contents: Contents) -> list[Failures]:
 def settings(contents: Contents) -> list[tuple[str, str]]:
     """What the analysis rests on; every output carries it."""
     analysis = contents.analysis.model_dump(exclude_none=True, exclude_defaults=False)
-    shown = {name: value for name, value in analysis.items() if value not in ([], None)}
+    shown = {name: value for name, value in analysis.items() if value not in ([], {}, None)}
     return [*((name, _plain(value)) for name, value in shown.items()), ("seed", "0"), ("bakeoff", __version__)]
 
 

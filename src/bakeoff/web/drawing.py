@@ -151,11 +151,29 @@ def _panel(axes: Axes, panel: Panel) -> None:
     if panel.x_ticks is None:
         if panel.y_ticks is not None:  # names at the side leave little room
             axes.locator_params(axis="x", nbins=5)
-        axes.ticklabel_format(axis="x", scilimits=(-3, 6))  # fractions of a cent have too many digits
+        axes.xaxis.set_major_formatter(_tick_formatter())
     else:
         axes.set_xticks([at for at, _ in panel.x_ticks], [text for _, text in panel.x_ticks])
-    if panel.y_ticks is not None:
+    if panel.y_ticks is None:
+        axes.yaxis.set_major_formatter(_tick_formatter())
+    else:
         axes.set_yticks([at for at, _ in panel.y_ticks], [text for _, text in panel.y_ticks])
+
+
+def _tick_formatter() -> Any:
+    """Numbers at an axis as everywhere else, with more digits where four do not tell ticks apart."""
+    from matplotlib.ticker import Formatter
+
+    class Numbers(Formatter):
+        def __call__(self, value: float, pos: int | None = None) -> str:
+            return number(float(value))
+
+        def format_ticks(self, values: Any) -> list[str]:
+            rounded = [float(f"{value:.9g}") for value in values]
+            labels = [number(value) for value in rounded]
+            return labels if len(set(labels)) == len(labels) else [f"{value:,.9g}" for value in rounded]
+
+    return Numbers()
 
 
 def _mark(axes: Axes, mark: Mark) -> None:
