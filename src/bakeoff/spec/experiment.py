@@ -267,6 +267,8 @@ class Analysis(Section):
     """Further metrics that get a verdict; every other one is exploratory."""
     summary: Summary | None = None
     direction: Literal["maximize", "minimize"] = "maximize"
+    units: dict[str, str] = {}
+    """Units of metrics, for people: `{ latency = "ms" }`."""
     control: str | None = None
     """The arm that the others are compared with (default: the first arm)."""
     seeds: Literal["nested", "crossed"] = "nested"
@@ -283,8 +285,6 @@ class Analysis(Section):
     """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest possible value of the metric."""
-    units: dict[str, str] = {}
-    """Units of metrics, for people: `{ latency = "ms" }`."""
     matched: list[str] = []
     """Parameters and metrics that must be equal between arms for the comparison to be fair."""
 
