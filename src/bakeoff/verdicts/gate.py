@@ -21,7 +21,7 @@ from bakeoff.spec.experiment import Section, Summary
 from bakeoff.spec.problems import problems
 from bakeoff.stats.decision import holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
-from bakeoff.text import NOTHING, number, printable
+from bakeoff.text import NOTHING, number, percent, printable
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
 from bakeoff.verdicts.compare import SEED, choose_arms
 from bakeoff.verdicts.describe import describe
@@ -43,7 +43,7 @@ class Amount:
     relative: bool = False
 
     def __str__(self) -> str:
-        return f"{100 * self.size:g} %" if self.relative else f"{self.size:g}"
+        return percent(self.size) if self.relative else number(self.size)
 
 
 def amount(value: Any) -> Amount:
@@ -133,8 +133,8 @@ class Check:
         """What the interval had to show, and what it showed."""
         if self.interval is None:
             return NOTHING
-        end = f"above {self.interval.low:.4g}" if self.outcome != "fail" else f"below {self.interval.high:.4g}"
-        return f"needed above {self.holds_above:.4g}, found {end}"
+        end = f"above {number(self.interval.low)}" if self.outcome != "fail" else f"below {number(self.interval.high)}"
+        return f"needed above {number(self.holds_above)}, found {end}"
 
     @property
     def outcome_in_words(self) -> str:
