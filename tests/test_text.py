@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bakeoff.stats.evidence import Interval
-from bakeoff.text import Stroke, csv_text, forest, format_ends, number, short_names
+from bakeoff.text import Stroke, csv_text, forest, format_ends, number, plain_table, short_names
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+A1", "-A1+2", "@SUM(A1)", "\t=1"])
@@ -44,6 +44,11 @@ def test_long_names_that_differ_in_the_middle_stay_apart() -> None:
     assert len(set(short_names(names, 14))) == 2
     assert all(len(name) <= 14 for name in short_names(names, 14))
     assert short_names(["short", "names"], 14) == ["short", "names"]
+
+
+def test_wide_letters_do_not_shift_columns() -> None:
+    first, second = plain_table(["arm", "p"], [["模型", "1"], ["model", "2"]]).splitlines()[1:]
+    assert first == "模型   1" and second == "model  2"
 
 
 def test_a_forest_plot_marks_zero_and_what_leaves_it() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from unicodedata import combining, east_asian_width
 
 NOTHING = "-"
 _ESCAPES = re.compile(
@@ -197,15 +198,28 @@ _GAP = 2
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Aligned columns, cut nowhere: what goes into a pipe or a file. `right` names the right-aligned columns."""
     clean = [[printable(cell).replace("\n", " ") for cell in row] for row in (headers, *rows)]
-    widths = [max(len(row[column]) for row in clean) for column in range(len(headers))]
+    widths = [max(across(row[column]) for row in clean) for column in range(len(headers))]
     lines = []
     for row in clean:
         cells = [
-            cell.rjust(width) if header in right else cell.ljust(width)
+            padded(cell, width, to_the_right=header in right)
             for cell, width, header in zip(row, widths, headers, strict=True)
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def across(text: str) -> int:
+    """Columns of a terminal that the text takes: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def padded(text: str, width: int, *, to_the_right: bool = False) -> str:
+    """The text with spaces up to that many columns."""
+    space = " " * (width - across(text))
+    return space + text if to_the_right else text + space
 
 
 def drawn_table(
@@ -288,7 +302,7 @@ def fitted_table(
 
     clean = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
     columns = list(range(len(headers)))
-    widths = [max(len(header), *(len(row[column]) for row in clean)) for column, header in enumerate(headers)]
+    widths = [max(map(across, (header, *(row[column] for row in clean)))) for column, header in enumerate(headers)]
 
     def room() -> int:
         """What is left beside the columns, with a name as short as it may be."""
@@ -306,9 +320,10 @@ def fitted_table(
     for row, drawn in zip((list(headers), *clean), plot, strict=True):
         cells = []
         for column in columns:
-            across = 0 if column == columns[-1] and not drawn else widths[column]
-            text = row[column].rjust(widths[column]) if headers[column] in right else row[column].ljust(across)
-            colour = _COLOURS.get(row[column].partition(" (")[0]) if row is not headers else None
+            text = padded(row[column], widths[column], to_the_right=headers[column] in right)
+            if column == columns[-1] and not drawn:
+                text = text.rstrip()  # colours would keep spaces at the end of a line
+            colour = _COLOURS.get(row[column].partition(" (")[0])
             cells.append(click.style(text, fg=colour) if colour else text)
         lines.append("  ".join([*cells, drawn] if drawn else cells).rstrip())
     lines[0] = click.style(lines[0], bold=True)

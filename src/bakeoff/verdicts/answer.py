@@ -203,10 +203,11 @@ def as_text(answer: Answer, width: int | None = None, *, verbose: bool = True) -
                     line = click.style(line, bold=strong, fg=colour or None)
                 parts.append(line)
             case Table(headers, rows, title, right, below):
+                title = printable(title).replace("\n", " ")
                 if width is None:
                     drawn = (f"{title}\n" if title else "") + plain_table(headers, rows, right)
                 elif block.strokes:
-                    head = textwrap.fill(printable(title), width, break_long_words=False, break_on_hyphens=False)
+                    head = textwrap.fill(title, width, break_long_words=False, break_on_hyphens=False)
                     drawn = click.style(head, bold=True) + "\n" if title else ""
                     drawn += fitted_table(headers, rows, right, width, block.optional, block.strokes, block.span)
                     below = textwrap.fill(below, width, break_long_words=False, break_on_hyphens=False)
@@ -232,6 +233,7 @@ def as_markdown(answer: Answer) -> str:
             case Text(text, strong):
                 lines += [f"**{printable(text)}**" if strong else printable(text), ""]
             case Table(headers, rows, title):
+                title = printable(title).replace("\n", " ")
                 lines += [*([f"## {title}", ""] if title else []), *markdown_table(headers, rows), ""]
                 lines += [block.below, ""] if block.below else []
             case Notes(heading, notes):
