@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 import bakeoff as package
 from bakeoff.cli import main
 from bakeoff.records.edition import Edition
+from bakeoff.web.contents import Contents
 
 Bakeoff = Callable[..., Result]
 
@@ -240,3 +241,13 @@ def test_a_sequential_edition_has_the_same_screen_and_report(
         < page.index('id="figure-effects-latency"')
         < page.index("<details>")
     )
+
+
+def test_the_cost_plot_uses_the_declared_cost(make_edition: Callable[..., Edition]) -> None:
+    def costs(arm: str, seed: int) -> dict[str, object]:
+        metrics = {"cost_of_setup": 1.0 + seed, "latency": 300.0 + seed, "cost_usd": 2.0 + seed}
+        return {"status": "succeeded", "metrics": metrics}
+
+    text = FILE.replace('metric = "latency"', 'metric = "latency"\nprimary = ["cost_usd"]')
+    contents = Contents(make_edition("served", costs, text=text, files=False), "served")
+    assert contents.cost_metric == "cost_usd"

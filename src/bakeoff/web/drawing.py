@@ -31,8 +31,8 @@ _WIDTHS = (7.4, 10.4, 13.4)
 _ROW = 3.9
 _INLINE_ROW, _INLINE_WIDTH, _NARROW = 3.3, 5.6, 4.2
 """On a page: height of a panel, its width, and its width among three; in inches."""
-_LETTER = 0.085
-"""Of a letter in the table below a plot, in inches."""
+_LETTER, _TITLE_LETTER, _NAME_LETTER = 0.085, 0.088, 0.072
+"""Of a letter in the table below a plot, in a panel's title and beside an axis, in inches."""
 _PNG_DPI = 160
 _LINES = {"solid": "-", "dashed": (0, (5, 2.5)), "dotted": (0, (1.2, 1.8))}
 _RC: Any = {
@@ -101,7 +101,7 @@ def image(figure: Figure, kind: Literal["png", "svg"], *, inline: float | None =
             if isinstance(panel, Radial):
                 _radial(axes, panel)
             else:
-                _panel(axes, panel)
+                _panel(axes, panel, width / columns)
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 legend.setdefault(label, handle)
         if figure.table is not None:
@@ -135,14 +135,23 @@ def _around(canvas: Canvas, figure: Figure, legend: dict[str, Any], columns: int
     engine.set(rect=(0.0, bottom, 1.0, 1.0 - top - bottom), w_pad=0.12, h_pad=0.08)
 
 
-def _panel(axes: Axes, panel: Panel) -> None:
+def _panel(axes: Axes, panel: Panel, width: float) -> None:
+    """`width` is that of the panel with its labels, in inches."""
     for mark in panel.marks:
         _mark(axes, mark)
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     if panel.title:
-        # Names beside the axis leave little room for a title above it, so it starts at the edge of the figure.
-        axes.set_title(panel.title, wrap=True)
+        # Names beside the axis leave little room above it: a long title starts above them, and wraps.
+        side = _NAME_LETTER * max((len(name) for _, name in panel.y_ticks or ()), default=8)
+        if _TITLE_LETTER * len(panel.title) <= width - side - 0.4:
+            axes.set_title(panel.title)
+        else:
+            words = textwrap.fill(panel.title, max(16, int((width - 0.3) / _TITLE_LETTER)))
+            axes.annotate(
+                words, (0.0, 1.0), xytext=(-72.0 * side, 5.0), xycoords="axes fraction", textcoords="offset points",
+                ha="left", va="bottom", fontsize=10.5, annotation_clip=False,
+            )  # fmt: skip
     axes.margins(x=0.02)
     if panel.y_range is not None:
         axes.set_ylim(panel.y_range)
