@@ -156,8 +156,9 @@ class CompareAnswer(Answer):
             blocks += [Text(each.sentence) for each in compared]
         if self.next_step:
             blocks.append(Text(f"Next: {self.next_step}."))
-        blocks += [Text(f"Warning: {warning}.", colour="yellow") for warning in self.warnings[:MOST_WARNINGS]]
-        if (left := len(self.warnings) - MOST_WARNINGS) > 0:
+        warnings = self.warnings
+        blocks += [Text(f"Warning: {warning}", colour="yellow") for warning in warnings[:MOST_WARNINGS]]
+        if (left := len(warnings) - MOST_WARNINGS) > 0:
             blocks.append(Text(f"Warning: {left} more with --verbose."))
         if self.registration is not None:
             blocks += [Text(line) for line in (self.registration.sentence, *self.registration.deviations)]
