@@ -7,7 +7,7 @@ bakeoff=.venv/bin/bakeoff
 "$bakeoff" run examples/policies.toml --root "$root" --yes
 
 # Exit code 3 means that something is undecided, which is a valid result.
-verdicts() { "$bakeoff" compare "$@" --root "$root" || [ $? -eq 3 ]; }
+verdicts() { "$bakeoff" compare "$@" --root "$root" --verbose || [ $? -eq 3 ]; }
 {
     verdicts policies
     for pair in "fifo_cheapest critical_path" "fifo_spill critical_path_spill" "fifo_cheapest dag_cheapest" "fifo_spill dag_escalation"; do

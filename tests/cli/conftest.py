@@ -19,7 +19,7 @@ from bakeoff.records.edition import Edition
 
 @pytest.fixture(autouse=True)
 def _own_place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BAKEOFF_ROOT", "BAKEOFF_DATABASE_URL"):
+    for name in ("BAKEOFF_ROOT", "BAKEOFF_DATABASE_URL", "COLUMNS", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     scratch = tmp_path_factory.mktemp("scratch")  # reproduce leaves what it ran there

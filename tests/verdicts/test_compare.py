@@ -18,8 +18,8 @@ from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Analysis, Summary
+from bakeoff.text import format_interval
 from bakeoff.verdicts.compare import Comparison, compare, explore_metrics, recommendations
-from bakeoff.verdicts.describe import format_interval
 from bakeoff.verdicts.observations import Observations, observe, state_of
 from bakeoff.verdicts.question import Compare
 from observed import Row, grid, observations, paired, rollouts, verdict

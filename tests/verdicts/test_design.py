@@ -291,7 +291,7 @@ class TestStrict:
     def test_better_never_stands_beside_an_interval_that_seems_to_contain_0(self) -> None:
         found = verdict(paired(np.zeros(8), [2.0] * 5 + [0.0] * 3))
         assert found.verdict == "better" and found.decision_interval is not None and found.decision_interval.low == 0.0
-        assert "interval above 0 to 2" in found.sentence
+        assert "interval (0 to 2" in found.sentence
 
 
 def test_few_units_that_are_equivalent_say_what_that_assumes() -> None:

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from bakeoff.results.importers.tables import frame_results
 from bakeoff.stats.evidence import Interval
+from bakeoff.text import format_p
 from bakeoff.verdicts.answer import answer
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.compare_answer import CompareAnswer
-from bakeoff.verdicts.describe import format_p
 from bakeoff.verdicts.question import Compare
 
 QUICK = settings(max_examples=40, deadline=None)

@@ -14,7 +14,7 @@ import pytest
 
 from bakeoff.errors import StorageError
 from bakeoff.records.edition import Edition
-from bakeoff.text import figure, printable
+from bakeoff.text import number, printable
 from bakeoff.web import folder
 from bakeoff.web.folder import MOST_BYTES, Page, write
 from lab import Lab
@@ -209,7 +209,7 @@ def test_a_workload_adds_pages_and_a_bad_one_does_not_cost_the_report(
     [(-0.0, "0"), (12345.6, "+12,346"), (0.00012, "+0.00012"), (float("inf"), "∞"), (None, "-"), (-61446.0, "-61,446")],
 )
 def test_numbers_are_written_for_readers(value: float | None, text: str) -> None:
-    assert figure(value, signed=True) == text
+    assert number(value, sign=True) == text
 
 
 def test_escapes_are_taken_out_and_words_stay() -> None:

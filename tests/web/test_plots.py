@@ -20,7 +20,7 @@ from bakeoff.errors import UsageError
 from bakeoff.results.sources import open_results
 from bakeoff.results.table import Results
 from bakeoff.verdicts.question import Plot
-from bakeoff.web.arms import learning_curves
+from bakeoff.web.arms import Axis, learning_curves, radial
 from bakeoff.web.drawing import image, write
 from bakeoff.web.figure import Band, Dots, Figure, Line, Panel, Radial, Rule, Span
 from bakeoff.web.pictures import KINDS, draw
@@ -205,3 +205,19 @@ def test_a_browser_draws_the_page_without_a_complaint(figures: dict[str, Figure]
     assert "<svg" in done.stdout, "nothing was drawn"
     for arm in ("baseline", "fast", "tall"):
         assert arm in done.stdout
+
+
+def test_a_long_title_wraps_inside_its_panel_and_rings_carry_values() -> None:
+    task = "regime=pump-and-dump, volatility=very-high, horizon=long-term, seed-set=second"
+    names = tuple((float(n), f"an arm with a rather long name {n}") for n in range(3))
+    panel = Panel("x", "", (Dots(np.zeros(3), np.arange(3.0), names=("a", "b", "c")),), task, y_ticks=names)
+    svg = image(Figure("", "", [panel]), "svg", inline=4.2).decode()
+    words = [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
+    assert task not in words and "regime=pump-and-dump, volatility=very-high," in words
+    axes = [
+        Axis(name, (np.array([0.0, high]), np.array([high, 0.0])))
+        for name, high in (("a", 3.0), ("b", 60.0), ("c", 9.0))
+    ]
+    svg = image(radial(["one", "two"], axes, title="t"), "svg", inline=5.6).decode()
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert {"1", "2", "3", "20", "40", "60", "6", "9"} <= set(words)

@@ -31,10 +31,16 @@ from bakeoff.verdicts.question import Compare
 @click.option("--csv", "--output.csv_path", "csv_path", type=FILE, metavar="FILE", help="Write the units and the result as CSV.")  # fmt: skip
 @click.option("--markdown", type=FILE, metavar="FILE", help="Write a report as Markdown.")
 @click.option("--output", type=FILE, metavar="FILE", help="Write what --json prints into a file.")
+@click.option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    help="Show everything: effect sizes, tests, other p-values and intervals, settings.",
+)
 @root_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, root: Path, as_json: bool, verbose: bool, **options: Any) -> None:
     """Say of every arm whether it is better than the control, worse, equivalent, or undecided.
 
     SOURCE is an experiment (default: the newest), `A:arm B:arm` for arms of two, a table (.csv, .tsv, .parquet, .jsonl),
@@ -49,5 +55,5 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
     with closing(opened) as results:
         comparison = answer(results, question)
         write_answer(comparison, csv=options["csv_path"], markdown=options["markdown"], json=options["output"])
-        print_answer(comparison, as_json)
+        print_answer(comparison, as_json, verbose=verbose)
     ctx.exit(comparison.exit_code)

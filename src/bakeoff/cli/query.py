@@ -41,5 +41,5 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
     elif as_csv:
         click.echo(without_formulas(result).write_csv(), nl=False)
     else:
-        rows = [[number(value) for value in row] for row in result.rows()]
+        rows = [[str(value) if type(value) is int else number(value) for value in row] for row in result.rows()]
         print_table(result.columns, rows, right=[name for name, kind in result.schema.items() if kind.is_numeric()])

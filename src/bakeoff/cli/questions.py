@@ -6,6 +6,7 @@ A field's docstring is its help text, its annotation gives the option's type, an
 from __future__ import annotations
 
 import json
+import os
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -230,8 +231,8 @@ def parse_pairs(texts: Sequence[str]) -> list[Pair]:
 # -- the answer
 
 
-def print_answer(answer: Answer, as_json: bool, **more: Any) -> None:
-    """JSON with `more` facts, or text for people: drawn on a terminal, plain in a pipe."""
+def print_answer(answer: Answer, as_json: bool, *, verbose: bool = True, **more: Any) -> None:
+    """JSON with `more` facts, or text for people: drawn on a terminal, plain in a pipe. COLUMNS gives a pipe a width."""
     from bakeoff.cli.display import print_json
     from bakeoff.verdicts.answer import as_text
 
@@ -240,8 +241,10 @@ def print_answer(answer: Answer, as_json: bool, **more: Any) -> None:
         return
     import shutil
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    click.echo(as_text(answer, width))
+    is_wide = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    width = shutil.get_terminal_size().columns if is_wide else None
+    # https://no-color.org; click takes colours out of a pipe by itself.
+    click.echo(as_text(answer, width, verbose=verbose), color=False if os.environ.get("NO_COLOR") else None)
 
 
 def write_answer(

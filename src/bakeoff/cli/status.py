@@ -161,7 +161,7 @@ def _show_arms(arms: dict[str, Any], metric: str | None) -> None:
                 row.append(display.NOTHING)
             else:  # a succeeded run need not report every metric
                 some = "" if mean["n"] == entry["succeeded"] else f" (of {mean['n']})"
-                row.append(f"{mean['mean']:.4g}{some}")
+                row.append(f"{display.number(mean['mean'])}{some}")
         rows.append(row)
     display.print_table(headers, rows, right=headers[1:])
     if len(arms) > MOST_ARMS:

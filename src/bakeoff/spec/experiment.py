@@ -274,6 +274,8 @@ class Analysis(Section):
     """Further metrics that get a verdict; every other one is exploratory."""
     summary: Summary | None = None
     direction: Literal["maximize", "minimize"] = "maximize"
+    units: dict[str, str] = {}
+    """Units of metrics, for people: `{ latency = "ms" }`."""
     control: str | None = None
     """The arm that the others are compared with (default: the first arm)."""
     seeds: Literal["nested", "crossed", "fixed"] = "nested"

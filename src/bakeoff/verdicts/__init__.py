@@ -7,6 +7,7 @@
 | `observations` | one metric of every run; a series becomes one number |
 | `design`, `testing` | which values are independent and for whom they speak; the test that they get, and other tests |
 | `compare`, `describe` | verdicts, and the numbers and sentences beside them |
+| `screen` | the first screen of a comparison: the arms in one ranked table, and what to do next |
 | `compare_answer`, `gate`, `litmus`, `rank`, `summarize` | the questions about results at hand |
 | `retries` | tries that do not count, by arm, and warnings about them |
 | `variance`, `power`, `pilot` | the questions about how many runs are enough |

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis
-from bakeoff.text import csv_text, drawn_table, markdown_table, plain_table, printable, standard
+from bakeoff.text import Stroke, csv_text, drawn_table, fitted_table, markdown_table, plain_table, printable, standard
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Calibrate, Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
 from bakeoff.version import __version__
@@ -67,6 +67,13 @@ class Table:
     title: str = ""
     right: Sequence[str] = ()
     """Headers of the columns with numbers."""
+    below: str = ""
+    """What stands right below the table."""
+    strokes: Sequence[Stroke | None] = ()
+    """One for each row: a terminal that is wide enough gets a forest plot beside the table, over `span`."""
+    span: tuple[float, float] = (0.0, 1.0)
+    optional: Sequence[str] = ()
+    """Headers of columns that a narrow terminal can do without, the first one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,11 @@ class Answer(ABC):
 
     @abstractmethod
     def blocks(self) -> list[Block]:
-        """For people, in reading order."""
+        """For people, in reading order: everything that files and `--verbose` show."""
+
+    def screen(self) -> list[Block]:
+        """The part of the blocks that a terminal shows unless more is asked for."""
+        return self.blocks()
 
     @property
     @abstractmethod
@@ -116,11 +127,11 @@ class Answer(ABC):
         """Whether its tests may be looked at any number of times."""
         return False
 
-    def shown(self) -> list[Block]:
-        """What people see: the blocks, what earlier looks changed, and for a table how its columns were read."""
+    def shown(self, verbose: bool = True) -> list[Block]:
+        """What people see: the blocks or the first screen, what earlier looks changed, and how a table was read."""
         reading, looks = self.settings.get("columns"), self.settings.get("looks")
         return [
-            *self.blocks(),
+            *(self.blocks() if verbose else self.screen()),
             *([Text(looks["sentence"])] if looks else []),
             *([Text(_reading_in_words(reading))] if reading else []),
         ]
@@ -196,21 +207,34 @@ def _reading_in_words(reading: Mapping[str, Any]) -> str:
 # -- showing an answer
 
 
-def as_text(answer: Answer, width: int | None = None) -> str:
+def as_text(answer: Answer, width: int | None = None, *, verbose: bool = True) -> str:
     """For people. `width` is that of a terminal, which gets drawn tables and colours; None for a pipe or a file."""
+    import textwrap
+
     import click
 
     parts = []
-    blocks = answer.shown()
+    blocks = answer.shown(verbose)
     for block in blocks:
         match block:
             case Text(text, strong, colour):
                 line = printable(text)
-                parts.append(click.style(line, bold=strong, fg=colour or None) if width is not None else line)
-            case Table(headers, rows, title, right) if width is not None:
-                parts.append(drawn_table(headers, rows, right, title, width))
-            case Table(headers, rows, title, right):
-                parts.append((f"{title}\n" if title else "") + plain_table(headers, rows, right))
+                if width is not None:
+                    line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+                    line = click.style(line, bold=strong, fg=colour or None)
+                parts.append(line)
+            case Table(headers, rows, title, right, below):
+                title = printable(title).replace("\n", " ")
+                if width is None:
+                    drawn = (f"{title}\n" if title else "") + plain_table(headers, rows, right)
+                elif block.strokes:
+                    head = textwrap.fill(title, width, break_long_words=False, break_on_hyphens=False)
+                    drawn = click.style(head, bold=True) + "\n" if title else ""
+                    drawn += fitted_table(headers, rows, right, width, block.optional, block.strokes, block.span)
+                    below = textwrap.fill(below, width, break_long_words=False, break_on_hyphens=False)
+                else:
+                    drawn = drawn_table(headers, rows, right, title, width)
+                parts.append(f"{drawn}\n{below}" if below else drawn)
             case Notes(heading, lines):
                 head = click.style(heading, bold=True) if width is not None else heading
                 parts.append("\n".join([head, *(f"  {printable(line)}" for line in lines)]))
@@ -230,7 +254,9 @@ def as_markdown(answer: Answer) -> str:
             case Text(text, strong):
                 lines += [f"**{printable(text)}**" if strong else printable(text), ""]
             case Table(headers, rows, title):
+                title = printable(title).replace("\n", " ")
                 lines += [*([f"## {title}", ""] if title else []), *markdown_table(headers, rows), ""]
+                lines += [block.below, ""] if block.below else []
             case Notes(heading, notes):
                 lines += [f"## {heading}", "", *(f"- {printable(note)}" for note in notes), ""]
     return "\n".join(lines).rstrip() + "\n"

@@ -20,7 +20,7 @@ from bakeoff.spec.experiment import Analysis
 from bakeoff.stats.decision import Decision
 from bakeoff.stats.many import Bools
 from bakeoff.stats.ttests import TStatistic
-from bakeoff.text import NOTHING, number
+from bakeoff.text import NOTHING, format_p, number
 from bakeoff.verdicts.answer import (
     NOT_ENOUGH_EVIDENCE,
     Answer,
@@ -32,7 +32,6 @@ from bakeoff.verdicts.answer import (
     refuse_sequential,
 )
 from bakeoff.verdicts.compare import choose_arms
-from bakeoff.verdicts.describe import format_p
 from bakeoff.verdicts.design import Design, build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Calibrate

@@ -19,8 +19,9 @@ from bakeoff.stats.decision import (
 from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.numerics import difference
 from bakeoff.stats.ttests import seeds_look_crossed
+from bakeoff.text import format_p
 from bakeoff.verdicts import looks
-from bakeoff.verdicts.describe import Description, choice_of_test, describe, format_p, own_direction, sentence
+from bakeoff.verdicts.describe import Description, choice_of_test, describe, own_direction, sentence
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design, build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare, Question

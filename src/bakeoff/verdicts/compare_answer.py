@@ -5,13 +5,14 @@ Runs that were added until it was decided are judged by their e-process instead 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Results
-from bakeoff.text import NOTHING, number
+from bakeoff.text import NOTHING, format_interval, format_p, number, percent
 from bakeoff.verdicts.answer import (
     NOT_ENOUGH_EVIDENCE,
     Answer,
@@ -24,11 +25,12 @@ from bakeoff.verdicts.answer import (
     refuse_sequential,
 )
 from bakeoff.verdicts.compare import SEED, Comparison, Exploratory, compare, explore_metrics, recommendations
-from bakeoff.verdicts.describe import format_interval, format_p, signed, unit_values
+from bakeoff.verdicts.describe import unit_values
 from bakeoff.verdicts.looks import METHOD
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
+from bakeoff.verdicts.screen import Standings, next_step, ranked_table, ranked_tables, standings
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 MOST_EXPLORED = 200
 ABREAST = 4
 """Comparisons beside each other in one table."""
+MOST_WARNINGS, MOST_NAMED, MOST_SENTENCES = 3, 5, 4
+"""On the first screen: warnings, arms that a warning names, and sentences of a sequential test."""
 EXPECTED = {
     "better": ("better",),
     "worse": ("worse",),
@@ -107,6 +111,7 @@ class CompareAnswer(Answer):
             **facts,
             "final": all(observations.final for observations in self.observations),
             "registration": registered,
+            "next": self.next_step,
             "recommendations": recommendations(self.comparisons),
             "comparisons": [comparison_facts(comparison) for comparison in self.comparisons],
             "exploratory": [asdict(line) for line in self.exploratory],
@@ -141,37 +146,104 @@ class CompareAnswer(Answer):
 
     # -- for people
 
-    def blocks(self) -> list[Block]:
-        blocks: list[Block]
+    @property
+    def standings(self) -> list[Standings]:
+        """The arms of each metric, best first."""
+        units = self.observations[0].analysis.units
         if self.sequential is not None:
-            blocks = [Text(sentence, strong=True) for sentence in self.sequential.sentences]
-            blocks.append(self.sequential.table())
-            if warnings := retry_warnings(self.uncounted):
-                blocks.append(Notes("Warnings", warnings))
-        else:
-            blocks = [Text(comparison.sentence, strong=True) for comparison in self.comparisons]
-            for start in range(0, len(self.comparisons), ABREAST):
-                blocks.append(comparison_table(self.comparisons[start : start + ABREAST]))
-            blocks += self._beside_the_verdict()
-        if (table := retry_table(self.uncounted)) is not None:
-            blocks.append(table)
+            return standings(self.sequential.comparisons, self.observations, units)
+        return standings(self.comparisons, self.observations, units)
+
+    @property
+    def next_step(self) -> str:
+        """What would decide what is open; empty if there is nothing to say."""
+        return "" if self.sequential is not None else next_step(self.comparisons, self.observations)
+
+    def screen(self) -> list[Block]:
+        """The ranked arms, the sentence of a single comparison, the next step, warnings, and what was asked for."""
+        blocks: list[Block] = [*ranked_tables(self.standings)]
+        if self.sequential is not None:
+            blocks += [Text(sentence) for sentence in self.sequential.sentences[:MOST_SENTENCES]]
+        elif len(self.comparisons) == 1:
+            [each] = self.comparisons
+            blocks += [Text(line) for line in (each.sentence, each.these_seeds) if line]
+        if self.next_step:
+            blocks.append(Text(f"Next: {self.next_step}."))
+        warnings = self.warnings
+        blocks += [Text(f"Warning: {warning}", colour="yellow") for warning in warnings[:MOST_WARNINGS]]
+        if (left := len(warnings) - MOST_WARNINGS) > 0:
+            blocks.append(Text(f"Warning: {left} more with --verbose."))
+        if self.registration is not None:
+            blocks += [Text(line) for line in (self.registration.sentence, *self.registration.deviations)]
+        blocks += self._asked_for()
+        blocks.append(Text(f"{self.source}; --verbose shows effect sizes, tests and settings"))
+        return blocks
+
+    def blocks(self) -> list[Block]:
+        blocks: list[Block] = [ranked_table(each) for each in self.standings]
+        compared = [each.sentence for each in self.comparisons]
+        blocks += [Text(sentence) for sentence in (self.sequential.sentences if self.sequential else compared)]
+        if self.next_step:
+            blocks.append(Text(f"Next: {self.next_step}."))
+        blocks += [*self.details(), *self._beside_the_verdict()]
         if self.registration is not None:
             blocks.append(Notes("Registration", [self.registration.sentence, *self.registration.deviations]))
+        blocks += self._asked_for()
+        if (table := retry_table(self.uncounted)) is not None:
+            blocks.append(table)
+        blocks.append(Text(f"source: {self.source}"))
+        blocks.append(Text(f"settings: {settings_in_words(self.settings)}"))
+        return blocks
+
+    def details(self) -> list[Block]:
+        """Every number of every comparison."""
+        if self.sequential is not None:
+            return [self.sequential.table()]
+        starts = range(0, len(self.comparisons), ABREAST)
+        return [comparison_table(self.comparisons[start : start + ABREAST]) for start in starts]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The first of those that differ only in their numbers, with the arms that they are about unless it is all."""
+        texts: dict[str, str] = {}
+        arms: dict[str, list[str]] = {}
+        for comparison in self.comparisons:
+            for warning in comparison.warnings:
+                kind = re.sub(r"\d", "0", warning)
+                texts.setdefault(kind, warning)
+                arms.setdefault(kind, []).append(comparison.candidate)
+        for kind, names in arms.items():
+            if len(names) < len(self.comparisons):
+                shown = list(dict.fromkeys(names))
+                more = f" and {len(shown) - MOST_NAMED} more" if len(shown) > MOST_NAMED else ""
+                texts[kind] = f"{', '.join(shown[:MOST_NAMED])}{more}: {texts[kind]}"
+        return [*retry_warnings(self.uncounted), *texts.values()]
+
+    def _asked_for(self) -> list[Block]:
+        """What further options ask for: other methods, and every other metric."""
+        blocks: list[Block] = []
+        several = len(self.comparisons) > 1
+        rows = [
+            [*([each.metric, each.candidate] if several else []), line.name, format_p(line.p),
+             format_interval(line.interval, in_table=True), line.note]
+            for each in self.comparisons
+            for line in each.methods
+        ]  # fmt: skip
+        if rows:
+            headers = [*(["metric", "candidate"] if several else []), "method", "p", "interval", "note"]
+            blocks.append(Table(headers, rows, "Other methods (they do not decide)", ("p",)))
         if self.exploratory:
             headers = ["metric", "candidate", "effect", "interval", "p", "p adjusted (BH)", "note"]
             rows = [
-                [line.metric, line.candidate, signed(line.effect), format_interval(line.interval, in_table=True),
-                 format_p(line.p), format_p(line.p_adjusted), line.note]
+                [line.metric, line.candidate, number(line.effect, sign=True),
+                 format_interval(line.interval, in_table=True), format_p(line.p), format_p(line.p_adjusted), line.note]
                 for line in self.exploratory
             ]  # fmt: skip
             blocks.append(Table(headers, rows, "Exploratory: to look into, no verdict", headers[2:6]))
-        if self.sequential is None:
-            blocks.append(Text(f"source: {self.source}"))
-            blocks.append(Text(f"settings: {settings_in_words(self.settings)}"))
         return blocks
 
     def _beside_the_verdict(self) -> list[Block]:
-        """Which test, the other population, what the campaign tool would say, warnings, and other methods."""
+        """Which test, the other population, what the campaign tool would say, and warnings."""
         several = len(self.comparisons) > 1
         others = [
             f"{each.candidate} on {each.metric}, {line}" if several else line
@@ -184,26 +256,9 @@ class CompareAnswer(Answer):
             Notes("Test", list(dict.fromkeys(each.chosen for each in self.comparisons))),
             Notes("Other population", others),
             Notes("Recommendation", [f"{arm}: {word}" if len(words) > 1 else word for arm, word in words.items()]),
-            Notes(
-                "Warnings",
-                list(
-                    dict.fromkeys(
-                        [*retry_warnings(self.uncounted), *(w for each in self.comparisons for w in each.warnings)]
-                    )
-                ),
-            ),
+            Notes("Warnings", self.warnings),
         ]
-        blocks: list[Block] = [note for note in notes if note.lines]
-        rows = [
-            [*([each.metric, each.candidate] if several else []), line.name, format_p(line.p),
-             format_interval(line.interval, in_table=True), line.note]
-            for each in self.comparisons
-            for line in each.methods
-        ]  # fmt: skip
-        if rows:
-            headers = [*(["metric", "candidate"] if several else []), "method", "p", "interval", "note"]
-            blocks.append(Table(headers, rows, "Other methods (they do not decide)", ("p",)))
-        return blocks
+        return [note for note in notes if note.lines]
 
 
 def answer(results: Results, question: Compare) -> CompareAnswer:
@@ -318,8 +373,8 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             "verdict": f"{each.verdict} ({reason})" if reason and reason != "inconclusive" else each.verdict,
             "mean": number(each.candidate_mean),
             "mean of the control": number(each.control_mean),
-            "effect": signed(each.effect),
-            "lift": signed(each.lift, percent=True),
+            "effect": number(each.effect, sign=True),
+            "lift": percent(each.lift, sign=True),
             "interval": format_interval(each.interval, in_table=True),
             "decision interval": format_interval(each.decision_interval, in_table=True),
             "p": format_p(each.p, decision.floor),
@@ -333,7 +388,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             "Hedges' g": number(each.hedges_g),
             "P(improvement)": number(each.improvement),
             "correlation of the arms": number(each.correlation),
-            "variance saved by pairing": signed(each.variance_reduction, percent=True),
+            "variance saved by pairing": percent(each.variance_reduction, sign=True),
             "effect detected with 80 % power": number(each.mde),
             "units for the margin": number(each.units_for_margin),
             "units": str(each.units),
@@ -342,7 +397,8 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         }
         columns.append(column)
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
-    return Table(["", *heads], [row for row in rows if set(row[1:]) != {NOTHING}], right=heads)
+    title = comparisons[0].metric if not several else ""
+    return Table(["", *heads], [row for row in rows if set(row[1:]) != {NOTHING}], title, heads)
 
 
 def settings_in_words(settings: Any) -> str:

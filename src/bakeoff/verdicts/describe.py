@@ -16,13 +16,12 @@ from bakeoff.stats.evidence import Interval, Test, WorstCase
 from bakeoff.stats.numerics import average_ranks, difference
 from bakeoff.stats.power import Family, Units, decidable, minimum_detectable_effect, units_needed
 from bakeoff.stats.ttests import TStatistic
-from bakeoff.text import NOTHING
+from bakeoff.text import format_ends, format_interval, format_level, format_p, number, percent
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Cell, Design, Place
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.testing import sides
 
 _REASONS = {
-    "inconclusive": "the data do not separate them",
     "too_few": "at least 3 independent units are needed",
     "seed_has_no_effect": "every arm gives the same value on every seed, and copies are not replicates",
     "missing": "the missing runs could change the verdict either way",
@@ -198,26 +197,30 @@ def sentence(
     """The verdict in one plain sentence."""
     about = f"{candidate} against {control} on {observations.metric}, {design.population}"
     if decision.verdict == "undecided":
-        why = _REASONS[decision.reason]
-        if decision.reason == "too_few" and decision.n >= 3:
+        if decision.reason == "inconclusive":
+            why = _inconclusive(observations, design, decision, mde)
+        elif decision.reason == "too_few" and decision.n >= 3:
             why = "a task with a single run has no spread; run two seeds or more"
-        if decision.reason == "inconclusive" and mde is not None:
-            why += f"; {decision.n} units can detect effects of {mde:.3g} or more (80 % power)"
-        final = observations.analysis.final
-        if decision.reason == "not_final" and final is not None and observations.final:
-            why = f"not final: the verdict is given at {final} units, and there are {design.units}"
-        if decision.reason == "missing":
-            why = f"{design.missing} runs are missing, and {why}"
+        elif decision.reason == "missing":
+            why = f"{design.missing} runs are missing, and {_REASONS['missing']}"
+        elif decision.reason == "not_final" and observations.analysis.final is not None and observations.final:
+            why = (
+                f"not final: the verdict is given at {observations.analysis.final} units, and there are {design.units}"
+            )
+        else:
+            why = _REASONS[decision.reason]
         return f"Undecided: {about}: {why}."
     equivalent = decision.verdict == "equivalent"
     deciding = (decision.equivalence_interval if equivalent else None) or decision.decision_interval
     interval = own_direction(deciding, observations)
     assert interval is not None and decision.effect is not None
-    measured = f"{design.sign * decision.effect:+.4g} ({format_interval(interval)})"
+    measured = f"{number(design.sign * decision.effect, sign=True)} ({format_interval(interval)})"
     if equivalent:
         analysis = observations.analysis
         size = (
-            f"{analysis.margin:g}" if analysis.margin is not None else f"{analysis.relative_margin:.3g} of the control"
+            number(analysis.margin)
+            if analysis.margin is not None
+            else f"{percent(analysis.relative_margin)} of the control"
         )
         differs = "; the small difference is real" if decision.differs else ""
         few = decision.n < GUARDED_UNITS and observations.bounds is None and not design.binary
@@ -227,11 +230,35 @@ def sentence(
     return f"{decision.verdict.capitalize()}: {about}: {measured}, p = {format_p(decision.p_adjusted)}{assumes}."
 
 
+def _inconclusive(observations: Observations, design: Design, decision: Decision, mde: float | None) -> str:
+    """Why there is no verdict, in words that nobody takes for 'there is no difference'."""
+    interval = own_direction(decision.decision_interval, observations)
+    assert interval is not None and decision.effect is not None
+    alpha = 1.0 - interval.level
+    if decision.identical:
+        return (
+            "no unit differs; only with a margin (--margin) can that become equivalent, and not with fewer than 5 units"
+        )
+    if decision.floor is not None and decision.floor > alpha * (1.0 + 1e-9):
+        # Each pair more halves the smallest p that pairs can give.
+        needed = decision.n + math.ceil(math.log2(decision.floor / alpha))
+        enough = f"; {needed} could" if design.paired else ""
+        return (
+            f"{decision.n} units cannot decide at alpha {number(alpha)}, whatever they show: the smallest p that they "
+            f"can give is {format_p(decision.floor)}{enough}"
+        )
+    why = f"it is open which is better: any difference in {format_ends(interval)} ({format_level(interval.level)}) fits"
+    # An effect below the one that was seen and not decided must not be promised.
+    if mde is not None and mde > abs(decision.effect):
+        why += f"; {decision.n} units can detect effects of {number(mde)} or more (80 % power)"
+    return why
+
+
 def choice_of_test(design: Design, decision: Decision, alpha: float, comparisons: int) -> str:
     """Which test decided and why it was this one; the reason is the design, never the values."""
     if not decision.method:
         return "no test"
-    of = f" at alpha {alpha:g}" + (f" over {comparisons} comparisons" if comparisons > 1 else "")
+    of = f" at alpha {number(alpha)}" + (f" over {comparisons} comparisons" if comparisons > 1 else "")
     why = _WHY_THIS_TEST.get(decision.method, "").format(n=decision.n, of=of)
     paired = design.kind in ONE_PAIR_A_UNIT
     if decision.method == "sign-flip" and not (paired and flips_suffice(decision.n, alpha, comparisons)):
@@ -242,37 +269,3 @@ def choice_of_test(design: Design, decision: Decision, alpha: float, comparisons
 def own_direction(interval: Interval | None, observations: Observations) -> Interval | None:
     """An interval in the metric's own direction: inside the tests larger is better."""
     return interval if interval is None or observations.larger_is_better else interval.negated()
-
-
-def format_p(p: float | None, floor: float | None = None) -> str:
-    """Never 0: a p at the smallest value that this many units can give says so."""
-    if p is None:
-        return NOTHING
-    text = f"{p:.2g}" if p < 0.001 else f"{p:.3f}"
-    return f"{text} (the smallest possible)" if floor is not None and p <= floor * (1 + 1e-9) and p < 1 else text
-
-
-def format_interval(interval: Interval | None, *, in_table: bool = False) -> str:
-    """`95 % interval 0.1 to 0.3`, and in a table `0.1 to 0.3 (95 %)`."""
-    if interval is None:
-        return NOTHING
-    # An open end is not part of the interval: `above 0 to 0.3` does not contain 0.
-    low, high = (
-        f"{word} {end:.4g}" if is_open and math.isfinite(end) else f"{end:.4g}"
-        for word, end, is_open in (
-            ("above", interval.low, interval.low_open), ("below", interval.high, interval.high_open)
-        )
-    )  # fmt: skip
-    ends, level = f"{low} to {high}", format_level(interval.level)
-    return f"{ends} ({level})" if in_table else f"{level} interval {ends}"
-
-
-def format_level(level: float) -> str:
-    return f"{100 * level:.4g} %"
-
-
-def signed(value: float | None, *, percent: bool = False) -> str:
-    """An effect with its sign, in the metric's unit or in per cent of the control."""
-    if value is None:
-        return NOTHING
-    return f"{100 * value:+.3g} %" if percent else f"{value:+.4g}"

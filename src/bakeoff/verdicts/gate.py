@@ -21,11 +21,11 @@ from bakeoff.spec.experiment import Section, Summary
 from bakeoff.spec.problems import problems
 from bakeoff.stats.decision import GUARDED_UNITS, holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
-from bakeoff.text import NOTHING, printable
+from bakeoff.text import NOTHING, number, percent, printable
 from bakeoff.verdicts import looks
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
 from bakeoff.verdicts.compare import SEED, choose_arms
-from bakeoff.verdicts.describe import describe, signed
+from bakeoff.verdicts.describe import describe
 from bakeoff.verdicts.design import build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Gate, Question
@@ -46,7 +46,7 @@ class Amount:
     relative: bool = False
 
     def __str__(self) -> str:
-        return f"{100 * self.size:g} %" if self.relative else f"{self.size:g}"
+        return percent(self.size) if self.relative else number(self.size)
 
 
 def amount(value: Any) -> Amount:
@@ -138,8 +138,8 @@ class Check:
         """What the interval had to show, and what it showed."""
         if self.interval is None:
             return NOTHING
-        end = f"above {self.interval.low:.4g}" if self.outcome != "fail" else f"below {self.interval.high:.4g}"
-        return f"needed above {self.holds_above:.4g}, found {end}"
+        end = f"above {number(self.interval.low)}" if self.outcome != "fail" else f"below {number(self.interval.high)}"
+        return f"needed above {number(self.holds_above)}, found {end}"
 
     @property
     def outcome_in_words(self) -> str:
@@ -257,7 +257,7 @@ class GateAnswer(Answer):
     def blocks(self) -> list[Block]:
         headers = ["metric", "arm", "rule", "effect", "interval", "outcome"]
         rows = [
-            [check.metric, check.candidate, check.rule, signed(check.effect),
+            [check.metric, check.candidate, check.rule, number(check.effect, sign=True),
              check.needed(), check.outcome_in_words]
             for check in self.checks
         ]  # fmt: skip
@@ -325,7 +325,7 @@ def as_junit(answer: GateAnswer) -> str:
         name = printable(f"{check.candidate}: {check.metric} {check.rule}")
         case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{check.metric}", name=name)
         reason = f" ({check.reason})" if check.reason and check.reason != TITLES[check.outcome] else ""
-        message = printable(f"effect {signed(check.effect)}; {check.needed()}; {check.population}{reason}")
+        message = printable(f"effect {number(check.effect, sign=True)}; {check.needed()}; {check.population}{reason}")
         if check.outcome == "fail":
             ElementTree.SubElement(case, "failure", message=message, type="regression")
         elif check.outcome == "undecided":

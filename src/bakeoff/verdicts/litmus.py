@@ -185,7 +185,7 @@ class ArmEvidence:
         return sum(known) if known else None
 
     def __str__(self) -> str:
-        completions = "" if self.completions is None else f", {self.completions:g} completions"
+        completions = "" if self.completions is None else f", {number(self.completions)} completions"
         return f"{self.name}: {len(self.runs)} runs, {self.steps} steps{completions}"
 
 
@@ -227,7 +227,9 @@ def missing_evidence(arms: Sequence[ArmEvidence], needs: Evidence, rows: Sequenc
             if run.steps < needs.min_steps:
                 sentences.append(f"{run.run}: {_count(run.steps, 'step')}, {needs.min_steps} needed")
             if count_completions and (run.completions or 0) < needs.min_completions:
-                sentences.append(f"{run.run}: {run.completions or 0:g} completions, {needs.min_completions} needed")
+                sentences.append(
+                    f"{run.run}: {number(run.completions or 0)} completions, {needs.min_completions} needed"
+                )
     return sentences
 
 
@@ -239,7 +241,7 @@ def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candid
     """One rule on the two arms, which at least one run has logged the metric for."""
     parts = (("lift >=", rule.min_lift), ("candidate >=", rule.at_least), ("candidate <=", rule.at_most))
     wanted = " and ".join(
-        [f"{text} {value:g}" for text, value in parts if value is not None]
+        [f"{text} {number(value)}" for text, value in parts if value is not None]
         + ([f"verdict {rule.verdict}"] if rule.verdict is not None else [])
     )
 
@@ -290,7 +292,7 @@ def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candid
             passed = passed and word == rule.verdict
     how = {True: "holds", False: "does not hold", None: "is open"}[passed]
     verdict = f", verdict {word}" if word is not None else ""
-    sentence = f"{rule.title}: baseline {a:.4g}, candidate {b:.4g} ({b - a:+.4g}{verdict}); {wanted} {how}"
+    sentence = f"{rule.title}: baseline {number(a)}, candidate {number(b)} ({number(b - a, sign=True)}{verdict}); {wanted} {how}"
     return Check(rule.title, rule.metric, a, b, b - a, wanted, passed, sentence, word, evidence)
 
 
@@ -354,7 +356,7 @@ class LitmusAnswer(Answer):
         blocks += [Text(check.sentence) for check in self.checks]
         notes = (Notes("Missing evidence", self.evidence_failures), Notes("Notes", self.notes))
         blocks += [each for each in notes if each.lines]
-        blocks.append(Text(f"alpha {self.rules.alpha:g}; bakeoff {__version__}"))
+        blocks.append(Text(f"alpha {number(self.rules.alpha)}; bakeoff {__version__}"))
         return blocks
 
     def records(self) -> Table:

@@ -19,7 +19,7 @@ from bakeoff.stats import aggregates
 from bakeoff.stats.aggregates import Improvement, Profile
 from bakeoff.stats.bootstrap import BootstrapInterval
 from bakeoff.stats.ranks import AverageRanks, BradleyTerry, bradley_terry_over, friedman
-from bakeoff.text import NOTHING, number
+from bakeoff.text import NOTHING, format_p, number
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Rank
@@ -162,11 +162,11 @@ class _Scores:
             raise UsageError(f"task {task!r} has no reference scores to normalise by")
         low, high = self._references[task]
         if low == high:
-            raise UsageError(f"task {task!r}: both reference scores are {low:g}, so nothing can be normalised")
+            raise UsageError(f"task {task!r}: both reference scores are {number(low)}, so nothing can be normalised")
         if (high > low) != self._observations.larger_is_better:
             word = "larger" if self._observations.larger_is_better else "smaller"
             raise UsageError(
-                f"task {task!r}: {word} is better, but the reference that counts 1 ({high:g}) is worse than {low:g}"
+                f"task {task!r}: {word} is better, but the reference that counts 1 ({number(high)}) is worse than {number(low)}"
             )
         return (value - low) / (high - low)
 
@@ -264,7 +264,7 @@ def _warnings(
         warnings.append(two if len(arms) < 3 else "average ranks need 2 tasks or shared seeds")
     if prior:
         warnings.append(
-            f"some arms never lost to others, so strengths were kept finite by {PRIOR:g} games won by halves in each pair"
+            f"some arms never lost to others, so strengths were kept finite by {number(PRIOR)} games won by halves in each pair"
         )
     return warnings
 
@@ -325,8 +325,8 @@ class RankAnswer(Answer):
         if (ranks := ranking.ranks) is not None:
             blocks.append(
                 Text(
-                    f"Average ranks over {ranking.blocks}: Friedman chi2 = {ranks.statistic:.3g}, p = {ranks.p:.3g}; ranks "
-                    f"that differ by less than {ranks.critical_difference:.3g} (Nemenyi, {1 - ranks.alpha:.0%}) cannot be "
+                    f"Average ranks over {ranking.blocks}: Friedman chi2 = {number(ranks.statistic)}, p = {format_p(ranks.p)}; ranks "
+                    f"that differ by less than {number(ranks.critical_difference)} (Nemenyi, {1 - ranks.alpha:.0%}) cannot be "
                     "separated:"
                 )
             )
@@ -407,7 +407,7 @@ def _reference_scores(results: Results, name: str, observations: Observations) -
                 values[each.task].add(each.value)
     for task, scores in values.items():
         if len(scores) != 1:
-            what = "none" if not scores else f"several: {', '.join(f'{value:g}' for value in sorted(scores)[:3])}"
+            what = "none" if not scores else f"several: {', '.join(number(value) for value in sorted(scores)[:3])}"
             raise UsageError(f"--normalize {name}: task {task!r} needs one reference score and has {what}")
     return {task: scores.pop() for task, scores in values.items()}
 

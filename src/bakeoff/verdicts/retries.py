@@ -12,7 +12,7 @@ from typing import Any
 
 from bakeoff.records.run import Uncounted
 from bakeoff.stats.binary import UnpairedBinary
-from bakeoff.text import NOTHING, duration, number
+from bakeoff.text import NOTHING, duration, format_p, number
 from bakeoff.verdicts.answer import Table
 
 ALPHA = 0.05
@@ -71,7 +71,7 @@ def retry_warnings(uncounted: Mapping[str, Uncounted]) -> list[str]:
     if low != high and p < ALPHA:
         warnings.append(
             f"arms differ in runs with tries that do not count: {high} {b.affected} of {b.runs}, {low} {a.affected} of "
-            f"{a.runs} (Fisher's exact test, p = {p:.2g}{f' for {pairs} pairs of arms' if pairs > 1 else ''}). If what "
+            f"{a.runs} (Fisher's exact test, p = {format_p(p)}{f' for {pairs} pairs of arms' if pairs > 1 else ''}). If what "
             "voids a try has to do with its result, the verdict is wrong; `bakeoff status` has the reasons"
         )
     return warnings

@@ -25,7 +25,7 @@ from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import Word, seed_has_no_effect
 from bakeoff.stats.evidence import Interval, unbounded
 from bakeoff.stats.sequential import LEAST_PLANNED, LogE, SequentialRule, betting_log_e, shrunken_mean, symmetric_log_e
-from bakeoff.text import number
+from bakeoff.text import format_ends, format_level, number
 from bakeoff.verdicts.answer import Table
 from bakeoff.verdicts.compare import choose_arms
 from bakeoff.verdicts.design import Design, build_design, population_of
@@ -182,8 +182,8 @@ class SequentialReport:
                 for path in (each.paths.better, each.paths.worse)
             ]
             rows.append([
-                each.candidate, each.metric, each.verdict, f"{each.pairs} of {each.planned}", number(each.effect), number(each.estimate),
-                f"{each.interval.low:.4g} to {each.interval.high:.4g}", *scores, f"{each.threshold:g}",
+                each.candidate, each.metric, each.verdict, f"{each.pairs} of {each.planned}", number(each.effect),
+                number(each.estimate), format_ends(each.interval), *scores, number(each.threshold),
             ])  # fmt: skip
         return Table(headers, rows, right=headers[3:])
 
@@ -402,14 +402,14 @@ def _sentence(comparison: SequentialComparison, analysis: Analysis) -> str:
         }.get(comparison.reason, "the missing runs could change the verdict either way")
         return f"Undecided: {about}: {why}."
     assert comparison.effect is not None
-    sequence = f"{interval.level:.4g} confidence sequence {interval.low:.4g} to {interval.high:.4g}"
-    measured = f"{comparison.effect:+.4g} ({sequence})"
+    sequence = f"{format_level(interval.level)} confidence sequence {format_ends(interval)}"
+    measured = f"{number(comparison.effect, sign=True)} ({sequence})"
     if comparison.verdict == "equivalent":
         return f"Equivalent: {about}: {measured} lies within {analysis.margin:g}, from pair {at} on."
     assert comparison.estimate is not None
     return (
         f"{comparison.verdict.capitalize()}: {about}: {measured}, reached at pair {at} of at most {comparison.planned}. "
-        f"The test stopped because the effect looked large; {comparison.estimate:+.4g} is an estimate with less bias."
+        f"The test stopped because the effect looked large; {number(comparison.estimate, sign=True)} is an estimate with less bias."
     )
 
 

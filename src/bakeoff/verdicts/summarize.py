@@ -49,8 +49,8 @@ class Chance:
     high: float | None
 
     def __str__(self) -> str:
-        ends = "" if self.low is None else f" ({self.low:.2f} .. {self.high:.2f})"
-        return f"{self.value:.3f}{ends}"
+        ends = "" if self.low is None else f" ({number(self.low)} to {number(self.high)})"
+        return f"{number(self.value)}{ends}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from bakeoff.stats import binary, bootstrap, decision, effects, permutation, ran
 from bakeoff.stats.decision import Decision, seed_has_no_effect
 from bakeoff.stats.evidence import LEAST_UNITS, Bound, Interval, Test, with_margin, worst_case
 from bakeoff.stats.numerics import difference, is_constant
+from bakeoff.text import number
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design
 
 End = Literal["bad", "good"]
@@ -296,12 +297,12 @@ def _t(q: Problem) -> Line:
         case "welch", _:
             statistic = ttests.welch_t(*q.samples())
             ignored = "; the pairing is ignored" if q.design.paired else ""
-            note = f"{statistic.df:.4g} df; {statistic.assumes}{ignored}"
+            note = f"{number(statistic.df)} df; {statistic.assumes}{ignored}"
         case "cluster", _:
             groups = q.by_task()
             labels = np.repeat(np.arange(len(groups)), [group.size for group in groups])
             statistic = ttests.cluster_t(np.concatenate(groups), labels)
-            note = f"cluster-robust by task, t with {statistic.df:g} df, never z"
+            note = f"cluster-robust by task, t with {number(statistic.df)} df, never z"
         case _, kind:
             if kind == "crossed":
                 statistic = ttests.crossed_t(difference(q.b[0], q.a[0]))
@@ -311,7 +312,7 @@ def _t(q: Problem) -> Line:
                 statistic = ttests.stratified_t(q.a, q.b)
             else:
                 statistic = ttests.one_sample_t(q.differences())
-            note = f"{statistic.method}, {statistic.df:.4g} df; {statistic.assumes}"
+            note = f"{statistic.method}, {number(statistic.df)} df; {statistic.assumes}"
     return Line(q.name, statistic.p, statistic.interval(1.0 - q.alpha), note)
 
 
@@ -320,7 +321,7 @@ def _tost(q: Problem) -> Line:
         raise UsageError("--method tost needs --margin: the largest difference that does not matter")
     unpaired = q.design.kind == "rollouts"
     statistic = ttests.welch_t(*q.samples()) if unpaired else ttests.one_sample_t(q.differences())
-    note = f"p of 'differs by {q.margin:g} or more' by {statistic.method}; its interval has level 1 - 2 alpha"
+    note = f"p of 'differs by {number(q.margin)} or more' by {statistic.method}; its interval has level 1 - 2 alpha"
     return Line("tost", statistic.p_equivalent(q.margin), statistic.interval(1.0 - 2.0 * q.alpha), note)
 
 
@@ -413,12 +414,12 @@ def adjusted(design: Design, covariate: Design, alpha: float) -> Line:
             )
         se = float(values.std(ddof=2)) / float(np.sqrt(values.size))
         statistic = ttests.TStatistic(float(values.mean()), se, values.size - 2.0, values.size)
-        note = f"slope {cuped.slope:.3g}, {cuped.variance_reduction:.0%} of variance removed"
+        note = f"slope {number(cuped.slope)}, {cuped.variance_reduction:.0%} of variance removed"
     elif known.kind == "rollouts":
         ya, yb, slope = effects.cuped_arms(a[0], b[0], xa[0], xb[0])
         plain = ttests.welch_t(ya, yb)
         statistic = ttests.TStatistic(plain.effect, plain.se, max(1.0, plain.df - 1.0), plain.n, "Welch t")
-        note = f"one slope for both arms, {slope:.3g}"
+        note = f"one slope for both arms, {number(slope)}"
     else:
         raise UsageError(f"--covariate needs one kind of unit; this comparison is {_shape(known)}")
-    return Line("cuped", statistic.p, statistic.interval(1.0 - alpha), f"t with {statistic.df:.4g} df; {note}")
+    return Line("cuped", statistic.p, statistic.interval(1.0 - alpha), f"t with {number(statistic.df)} df; {note}")

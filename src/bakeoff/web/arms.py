@@ -11,13 +11,11 @@ import numpy as np
 from bakeoff.results.table import Array
 from bakeoff.stats.curves import common_grid
 from bakeoff.stats.numerics import t_quantile
+from bakeoff.text import number, short
 from bakeoff.verdicts.rank import Ranking
 from bakeoff.web.figure import INK, Band, Dots, Figure, Grid, Line, Mark, Panel, Radial, Rule, Spoke, dash
 
 # -- what the figures share
-
-_NAME = 30
-"""Characters of a name beside an axis."""
 
 
 def versus(names: Sequence[str]) -> str:
@@ -27,14 +25,9 @@ def versus(names: Sequence[str]) -> str:
     return " against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def short(name: str) -> str:
-    """A name that fits beside an axis; its end is often what tells arms apart."""
-    return name if len(name) <= _NAME else f"{name[: _NAME // 2 - 1]}…{name[-_NAME // 2 :]}"
-
-
 def height_for(rows: int) -> float:
     """The height of a panel with that many lines of text at its side."""
-    return max(0.55, 0.3 + 0.095 * rows)
+    return max(0.55, 0.3 + 0.095 * min(rows, 12) + 0.07 * max(0, rows - 12))
 
 
 def t_interval(values: Array, level: float = 0.95, least: int = 3) -> tuple[float, float]:
@@ -64,17 +57,17 @@ def learning_curves(
         counts = [len(curves) for curves in arms.values()]
         are_few = max(counts) > 1 and sum(counts) <= MOST_SINGLE
         marks: list[Mark] = []
-        for number, (arm, curves) in enumerate(arms.items()):
+        for colour, (arm, curves) in enumerate(arms.items()):
             grid, values = common_grid(list(curves), points)
             mean = values.mean(axis=0)
             n = len(curves)
             if are_few:
                 single = "; thin lines: single seeds"
-                marks += [Line(grid, row, number, faint=True) for row in values]
+                marks += [Line(grid, row, colour, faint=True) for row in values]
             if n > 1:
                 half = t_quantile(n - 1, 0.5 + level / 2) * values.std(axis=0, ddof=1) / math.sqrt(n)
-                marks.append(Band(grid, np.asarray(mean - half), np.asarray(mean + half), number))
-            marks.append(Line(grid, np.asarray(mean), number, arm, dash(number)))
+                marks.append(Band(grid, np.asarray(mean - half), np.asarray(mean + half), colour))
+            marks.append(Line(grid, np.asarray(mean), colour, arm, dash(colour)))
         panels.append(Panel("step", metric, tuple(marks), title=task if len(tasks) > 1 else ""))
     names = list(dict.fromkeys(arm for arms in tasks.values() for arm in arms))
     sizes = sorted({len(curves) for arms in tasks.values() for curves in arms.values()})
@@ -217,11 +210,11 @@ def _tradeoff_marks(points: Sequence[Point], sign: float) -> list[Mark]:
 def profiles(ranking: Ranking) -> Figure:
     """Share of runs that do better than a score, for every score. The curve further to the top is the better arm."""
     marks: list[Mark] = []
-    for number, arm in enumerate(ranking.arms):
+    for colour, arm in enumerate(ranking.arms):
         profile = arm.profile
         x = np.array(profile.thresholds)
-        marks.append(Band(x, 100 * np.array(profile.low), 100 * np.array(profile.high), number))
-        marks.append(Line(x, 100 * np.array(profile.share), number, arm.arm, dash(number)))
+        marks.append(Band(x, 100 * np.array(profile.low), 100 * np.array(profile.high), colour))
+        marks.append(Line(x, 100 * np.array(profile.share), colour, arm.arm, dash(colour)))
     level = ranking.arms[0].profile.level
     better = "above" if ranking.larger_is_better or ranking.normalised else "below"
     score = f"normalised {ranking.metric}" if ranking.normalised else ranking.metric
@@ -251,21 +244,23 @@ def radial(arms: Sequence[str], axes: Sequence[Axis], *, title: str, source: str
     """Every axis runs from the worst (centre) to the best (rim); the table has the numbers behind it."""
     places = np.empty((len(axes), len(arms), 3))  # mean, low and high of each arm on each axis, from 0 to 1
     rows = []
-    for number, axis in enumerate(axes):
+    scales = []
+    for spoke, axis in enumerate(axes):
         cells = [f"{axis.name}{'' if axis.larger_is_better else ' (less is better)'}"]
         every = np.concatenate(axis.values)
         centre, rim = axis.bounds or (float(every.min()), float(every.max()))
+        scales.append((centre, rim) if axis.larger_is_better else (rim, centre))
         for arm, values in enumerate(axis.values):
             average = float(values.mean())
             ends = t_interval(values, level, least=2) if values.size > 1 else (average, average)
-            cells.append(f"{average:.3g} ({ends[0]:.3g} to {ends[1]:.3g})")
+            cells.append(f"{number(average)} ({number(ends[0])} to {number(ends[1])})")
             if rim == centre:
-                places[number, arm] = 1.0
+                places[spoke, arm] = 1.0
                 continue
             shares = (np.array([average, *ends]) - centre) / (rim - centre)
             if not axis.larger_is_better:
                 shares = 1.0 - shares[[0, 2, 1]]
-            places[number, arm] = np.clip(shares, 0.0, 1.0)
+            places[spoke, arm] = np.clip(shares, 0.0, 1.0)
         rows.append(tuple(cells))
     spokes = []
     for colour, name in enumerate(arms):
@@ -279,5 +274,8 @@ def radial(arms: Sequence[str], axes: Sequence[Axis], *, title: str, source: str
         f"Each axis runs from centre to rim over {span}; further out is better. Lines: mean over N = {n} seeds; bands and "
         f"table: {level:.0%} t interval of each mean on its own. The area has no meaning. {source}"
     )
-    panel = Radial(tuple(axis.name for axis in axes), tuple(spokes))
-    return Figure(title, caption.strip(), [panel], Grid(("", *arms), tuple(rows)), columns=1)
+    panel = Radial(tuple(axis.name for axis in axes), tuple(spokes), tuple(scales))
+    table = [("", *arms), *rows]
+    if len(arms) > len(axes):  # fewer columns are easier to read
+        table = list(zip(*table, strict=True))
+    return Figure(title, caption.strip(), [panel], Grid(table[0], tuple(table[1:])), columns=1)

@@ -13,11 +13,12 @@ from bakeoff.results.table import Array
 from bakeoff.stats.bootstrap import BootstrapInterval
 from bakeoff.stats.evidence import Interval
 from bakeoff.stats.power import chance_to_detect, minimum_detectable_effect
+from bakeoff.text import number, percent, short
 from bakeoff.verdicts.pilot import Estimate
 from bakeoff.verdicts.power import Plan
 from bakeoff.verdicts.sequential import SequentialComparison, SequentialReport
 from bakeoff.verdicts.variance import BANDS, Curve, Precision
-from bakeoff.web.arms import height_for, short
+from bakeoff.web.arms import height_for
 from bakeoff.web.figure import Axis, Band, Bars, Dash, Dots, Figure, Line, Mark, Panel, Rule, Span, dash
 
 MOST_NAMED = 24
@@ -53,7 +54,7 @@ def paired_differences(pairs: Sequence[Differences], *, source: str = "") -> Fig
         title += f", {first.verdict}"
     sizes = sorted({pair.values.size for pair in pairs})
     n = f"N = {sizes[0]}" if len(sizes) == 1 else f"N = {sizes[0]} to {sizes[-1]}"
-    margin = f" Dotted: the margin of {first.margin:g}." if first.margin is not None else ""
+    margin = f" Dotted: the margin of {number(first.margin)}." if first.margin is not None else ""
     each = "Each dot is one" if sizes[-1] <= MOST_DOTS else "Share of units by their difference, unit:"
     caption = (
         f"{each} {first.unit} ({n}): {first.metric} of the candidate minus that of {first.control}. "
@@ -71,7 +72,7 @@ def _difference_panel(pair: Differences, titled: bool) -> Panel:
     strip: list[Mark] = []
     if pair.interval is not None and pair.interval.is_bounded:
         strip.append(Span(axis, pair.interval.low, pair.interval.high, "interval of the mean", 0))
-    mean = Rule(axis, pair.effect, f"mean {pair.effect:+.3g}", 0, "solid")
+    mean = Rule(axis, pair.effect, f"mean {number(pair.effect, sign=True)}", 0, "solid")
     if counted:
         heights, edges = np.histogram(pair.values, bins=40)
         bars = Bars(edges, 100.0 * heights / pair.values.size, 1, f"{pair.unit}s")
@@ -108,7 +109,7 @@ def bootstrap_distribution(resampled: Sequence[Resampled], *, source: str = "") 
         marks: list[Mark] = [Bars(edges, 100.0 * heights / finite.size, 0, "resamples")]
         if math.isfinite(one.interval.low) and math.isfinite(one.interval.high):
             marks.append(Span("x", one.interval.low, one.interval.high, "interval", 0))
-        mean = Rule("x", one.pairs.effect, f"mean {one.pairs.effect:+.3g}", 1, "solid")
+        mean = Rule("x", one.pairs.effect, f"mean {number(one.pairs.effect, sign=True)}", 1, "solid")
         marks += [Rule("x", 0.0, "no difference"), mean]
         title = one.pairs.candidate if len(resampled) > 1 else ""
         panels.append(Panel(f"mean difference in {one.pairs.metric}", "share of resamples (%)", tuple(marks), title))
@@ -139,10 +140,10 @@ def e_process(report: SequentialReport) -> Figure:
         title += f", {first.verdict} after {first.decided_at or first.pairs} pairs"
     margin = ""
     if first.paths.above is not None:
-        margin = f" Green and violet: evidence against a difference of more than {report.analysis.margin:g} down or up."
+        margin = f" Green and violet: evidence against a difference of more than {number(report.analysis.margin)} down or up."
     caption = (
         f"{first.test.capitalize()} over pairs in plan order (one pair for each seed, N = {first.pairs} of at most "
-        f"{first.planned}). Without an effect the score reaches its threshold, {first.threshold:g} = 2m/alpha, at any "
+        f"{first.planned}). Without an effect the score reaches its threshold, {number(first.threshold)} = 2m/alpha, at any "
         f"time with a chance of at most alpha = {report.analysis.alpha:g}. Assumes that {first.assumes}.{margin} "
         f"{report.source}."
     )
@@ -155,23 +156,23 @@ def _evidence_panel(comparison: SequentialComparison, titled: bool) -> Panel:
         (paths.better, "e for better", "solid"), (paths.worse, "e for worse", "dashed"),
     ]  # fmt: skip
     rules = [
-        Rule("y", math.log10(comparison.threshold), f"decided: {comparison.threshold:g}"),
+        Rule("y", math.log10(comparison.threshold), f"decided: {number(comparison.threshold)}"),
         Rule("y", 0.0, dash="solid"),
     ]
     stop, colour = (paths.worse, 1) if comparison.verdict == "worse" else (paths.better, 0)
     if paths.above is not None and paths.below is not None:
         lines += [(paths.above, "e for above -margin", "dotted"), (paths.below, "e for below +margin", "dotted")]
-        both = f"equivalent: both {comparison.margin_threshold:g}"
+        both = f"equivalent: both {number(comparison.margin_threshold)}"
         rules.insert(0, Rule("y", math.log10(comparison.margin_threshold), both, dash="dotted"))
         if comparison.verdict not in ("better", "worse"):
             stop, colour = np.minimum(paths.above, paths.below), 2
     x = np.arange(0.0, comparison.pairs + 1.0)
     marks: list[Mark] = []
     top = math.log10(comparison.threshold)
-    for number, (log_e, label, kind) in enumerate(lines):
+    for colour, (log_e, label, kind) in enumerate(lines):
         # From 1 before the first pair, in powers of ten.
         y = np.maximum(np.concatenate(([0.0], log_e)) / math.log(10.0), _LOWEST)
-        marks.append(Line(x, y, number, label, kind))
+        marks.append(Line(x, y, colour, label, kind))
         top = max(top, float(np.nanmax(y)))
     marks += rules
     if decided_at is not None:
@@ -203,15 +204,25 @@ class Effect:
 
 
 def forest(
-    groups: Sequence[tuple[str, Sequence[Effect]]], x_label: str, title: str, caption: str, *, at: float = 0.0
+    groups: Sequence[tuple[str, Sequence[Effect]]],
+    x_label: str,
+    title: str,
+    caption: str,
+    *,
+    at: float = 0.0,
+    span: tuple[float, float] | None = None,
 ) -> Figure:
-    """One panel for each group, which is its title and its effects; a dashed line at no effect."""
+    """One panel for each group, which is its title and its effects; a dashed line at no effect.
+
+    Panels show `span` (default: all that is there). A value outside of it stands at the edge, with its number.
+    """
     panels = []
     for name, effects in groups:
         ends = [effect.value for effect in effects] + [at]
         for effect in effects:
             if effect.interval is not None and effect.interval.is_bounded:
                 ends += [effect.interval.low, effect.interval.high]
+        ends = [*(span or ends), at]
         room = 0.06 * ((max(ends) - min(ends)) or 1.0)
         low, high = min(ends) - room, max(ends) + room
         marks: list[Mark] = [Rule("x", at)]
@@ -222,8 +233,10 @@ def forest(
                 # One end that is infinite leaves the panel; two say nothing.
                 line = np.clip([effect.interval.low, effect.interval.high], low, high)
                 marks.append(Line(line, np.array([y, y]), effect.colour))
-            marks.append(Dots(np.array([effect.value]), np.array([y]), effect.colour, names=(effect.name,)))
-            ticks.append((y, short(effect.name) + (f" ({effect.note})" if effect.note else "")))
+            inside = float(np.clip(effect.value, low, high))
+            marks.append(Dots(np.array([inside]), np.array([y]), effect.colour, names=(effect.name,)))
+            notes = [note for note in (effect.note, "" if inside == effect.value else number(effect.value)) if note]
+            ticks.append((y, short(effect.name) + (f" ({', '.join(notes)})" if notes else "")))
         panels.append(
             Panel(
                 x_label, "", tuple(marks), name if len(groups) > 1 else "", y_ticks=tuple(ticks),
@@ -259,7 +272,7 @@ def precision_by_units(precisions: Sequence[Precision]) -> Figure:
     undefined = [name for name, one in zip(names, precisions, strict=True) if one.undefined]
     note = f" Undefined, because the mean may be 0: {', '.join(undefined)}." if undefined else ""
     caption = (
-        f"Right: found with {first.power:.0%} power. Dots: smallest N at the threshold of {100 * first.threshold:.4g} %. "
+        f"Right: found with {first.power:.0%} power. Dots: smallest N at the threshold of {percent(first.threshold)}. "
         f"Bands: {BANDS} ({first.level:.0%}). Right of the {unit}s at hand the curves are projected. "
         f"Population: {first.sample.population}.{note}"
     )
@@ -277,16 +290,16 @@ def _share_panel(
     threshold = precisions[0].threshold
     marks: list[Mark] = []
     tops = [1.5 * threshold]
-    for number, (name, one, (curve, needed)) in enumerate(zip(names, precisions, curves, strict=True)):
+    for colour, (name, one, (curve, needed)) in enumerate(zip(names, precisions, curves, strict=True)):
         if curve is None:
             continue
-        marks.append(Band(one.n, 100 * curve.low, 100 * curve.high, number))
-        marks.append(Line(one.n, 100 * curve.value, number, name, dash(number)))
+        marks.append(Band(one.n, 100 * curve.low, 100 * curve.high, colour))
+        marks.append(Line(one.n, 100 * curve.value, colour, name, dash(colour)))
         tops.append(float(curve.high[min(2, curve.high.size - 1)]))
         if needed.seen is not None and needed.seen <= one.n[-1]:
             at = float(np.interp(needed.seen, one.n, 100 * curve.value))
-            marks.append(Dots(np.array([float(needed.seen)]), np.array([at]), number, "", (f"N = {needed.seen}",)))
-    marks.append(Rule("y", 100 * threshold, f"threshold {100 * threshold:.4g} %"))
+            marks.append(Dots(np.array([float(needed.seen)]), np.array([at]), colour, "", (f"N = {needed.seen}",)))
+    marks.append(Rule("y", 100 * threshold, f"threshold {percent(threshold)}"))
     for size in sorted({one.at_hand for one in precisions if not one.undefined}):
         marks.append(Rule("x", float(size), f"{size} at hand", dash="dotted"))
     return Panel(x_label, y_label, tuple(marks), y_range=(0.0, 100 * max(tops)))
@@ -305,24 +318,24 @@ def power_by_units(plan: Plan) -> Figure:
     last = max(12, int(1.5 * (needed or 0)), 2 * (goal.n or 0))
     n = np.unique(np.linspace(2, min(last, 100_000), 120).round()).astype(np.float64)
     marks: list[Mark] = []
-    for number, size in enumerate((effect, effect / 2.0, effect * 2.0)):
+    for colour, size in enumerate((effect, effect / 2.0, effect * 2.0)):
         at_spread, at_upper = (
             np.array([chance_to_detect(size, sd, float(units), goal.alpha, spread.design, goal.family) for units in n])
             for sd in (spread.sd, spread.upper)
         )
         if spread.upper > spread.sd:
-            marks.append(Band(n, at_upper, at_spread, number))
-        marks.append(Line(n, at_spread, number, f"effect {size:.3g}", dash(number)))
+            marks.append(Band(n, at_upper, at_spread, colour))
+        marks.append(Line(n, at_spread, colour, f"effect {number(size)}", dash(colour)))
     marks.append(Rule("y", goal.power, f"{goal.power:.0%} wanted"))
     if goal.n is not None:
         marks.append(Rule("x", float(goal.n), f"{goal.n} at hand", dash="dotted"))
     band = ""
     if spread.upper > spread.sd and spread.confidence is not None:
-        band = f" Bands reach down to the spread's {spread.confidence:.0%} upper limit, {spread.upper:.3g}."
+        band = f" Bands reach down to the spread's {spread.confidence:.0%} upper limit, {number(spread.upper)}."
     family = f" over {goal.family.comparisons} comparisons" if goal.family.comparisons > 1 else ""
     caption = (
         f"The test that decides about {spread.design} normal values at alpha = {goal.alpha:g}{family}, spread "
-        f"{spread.sd:.3g}.{band} "
+        f"{number(spread.sd)}.{band} "
         "The effect is what one wants to find, never what a pilot showed."
     )
     label = f"number of {spread.unit}s N{' per arm' if spread.design == 'unpaired' else ''}"

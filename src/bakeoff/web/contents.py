@@ -16,7 +16,7 @@ from bakeoff.records.run import FAILED, CellRecord, RunRecord, Tally
 from bakeoff.results.editions import edition_results
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Experiment
-from bakeoff.text import duration, flat, utc
+from bakeoff.text import duration, flat, number, utc
 from bakeoff.verdicts.answer import Block, Notes, answer, is_sequential
 from bakeoff.verdicts.compare import Exploratory, explore
 from bakeoff.verdicts.compare_answer import CompareAnswer
@@ -27,6 +27,8 @@ from bakeoff.version import __version__
 
 BASELINE = ("", "baseline")
 """What the base arm's own ablation is called."""
+MOST_LISTED = 12
+"""Names in a line."""
 COLUMNS = 6
 """Metrics that the table of runs shows."""
 
@@ -67,9 +69,10 @@ class Contents:
         self.metrics = sorted(reported, key=lambda name: name not in self.declared)
         # Metrics that pictures show: those declared, or the first two that were reported.
         self.main = self.declared or self.metrics[:2]
-        # What the budget counts, or a metric with cost in its name; one that is zero everywhere says nothing.
+        # What the budget counts, or a metric with cost in its name, declared ones first; one that is zero everywhere
+        # says nothing. The first declared metric is what is bought, so it is not the price.
         costs = [self.experiment.budget.cost_metric, *(name for name in self.metrics if "cost" in name.lower())]
-        known = [name for name in costs if name in self.metrics and name not in self.main]
+        known = [name for name in costs if name in self.metrics and name not in self.main[:1]]
         self.cost_metric = next((name for name in known if any(run.metrics.get(name) for run in self.runs)), None)
         # Columns of the table of runs: metrics that pictures show, cost, and then by first appearance.
         first = [*self.main, *([self.cost_metric] if self.cost_metric else [])]
@@ -78,6 +81,19 @@ class Contents:
     def colour(self, arm: str) -> int:
         """An arm has one colour in all pictures; an ablation has its base's."""
         return self.base_arms.index(self.ablated[arm].base if arm in self.ablated else arm)
+
+    @property
+    def what(self) -> str:
+        """Which arms, ablations and tasks there are, in one line."""
+        names = list(dict.fromkeys(cell.ablation for cell in self.ablated.values()))
+        kinds = (("arm", self.base_arms), ("ablation", names), ("task", self.tasks))
+        parts = []
+        for noun, known in kinds:
+            if known:
+                more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
+                parts.append(f"{noun}{'s' if len(known) > 1 else ''} {', '.join(known[:MOST_LISTED])}{more}")
+        text = "; ".join(parts)
+        return text[:1].upper() + text[1:]
 
     @cached_property
     def results(self) -> Results:
@@ -233,7 +249,7 @@ def failures(contents: Contents) -> list[Failures]:
 def settings(contents: Contents) -> list[tuple[str, str]]:
     """What the analysis rests on; every output carries it."""
     analysis = contents.analysis.model_dump(exclude_none=True, exclude_defaults=False)
-    shown = {name: value for name, value in analysis.items() if value not in ([], None)}
+    shown = {name: value for name, value in analysis.items() if value not in ([], {}, None)}
     return [*((name, _plain(value)) for name, value in shown.items()), ("seed", "0"), ("bakeoff", __version__)]
 
 
@@ -242,7 +258,7 @@ def _plain(value: Any) -> str:
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, list | tuple):
         return " to ".join(map(_plain, value)) if isinstance(value, tuple) else ", ".join(map(_plain, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def retries(contents: Contents) -> list[Block]:
@@ -250,18 +266,3 @@ def retries(contents: Contents) -> list[Block]:
     uncounted = contents.results.uncounted
     table, warnings = retry_table(uncounted), retry_warnings(uncounted)
     return [block for block in (table, Notes("Warnings", warnings) if warnings else None) if block is not None]
-
-
-def warnings(verdict: CompareAnswer) -> list[str]:
-    """The first of those that differ only in their numbers, with the arms that they are about unless it is all."""
-    texts: dict[str, str] = {}
-    arms: dict[str, list[str]] = {}
-    for comparison in verdict.comparisons:
-        for warning in comparison.warnings:
-            kind = re.sub(r"\d", "0", warning)
-            texts.setdefault(kind, warning)
-            arms.setdefault(kind, []).append(comparison.candidate)
-    for kind, names in arms.items():
-        if len(names) < len(verdict.comparisons):
-            texts[kind] = f"{', '.join(names)}: {texts[kind]}"
-    return list(texts.values())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bakeoff.errors import UsageError
+from bakeoff.text import number
 from bakeoff.web import figure as style
 from bakeoff.web.figure import Band, Bars, Dots, Figure, Grid, Line, Mark, Panel, Radial, Rule, Span, Spoke
 
@@ -30,6 +31,8 @@ _WIDTHS = (7.4, 10.4, 13.4)
 _ROW = 3.9
 _INLINE_ROW, _INLINE_WIDTH, _NARROW = 3.3, 5.6, 4.2
 """On a page: height of a panel, its width, and its width among three; in inches."""
+_LETTER, _TITLE_LETTER, _NAME_LETTER = 0.085, 0.088, 0.072
+"""Of a letter in the table below a plot, in a panel's title and beside an axis, in inches."""
 _PNG_DPI = 160
 _LINES = {"solid": "-", "dashed": (0, (5, 2.5)), "dotted": (0, (1.2, 1.8))}
 _RC: Any = {
@@ -79,6 +82,8 @@ def image(figure: Figure, kind: Literal["png", "svg"], *, inline: float | None =
     if inline is None:
         height = rows * (4.9 if is_radial else _ROW * figure.height) + 1.0 + table
         width, settings = _WIDTHS[min(columns, len(_WIDTHS)) - 1], _RC
+        if figure.table is not None:
+            width = max(width, _LETTER * sum(_column_widths(figure.table)))
     else:
         height = 4.4 if is_radial else _INLINE_ROW * figure.height
         width, settings = inline, {**_RC, "svg.fonttype": "none"}
@@ -90,13 +95,13 @@ def image(figure: Figure, kind: Literal["png", "svg"], *, inline: float | None =
         FigureCanvasAgg(canvas)
         grid = canvas.add_gridspec(len(ratios), columns, height_ratios=ratios)
         legend: dict[str, Any] = {}
-        for number, panel in enumerate(figure.panels):
-            place = grid[number // columns, number % columns]
+        for at, panel in enumerate(figure.panels):
+            place = grid[at // columns, at % columns]
             axes: Any = canvas.add_subplot(place, projection="polar" if isinstance(panel, Radial) else None)
             if isinstance(panel, Radial):
                 _radial(axes, panel)
             else:
-                _panel(axes, panel)
+                _panel(axes, panel, width / columns)
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 legend.setdefault(label, handle)
         if figure.table is not None:
@@ -130,13 +135,23 @@ def _around(canvas: Canvas, figure: Figure, legend: dict[str, Any], columns: int
     engine.set(rect=(0.0, bottom, 1.0, 1.0 - top - bottom), w_pad=0.12, h_pad=0.08)
 
 
-def _panel(axes: Axes, panel: Panel) -> None:
+def _panel(axes: Axes, panel: Panel, width: float) -> None:
+    """`width` is that of the panel with its labels, in inches."""
     for mark in panel.marks:
         _mark(axes, mark)
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     if panel.title:
-        axes.set_title(panel.title)
+        # Names beside the axis leave little room above it: a long title starts above them, and wraps.
+        side = _NAME_LETTER * max((len(name) for _, name in panel.y_ticks or ()), default=8)
+        if _TITLE_LETTER * len(panel.title) <= width - side - 0.4:
+            axes.set_title(panel.title)
+        else:
+            words = textwrap.fill(panel.title, max(16, int((width - 0.3) / _TITLE_LETTER)))
+            axes.annotate(
+                words, (0.0, 1.0), xytext=(-72.0 * side, 5.0), xycoords="axes fraction", textcoords="offset points",
+                ha="left", va="bottom", fontsize=10.5, annotation_clip=False,
+            )  # fmt: skip
     axes.margins(x=0.02)
     if panel.y_range is not None:
         axes.set_ylim(panel.y_range)
@@ -145,11 +160,29 @@ def _panel(axes: Axes, panel: Panel) -> None:
     if panel.x_ticks is None:
         if panel.y_ticks is not None:  # names at the side leave little room
             axes.locator_params(axis="x", nbins=5)
-        axes.ticklabel_format(axis="x", scilimits=(-3, 6))  # fractions of a cent have too many digits
+        axes.xaxis.set_major_formatter(_tick_formatter())
     else:
         axes.set_xticks([at for at, _ in panel.x_ticks], [text for _, text in panel.x_ticks])
-    if panel.y_ticks is not None:
+    if panel.y_ticks is None:
+        axes.yaxis.set_major_formatter(_tick_formatter())
+    else:
         axes.set_yticks([at for at, _ in panel.y_ticks], [text for _, text in panel.y_ticks])
+
+
+def _tick_formatter() -> Any:
+    """Numbers at an axis as everywhere else, with more digits where four do not tell ticks apart."""
+    from matplotlib.ticker import Formatter
+
+    class Numbers(Formatter):
+        def __call__(self, value: float, pos: int | None = None) -> str:
+            return number(float(value))
+
+        def format_ticks(self, values: Any) -> list[str]:
+            rounded = [float(f"{value:.9g}") for value in values]
+            labels = [number(value) for value in rounded]
+            return labels if len(set(labels)) == len(labels) else [f"{value:,.9g}" for value in rounded]
+
+    return Numbers()
 
 
 def _mark(axes: Axes, mark: Mark) -> None:
@@ -210,11 +243,32 @@ def _radial(axes: Any, radial: Radial) -> None:
         low, mid, high = (np.append(v, v[0]) for v in (spoke.low, spoke.values, spoke.high))
         axes.fill_between(around, low, high, color=colour, alpha=style.BAND_OPACITY, linewidth=0, zorder=2)
         axes.plot(around, mid, color=colour, linestyle=dash, label=spoke.label, marker="o", markersize=3.5, zorder=3)
-    axes.set_xticks(angles, [textwrap.fill(name, 16) for name in radial.axes])
+    axes.set_xticks(angles, [textwrap.fill(name, 18, break_long_words=False) for name in radial.axes])
     axes.tick_params(axis="x", pad=10)
+    for label, angle in zip(axes.get_xticklabels(), angles, strict=True):
+        # Beside the circle, so that it does not lie on the value at the rim.
+        sideways = np.sin(angle)
+        label.set_horizontalalignment("left" if sideways > 0.1 else "right" if sideways < -0.1 else "center")
     axes.set_ylim(0.0, 1.0)
-    axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["0.25", "0.5", "0.75", "1"], fontsize=7.5, color=style.MUTED)
+    rings = (1 / 3, 2 / 3, 1.0)
+    small: Any = {"fontsize": 7.0, "color": style.MUTED}
+    if len(set(radial.scales)) == 1:
+        centre, rim = radial.scales[0]
+        axes.set_yticks(rings, [number(centre + ring * (rim - centre)) for ring in rings], **small)
+    else:
+        # Every axis has a scale of its own, so each has its values beside it.
+        axes.set_yticks(rings, [""] * len(rings))
+        box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6}
+        for angle, (centre, rim) in zip(angles, radial.scales, strict=True):
+            for ring in rings:
+                value = number(centre + ring * (rim - centre))
+                axes.text(angle, ring, value, ha="center", va="center", bbox=box, zorder=6, **small)
     axes.spines["polar"].set_color(style.GRID)
+
+
+def _column_widths(table: Grid) -> list[int]:
+    """In letters, with a gap."""
+    return [2 + max(map(len, column)) for column in zip(table.headers, *table.rows, strict=True)]
 
 
 def _table(axes: Axes, table: Grid) -> None:
@@ -223,7 +277,7 @@ def _table(axes: Axes, table: Grid) -> None:
     axes.axis("off")
     drawn = axes.table(
         cellText=[list(row) for row in table.rows], colLabels=list(table.headers), loc="center", cellLoc="right",
-        bbox=Bbox.unit(),
+        colWidths=_column_widths(table), bbox=Bbox.unit(),
     )  # fmt: skip
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(8.5)
@@ -306,7 +360,7 @@ def page_element(figure: Figure, slug: str, png: str | None = None) -> dict[str,
     """
     legend: dict[str, Key] = {}
     drawings = []
-    for number, panel in enumerate(figure.panels):
+    for at, panel in enumerate(figure.panels):
         for mark in panel.spokes if isinstance(panel, Radial) else panel.marks:
             if mark.label and not isinstance(mark, Rule):
                 kind = mark.dash if isinstance(mark, Line) and mark.dash != "solid" else _KEYS[type(mark)]
@@ -322,7 +376,7 @@ def page_element(figure: Figure, slug: str, png: str | None = None) -> dict[str,
         alone = Figure("", "", [bare], height=figure.height)
         svg = image(alone, "svg", inline=_NARROW if figure.columns > 2 else _INLINE_WIDTH).decode()
         name = "" if isinstance(panel, Radial) else panel.title
-        drawings.append(_cleaned(svg, f"{slug}-{number}", name or "plot"))
+        drawings.append(_cleaned(svg, f"{slug}-{at}", name or "plot"))
     return {"slug": slug, "figure": figure, "legend": list(legend.values()), "drawings": drawings, "png": png}
 
 

@@ -125,6 +125,8 @@ class Radial:
 
     axes: tuple[str, ...]
     spokes: tuple[Spoke, ...]
+    scales: tuple[tuple[float, float], ...]
+    """The value at the centre and at the rim of each axis."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.files import make_inside
 from bakeoff.records.run import by_arm
-from bakeoff.text import duration, figure, number, printable
+from bakeoff.text import duration, format_ends, format_level, format_p, number, percent, printable
 from bakeoff.verdicts.answer import TEMPLATES, answer, as_html
-from bakeoff.verdicts.describe import format_level, format_p
 from bakeoff.verdicts.question import Calibrate
+from bakeoff.verdicts.screen import ranked_table
 from bakeoff.version import __version__
 from bakeoff.web import contents as front
 from bakeoff.web.contents import Contents
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ASSETS = "assets"
 MOST_BYTES = 2_900_000
+MOST_LINES = 300
+"""Arms in the table of verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ def _index(contents: Contents, shared: Mapping[str, Any]) -> str:
         arms=arms,
         arm_metrics=list(dict.fromkeys(name for arm in arms.values() for name in arm.means)),
         verdict=verdict,
-        warnings=[] if isinstance(verdict, str) else front.warnings(verdict),
+        ranked=[] if isinstance(verdict, str) else [ranked_table(each, MOST_LINES) for each in verdict.standings],
+        most_lines=MOST_LINES,
+        details=[] if isinstance(verdict, str) else verdict.details(),
         settings=front.settings(contents),
         retries=front.retries(contents),
         ablations=ablations,
@@ -153,11 +157,10 @@ def environment(*directories: Path) -> Environment:
     )
     made.filters |= {
         "number": number,
-        "figure": figure,
-        "signed": lambda value: figure(value, signed=True),
-        "share": lambda value: "-" if value is None else f"{100 * value + 0.0:+.3g} %",
+        "signed": lambda value: number(value, sign=True),
+        "share": lambda value: percent(value, sign=True),
         "duration": duration,
-        "interval": lambda interval: "-" if interval is None else f"{figure(interval.low)} to {figure(interval.high)}",
+        "interval": format_ends,
         "level": lambda interval: "" if interval is None else format_level(interval.level),
         "p": format_p,
     }

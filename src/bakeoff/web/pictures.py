@@ -20,14 +20,15 @@ from bakeoff.stats import curves as series
 from bakeoff.stats.bootstrap import bootstrap
 from bakeoff.stats.resample import mean_distribution
 from bakeoff.stats.sequential import LEAST_PLANNED
+from bakeoff.text import format_level
 from bakeoff.verdicts import sequential
 from bakeoff.verdicts.answer import answer, is_sequential, observe_metric
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.compare_answer import CompareAnswer
-from bakeoff.verdicts.describe import format_level
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Plot, Power, Rank
+from bakeoff.verdicts.screen import Standings
 from bakeoff.verdicts.testing import sides
 from bakeoff.verdicts.variance import draw_sample, precision
 from bakeoff.web import arms as of_arms
@@ -36,7 +37,7 @@ from bakeoff.web.arms import Axis, Curve, Lane, Point
 from bakeoff.web.comparisons import Differences, Effect, Resampled
 from bakeoff.web.contents import Ablations, Contents, is_number
 from bakeoff.web.drawing import page_element
-from bakeoff.web.figure import Band, Figure, Line, Mark, Panel
+from bakeoff.web.figure import INK, Band, Figure, Line, Mark, Panel
 
 MOST_PANELS = 12
 
@@ -101,7 +102,7 @@ def _differences(results: Results, plot: Plot) -> Figure:
         raise UsageError("no pair has ended yet")
     shown = []
     for each in report.comparisons:
-        level = f"{100 * each.interval.level:.4g} % confidence sequence, {each.test}"
+        level = f"{format_level(each.interval.level)} confidence sequence, {each.test}"
         seeds = tuple(str(seed) for seed in each.seeds)
         shown.append(
             Differences(
@@ -141,7 +142,7 @@ def _pairs(verdict: CompareAnswer, comparisons: Sequence[Comparison]) -> list[Di
                 unit = "seed on a task"
         values = np.concatenate(parts)
         interval = comparison.deciding_interval
-        kind = f"{100 * interval.level:.4g} % interval, {comparison.decision.method}" if interval else "no interval"
+        kind = f"{format_level(interval.level)} interval, {comparison.decision.method}" if interval else "no interval"
         mean, margin = float(values.mean()), margins[comparison.metric]
         differences.append(Differences(*about, unit, names, values, mean, interval, kind, comparison.verdict, margin))
     return differences
@@ -254,7 +255,7 @@ KINDS: dict[str, Callable[[Results, Plot], Figure]] = {
 MOST_DRAWN_ARMS = 40
 MOST_POINTS = 6_000
 """Of all curves in one figure."""
-_COLOURS = {"better": 2, "worse": 1, "equivalent": 0, "undecided": -1}
+_COLOURS = {"better": 2, "worse": 1, "equivalent": 0, "undecided": INK}
 """Verdicts in the palette: green, vermilion, blue, ink."""
 
 
@@ -263,7 +264,8 @@ def pictures(contents: Contents, ablations: Sequence[Ablations]) -> dict[str, li
 
     Each is what the template macro `picture` takes: a drawn figure, or the reason why there is none.
     """
-    sections: dict[str, list[dict[str, Any]]] = {"verdicts": [], "values": [], "cost": [], "ablations": []}
+    names = ("forest", "verdicts", "values", "cost", "ablations")
+    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for section, slug, make in _planned(contents, ablations):
         try:
             element = page_element(slim(make()), slug)
@@ -299,15 +301,15 @@ def slim(figure: Figure) -> Figure:
 def _planned(contents: Contents, ablations: Sequence[Ablations]) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
     """Section, slug, and the function that makes the figure. It raises BakeoffError where there is nothing to draw."""
     verdict, main = contents.verdict, contents.main
+    if isinstance(verdict, CompareAnswer):
+        for standing in verdict.standings:
+            if any(line.effect is not None for line in standing.lines):
+                yield "forest", f"effects-{standing.metric}", partial(_effects, contents, standing)
     if isinstance(verdict, CompareAnswer) and verdict.sequential is not None:
         if verdict.sequential.pairs:
             yield "verdicts", "e-process", partial(of_comparisons.e_process, verdict.sequential)
             yield "verdicts", "differences", partial(draw, "differences", contents.results, Plot())
     elif isinstance(verdict, CompareAnswer):
-        for metric in dict.fromkeys(comparison.metric for comparison in verdict.comparisons):
-            lines = [each for each in verdict.comparisons if each.metric == metric and each.effect is not None]
-            if len(lines) > 1:
-                yield "verdicts", f"effects-{metric}", partial(_effects, contents, lines)
         for observations in verdict.observations:
             make = partial(_verdict_pairs, contents, verdict, observations.metric)
             yield "verdicts", f"differences-{observations.metric}", make
@@ -327,24 +329,28 @@ def _planned(contents: Contents, ablations: Sequence[Ablations]) -> Iterator[tup
             yield "ablations", f"ablations-{group.metric}", partial(_ablation_effects, contents, group)
 
 
-def _effects(contents: Contents, lines: Sequence[Comparison]) -> Figure:
-    metric, control = lines[0].metric, lines[0].control
+def _effects(contents: Contents, standing: Standings) -> Figure:
+    """The lines of the ranked table, in its order."""
+    lines = [line for line in standing.lines if line.effect is not None]
     effects = [
         Effect(
-            line.candidate, line.effect or 0.0, line.deciding_interval, _COLOURS[line.verdict],
+            line.arm, line.effect or 0.0, line.interval, _COLOURS[line.verdict],
             "" if line.verdict == "undecided" else line.verdict,
         )
         for line in lines[:MOST_DRAWN_ARMS]
     ]  # fmt: skip
-    levels = sorted({line.deciding_interval.level for line in lines if line.deciding_interval is not None})
-    level = " to ".join(dict.fromkeys(format_level(each) for each in (levels[:1] + levels[-1:]))) or "no"
-    better = "right" if contents.analysis.direction == "maximize" else "left"
+    kind = "confidence sequences" if standing.sequential else "the intervals that decided"
+    better = "right" if standing.larger_is_better else "left"
+    left = f" The first {MOST_DRAWN_ARMS} of {len(lines)} arms." if len(lines) > MOST_DRAWN_ARMS else ""
     caption = (
-        f"Effect of each arm against {control} in the unit of {metric} ({lines[0].population}). Lines: {level} intervals, "
-        f"those that decided. Better is to the {better}. {contents.label}."
+        f"Effect of each arm against {standing.control}, best first. Lines: {kind}. Better is to the {better}.{left} "
+        f"{contents.label}."
     )
-    title = f"{metric}: every arm against {control}"
-    return of_comparisons.forest([("", effects)], f"difference in {metric}", title, caption)
+    unit = f" ({standing.unit})" if standing.unit else ""
+    title = f"{standing.metric}: effects against {standing.control}"
+    return of_comparisons.forest(
+        [("", effects)], f"arm minus control{unit}", title, caption, span=standing.span()
+    )  # fmt: skip
 
 
 def _verdict_pairs(contents: Contents, verdict: CompareAnswer, metric: str) -> Figure:

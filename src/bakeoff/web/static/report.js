@@ -20,9 +20,10 @@ var bakeoff = (() => {
   const number = (value) => {
     if (value === null || value === undefined) return "-";
     if (typeof value !== "number") return String(value);
-    if (Number.isInteger(value) || value === 0) return String(value);
-    const size = Math.abs(value);
-    return size >= 1e6 || size < 1e-4 ? value.toExponential(3) : String(Number(value.toPrecision(5)));
+    // As `number` in text.py: four digits, whole numbers in full, commas from 10,000 on.
+    const size = Math.abs(value), whole = Number.isInteger(value) || (size >= 1e4 && size < 1e9);
+    if (whole) return size >= 1e4 ? Math.round(value).toLocaleString("en") : String(value);
+    return size >= 1e9 || size < 1e-4 ? value.toExponential(3) : String(Number(value.toPrecision(4)));
   };
   const seconds = (value) => {
     if (value === null || value === undefined) return "-";

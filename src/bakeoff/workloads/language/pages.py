@@ -17,7 +17,7 @@ import polars as pl
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import RunRecord
 from bakeoff.records.series import read_block
-from bakeoff.text import figure as short
+from bakeoff.text import number
 from bakeoff.web.arms import Curve, learning_curves, t_interval
 from bakeoff.web.contents import Contents
 from bakeoff.web.figure import Figure, Panel
@@ -82,15 +82,15 @@ def _summary(contents: Contents, by_arm: Mapping[str, Sequence[Training]]) -> st
     rows, winners = [], []
     for arm, own in by_arm.items():
         finals = np.array([training.final for training in own])
-        cells = [f'<th scope="row">{escape(arm)}</th>', _cell(len(own)), _cell(short(float(finals.mean())))]
+        cells = [f'<th scope="row">{escape(arm)}</th>', _cell(len(own)), _cell(number(float(finals.mean())))]
         if start is not None:
             text = ""
             if arm != start:
                 low, high = t_interval(_paired(own, by_arm[start]))
                 if low > 0:
                     winners.append(arm)
-                text = f"{short(float(_paired(own, by_arm[start]).mean()), signed=True)}"
-                text += f" ({short(low)} to {short(high)})" if np.isfinite(low) else ""
+                text = f"{number(float(_paired(own, by_arm[start]).mean()), sign=True)}"
+                text += f" ({number(low)} to {number(high)})" if np.isfinite(low) else ""
             cells.append(_cell(text))
         cells.append(_cell(noise or "-"))
         rows.append(f"<tr>{''.join(cells)}</tr>")
@@ -147,7 +147,7 @@ def _noise(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, Langua
             if alike == params[other] and params[arm].steps:
                 differences = np.abs(_paired(by_arm[arm], by_arm[other]))
                 if differences.size:
-                    return f"{short(float(differences.mean()))}, at most {short(float(differences.max()))}"
+                    return f"{number(float(differences.mean()))}, at most {number(float(differences.max()))}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The report page of a scheduling sweep: makespan and cost of each policy, and what each ablation of `full` changes.
+"""The report page of a scheduling sweep: flow time, makespan and cost of each policy, and what ablations of `full` change.
 
 Policies share seeds. So an interval is that of the paired difference from the first policy, drawn around the policy's
 mean: if it does not touch the dashed line, the two differ. Each workload size has its panels. Failed runs are counted
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from html import escape
 
 import numpy as np
 
@@ -22,7 +23,10 @@ from bakeoff.web.drawing import image
 from bakeoff.web.figure import Figure, Panel, Rule
 from bakeoff.web.folder import Page, picture_html
 
+FLOW_TIMES = {"mean": "flow_time_mean_ms", "p50": "flow_time_p50_ms", "p95": "flow_time_p95_ms"}
+"""From arrival to end: what a user waits for."""
 MAKESPANS = {"p50": "makespan_p50_ms", "p95": "makespan_p95_ms", "p99": "makespan_p99_ms"}
+"""From the first attempt to the end: a policy that lets workflows wait looks better by it."""
 COST = "cost_mean"
 FULL = "full"
 _COUNTED = " Failed and missing runs are counted beside the name"
@@ -33,23 +37,36 @@ def pages(edition: Edition) -> list[Page]:
     contents = Contents(edition, f"{edition.paths.experiment}/{edition.paths.name}")
     if MAKESPANS["p95"] not in contents.metrics:
         return []
-    # The names of the files are those of the sweep runner's report.
-    drawn = {"makespan_by_policy": makespan(contents)}
+    # The names of the files are those of the sweep runner's report; its own simulator reports no flow time.
+    has_flow_time = FLOW_TIMES["mean"] in contents.metrics
+    drawn = {"flow_time_by_policy": by_policy(contents, "flow time", FLOW_TIMES)} if has_flow_time else {}
+    drawn["makespan_by_policy"] = by_policy(contents, "makespan", MAKESPANS)
     if COST in contents.metrics:
         drawn["cost_by_policy"] = cost(contents)
-    if (ratios := ablations(contents)) is not None:
+    if has_flow_time and (ratios := ablations(contents, "mean flow time", FLOW_TIMES["mean"])) is not None:
+        drawn["ablation_deltas_full_flow_time_ratio"] = ratios
+    if (ratios := ablations(contents, "p95 makespan", MAKESPANS["p95"])) is not None:
         drawn["ablation_deltas_full_p95_ratio"] = ratios
     html = "".join(picture_html(figure, name, f"assets/{name}.png") for name, figure in drawn.items())
     files: dict[str, str | bytes] = {f"assets/{name}.png": image(figure, "png") for name, figure in drawn.items()}
-    return [Page("Policies", "policies", f'<div class="figures">{html}</div>', files=files)]
+    policies = f"{_listed('policy', 'policies', contents.base_arms)}; {_listed('scale', 'scales', contents.tasks)}"
+    if contents.ablated:
+        names = list(dict.fromkeys(cell.ablation for cell in contents.ablated.values()))
+        policies += f"; {_listed('ablation', 'ablations', names)}"
+    page = f'<p class="lead">{escape(policies)}.</p><div class="figures">{html}</div>'
+    return [Page("Policies", "policies", page, files=files)]
 
 
-def makespan(contents: Contents) -> Figure:
-    """For each size a row of three panels with the same scale: p50, p95 and p99."""
+def _listed(singular: str, plural: str, names: Sequence[str]) -> str:
+    return f"{len(names)} {singular if len(names) == 1 else plural} ({', '.join(names)})"
+
+
+def by_policy(contents: Contents, noun: str, metrics: Mapping[str, str]) -> Figure:
+    """For each size a row of panels with the same scale, one for each of the metrics, which are in milliseconds."""
     panels: list[Panel] = []
     rows: list[Lane] = []
     for task in contents.tasks:
-        by_quantile = {name: _policies(contents, task, metric, 1e-3) for name, metric in MAKESPANS.items()}
+        by_quantile = {name: _policies(contents, task, metric, 1e-3) for name, metric in metrics.items()}
         row = [lane for policies in by_quantile.values() for lane in policies]
         rows += row
         ends = [end for lane in row for end in (*lane.values, lane.low, lane.high) if math.isfinite(end)]
@@ -57,11 +74,13 @@ def makespan(contents: Contents) -> Figure:
             margin = 0.04 * (max(ends) - min(ends) or 1.0)
             span = (min(ends) - margin, max(ends) + margin)
             panels += [
-                lanes(policies, f"makespan {name} (s)", f"{task}, {name}", rules=_control(policies), x_range=span)
+                lanes(policies, f"{noun}, {name} (s)", f"{task}, {name}", rules=_control(policies), x_range=span)
                 for name, policies in by_quantile.items()
             ]
     height = height_for(len(contents.base_arms))
-    return Figure("Makespan by policy", _caption(contents, rows), panels, columns=3, height=height)
+    what = {"flow time": "arrival", "makespan": "first attempt"}[noun]
+    caption = f"The {noun} of a workflow, from its {what} to its end. {_caption(contents, rows)}"
+    return Figure(f"{noun.capitalize()} by policy", caption, panels, columns=3, height=height)
 
 
 def cost(contents: Contents) -> Figure:
@@ -113,33 +132,33 @@ def _caption(contents: Contents, policies: Sequence[Lane]) -> str:
     )
 
 
-def ablations(contents: Contents) -> Figure | None:
-    """The p95 makespan of each ablation of `full` relative to `full`, largest first; None when there is no ablation."""
+def ablations(contents: Contents, noun: str, metric: str) -> Figure | None:
+    """The metric of each ablation of `full` relative to `full`, largest first; None when there is no ablation."""
     arms = [arm for arm, cell in contents.ablated.items() if cell.base == FULL]
     if FULL not in contents.base_arms or not arms:
         return None
     panels = []
     for task in contents.tasks:
-        base = _by_seed(_runs(contents, FULL, task), MAKESPANS["p95"])
-        effects = [effect for arm in arms if (effect := _ratio(contents, arm, task, base)) is not None]
+        base = _by_seed(_runs(contents, FULL, task), metric)
+        effects = [effect for arm in arms if (effect := _ratio(contents, arm, task, metric, base)) is not None]
         if effects:
             panels.append((task, sorted(effects, key=lambda effect: -effect.value)))
     if not panels:
         return None
     caption = (
-        "Dots: geometric mean over shared seeds of p95 makespan divided by that of full without the ablation on the "
+        f"Dots: geometric mean over shared seeds of {noun} divided by that of full without the ablation on the "
         "same seed; lines: 95 % t interval of the mean log ratio (three seeds or more). Right of 1: the ablation makes "
         "it slower, so the part that it removes helps."
         f"{f'{_COUNTED}.' if contents.tally.failed else ''} {contents.label}."
     )
-    title = "Ablations of full: p95 makespan relative to full"
-    return forest(panels, "p95 makespan relative to full (ratio)", title, caption, at=1.0)
+    title = f"Ablations of full: {noun} relative to full"
+    return forest(panels, f"{noun} relative to full (ratio)", title, caption, at=1.0)
 
 
-def _ratio(contents: Contents, arm: str, task: str, base: Mapping[int, float]) -> Effect | None:
+def _ratio(contents: Contents, arm: str, task: str, metric: str, base: Mapping[int, float]) -> Effect | None:
     """The geometric mean over shared seeds; its interval is that of the mean logarithm."""
     runs = _runs(contents, arm, task)
-    pairs = [(value, base.get(seed)) for seed, value in _by_seed(runs, MAKESPANS["p95"]).items()]
+    pairs = [(value, base.get(seed)) for seed, value in _by_seed(runs, metric).items()]
     logs = np.array([math.log(value / other) for value, other in pairs if value and other])
     if not logs.size:
         return None

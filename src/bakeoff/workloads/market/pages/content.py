@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bakeoff.text import figure as shown
+from bakeoff.text import number as shown
 from bakeoff.web.folder import Page, environment
 from bakeoff.workloads.market.pages import charts
 from bakeoff.workloads.market.pages.runs import (
