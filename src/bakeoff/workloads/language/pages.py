@@ -141,8 +141,8 @@ def _paired(own: Sequence[Training], other: Sequence[Training]) -> Any:
 def _noise(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, LanguageParams]) -> str:
     """The mean and the largest difference between two arms whose parameters differ in `own_sampling` only."""
     arms = list(by_arm)
-    for number, arm in enumerate(arms):
-        for other in arms[number + 1 :]:
+    for place, arm in enumerate(arms):
+        for other in arms[place + 1 :]:
             alike = params[arm].model_copy(update={"own_sampling": params[other].own_sampling})
             if alike == params[other] and params[arm].steps:
                 differences = np.abs(_paired(by_arm[arm], by_arm[other]))
