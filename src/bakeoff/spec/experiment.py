@@ -239,7 +239,7 @@ class Summary(Section):
 
     type: Literal["auc", "final", "mean", "best", "slope", "time_to_threshold", "percentile"] = "final"
     last: Annotated[int, Field(ge=1)] | None = None
-    """`final`: how many of the last values are averaged."""
+    """`final`: how many of the last values are averaged (default: up to 5 in the last fifth of the steps)."""
     threshold: float | None = None
     """`time_to_threshold`: the value to reach."""
     percentile: Annotated[float, Field(ge=0, le=100)] | None = None
@@ -283,8 +283,9 @@ class Analysis(Section):
     """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest possible value of the metric."""
-    matched: list[str] = []
-    """Parameters and metrics that must be equal between arms for the comparison to be fair."""
+    matched: list[str] | dict[str, Annotated[float, Field(ge=0, lt=1)]] = []
+    """Parameters and metrics that must be equal between arms for the comparison to be fair. A table gives the share by
+    which arms may differ: `{parameters = 0.05}`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Analysis:
