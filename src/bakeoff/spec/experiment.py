@@ -246,7 +246,7 @@ class Summary(Section):
 
     type: Literal["auc", "final", "mean", "best", "slope", "time_to_threshold", "percentile"] = "final"
     last: Annotated[int, Field(ge=1)] | None = None
-    """`final`: how many of the last values are averaged."""
+    """`final`: how many of the last values are averaged (default: up to 5 in the last fifth of the steps)."""
     threshold: float | None = None
     """`time_to_threshold`: the value to reach."""
     percentile: Annotated[float, Field(ge=0, le=100)] | None = None
@@ -298,8 +298,9 @@ class Analysis(Section):
     final: Annotated[int, Field(ge=3)] | None = None
     """Units (seeds or tasks) at which the verdict is given: none before, at alpha there, none after. Looks and a plan that
     grows do not matter then. It has to be in the file before the first result."""
-    matched: list[str] = []
-    """Parameters and metrics that must be equal between arms for the comparison to be fair."""
+    matched: list[str] | dict[str, Annotated[float, Field(ge=0, lt=1)]] = []
+    """Parameters and metrics that must be equal between arms for the comparison to be fair. A table gives the share by
+    which arms may differ: `{parameters = 0.05}`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Analysis:

@@ -68,14 +68,15 @@ class Window:
 class Summary:
     """How to reduce a series. Only the fields that `kind` names are read.
 
-    final: mean of the last `n` values. best: largest (smallest when `larger_is_better` is False).
+    final: mean of the last `n` values; None: of up to 5 that lie in the last fifth of the steps, so that sparse
+    evaluations are not averaged with early ones. best: largest (smallest when `larger_is_better` is False).
     percentile: `q` in [0, 100]. time_to_threshold: first step at which `threshold` is reached. auc: area
     under the curve divided by the length of the window, which is a step-weighted mean in the metric's unit.
     """
 
     kind: Kind = "auc"
     window: Window = field(default_factory=Window)
-    n: int = 5
+    n: int | None = None
     q: float = 50.0
     threshold: float | None = None
     larger_is_better: bool = True
@@ -116,9 +117,10 @@ def reduce_series(steps: ArrayLike, values: ArrayLike, summary: Summary) -> Redu
     s, v = s[keep], v[keep]
     match summary.kind:
         case "final":
-            if summary.n < 1:
+            if summary.n is not None and summary.n < 1:
                 raise ValueError(f"final needs n >= 1, got {summary.n}")
-            return Reduced(float(v[-summary.n :].mean()))
+            late = int((s >= s[-1] - (s[-1] - s[0]) / 5.0).sum())
+            return Reduced(float(v[-(summary.n or min(5, late)) :].mean()))
         case "mean":
             return Reduced(float(v.mean()))
         case "best":

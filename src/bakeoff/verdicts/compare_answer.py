@@ -252,10 +252,14 @@ class CompareAnswer(Answer):
             if line
         ]
         words = recommendations(self.comparisons)
+        # The campaign's three words have none for this: "insufficient" would contradict the verdict.
+        equivalent = {each.candidate for each in self.comparisons if each.verdict == "equivalent"}
+        equivalent -= {each.candidate for each in self.comparisons if each.verdict == "undecided"}
+        said = {arm: word for arm, word in words.items() if arm not in equivalent}
         notes = [
             Notes("Test", list(dict.fromkeys(each.chosen for each in self.comparisons))),
             Notes("Other population", others),
-            Notes("Recommendation", [f"{arm}: {word}" if len(words) > 1 else word for arm, word in words.items()]),
+            Notes("Recommendation", [f"{arm}: {word}" if len(words) > 1 else word for arm, word in said.items()]),
             Notes("Warnings", self.warnings),
         ]
         return [note for note in notes if note.lines]
@@ -307,7 +311,18 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
     exploratory: list[Exploratory] = []
     if question.explore:
         others = [name for name in results.metrics if name not in (*metrics, question.covariate)][:MOST_EXPLORED]
-        exploratory = explore_metrics([observe_metric(results, name, question) for name in others], question)
+        # A summary is of series; numbers of a run are taken as they are.
+        as_is = question.model_copy(update={"summary": None})
+        declared = results.analysis.model_copy(update={"summary": None})
+        exploratory = explore_metrics(
+            [
+                observe_metric(results, name, question)
+                if name in results.logged
+                else observe_metric(results, name, as_is, declared.about(name))
+                for name in others
+            ],
+            question,
+        )
     comparisons = compare(observations, question, covariate=covariate)
     settings = compare_settings(observations, question, len(comparisons))
     return CompareAnswer(

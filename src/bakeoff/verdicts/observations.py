@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -169,6 +169,7 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
         analysis = analysis.model_copy(update={"summary": results.series_summary})
     values: Mapping[int, object]
     notes = [*results.notes, *unmatched(analysis.matched, results.rows)]
+    notes += _both_kinds(metric, results, analysis.summary is not None)
     if analysis.summary is not None:
         if scalar and metric not in results.logged:
             raise UsageError(
@@ -201,20 +202,59 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
     )  # fmt: skip
 
 
-def unmatched(names: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """One sentence for each parameter or metric that must be equal between arms and is not, or that no run has."""
+def _both_kinds(metric: str, results: Results, summarised: bool) -> list[str]:
+    """A note where a metric is a number of the run and a series that ends otherwise. Raises UsageError where runs have different ones."""
+    numbers = [is_number(row.metrics.get(metric)) for row in results.rows]
+    series = [metric in row.series for row in results.rows]
+    if not any(numbers) or not any(series):
+        return []
+    wanted, other = (series, numbers) if summarised else (numbers, series)
+    for row, has, has_other in zip(results.rows, wanted, other, strict=True):
+        if has_other and not has and row.status in ("succeeded", ""):
+            kinds = ("number", "a series") if summarised else ("series", "one number")
+            fix = "name one of the two otherwise" if summarised else "say how the series becomes a number (--summary)"
+            raise UsageError(
+                f"{row.name} has {metric!r} only as a {kinds[0]}, and other runs have it as {kinds[1]}; {fix}"
+            )
+    # A run that repeats the end of its series as a number means one thing by both, and a summary has chosen.
+    differ = any(
+        len(row.series[metric][1])
+        and not math.isclose(float(row.series[metric][1][-1]), float(row.metrics[metric] or 0.0))
+        for row, number, logged in zip(results.rows, numbers, series, strict=True)
+        if number and logged
+    )
+    if summarised or not differ:
+        return []
+    return [
+        f"{metric} is a series and another number of the run; the number counts here, and a summary takes the series"
+    ]
+
+
+def unmatched(names: Sequence[str] | Mapping[str, float], rows: Sequence[Row]) -> list[str]:
+    """One sentence for each parameter or metric that must be equal between arms and is not, or that no run has.
+
+    A mapping gives the share by which the arms' means may differ.
+    """
     sentences = []
     for name in names:
-        by_arm: dict[str, set[str]] = {}
+        tolerance = names[name] if isinstance(names, Mapping) else 0.0
+        by_arm: dict[str, list[Any]] = {}
         for row in rows:
             value = row.metrics.get(name, row.params.get(name))
             if value is not None:
-                by_arm.setdefault(row.arm, set()).add(str(value))
+                by_arm.setdefault(row.arm, []).append(value)
         if not by_arm:
             sentences.append(f"{name} must be matched between arms, but no run has it")
-        elif len({frozenset(values) for values in by_arm.values()}) > 1:
-            values = ", ".join(f"{arm} {'/'.join(sorted(values)[:3])}" for arm, values in by_arm.items())
-            sentences.append(f"not a fair comparison: {name} must be matched between arms, and is not ({values})")
+            continue
+        if tolerance and all(is_number(value) for values in by_arm.values() for value in values):
+            means = [float(np.mean(values)) for values in by_arm.values()]
+            if max(means) - min(means) <= tolerance * max(map(abs, means)):
+                continue
+        elif len({frozenset(map(str, values)) for values in by_arm.values()}) == 1:
+            continue
+        values = ", ".join(f"{arm} {'/'.join(sorted(set(map(str, values)))[:3])}" for arm, values in by_arm.items())
+        within = f" within {100 * tolerance:g} %" if tolerance else ""
+        sentences.append(f"not a fair comparison: {name} must be matched between arms{within}, and is not ({values})")
     return sentences
 
 
@@ -276,7 +316,7 @@ def reduction(summary: Summary, *, larger_is_better: bool) -> Reduction:
     return Reduction(
         kind=summary.type,
         window=parse_window(summary.window),
-        n=summary.last or 5,
+        n=summary.last,
         q=summary.percentile if summary.percentile is not None else 50.0,
         threshold=summary.threshold,
         larger_is_better=larger_is_better,

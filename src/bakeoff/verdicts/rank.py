@@ -254,7 +254,7 @@ def _warnings(
     elif fewest < FEW_RUNS:
         warnings.append(
             f"some task has only {fewest} runs of an arm, fewer than {FEW_RUNS}: 95 % intervals of skewed scores and of 0/1 "
-            "scores cover less, down to 84 %"
+            "scores cover less, down to 82 %"
         )
     flagged = [f"{arm.arm} ({len(arm.missing)})" for arm in arms if arm.flagged]
     if flagged:

@@ -201,6 +201,13 @@ def _radial(results: Results, plot: Plot) -> Figure:
     """Arms over tasks, or over metrics, around a circle, with the table."""
     observed = [observe_metric(results, metric, Plot()) for metric in (plot.metrics or results.primary()[:1])]
     arms = list(plot.arms) or observed[0].arms
+    for observations in observed:
+        reporting = {row.arm for row in observations.rows if row.state == "scored"}
+        if silent := [arm for arm in arms if arm not in reporting]:
+            raise UsageError(
+                f"no run of {silent[0]!r} reports {observations.metric!r}, so it has no place on that axis; leave out the "
+                "metric or the arm"
+            )
     axes = [
         _axis(observations, task, arms, len(observed) > 1) for observations in observed for task in observations.tasks
     ]
