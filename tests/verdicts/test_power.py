@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,6 +133,9 @@ def test_missing_runs_are_left_out_and_told() -> None:
     rows = [row._replace(state="missing") if row.arm == "b" and row.seed == 2 else row for row in seen.rows]
     found = pilot(Observations("m", rows, Analysis()), "a", "b")
     assert found.n == 5 and found.notes == ("missing runs that are left out of the pilot: 1",)
+    absent = pilot(replace(seen, rows=[row for row in seen.rows if (row.arm, row.seed) != ("b", 2)]), "a", "b")
+    assert absent.n == 5
+    assert absent.notes == ("runs on tasks and seeds that the other arm lacks, left out of the pilot: 1",)
 
 
 def test_a_budget_goes_where_the_noise_is() -> None:

@@ -122,8 +122,9 @@ def pilot(
     values, unit = _noise(design)
     spread = _spread(values, unit, confidence)
     notes = [f"missing runs that are left out of the pilot: {lost}"] if lost else []
-    if design.unmatched is not None and not question.unpaired:
-        alone = design.unmatched.control + design.unmatched.candidate
+    # A missing run leaves the other arm's run alone; more than these have no counterpart in the table at all.
+    alone = design.unmatched.control + design.unmatched.candidate - lost if design.unmatched is not None else 0
+    if alone > 0 and not question.unpaired:
         notes.append(f"runs on tasks and seeds that the other arm lacks, left out of the pilot: {alone}")
     if design.kind == "crossed":
         # Both margins' noise, expressed as the sd of a task: that of the tasks alone would leave out the seeds.
