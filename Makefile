@@ -64,7 +64,7 @@ figures: ## measure, store the results in benchmarks/results/ and write them int
 		$(BIN)/python benchmarks/$$name.py --out benchmarks/results/$$name.json >/dev/null; done
 	$(BIN)/python benchmarks/table.py
 
-calibration: ## simulate error rates, coverage and power; write them into docs/calibration.md (an hour on two cores)
+calibration: ## simulate error rates, coverage and power; write them into docs/calibration.md (ten minutes on two cores; resumes)
 	@scripts/install.sh
 	$(BIN)/python benchmarks/calibration.py
 

@@ -169,14 +169,14 @@ class Lab:
         return found
 
     def processes_of(self, module: str) -> list[int]:
-        """Tagged processes that run `python -m module`."""
+        """Tagged processes that run `python -m module`, or a file of this name."""
         found = []
         for pid in self.processes():
             try:
                 argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if module.encode() in argv:
+            if any(word.rpartition(b"/")[2] == module.encode() for word in argv):
                 found.append(pid)
         return found
 

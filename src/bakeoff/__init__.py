@@ -19,6 +19,7 @@ from bakeoff.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bakeoff.api import Experiment as Experiment
+    from bakeoff.api import calibrate as calibrate
     from bakeoff.api import compare as compare
     from bakeoff.api import load as load
     from bakeoff.errors import BakeoffError as BakeoffError
@@ -40,6 +41,7 @@ _HOMES = {
     "SpecError": "bakeoff.errors",
     "Step": "bakeoff.spec.workload",
     "Verdict": "bakeoff.verdicts.compare",
+    "calibrate": "bakeoff.api",
     "compare": "bakeoff.api",
     "finish": "bakeoff.records.script",
     "load": "bakeoff.api",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bakeoff.results.table import Results
+    from bakeoff.verdicts.calibrate import CalibrateAnswer
     from bakeoff.verdicts.compare import Verdict
 
 
@@ -110,18 +111,43 @@ def compare(
 
     asked = Compare.ask(**question)
     place = Path(root) if root is not None else default_root()
-    with closing(_results(sources, place, dict(columns or {}))) as results:
+    with closing(_results(sources, place, dict(columns or {}), every=asked.editions == "all")) as results:
         verdict = answer(results, asked)
     if verdict.sequential is not None:
         raise UsageError(
-            f"{verdict.source} was run until it was decided; `bakeoff.verdicts.sequential.report` reads it"
+            f"{verdict.source} is judged by a sequential test; `bakeoff.verdicts.sequential.report` reads an edition, and "
+            "`bakeoff compare --json` prints everything"
         )
     return list(verdict.comparisons)
 
 
-def _results(sources: Sequence[Any], root: Path, columns: dict[str, Any]) -> Results:
+def calibrate(
+    *sources: Any, columns: Mapping[str, str] | None = None, root: str | Path | None = None, **question: Any
+) -> CalibrateAnswer:
+    """How often would these runs lead to a wrong verdict if the arms did not differ.
+
+    Takes what `compare` takes; the keywords are the fields of `bakeoff.verdicts.question.Calibrate`.
+
+        bakeoff.calibrate("results.csv", metric="score", seeds="crossed").sentence
+    """
+    from bakeoff.verdicts.answer import answer
+    from bakeoff.verdicts.question import Calibrate
+
+    asked = Calibrate.ask(**question)
+    place = Path(root) if root is not None else default_root()
+    with closing(_results(sources, place, dict(columns or {}))) as results:
+        return answer(results, asked)
+
+
+def _results(sources: Sequence[Any], root: Path, columns: dict[str, Any], *, every: bool = False) -> Results:
+    """`every`: all editions of the one experiment that is named."""
     from bakeoff.results.sources import open_results
 
+    if every:
+        from bakeoff.results.editions import open_all_editions
+
+        names = [str(each.edition.directory) if isinstance(each, Experiment) else str(each) for each in sources]
+        return open_all_editions(names, root)
     if len(sources) == 1 and isinstance(sources[0], Experiment):
         return open_results([str(sources[0].edition.directory)], root)
     if all(isinstance(source, str | Path) for source in sources):

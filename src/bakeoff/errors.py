@@ -94,7 +94,8 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """The end of an error about a name that nobody knows: the one that was probably meant, or `otherwise`."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, list(known), n=1)
+    known = list(known)
+    close = [each for each in known if each.casefold() == name.casefold()] or get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else otherwise
 
 

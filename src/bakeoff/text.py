@@ -60,6 +60,12 @@ def one_line(text: str | None, limit: int = 100) -> str:
     return lines[-1] if len(lines[-1]) <= limit else lines[-1][: limit - 3] + "..."
 
 
+def flat(text: str | None, limit: int = 100) -> str:
+    """All of the text on one line, shortened: for an error whose first line says what it is."""
+    words = " ".join(printable(text or "").split())
+    return words if len(words) <= limit else words[: limit - 3] + "..."
+
+
 def number(value: Any) -> str:
     """A metric for people: four significant digits or a whole number."""
     if value is None:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from calibrate import page
 from calibrate.cells import CELLS
-from calibrate.count import CHUNK, replicate, replicate_all
+from calibrate.count import CHUNK, replicate
+from calibrate.store import Store, Stored
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "calibration.json"
 REPLICATES = 2_000
@@ -29,6 +30,11 @@ CHEAP = [
     "fixed-rollouts-5x4",
     "aa-unpaired-8+8-lognormal",
     "aa-paired-8-binary",
+    "margin-exponential-8",
+    "gate-exponential-8",
+    "wins-8",
+    "strata-3x2",
+    "two-seeds-1",
 ]
 """Cells of every part that take two seconds or less."""
 
@@ -42,13 +48,14 @@ def result() -> dict[str, Any]:
 @pytest.mark.parametrize("key", CHEAP)
 def test_the_committed_shares_are_those_that_this_code_counts(key: str, result: dict[str, Any]) -> None:
     """With as many replicates the draws are the same, and only rounding may move one; otherwise 4.5 standard errors."""
-    (committed,) = (row["shares"] for row in result["cells"] if row["key"] == key)
+    (row,) = (row for row in result["cells"] if row["key"] == key)
+    committed = row["shares"]
     counts = replicate(key, REPLICATES)
     assert set(committed) == set(counts) - {"stop"}
     for outcome, share in committed.items():
         error = 0.0
-        if result["replicates"] != REPLICATES:
-            error = 4.5 * math.sqrt(share * (1.0 - share) * (1.0 / REPLICATES + 1.0 / result["replicates"]))
+        if row["replicates"] != REPLICATES:
+            error = 4.5 * math.sqrt(share * (1.0 - share) * (1.0 / REPLICATES + 1.0 / row["replicates"]))
         assert float(counts[outcome].mean()) == pytest.approx(share, abs=error + 1.5 / REPLICATES), outcome
 
 
@@ -65,13 +72,25 @@ def test_the_page_has_the_tables_of_the_committed_result(result: dict[str, Any])
     assert page.with_tables(found, result) == found
 
 
-@pytest.mark.slow
-def test_numbers_do_not_depend_on_how_many_processes_count_them() -> None:
-    cells = [CELLS["stop-1.5"], CELLS["aa-paired-5-normal"]]
-    together = {cell.key: counts for cell, counts, _ in replicate_all(cells, CHUNK, processes=2)}
-    for cell in cells:
-        alone = replicate(cell.key, CHUNK)
-        assert all(np.array_equal(alone[name], together[cell.key][name]) for name in alone)
+def test_an_interrupted_cell_is_continued_by_any_process_with_the_same_numbers(tmp_path: Path) -> None:
+    """What is stored is kept, replicates are added to it, and the draws are those of one run."""
+    store, key = Store(tmp_path), "aa-paired-5-normal"
+    begun = store.complete(key, CHUNK, "this code")
+    assert begun.replicates == CHUNK
+    (((again, stored)),) = store.complete_all([key], 3 * CHUNK, processes=1, redo=False)
+    alone = replicate(key, 3 * CHUNK)
+    assert again == key and stored.replicates == 3 * CHUNK
+    assert all(np.array_equal(alone[name], stored.counts[name]) for name in alone)
+
+
+def test_a_cell_starts_again_when_the_code_gives_other_outcomes(tmp_path: Path) -> None:
+    store, key = Store(tmp_path), "aa-paired-5-normal"
+    right = store.complete(key, 2 * CHUNK, "this code")
+    wrong = {name: 1.0 - values for name, values in right.counts.items()}
+    store.write(key, Stored(wrong, 1.0, "other code"))
+    assert np.array_equal(store.complete(key, 2 * CHUNK, "other code").counts["decided"], wrong["decided"])
+    fresh = store.complete(key, 2 * CHUNK, "this code")
+    assert all(np.array_equal(right.counts[name], fresh.counts[name]) for name in wrong)
 
 
 def test_a_bound_that_is_missed_is_told() -> None:

@@ -1,6 +1,6 @@
 """Tables of simulated runs go through `compare`: wrong verdicts stay within their bounds, and true effects are found.
 
-2,000 replicates a cell with fixed seeds, 500 in the cells whose tests are dear. The long form, with ten times as many and more cells, is benchmarks/calibration.py.
+2,000 replicates a cell with fixed seeds. The long form, with ten times as many and more cells, is benchmarks/calibration.py.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from calibrate.cells import CELLS
 from calibrate.count import replicate
 
 REPLICATES = 2_000
-DEAR = {"tasks-20x4", "family-arms-3", "family-metrics-15", "aa-paired-30-normal", "aa-unpaired-8+24-normal"}
-"""Ten seconds and more at 2,000; benchmarks/calibration.py gives them their full number."""
 NOT_NORMAL = ("scores in quarters", "lognormal", "t with 2 df", "binary")
 
 
 def assert_bounds_hold(key: str) -> None:
     """Every bound of the cell, with the allowance that its number of replicates asks for."""
     cell = CELLS[key]
-    replicates = 500 if key in DEAR else REPLICATES
     assert cell.bars, f"{key} has no bound to hold"
-    counts = replicate(key, replicates)
+    counts = replicate(key, REPLICATES)
     missed = [
-        f"{bar.outcome} {bar.value(counts):.4f}, bound {bar.limits(counts, replicates)}"
+        f"{bar.outcome} {bar.value(counts):.4f}, bound {bar.limits(counts, REPLICATES)}"
         for bar in cell.bars
         if not bar.holds(counts)
     ]
@@ -112,3 +109,32 @@ def test_a_strong_effect_stops_a_sequential_run_after_nine_pairs_or_fewer() -> N
 @pytest.mark.parametrize("seed_sd", ["0", "1", "2"])
 def test_one_value_a_seed_keeps_its_error_rate_however_much_seeds_differ(seed_sd: str) -> None:
     assert_bounds_hold(f"pooled-sd-{seed_sd}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", ["wins-8", "wins-16", "strata-3x2", "crossed-3x20", "crossed-20x3", "two-seeds-1"])
+def test_few_strata_two_seeds_and_pure_wins_keep_their_bounds(cell: str) -> None:
+    assert_bounds_hold(cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", ["normal", "exponential", "lognormal, sigma 0.5"])
+def test_an_effect_of_exactly_the_margin_is_rarely_equivalent_under_skew(law: str) -> None:
+    assert_bounds_hold(f"margin-{law}-10")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", ["scores in quarters", "scores in tenths"])
+def test_an_effect_of_exactly_the_margin_is_rarely_equivalent_on_a_lattice(law: str) -> None:
+    assert_bounds_hold(f"margin-{law}-15")
+
+
+@pytest.mark.slow
+def test_the_guard_against_skew_costs_no_more_power_than_it_may() -> None:
+    assert_bounds_hold("margin-power-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", ["normal", "exponential", "lognormal, sigma 0.5"])
+def test_a_regression_of_exactly_what_is_allowed_rarely_passes_the_gate(law: str) -> None:
+    assert_bounds_hold(f"gate-{law}-10")

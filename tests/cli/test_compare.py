@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import shlex
 from collections.abc import Callable
 from glob import glob
@@ -210,6 +211,36 @@ class TestExitCodes:
         assert result.stdout == ""
 
 
+class TestHowExact:
+    def test_strict_decides_by_the_exact_p(self, bakeoff: Bakeoff) -> None:
+        """Five wins and three ties."""
+        lines = [f"{arm},{seed},{2 * (arm == 'b' and seed < 5)}" for arm in "ab" for seed in range(8)]
+        Path("t.csv").write_text("arm,seed,score\n" + "\n".join(lines))
+        usual, strict = bakeoff("compare", "t.csv"), bakeoff("compare", "t.csv", "--strict", "--json")
+        assert (usual.exit_code, strict.exit_code) == (0, 3)
+        assert "above 0 to 2" in usual.stdout
+        (found,), settings = told(strict)["comparisons"], told(strict)["settings"]
+        assert (found["p"], found["p_exact"], found["verdict"], settings["ties"]) == (
+            0.0625,
+            0.0625,
+            "undecided",
+            "full",
+        )
+        assert found["method"] == "sign-flip (ties in full)"
+
+    def test_two_crossed_seeds_have_a_second_line_and_seeds_fixed_makes_it_the_verdict(self, bakeoff: Bakeoff) -> None:
+        rng = random.Random(3)
+        lines = [
+            f"{arm},t{task},{seed},{rng.gauss((arm == 'b') * (1 + 0.3 * seed), 0.5):.4f}"
+            for arm in "ab" for task in range(30) for seed in range(2)
+        ]  # fmt: skip
+        Path("t.csv").write_text("arm,task,seed,score\n" + "\n".join(lines))
+        crossed, fixed = bakeoff("compare", "t.csv"), bakeoff("compare", "t.csv", "--seeds", "fixed")
+        assert (crossed.exit_code, fixed.exit_code) == (3, 0)
+        assert "for tasks like these 30 with these 2 seeds only (unit: task, N = 30): better" in crossed.stdout
+        assert "5 seeds or more would decide" in crossed.stdout
+
+
 class TestOutputs:
     def test_json_is_standard_even_where_an_interval_has_no_end(self, bakeoff: Bakeoff) -> None:
         Path("t.csv").write_text(
@@ -352,13 +383,16 @@ class TestOlderCommandLines:
         result = bakeoff("compare", "--baseline", "a_s*", "--candidate", "b_s*", "--json")
         assert told(result)["comparisons"][0]["verdict"] == "better"
 
-    def test_a_seed_that_one_arm_lacks_is_an_error(self, bakeoff: Bakeoff) -> None:
+    def test_a_seed_that_one_arm_lacks_is_a_missing_run(self, bakeoff: Bakeoff) -> None:
         for seed in range(8):
             write_run(f"a_s{seed}")
             write_run(f"b_s{seed + 1}")
-        result = bakeoff("compare", "--baseline", "a_s*", "--candidate", "b_s*")
-        assert result.exit_code == 2
-        assert "--intersect" in result.stderr
+        result = bakeoff("compare", "--baseline", "a_s*", "--candidate", "b_s*", "--json")
+        assert result.exit_code == 3
+        (found,) = told(result)["comparisons"]
+        assert (found["verdict"], found["missing"], found["units"]) == ("undecided", 2, 9)
+        assert found["unmatched"] == {"control": 1, "candidate": 1, "example": ["default", 0], "handling": "missing"}
+        assert any("--intersect" in warning for warning in found["warnings"])
 
     def test_a_campaign_directory_alone(self, bakeoff: Bakeoff) -> None:
         for arm, lift in (("grpo+none", 0.4), ("maxrl+none", 0.3)):

@@ -99,3 +99,14 @@ def test_json_alone_is_on_standard_output(bakeoff: Bakeoff) -> None:
     assert (found["outcome"], check["outcome"]) == ("pass", "pass")
     assert check["lower"] > check["holds_above"] == -0.2
     assert found["settings"]["alpha"] == 0.05
+
+
+def test_several_lines_say_that_only_the_whole_gate_counts(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    rows = [f"{arm},{seed},{seed % 3 + shift}" for seed in range(5) for arm, shift in (("a", 0), ("b", 1), ("c", 2))]
+    (tmp_path / "table.csv").write_text("\n".join(["arm,seed,score", *rows]))
+    arguments = ["gate", "table.csv", "--max-regression", "score=0.5"]
+    several = bakeoff(*arguments)
+    assert "Only the whole gate counts" in several.stdout
+    assert "Fewer than 8 units (score): assumes symmetric differences." in several.stdout
+    assert "Only the whole gate counts" not in bakeoff(*arguments, "--arms", "b").stdout
+    assert json.loads(bakeoff(*arguments, "--json").stdout)["only_the_whole_counts"] is True

@@ -136,3 +136,24 @@ def test_the_profile_can_be_printed_and_used(bakeoff: Bakeoff, tmp_path: Path) -
     printed = bakeoff("litmus", "--print-profile")
     (tmp_path / "own.toml").write_text(printed.stdout)
     assert bakeoff("litmus", "own.toml", "--baseline", *base, "--candidate", *candidate).exit_code == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("condition", ["min_lift = 0.5", "at_least = 9.0", "at_most = -9.0"])
+def test_an_undecided_verdict_leaves_its_rule_open_whatever_the_means_are(
+    bakeoff: Bakeoff, tmp_path: Path, seed: int, condition: str
+) -> None:
+    """Nothing tells the arms apart, so a threshold that the means miss fails nobody."""
+    noise = random.Random(seed)
+    rows = [f"{arm},{unit},{noise.gauss(0, 1):.4f}" for unit in range(8) for arm in "ab"]
+    (tmp_path / "table.csv").write_text("\n".join(["arm,seed,score", *rows]))
+    rule = f'[[rules]]\nmetric = "score"\nverdict = "better"\n{condition}\n'
+    (tmp_path / "rules.toml").write_text(rule)
+    arguments = ["table.csv", "--baseline", "a", "--candidate", "b"]
+    assert bakeoff("compare", "table.csv").exit_code == 3
+    result = bakeoff("litmus", "rules.toml", *arguments)
+    assert result.exit_code == 3 and result.stdout.startswith("INCONCLUSIVE")
+    assert "is open" in result.stdout
+    # Another rule that does not hold still fails.
+    (tmp_path / "rules.toml").write_text(f'{rule}[[rules]]\nmetric = "score"\nname = "level"\nat_least = 9.0\n')
+    assert bakeoff("litmus", "rules.toml", *arguments).exit_code == 1

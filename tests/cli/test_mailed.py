@@ -265,3 +265,27 @@ def test_resuming_a_mailed_edition_runs_the_reader_s_own_file(mail: EditionPaths
     mail.frozen(".toml").write_text(f'name = "mail"\n[params]\ncommand = ["touch", "{touched}"]\n')
     result = call("run", "mail.toml")
     assert result.exit_code in (0, 1, 2) and not touched.exists()
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT * FROM c"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER TABLE attempts RENAME TO old", f"CREATE VIEW attempts AS {ENDLESS}"],
+        ["ALTER TABLE runs RENAME TO old", f"CREATE VIEW runs AS {ENDLESS}"],
+        ["CREATE TRIGGER t AFTER UPDATE ON runs BEGIN DELETE FROM attempts; END"],
+        ["ALTER TABLE cells ADD COLUMN y TEXT GENERATED ALWAYS AS (hex(zeroblob(100000000)))"],
+    ],
+)
+def test_views_triggers_and_computed_columns_are_refused_before_they_are_read(
+    statements: list[str], mail: EditionPaths
+) -> None:
+    connection = sqlite3.connect(mail.database)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    for verb in READERS:
+        assert "which bakeoff did not make" in call(*verb).output, verb

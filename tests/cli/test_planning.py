@@ -188,3 +188,45 @@ def test_questions_that_make_no_sense_are_told_what_is_missing(
 def test_power_draws_its_curve(bakeoff: Bakeoff, tmp_path: Path) -> None:
     assert bakeoff("power", "--sd", "1", "--effect", "1", "--n", "8", "--plot", "power.svg").exit_code == 0
     assert "<svg" in (tmp_path / "power.svg").read_text()
+
+
+def test_power_counts_every_comparison_that_shares_alpha(bakeoff: Bakeoff, root: Path) -> None:
+    """bench has three arms: two comparisons, unless somebody plans otherwise."""
+    arguments = ["power", "bench", "--control", "weak", "--candidate", "middle", "--effect", "0.1", "--root", root]
+    both = facts(bakeoff(*arguments, "--json"))
+    alone = facts(bakeoff(*arguments, "--comparisons", "1", "--json"))
+    assert (both["settings"]["comparisons"], alone["settings"]["comparisons"]) == (2, 1)
+    assert both["mde"]["seen"] > alone["mde"]["seen"] and both["needed"]["seen"] > alone["needed"]["seen"]
+    assert "one particular comparison of 2 that share alpha 0.05" in bakeoff(*arguments).stdout
+    compared = json.loads(bakeoff("compare", "bench", "--control", "weak", "--json", "--root", root).stdout)
+    figures = {each["candidate"]: each["mde"] for each in compared["comparisons"]}
+    assert figures["middle"] == pytest.approx(both["mde"]["seen"])
+
+
+def test_power_for_any_or_all_of_the_arms(bakeoff: Bakeoff) -> None:
+    plan = ["power", "--sd", "1", "--n", "12", "--comparisons", "4"]
+    each, any_, all_ = (
+        facts(bakeoff(*plan, "--detect", what, "--json"))["mde"]["seen"] for what in ("each", "any", "all")
+    )
+    assert any_ < min(each, all_)
+    assert "at least one of 4 comparisons" in bakeoff(*plan, "--detect", "any").stdout
+    rates = facts(bakeoff("power", "--rate", "0.5", "--effect", "0.1", "--comparisons", "5", "--json"))
+    assert (
+        rates["needed"]
+        == facts(bakeoff("power", "--rate", "0.5", "--effect", "0.1", "--alpha", "0.01", "--json"))["needed"]
+    )
+    for wrong in (["--rate", "0.5", "--detect", "any"], ["--sd", "1", "--comparisons", "101", "--detect", "all"]):
+        assert bakeoff("power", *wrong, "--effect", "0.1").exit_code == 2
+    assert "can detect nothing: a verdict needs at least 3" in bakeoff("power", "--sd", "1", "--n", "2").stdout
+
+
+def test_an_undecided_verdict_does_not_promise_to_detect_less_than_was_seen(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    """Nine clear wins, and three lost runs that could undo them: the spread of the nine says little."""
+    lines = ["arm,seed,score,status"]
+    lines += [f"a,{s},0,scored" for s in range(12)] + [f"b,{s},{1 + s / 100},scored" for s in range(9)]
+    lines += [f"b,{s},,lost" for s in range(9, 12)]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    found = json.loads(bakeoff("compare", "table.csv", "--bounds", "-9", "9", "--json").stdout)["comparisons"][0]
+    assert found["verdict"] == "undecided" and abs(found["effect"]) > 0.5
+    assert found["mde"] is None or found["mde"] > abs(found["effect"])
+    assert "can detect" not in found["sentence"]

@@ -244,7 +244,7 @@ def test_retry_failed_counts_from_what_stays(lab: Lab) -> None:
 def test_errors_end_without_a_traceback_and_with_their_code(lab: Lab) -> None:
     lab.experiment(MIXED)
     for arguments, code, words in (
-        (("run",), 2, "name an experiment file"),
+        (("run", "trial.toml", "--bogus"), 2, "No such option"),
         (("run", "nowhere.toml"), 2, "no such file"),
         (("run", "trial.toml", "--only", "arms=good"), 2, "did you mean 'arm'?"),
         (("run", "trial.toml", "-j", "0"), 2, "0 is not in the range"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
+from bakeoff.records.layout import Lease
 from bakeoff.workloads.functions import Call, flaws
 from lab import Lab, eventually, process_exists
 
@@ -348,29 +352,81 @@ def test_validate_has_the_problems_in_its_json(bakeoff: Bakeoff, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_dry_run_refuses_what_run_would_refuse(lab: Lab) -> None:
-    def both(*options: str) -> str:
-        told = {lab.cli("run", "trial.toml", *more, *options, code=None).stderr for more in ((), ("--dry-run",))}
-        (text,) = told
-        assert text.startswith("error: ") or text.startswith("Usage: ")
-        return text
+def test_a_dry_run_refuses_what_run_would_refuse(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    file = tmp_path / "trial.toml"
 
-    lab.experiment('params = { command = "true" }\nenv = { KEY = "${ZQXJ_NOT_SET}" }')
-    assert "trial.toml:2: env.KEY: ${ZQXJ_NOT_SET} is not set" in both()
-    lab.experiment('params = { command = "true" }\nexclude = ["seed == 0"]')
-    assert "trial.toml: the plan is empty" in both()
-    lab.experiment('params = { command = "true" }')
-    assert "--sandbox is an option of" in both("--sandbox", "none")
-    lab.write("results/trial", "a file")
-    assert f"{lab.root}/trial: cannot make a directory for results" in both()
-    (lab.root / "trial").unlink()
-    lab.cli("run", "trial.toml")
-    lab.experiment('params = { command = "false" }')
-    assert "the file now describes other runs" in both()
+    def both(text: str, *options: str) -> str:
+        file.write_text(text)
+        ends = [bakeoff("run", file, *more, *options) for more in ((), ("--dry-run",))]
+        assert ends[0].exit_code == ends[1].exit_code != 0 and ends[0].stderr == ends[1].stderr
+        return ends[0].stderr.replace(f"{tmp_path}/", "")
+
+    runs = 'params = { command = "true" }\n'
+    assert "trial.toml:2: env.KEY: ${ZQXJ} is not set" in both(runs + 'env = { KEY = "${ZQXJ}" }')
+    assert "trial.toml: the plan is empty" in both(runs + 'exclude = ["seed == 0"]')
+    assert "--sandbox is an option of" in both(runs, "--sandbox", "none")
+    (tmp_path / "bakeoff-runs").mkdir()
+    (tmp_path / "bakeoff-runs" / "trial").write_text("a file")
+    assert "bakeoff-runs/trial: cannot make a directory for results: File exists" in both(runs)
+    (tmp_path / "bakeoff-runs" / "trial").unlink()
+    file.write_text(runs)
+    assert bakeoff("run", file).exit_code == 0
+    assert "the file now describes other runs" in both('params = { command = "false" }')
+    file.write_text(runs)
+    (lease,) = (tmp_path / "bakeoff-runs" / "trial").glob("2*/.lease")
+    with closing(Lease(lease)):
+        assert "is being run by" in bakeoff("run", file, "--dry-run").stderr
+
+
+def test_a_dry_run_makes_no_directories_for_commands_that_name_theirs(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    (tmp_path / "trial.toml").write_text('params = { command = ["echo", "{dir}", "{out}"] }')
+    assert "<edition>" in bakeoff("run", "trial.toml", "--dry-run").stdout
+    assert not (tmp_path / "bakeoff-runs").exists()
+
+
+# -- no file named
+
+
+def test_the_only_experiment_file_of_a_directory_is_taken(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n[tool.x]\nparams = 1\n')
+    (tmp_path / "package.json").write_text('{"name": "x", "description": "y", "version": "1", "scripts": {}}')
+    (tmp_path / "ci.yml").write_text("name: x\non: push\nenv: {}\njobs: {}\n")
+    (tmp_path / "broken.toml").write_text("seeds = [")
+    for verb in (["run"], ["validate"]):
+        told = bakeoff(*verb)
+        assert told.exit_code == 2 and "there is none in this directory; `bakeoff init` writes one" in told.stderr
+    (tmp_path / "mine.yaml").write_text('seeds: 2\nparams: {command: "true"}\n')
+    told = bakeoff("run", "--dry-run")
+    assert told.exit_code == 0 and "note: taking mine.yaml, the only experiment file" in told.stderr
+    assert "2 planned" in told.stdout
+    assert "mine.yaml is valid" in bakeoff("validate").stdout
+    (tmp_path / "other.toml").write_text('sedes = 2\nworkload = "command"\nparams = { command = "true" }\n')
+    told = bakeoff("run")
+    assert told.exit_code == 2 and "there are 2 in this directory: mine.yaml, other.toml" in told.stderr
 
 
 @pytest.mark.slow
-def test_a_dry_run_makes_no_directories_for_commands_that_name_theirs(lab: Lab) -> None:
-    lab.experiment('params = { command = ["echo", "{dir}", "{out}"] }')
-    assert "<edition>" in lab.cli("run", "trial.toml", "--dry-run").stdout
-    assert not lab.root.exists()
+def test_shells_complete_verbs_options_and_experiments(lab: Lab) -> None:
+    def completed(*words: str) -> list[str]:
+        asking = {
+            "COMP_WORDS": " ".join(words),
+            "COMP_CWORD": str(len(words) - 1),
+            "_BAKEOFF_COMPLETE": "bash_complete",
+        }
+        program = Path(sys.executable).with_name("bakeoff")
+        done = subprocess.run([program], env={**lab.env(), **asking}, cwd=lab.place, capture_output=True, text=True)
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert (
+        {"run", "report", "rank"}
+        <= set(completed("bakeoff", "r"))
+        <= {verb for verb in completed("bakeoff", "") if verb.startswith("r")}
+    )
+    assert "train" in completed("bakeoff", "market", "")
+    assert "--retry-failed" in completed("bakeoff", "run", "--re")
+    (lab.root / "sorting").mkdir(parents=True)
+    assert completed("bakeoff", "status", "so") == ["sorting"]
+    for shell in ("bash", "zsh", "fish"):
+        lab.environment["_BAKEOFF_COMPLETE"] = f"{shell}_source"
+        program = Path(sys.executable).with_name("bakeoff")
+        assert "bakeoff" in subprocess.run([program], env=lab.env(), capture_output=True, text=True).stdout

@@ -293,13 +293,12 @@ def test_a_command_sees_only_commands_and_cannot_end_what_keeps_them(lab: Lab) -
 @pytest.mark.slow
 def test_commands_whose_keeper_was_killed_are_tried_again_in_a_new_namespace(lab: Lab) -> None:
     lab.experiment(
-        'jobs = 1\nseeds = 1\nretries = { backoff = 0 }\nparams = { command = "touch began; test -e flag || sleep 600" }'
+        'jobs = 1\nseeds = 1\nretries = { backoff = 0 }\nparams = { command = "test -e flag && exit; touch began; sleep 600" }'
     )
     process = lab.start("run", "trial.toml")
     eventually(lambda: (lab.place / "began").exists(), "it runs")
     lab.write("flag", "")
-    keepers = [pid for pid in lab.processes() if b"enclosure.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(min(keepers), signal.SIGKILL)
+    os.kill(min(lab.processes_of("enclosure.py")), signal.SIGKILL)
     assert process.wait(timeout=LONG) == 0
     (row,) = lab.rows()
     assert [entry["status"] for entry in lab.attempts(row["run_id"])] == ["infra_error", "succeeded"]

@@ -197,10 +197,10 @@ def test_wrong_rules_are_found_before_anything_runs(rules: dict[str, Any], key: 
         ({"cells": [{"arm": "default", "task": "default"}] * 2}, "cells.1", "stands twice"),
         ({"tasks": [{"name": "t", "path": "gone"}]}, "tasks.0.path", "/nowhere/gone cannot be read: No such file"),
         ({"matrix": {"function": ["m"]}}, "matrix.function", "must be 'package.module:function'"),
-        ({"arms": [{"name": "a", "params": {"function": 3}}]}, "arms.0.params.function", "valid string"),
-        ({"ablations": [{"name": "a", "params": {"function": 3}}]}, "ablations.0.params.function", "valid string"),
-        ({"tasks": [{"name": "a", "params": {"function": 3}}]}, "tasks.0.params.function", "valid string"),
-        ({"params": {"function": 3}}, "params.function", "valid string"),
+        ({"arms": [{"name": "a", "params": {"function": 3}}]}, "arms.0.params.function", "must be text"),
+        ({"ablations": [{"name": "a", "params": {"function": 3}}]}, "ablations.0.params.function", "must be text"),
+        ({"tasks": [{"name": "a", "params": {"function": 3}}]}, "tasks.0.params.function", "must be text"),
+        ({"params": {"function": 3}}, "params.function", "must be text"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together_is_refused(content: dict[str, Any], key: str, told: str) -> None:

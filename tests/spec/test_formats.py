@@ -147,7 +147,7 @@ def test_a_key_that_stands_twice_is_refused(suffix: str, text: str, line: int | 
         ("a.yaml", "name: !!python/object/apply:os.system ['true']\n", "a.yaml:1: not valid YAML"),
         ("a.json", '{"name": "x"\n"seeds": 3}', "a.json:2: not valid JSON"),
         ("a.json", "[1, 2]", "a.json: an experiment file is a table"),
-        ("a.yaml", "", "a.yaml: an experiment file is a table"),
+        ("a.yaml", "", "a.yaml: the file is empty"),
     ],
 )
 def test_text_that_cannot_be_read_is_told_with_its_line(tmp_path: Path, name: str, text: str, place: str) -> None:
@@ -262,8 +262,8 @@ def test_a_key_like_no_other_lists_those_that_are_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("seeds = 3\n[matrix]\nsize = 10\n", "x.toml:3: matrix.size: input should be a valid list\n  fix: write it as a list"),
-        ("[params]\ncommand = ['{x}']\n[params.x]\ny = 1\n", "x.toml:1: params: arm 'default', task 'default': command: {x} is not a parameter"),
+        ("seeds = 3\n[matrix]\nsize = 10\n", "x.toml:3: matrix.size: must be a list, not 10\n  fix: write it as a list"),
+        ("[params]\ncommand = ['{x}']\n[params.x]\ny = 1\n", "x.toml:1: params: command: {x} is not a parameter"),
         ("params.command = ['true']\nexclude = [3]\n", "x.toml:2: exclude.0: a rule is a table"),
         ("params.command = [true, {}]\n", "x.toml:1: params.command"),
         ("params.command = []\n", "x.toml:1: params.command"),
@@ -287,7 +287,7 @@ def test_files_that_are_not_there_or_no_files_are_told(tmp_path: Path) -> None:
             load_plan(tmp_path / wrong)
     with pytest.raises(UsageError, match=r"ends in \.toml, \.yaml, \.yml, \.json"):
         load_plan(tmp_path / "notes.txt")
-    with pytest.raises(UsageError, match="Is a directory"):
+    with pytest.raises(UsageError, match="is a directory; there is no experiment file in it"):
         load_plan(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"name = '\xff'")
     with pytest.raises(UsageError, match="not UTF-8"):

@@ -175,3 +175,8 @@ def test_flattening_keeps_every_leaf(tree: dict[str, Any]) -> None:
     flat = flatten(tree)
     assert len(flat) == leaves(tree)
     assert not any(isinstance(value, dict) for value in flat.values())
+
+
+def test_a_sequential_test_adds_seeds_so_they_cannot_be_fixed() -> None:
+    with pytest.raises(ValidationError, match=r"analysis\.seeds cannot be 'fixed'"):
+        Experiment(name="x", analysis=Analysis(seeds="fixed"), sequential={})  # type: ignore[arg-type]

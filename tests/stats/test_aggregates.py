@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -40,7 +41,10 @@ def test_the_iqm_has_the_law_of_a_plain_loop(runs: int) -> None:
         trim_mean(np.take_along_axis(x, rng.integers(0, runs, x.shape), axis=0), 0.25, axis=None) for _ in range(2000)
     ]
     ours = aggregates.iqm(columns(x), 2000)
-    low, high = np.quantile(loop, [0.025, 0.975])
+    # Ours is wider around the estimate, by the factor that makes an interval of the mean one of t.
+    widening = aggregates._widening(columns(x), 0.95)
+    assert widening > 1.0
+    low, high = ours.estimate + (np.quantile(loop, [0.025, 0.975]) - ours.estimate) * widening
     assert (ours.low, ours.high) == pytest.approx((low, high), abs=0.2 * (high - low))
     assert ours.standard_error == pytest.approx(np.std(loop), rel=0.1)
 
@@ -109,3 +113,45 @@ def test_pass_at_k_works_task_by_task_and_with_many_attempts() -> None:
 def test_counts_that_make_no_sense_are_refused(c: float, n: int, k: int) -> None:
     with pytest.raises(ValueError, match="attempts"):
         pass_at_k(c, n, k)
+
+
+def test_the_mean_of_one_task_has_an_interval_as_long_as_that_of_t() -> None:
+    x = np.random.default_rng(3).normal(size=8)
+    ours = aggregates.average([x], 20_000)
+    low, high = stats.t.interval(0.95, 7, x.mean(), x.std(ddof=1) / math.sqrt(8))
+    assert ours.high - ours.low == pytest.approx(high - low, rel=0.1)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=30))
+def test_the_interval_of_a_chance_holds_it_and_stays_between_0_and_1(values: list[float]) -> None:
+    found = aggregates.chance_interval(values)
+    assert found is not None and 0.0 <= found.low <= np.mean(values) + 1e-12
+    assert np.mean(values) - 1e-12 <= found.high <= 1.0 and found.low < found.high
+    turned = aggregates.chance_interval([1.0 - value for value in values])
+    assert turned is not None and turned.low == pytest.approx(1.0 - found.high, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_intervals_of_pass_k_cover_where_few_tasks_carry_the_mean() -> None:
+    """Ten tasks, mostly hard, 8 attempts, k = 4: a t interval over tasks covers half of the time."""
+    rng = np.random.default_rng(4)
+    truth = float(np.mean(rng.beta(0.3, 1.5, 200_000) ** 4))
+    hits = 0
+    for _ in range(400):
+        values = aggregates.pass_hat_k(rng.binomial(8, rng.beta(0.3, 1.5, 10)), np.full(10, 8), 4)
+        found = aggregates.chance_interval(values)
+        hits += found is not None and found.low <= truth <= found.high
+    assert hits / 400 >= 0.93
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runs", [3, 5])
+def test_means_and_iqms_of_few_runs_cover(runs: int) -> None:
+    rng = np.random.default_rng(runs)
+    hits = np.zeros(2)
+    for _ in range(300):
+        strata = list(rng.normal(size=(5, runs)) * np.linspace(1, 3, 5)[:, None])
+        for i, aggregate in enumerate((aggregates.average, aggregates.iqm)):
+            found = aggregate(strata, 300)
+            hits[i] += found.low <= 0.0 <= found.high
+    assert (hits / 300 >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / 300)).all()  # 86 to 91 % without the widening

@@ -49,24 +49,26 @@ def comparisons_of_any_design(draw: st.DrawFn, margin: bool = True, comparisons:
 
     d = draw(st.sampled_from([0.3, 0.5, 1.0, 2.0])) if margin else None
     n = draw(st.integers(3, 12))
+    strict = draw(st.booleans())
     match draw(st.sampled_from(["paired", "unpaired", "binary", "stratified", "crossed", "binary unpaired", "strata"])):
         case "paired":
-            return paired_test(data(n), 0.05, comparisons, d)
+            return paired_test(data(n), 0.05, comparisons, d, strict=strict)
         case "unpaired":
             other = rng.normal(0.0, 1.0, draw(st.sampled_from([n, n + 2])))
-            return unpaired_test(other, data(n), 0.05, comparisons, d)
+            return unpaired_test(other, data(n), 0.05, comparisons, d, strict=strict)
         case "binary":
             outcome = (data(n) > 0).astype(float)
-            return with_margin(paired_binary(rng.integers(0, 2, n), outcome), None if d is None else d / 3)
+            return with_margin(paired_binary(rng.integers(0, 2, n), outcome, strict), None if d is None else d / 3)
         case "binary unpaired":
             outcome = (data(n + 1) > 0).astype(float)
-            return with_margin(unpaired_binary(rng.integers(0, 2, n), outcome), None if d is None else d / 3)
+            return with_margin(unpaired_binary(rng.integers(0, 2, n), outcome, strict), None if d is None else d / 3)
         case "stratified":
-            return stratified_paired_test([data(3), data(5), data(4)], d)
+            sizes = draw(st.sampled_from([(3, 5, 4), (2, 2), (4, 4, 4)]))
+            return stratified_paired_test([data(size) for size in sizes], d, strict=strict)
         case "strata":
-            return stratified_test([rng.normal(size=3), rng.normal(size=4)], [data(3), data(5)], d)
+            return stratified_test([rng.normal(size=3), rng.normal(size=4)], [data(3), data(5)], d, strict=strict)
         case _:
-            return crossed_test(data(5, 4), d)
+            return crossed_test(data(*draw(st.sampled_from([(5, 4), (9, 2), (3, 7), (8, 9)]))), d)
 
 
 @pytest.mark.slow
@@ -165,6 +167,8 @@ def test_the_method_follows_from_units_alpha_and_comparisons_alone() -> None:
     assert [flips_suffice(n) for n in (6, 7)] == [False, True]
     assert [flips_suffice(n, comparisons=3) for n in (7, 8, 9)] == [False, False, True]
     assert [flips_suffice(n, alpha=0.01) for n in (9, 10)] == [False, True]
+    # 20 units count a million patterns, 21 draw 100,000: the smallest p must stay well below alpha / m.
+    assert [flips_suffice(n, comparisons=1000) for n in (20, 21, 10_000)] == [True, False, False]
     rng = np.random.default_rng(0)
     for _ in range(5):
         assert paired_test(rng.standard_cauchy(6)).evidence.method == "paired t"
@@ -314,6 +318,80 @@ def test_benjamini_hochberg_is_scipys(p: list[float]) -> None:
 def test_numbers_that_are_no_p_values_are_refused(bad: list) -> None:
     with pytest.raises(ValueError, match="p-values"):
         holm(bad)
+
+
+def test_strict_counts_ties_in_full_at_every_number_of_units() -> None:
+    """Five wins and three ties: the exact p is that of five fair coins."""
+    d = [1.0] * 5 + [0.0] * 3
+    half, full = paired_test(d), paired_test(d, strict=True)
+    assert (half.p, half.evidence.p_exact, full.p) == (pytest.approx(9 / 256), 0.0625, 0.0625)
+    decided, undecided = decide([half])[0], decide([full])[0]
+    assert (decided.verdict, undecided.verdict) == ("better", "undecided")
+    assert decided.decision_interval.low_open and decided.decision_interval.excludes(0.0)
+    assert not undecided.decision_interval.low_open and undecided.decision_interval.contains(0.0)
+    for n in range(3, 9):
+        found = decide([paired_test(np.arange(1.0, n + 1.0), strict=True)])[0]
+        assert found.p == pytest.approx(2 / 2**n)
+        assert found.verdict == ("better" if n >= 6 else "undecided")
+
+
+@given(st.integers(6, 12), st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_strict_intervals_of_pairs_have_closed_ends(n: int, seed: int) -> None:
+    d = np.round(np.random.default_rng(seed).normal(0.5, 1.0, n) * 2) / 2
+    interval = paired_test(d, strict=True).evidence.interval(0.95)
+    assert not interval.low_open and not interval.high_open
+
+
+def test_strict_flips_signs_within_tasks_and_weighs_tasks_equally() -> None:
+    rng = np.random.default_rng(3)
+    for sizes in ((3, 3), (2, 5)):
+        ds = [rng.normal(0.7, 1.0, size) for size in sizes]
+        test = stratified_paired_test(ds, strict=True)
+        flat, weights = np.concatenate(ds), np.concatenate([np.full(d.size, 0.5 / d.size) for d in ds])
+        signs = np.array(np.meshgrid(*[[-1.0, 1.0]] * flat.size)).reshape(flat.size, -1)
+        for x in (0.0, 0.4):
+            total = (weights * (flat - x)) @ signs
+            observed = float(weights @ (flat - x))
+            assert test.evidence.tails(x).greater == pytest.approx((total >= observed - 1e-12).mean())
+        assert test.evidence.effect == pytest.approx(np.mean([d.mean() for d in ds]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [
+        (lambda rng: stratified_paired_test([rng.normal(0, sd, 2) for sd in (1.0, 1.0, 10.0)]), 0.065),
+        (
+            lambda rng: crossed_test(rng.normal(size=(3, 1)) + rng.normal(size=(1, 20)) + rng.normal(size=(3, 20))),
+            0.065,
+        ),
+        (lambda rng: crossed_test(rng.normal(size=(40, 1)) + rng.normal(size=(1, 2)) + rng.normal(size=(40, 2))), 0.02),
+    ],
+    ids=["3 x 2 strata", "3 x 20 crossed", "40 x 2 crossed"],
+)
+def test_few_strata_and_few_crossed_units_keep_to_alpha(
+    make: Callable[[np.random.Generator], Test], most: float
+) -> None:
+    rng, replicates = np.random.default_rng(12), 3000
+    wrong = sum(make(rng).p <= 0.05 for _ in range(replicates)) / replicates
+    assert wrong <= most + 2 * math.sqrt(most * (1 - most) / replicates)
+
+
+def test_two_crossed_seeds_are_tested_with_one_degree_of_freedom() -> None:
+    d = np.random.default_rng(1).normal(3.0, 0.1, (20, 2))
+    test = crossed_test(d)
+    decision = decide([test])[0]
+    assert (test.evidence.df, decision.verdict) == (1.0, "better")
+    assert decide([crossed_test(d[:2])])[0].reason == "too_few"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(3, 8), (5, 4)])
+def test_skewed_strata_at_the_margin_are_seldom_called_equivalent(shape: tuple[int, int]) -> None:
+    rng, replicates, margin, most = np.random.default_rng(shape), 300, 3.0, 0.08
+    tests = [stratified_paired_test(margin + rng.exponential(size=shape) - 1.0, margin) for _ in range(replicates)]
+    assert sum(test.p_eq <= 0.05 for test in tests) / replicates <= most + 2 * math.sqrt(most * (1 - most) / replicates)
 
 
 @pytest.mark.slow

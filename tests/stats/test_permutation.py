@@ -17,6 +17,7 @@ from bakeoff.stats.permutation import (
     DRAWS,
     ExactTails,
     SignFlip,
+    Splits,
     Unpaired,
     exact_tails,
     permutation_is_useful,
@@ -139,6 +140,39 @@ def test_random_subsets_keep_the_same_symmetries_and_the_seed(n: int) -> None:
     assert SignFlip(-d).interval(0.95).negated() == test.interval(0.95)
     assert SignFlip(d, seed=1).p != test.p
     assert not test.exact and test.floor == pytest.approx(2.0 / (DRAWS + 1))
+
+
+@pytest.mark.parametrize(("n1", "n2"), [(4, 4), (5, 3), (2, 7)])
+def test_splits_are_scipys_permutation_test_at_every_shift(n1: int, n2: int) -> None:
+    rng = np.random.default_rng(n1)
+    a, b = np.round(rng.normal(size=n1) * 2) / 2, np.round(rng.normal(0.6, 1.0, n2) * 2) / 2
+    test, swapped = Splits([a], [b]), Splits([b], [a])
+    for x in (0.0, 0.5, -1.3):
+        for alternative in ("greater", "less"):
+            oracle = stats.permutation_test(
+                (b - x, a), lambda x, y, axis: x.mean(axis) - y.mean(axis), alternative=alternative,
+                n_resamples=np.inf, vectorized=True,
+            )  # fmt: skip
+            assert getattr(test.tails(x), alternative) == pytest.approx(oracle.pvalue, rel=1e-9)
+    assert swapped.p == test.p
+    assert swapped.interval(0.8).negated() == test.interval(0.8)
+
+
+def test_splits_stay_within_tasks_and_do_not_depend_on_order_or_offset() -> None:
+    rng = np.random.default_rng(2)
+    a, b = [rng.normal(size=3), rng.normal(5.0, 1.0, 2)], [rng.normal(1.0, 1.0, 2), rng.normal(6.0, 1.0, 3)]
+    test = Splits(a, b)
+    every = []
+    for first in itertools.combinations(range(5), 2):
+        for second in itertools.combinations(range(5), 3):
+            pooled = [np.concatenate(pair) for pair in zip(a, b, strict=True)]
+            picks = [list(first), list(second)]
+            every.append(np.mean([p[i].mean() - np.delete(p, i).mean() for p, i in zip(pooled, picks, strict=True)]))
+    assert test.tails(0.0).greater == pytest.approx(np.mean(np.array(every) >= test.effect - 1e-12))
+    moved = Splits([x[::-1] + 1e6 for x in a[::-1]], [y[::-1] + 1e6 for y in b[::-1]])
+    assert moved.p == test.p
+    many = Splits([rng.normal(size=30)], [rng.normal(0.5, 1.0, 30)])
+    assert not many.exact and many.floor == pytest.approx(2e-5)
 
 
 def test_random_subsets_agree_with_the_exact_count() -> None:

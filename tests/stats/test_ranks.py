@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bakeoff.stats.numerics import average_ranks, studentized_range_sf
-from bakeoff.stats.ranks import bradley_terry, friedman, mann_whitney, nemenyi_difference, wilcoxon
+from bakeoff.stats.ranks import bradley_terry, bradley_terry_over, friedman, mann_whitney, nemenyi_difference, wilcoxon
 
 lumps = st.lists(st.integers(-6, 6), min_size=1, max_size=40).map(lambda v: np.array(v) / 4.0)
 
@@ -27,11 +27,21 @@ def test_wilcoxon_without_ties_is_scipys_exact_test(n: int) -> None:
     assert ours.p == pytest.approx(oracle.pvalue, rel=1e-9)
 
 
-@given(st.lists(st.integers(-6, 6), min_size=10, max_size=60))
-@settings(max_examples=60, deadline=None)
-def test_wilcoxon_with_ties_is_scipys_approximation(values: list[int]) -> None:
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=10))
+@settings(max_examples=30, deadline=None)
+def test_wilcoxon_with_ties_counts_all_sign_patterns(values: list[int]) -> None:
     d = np.array([*values, 1.0, 1.0, -1.0])
-    ours, oracle = wilcoxon(d), stats.wilcoxon(d, method="asymptotic", correction=False)
+    oracle = stats.wilcoxon(d[d != 0.0], method=stats.PermutationMethod(n_resamples=10**6))
+    ours = wilcoxon(d)
+    assert ours.exact
+    # Every pattern has a mirror image, so twice the smaller tail is scipy's two-sided count.
+    assert ours.p == pytest.approx(min(1.0, oracle.pvalue), rel=1e-9)
+
+
+@given(st.lists(st.integers(1, 6) | st.integers(-6, -1), min_size=60, max_size=80))
+@settings(max_examples=30, deadline=None)
+def test_wilcoxon_with_many_ties_is_scipys_approximation(d: list[int]) -> None:
+    ours, oracle = wilcoxon(np.array(d, dtype=float)), stats.wilcoxon(d, method="asymptotic", correction=False)
     assert not ours.exact
     assert ours.p == pytest.approx(oracle.pvalue, rel=1e-9)
 
@@ -52,14 +62,24 @@ def test_mann_whitney_without_ties_is_scipys_exact_test(n1: int, n2: int) -> Non
 @given(lumps, lumps)
 @settings(max_examples=60, deadline=None)
 def test_mann_whitney_with_ties_is_scipys_approximation(a: np.ndarray, b: np.ndarray) -> None:
-    a, b = np.append(a, [0.0, 0.0]), np.append(b, 0.0)
+    a, b = np.append(a, np.tile([0.0, 0.25], 13)), np.append(b, np.tile([0.0, -0.25], 13))
     ours = mann_whitney(a, b)
-    if np.ptp(np.concatenate((a, b))) == 0.0:
-        assert ours.p == 1.0
-        return
+    assert not ours.exact
     oracle = stats.mannwhitneyu(b, a, method="asymptotic")
     assert ours.statistic == pytest.approx(oracle.statistic)
     assert ours.p == pytest.approx(min(1.0, oracle.pvalue), rel=1e-9)
+
+
+@given(lumps.map(lambda v: v[:5]), lumps.map(lambda v: v[:4]))
+@settings(max_examples=30, deadline=None)
+def test_mann_whitney_with_ties_counts_all_splits(a: np.ndarray, b: np.ndarray) -> None:
+    a, b = np.append(a, 0.0), np.append(b, 0.0)
+    ours = mann_whitney(a, b)
+    assert ours.exact
+    splits = stats.permutation_test(
+        (b, a), lambda x, y: stats.mannwhitneyu(x, y).statistic, n_resamples=np.inf, vectorized=False
+    )
+    assert ours.p == pytest.approx(splits.pvalue, rel=1e-9)
 
 
 @given(st.integers(0, 10**6), st.booleans())
@@ -130,3 +150,26 @@ def test_an_arm_that_never_loses_needs_a_prior() -> None:
     assert ours.strength[0] > ours.strength[1] > ours.strength[2]
     with pytest.raises(ValueError, match="square"):
         bradley_terry([[0, 1, 2], [1, 0, 1]])
+
+
+def test_strengths_over_tasks_are_those_of_the_games_and_their_errors_those_of_leaving_tasks_out() -> None:
+    x = np.random.default_rng(2).normal(size=(12, 4)) + np.arange(4) / 4
+    ours = bradley_terry_over(x)
+    wins = (x[:, :, None] > x[:, None, :]).sum(axis=0)
+    assert ours.strength == pytest.approx(bradley_terry(wins).strength)
+    left_out = np.array([bradley_terry_over(np.delete(x, t, axis=0)).strength for t in range(12)])
+    error = np.sqrt(11 / 12 * ((left_out - ours.strength) ** 2).sum(axis=0))
+    half = (np.array(ours.high) - np.array(ours.low)) / 2
+    assert half == pytest.approx(stats.t.isf(0.025, 11) * error, rel=0.15)
+
+
+@pytest.mark.slow
+def test_strengths_cover_for_tasks_like_these() -> None:
+    rng = np.random.default_rng(3)
+    levels = np.linspace(0.0, 1.0, 4)
+    truth = np.array(bradley_terry_over(rng.standard_normal((20_000, 4)) + levels).strength)
+    inside = []
+    for _ in range(300):
+        found = bradley_terry_over(rng.standard_normal((20, 4)) + levels, 0.5)
+        inside.append((np.array(found.low) <= truth) & (truth <= np.array(found.high)))
+    assert np.mean(inside) >= 0.93

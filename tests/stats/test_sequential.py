@@ -85,15 +85,36 @@ def test_the_rule_stops_where_the_bars_are_reached() -> None:
     assert SequentialRule(40, comparisons=5).stops(d[None, :])[0][0] > stop
 
 
-def test_equivalence_needs_both_margins_to_be_cleared() -> None:
+def test_equivalence_needs_thirty_pairs_and_both_margins_cleared_at_once() -> None:
     d = np.random.default_rng(3).normal(0.0, 0.2, 60)
     rule = SequentialRule(60, margin=0.5)
-    assert rule.look(d) == "equivalent"
     stop = int(rule.stops(d[None, :])[0][0])
-    above = symmetric_log_e(d[:stop] + 0.5)[0].max()
-    below = symmetric_log_e(d[:stop] - 0.5)[1].max()
-    assert min(above, below) >= math.log(20.0)
-    assert rule.look(d[: stop - 1]) == "continue"
+    assert stop == 30 and rule.look(d[:29]) == "continue" and rule.look(d[:30]) == "equivalent"
+    late = np.concatenate((d[:20], np.full(15, 2.0)))  # both margins were cleared once, one is not any more
+    above, below = symmetric_log_e(late + 0.5)[0], symmetric_log_e(late - 0.5)[1]
+    assert min(above.max(), below.max()) >= math.log(20.0) > below[29:].max()
+    assert SequentialRule(40, margin=0.5).look(late) != "equivalent"
+
+
+def test_bets_on_a_declared_range_need_no_thirty_pairs_for_equivalence() -> None:
+    d = np.random.default_rng(3).normal(0.0, 0.05, 60)
+    rule = SequentialRule(60, margin=0.5, log_e=betting_log_e(-1.0, 1.0))
+    stop = int(rule.stops(d[None, :])[0][0])
+    above, below = rule.log_e(d, -0.5)[0], rule.log_e(d, 0.5)[1]
+    assert stop < 30
+    assert min(above[:stop].max(), below[:stop].max()) >= math.log(20.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("skewed", ["exponential", "lognormal"])
+def test_skewed_differences_at_the_margin_are_seldom_called_equivalent(skewed: str) -> None:
+    rng = np.random.default_rng(11)
+    x = rng.exponential(size=(2000, 100)) if skewed == "exponential" else rng.lognormal(sigma=0.5, size=(2000, 100))
+    mean = 1.0 if skewed == "exponential" else math.exp(0.125)
+    for sign in (1.0, -1.0):
+        d = sign * (x - mean) / x.std() + 0.8  # true difference at the margin
+        words = SequentialRule(100, margin=0.8).stops(d)[1]
+        assert (words == 3).mean() <= 0.066 + 3 * math.sqrt(0.066 * 0.934 / 2000)
 
 
 def test_the_planned_end_and_hopelessness_are_undecided() -> None:

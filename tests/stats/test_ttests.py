@@ -114,6 +114,14 @@ def test_crossed_variance_takes_the_largest_and_keeps_df_in_bounds() -> None:
     assert kinds == {"task", "seed", "both"}
 
 
+def test_margins_without_spread_leave_the_cells_as_the_only_noise() -> None:
+    for centre in (0.0, 0.3):
+        d = centre + np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0], [-1.0, 0.0, 1.0]])
+        test = crossed_t(d)
+        assert (test.se, test.df) == (pytest.approx(math.sqrt(6.0 / 4.0 / 9.0)), 2.0)
+        assert test.p > 0.4
+
+
 def test_crossed_t_does_not_reject_more_than_it_may_when_seeds_are_shared_by_tasks() -> None:
     rng = np.random.default_rng(6)
 

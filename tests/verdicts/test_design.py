@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,9 +178,48 @@ class TestUnpaired:
 class TestSetsThatDiffer:
     rows = paired(A[0], B[0])[:-2]
 
-    def test_they_are_an_error_that_names_the_way_out(self) -> None:
-        with pytest.raises(UsageError, match=r"'A' alone has 2, 'B' alone has 0.*--intersect.*--unpaired"):
-            verdict(self.rows)
+    def test_what_one_arm_lacks_is_missing_and_bounded_at_both_ends(self) -> None:
+        found = verdict(self.rows, bounds=(-9.0, 9.0))
+        spelled_out = verdict(
+            [*self.rows, *({"arm": "B", "seed": s, "value": None} for s in (6, 7))], bounds=(-9.0, 9.0)
+        )
+        assert (found.units, found.missing) == (8, 2)
+        assert (found.verdict, found.p, found.interval) == (spelled_out.verdict, spelled_out.p, spelled_out.interval)
+        (warning,) = [text for text in found.warnings if "missing" in text]
+        assert warning.startswith(
+            "2 of A's runs and 0 of B's are on tasks and seeds that the other arm lacks, such as seed 6"
+        )
+        assert "--intersect" in warning and "--unpaired" in warning
+
+    def test_a_small_share_that_cannot_matter_leaves_the_verdict(self) -> None:
+        found = verdict(paired(A[0], A[0] + 5 + 0.1 * B[0])[:-1])
+        assert (found.verdict, found.missing) == ("better", 1)
+
+    def test_a_task_that_one_arm_lacks_is_missing_in_a_sample_of_tasks(self) -> None:
+        rows = [row for row in by_rollout({"A": A, "B": B}) if (row["arm"], row["task"]) != ("B", "t2")]
+        found = verdict(rows)
+        assert (found.units, found.missing) == (5, SEEDS)
+
+    def test_unequal_numbers_of_rollouts_are_not_missing_runs(self) -> None:
+        rows = by_rollout({"A": A, "B": B[:, :3]})
+        found = verdict(rows)
+        assert (found.missing, found.warnings) == (0, ())
+
+    def test_intersect_says_how_many_it_set_aside_and_warns_where_the_arms_differ(self) -> None:
+        found = verdict(self.rows, Compare(intersect=True))
+        assert found.missing == 0
+        (warning,) = found.warnings
+        assert "2 of A's runs and 0 of B's were set aside by --intersect" in warning
+        assert "The numbers differ between the arms" in warning
+        even = [row for row in self.rows if (row["arm"], row["seed"]) not in (("A", 0), ("A", 1))]
+        (warning,) = verdict(even, Compare(intersect=True)).warnings
+        assert "2 of A's runs and 2 of B's" in warning and "differ between" not in warning
+
+    def test_unpaired_says_what_could_not_have_been_paired(self) -> None:
+        (warning,) = verdict(self.rows, Compare(unpaired=True)).warnings
+        assert "2 of A's runs and 0 of B's" in warning and "--unpaired uses them" in warning
+        disjoint = [{**row, "seed": row["seed"] + 100} if row["arm"] == "B" else row for row in self.rows]
+        assert verdict(disjoint, Compare(unpaired=True)).warnings == ()
 
     def test_intersect_compares_where_both_are(self) -> None:
         found = verdict(self.rows, Compare(intersect=True))
@@ -190,6 +230,80 @@ class TestSetsThatDiffer:
         rows = [{**row, "seed": row["seed"] + 100} if row["arm"] == "B" else row for row in self.rows]
         with pytest.raises(UsageError, match="share no task and seed"):
             verdict(rows, Compare(intersect=True))
+
+
+class TestTwoCrossedSeeds:
+    a = np.random.default_rng(3).normal(size=(40, 2))
+    rows = grid({"A": a, "B": a + 1.0 + np.random.default_rng(4).normal(0, 0.5, size=(40, 2)) + np.array([0.0, 0.2])})
+
+    def test_the_verdict_has_one_degree_of_freedom_and_says_what_would_decide(self) -> None:
+        found = verdict(self.rows, seeds="crossed")
+        d = np.array([row["value"] for row in self.rows]).reshape(2, 40, 2)
+        d = d[1] - d[0]
+        rest = d - d.mean(axis=1)[:, None] - d.mean(axis=0) + d.mean()
+        v_task, v_seed = d.mean(axis=1).var(ddof=1) / 40, d.mean(axis=0).var(ddof=1) / 2
+        variance = max(v_task, v_seed, v_task + v_seed - (rest**2).sum() / 39 / 80)
+        assert found.p == pytest.approx(2 * stats.t.sf(d.mean() / math.sqrt(variance), 1), rel=1e-9)
+        assert (found.verdict, found.reason) == ("undecided", "inconclusive")
+        assert any("1 degree of freedom" in text and "--seeds fixed" in text for text in found.warnings)
+
+    def test_a_second_line_is_about_these_seeds_and_seeds_fixed_makes_it_the_verdict(self) -> None:
+        found, fixed = verdict(self.rows, seeds="crossed"), verdict(self.rows, seeds="fixed")
+        assert found.these_seeds.startswith(
+            "for tasks like these 40 with these 2 seeds only (unit: task, N = 40): better"
+        )
+        assert (fixed.verdict, fixed.these_seeds) == ("better", "")
+        assert fixed.population == "for tasks like these 40 with these 2 seeds only (unit: task, N = 40)"
+        assert fixed.p == pytest.approx(verdict(self.rows, seeds="nested").p, rel=1e-12)
+
+    def test_three_seeds_need_no_second_line(self) -> None:
+        assert verdict(grid({"A": A[:, :3], "B": B[:, :3]}), seeds="crossed").these_seeds == ""
+
+    @pytest.mark.parametrize("how", [{"rows": paired(A[0], B[0])}, {"rows": grid({"A": A, "B": B}), "tasks": "fixed"}])
+    def test_fixed_seeds_need_a_sample_of_tasks(self, how: dict[str, Any]) -> None:
+        with pytest.raises(UsageError, match="needs several tasks that are a sample"):
+            verdict(**how, seeds="fixed")
+
+
+class TestStrict:
+    def test_every_design_with_an_exact_test_uses_it(self) -> None:
+        pairs = verdict(paired(A[0][:5], A[0][:5] + 1 + 0.01 * B[0][:5]), ties="full")
+        assert (pairs.p, pairs.verdict, pairs.decision.method) == (2 / 2**5, "undecided", "sign-flip (ties in full)")
+        samples = verdict(rollouts({"A": A[0][:3], "B": A[0][:3] + 9}), ties="full")
+        assert (samples.p, samples.verdict) == (pytest.approx(2 / 20), "undecided")
+        outcomes = verdict(paired([0] * 5 + [1] * 3, [1] * 8), ties="full")
+        assert (outcomes.p, outcomes.decision.method, outcomes.verdict) == (0.0625, "McNemar (exact)", "undecided")
+        strata = verdict(grid({"A": A[:2, :3], "B": A[:2, :3] + 5 + 0.1 * B[:2, :3]}), tasks="fixed", ties="full")
+        assert strata.p == pytest.approx(2 / 2**6)
+
+    def test_there_is_none_where_tasks_and_seeds_are_both_samples(self) -> None:
+        with pytest.raises(UsageError, match="no exact test where tasks and seeds are both samples"):
+            verdict(grid({"A": A, "B": B}), seeds="crossed", ties="full")
+
+    def test_the_exact_p_stands_beside_every_other_test(self) -> None:
+        assert verdict(paired(A[0][:5], B[0][:5] + 9)).p_exact == 2 / 2**5
+        half = verdict(paired(np.zeros(8), [1.0] * 3 + [2.0] * 2 + [0.0] * 3))
+        assert half.p is not None and half.p < 0.05 < 0.0625 == half.p_exact
+        assert verdict(rollouts({"A": A[0][:3], "B": A[0][:3] + 9})).p_exact == pytest.approx(2 / 20)
+        assert verdict(grid({"A": A[:2, :3], "B": A[:2, :3] + 5 + 0.1 * B[:2, :3]}), tasks="fixed").p_exact == 2 / 2**6
+        assert verdict(grid({"A": A, "B": B}), seeds="crossed").p_exact is None
+
+    def test_better_never_stands_beside_an_interval_that_seems_to_contain_0(self) -> None:
+        found = verdict(paired(np.zeros(8), [2.0] * 5 + [0.0] * 3))
+        assert found.verdict == "better" and found.decision_interval is not None and found.decision_interval.low == 0.0
+        assert "interval above 0 to 2" in found.sentence
+
+
+def test_few_units_that_are_equivalent_say_what_that_assumes() -> None:
+    rows = paired(A[0][:5], A[0][:5] + 0.001 * B[0][:5])
+    assert "assumes symmetric differences" in verdict(rows, margin=1.0).sentence
+    assert "assumes symmetric" not in verdict(rows, margin=1.0, bounds=(-9.0, 9.0)).sentence
+    assert "assumes symmetric" not in verdict(paired(A[0], A[0] + 0.001 * B[0]), margin=1.0).sentence
+
+
+def test_identical_outcomes_get_the_note_that_identical_arms_get() -> None:
+    for values in (A[0], [0, 1, 1, 0, 1, 1, 1, 0]):
+        assert any("identical on every unit" in text for text in verdict(paired(values, values)).warnings)
 
 
 def test_crossed_seeds_need_every_combination() -> None:

@@ -159,3 +159,24 @@ class TestPolicyFiles:
 def test_an_amount_is_a_number_or_a_share(value: Any) -> None:
     with pytest.raises(ValueError, match="is not an amount"):
         amount(value)
+
+
+@pytest.mark.slow
+def test_at_exactly_the_limit_skewed_differences_seldom_pass() -> None:
+    """8 units, exponential, skewed to losses: at most 9 % (13 to 15 % by a symmetric test)."""
+    rng = np.random.default_rng(8)
+    replicates = 500
+    hits = 0
+    for _ in range(replicates):
+        a = rng.normal(size=8)
+        (found,) = gate(paired(a, a - rng.exponential(size=8)), rule(max_regression=1.0))
+        hits += found.outcome == "pass"
+    assert hits / replicates <= 0.09 + 2 * math.sqrt(0.09 * 0.91 / replicates)
+
+
+def test_few_units_name_their_assumption() -> None:
+    (few,) = gate(paired(A, B), rule(max_regression=0.5))
+    assert few.assumes == "assumes symmetric differences"
+    a = RNG.normal(size=9)
+    (more,) = gate(paired(a, a + RNG.normal(size=9)), rule(max_regression=0.5))
+    assert "symmetric" not in more.assumes

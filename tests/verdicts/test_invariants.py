@@ -33,6 +33,14 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "fixed seeds": {"tasks": (2, 4), "seeds": (2, 4), "population": "fixed", "kind": "nested"},
     "crossed": {"tasks": (3, 5), "seeds": (3, 5), "kind": "crossed"},
     "seeds over tasks": {"tasks": (2, 3), "seeds": (3, 9), "population": "fixed", "kind": "crossed"},
+    "two crossed seeds": {"tasks": (3, 12), "seeds": 2, "kind": "crossed"},
+    "fixed crossed seeds": {"tasks": (3, 9), "seeds": (2, 4), "kind": "fixed"},
+    "few strata": {"tasks": (2, 4), "seeds": 2, "population": "fixed", "kind": "nested"},
+    "wide crossed": {"tasks": (8, 9), "seeds": (8, 9), "kind": "crossed"},
+    "strict seeds": {"tasks": 1, "seeds": (3, 10), "kind": "nested", "ties": "full"},
+    "strict rollouts": {"tasks": 1, "rollouts": (3, 6), "ties": "full"},
+    "strict fixed rollouts": {"tasks": 2, "rollouts": (2, 4), "population": "fixed", "ties": "full"},
+    "strict fixed seeds": {"tasks": (2, 3), "seeds": (2, 4), "population": "fixed", "kind": "nested", "ties": "full"},
 }
 Rows = list[dict[str, Any]]
 
@@ -63,9 +71,12 @@ def tables(draw: st.DrawFn, binary: bool = False, missing: bool = False) -> tupl
                     row = {"arm": arm, "task": f"t{t}", "rollout": k, "score": float(value)}
                     rows.append({**row, "seed": s} if "seeds" in design else row)
     if missing:
-        for i in draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=3, unique=True)):
+        gone = draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=3, unique=True))
+        for i in gone:
             rows[i]["score"] = None
-    changes = {"tasks": design.get("population"), "seeds": design.get("kind")}
+        if draw(st.booleans()):  # rows that are not there at all
+            rows = [row for i, row in enumerate(rows) if i not in gone or row["rollout"] > 0]
+    changes = {"tasks": design.get("population"), "seeds": design.get("kind"), "ties": design.get("ties")}
     return rows, {key: value for key, value in changes.items() if value}
 
 
@@ -148,7 +159,7 @@ def test_noise_around_a_large_number_is_judged_as_the_noise_alone(design: str, o
             value = round(64 * (lift + rng.normal(0, 0.5))) / 64
             row = {"arm": arm, "task": f"t{task}", "rollout": rollout, "score": value}
             rows.append({**row, "seed": seed} if "seeds" in shape else row)
-    changes = {"tasks": shape.get("population"), "seeds": shape.get("kind")}
+    changes = {"tasks": shape.get("population"), "seeds": shape.get("kind"), "ties": shape.get("ties")}
     changes = {key: value for key, value in changes.items() if value}
     there, moved = (
         one([{**row, "score": row["score"] + shift} for row in rows], "A", "B", **changes) for shift in (0.0, offset)

@@ -192,5 +192,5 @@ def test_without_a_registration_there_is_nothing_to_say(lab: Lab) -> None:
 
 def test_a_file_that_is_no_registration_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[]")
-    with pytest.raises(UsageError, match=r"x\.json: is no registration"):
+    with pytest.raises(UsageError, match=r"x\.json: is not a registration"):
         prereg.read(tmp_path / "x.json")

@@ -228,7 +228,7 @@ def test_open_quotes_are_known(text: str, quotes: str) -> None:
         ({"command": "  \n"}, "pattern"),
         ({"command": [""]}, "at least 1 character"),
         ({"command": 5}, "valid"),
-        ({"command": ["p", "{lr}"]}, "{lr} is not a parameter; known: arm, checkpoint, dir, flags"),
+        ({"command": ["p", "{lr}"]}, "{lr} is not a parameter (known: arm, checkpoint, dir, flags"),
         ({"command": "p {lr}"}, "write {{lr}} for braces"),
         ({"command": ["p", "--x={flags}"]}, "{flags} is several arguments"),
         ({"command": ["p"], "out": 1}, "out cannot be a parameter"),

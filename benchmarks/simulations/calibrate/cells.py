@@ -13,12 +13,25 @@ import numpy as np
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats.power import minimum_detectable_effect
 from calibrate import looking, peers, pooled
-from calibrate.laws import BINARY, HEAVY, LAWS, LOGNORMAL, NORMAL, SKEWED, Array, Law, Rng
+from calibrate.laws import (
+    BINARY,
+    HEAVY,
+    LAWS,
+    LOGNORMAL,
+    NORMAL,
+    QUARTERS,
+    SKEWED,
+    TENTHS,
+    TO_THE_RIGHT,
+    Array,
+    Law,
+    Rng,
+)
 from calibrate.table import ALPHA, Batch, Counts, Draw, Judge, two_arms
 
 Part = Literal[
-    "no effect", "several at once", "tasks differ", "coverage and power", "without a bar", "sequential", "pooled",
-    "reference",
+    "no effect", "several at once", "tasks differ", "few units", "coverage and power", "at the margin",
+    "price of the margin", "gate", "without a bar", "sequential", "pooled", "reference",
 ]  # fmt: skip
 Peers = Mapping[str, Callable[[Batch], Array]]
 
@@ -82,10 +95,10 @@ SEEDS, SIZES = (5, 8, 15, 30), ((8, 8), (15, 15), (8, 24))
 COVERS = Bar("covered", at_least=0.93, at_most=0.97)
 
 
-def same_law(rng: Rng, replicates: int, law: Law, seeds: int) -> Batch:
+def same_law(rng: Rng, replicates: int, law: Law, seeds: int, effect: float = 0.0) -> Batch:
     shape = (replicates, 1, seeds, 1)
     a, b = law.arms(rng, shape, shape, shape)
-    return two_arms(a, b)
+    return two_arms(a, b + effect, effect)
 
 
 def _same_law_unpaired(rng: Rng, replicates: int, law: Law, sizes: tuple[int, int]) -> Batch:
@@ -261,6 +274,95 @@ def _found_by_welch(a: int, b: int) -> float:
     return minimum_detectable_effect(math.sqrt((va + vb) * (df + 1.0)), df + 1.0)
 
 
+UNDER_SKEW = {8: 0.09, 10: 0.09, 15: 0.08, 30: 0.07}
+"""What exponential and mildly lognormal differences may reach at the margin, by the number of pairs."""
+PRICE = {8: 14.0, 10: 10.0, 15: 5.0, 30: 3.0}
+"""Points of power that the guard against skew may cost on normal data."""
+FAR_MARGIN = 2.0
+"""In sd of the differences: far enough that only one side of the margin matters."""
+
+
+def _skew_bars(outcome: str, name: str, n: int) -> tuple[Bar, ...]:
+    if name == "normal":
+        return (Bar(outcome, at_most=ALPHA, noise=True),)
+    return () if name == "lognormal, sigma 1" else (Bar(outcome, at_most=UNDER_SKEW[n]),)
+
+
+def at_the_margin() -> Iterator[Cell]:
+    """The true effect is the margin itself, and the long tail points away from 0, so that most values look closer."""
+    for name, noise in TO_THE_RIGHT.items():
+        for n in UNDER_SKEW:
+            judge = Judge(Analysis(margin=FAR_MARGIN))
+            count = _through_compare(partial(_skewed, noise=noise, seeds=n, effect=FAR_MARGIN), judge)
+            bars = _skew_bars("equivalent", name, n)
+            yield Cell(f"margin-{name}-{n}", "at the margin", f"differences {name}", f"{n} pairs", count, bars)
+    for law, margin in ((QUARTERS, 0.5), (TENTHS, 0.3)):
+        for n in UNDER_SKEW:
+            judge = Judge(Analysis(margin=margin))
+            count = _through_compare(partial(same_law, law=law, seeds=n, effect=margin), judge)
+            bars = (Bar("equivalent", at_most=ALPHA, noise=True),)
+            yield Cell(f"margin-{law.name}-{n}", "at the margin", law.name, f"{n} pairs", count, bars)
+
+
+def price_of_the_margin() -> Iterator[Cell]:
+    for n in UNDER_SKEW:
+        # The margin at which two one-sided t-tests have about 80 % power.
+        margin = float((peers.one_sided_t(n - 1.0, 0.95) + peers.one_sided_t(n - 1.0, 0.9)) / math.sqrt(n))
+        unguarded = {"without the guard": partial(peers.equivalent_by_flips, margin=margin)}
+        count = _through_compare(partial(_shifted, seeds=n, effect=0.0), Judge(Analysis(margin=margin)), unguarded)
+        bars = (Bar("equivalent", near="without the guard", points=PRICE[n]),)
+        yield Cell(f"margin-power-{n}", "price of the margin", "no effect, normal", f"{n} pairs", count, bars)
+
+
+def gates() -> Iterator[Cell]:
+    """The true regression is the allowed one, and the long tail points to losses."""
+    for name, noise in TO_THE_RIGHT.items():
+        for n in UNDER_SKEW:
+            draw = partial(_skewed, noise=noise, seeds=n, effect=-FAR_MARGIN, sign=-1.0)
+            count = _through_compare(draw, Judge(may_regress=FAR_MARGIN))
+            yield Cell(
+                f"gate-{name}-{n}", "gate", f"differences {name}", f"{n} pairs", count, _skew_bars("passed", name, n)
+            )
+
+
+FEW = 0.065
+"""What designs with few strata or few seeds may reach."""
+
+
+def few_units() -> Iterator[Cell]:
+    part: Part = "few units"
+    for n in (8, 16):
+        count = _through_compare(partial(_wins_and_losses, seeds=n), PAIRED)
+        yield Cell(f"wins-{n}", part, "only wins and losses", f"{n} pairs", count, (false_positives(),))
+    fixed = Judge(Analysis(tasks="fixed"))
+    for tasks, bars in ((3, (false_positives(FEW),)), (10, ())):
+        count = _through_compare(partial(_one_wide_task, tasks=tasks), fixed)
+        row = f"{tasks} tasks, fixed, one of them 10 times as noisy"
+        yield Cell(f"strata-{tasks}x2", part, row, "2 nested seeds", count, bars)
+    for tasks, seeds in ((3, 20), (20, 3)):
+        count = _through_compare(Grid(tasks, seeds, 1, by_seed=1.0).draw, CROSSED)
+        row, column = f"{tasks} tasks, a sample", f"{seeds} crossed seeds"
+        yield Cell(f"crossed-{tasks}x{seeds}", part, row, column, count, (false_positives(FEW),))
+    for by_seed in (1.0, 0.3, 0.1):
+        count = _through_compare(Grid(200, 2, 1, by_seed=by_seed).draw, CROSSED, {"t on tasks": peers.t_test})
+        row = f"200 tasks, a sample; seed sd {by_seed:g} of the task sd"
+        yield Cell(f"two-seeds-{by_seed:g}", part, row, "2 crossed seeds", count, (false_positives(FEW),))
+
+
+def _wins_and_losses(rng: Rng, replicates: int, seeds: int) -> Batch:
+    """Whoever wins a seed gets 1 point more, on top of what the seed itself gives: 0 or 1."""
+    shape = (replicates, 1, seeds, 1)
+    control = rng.integers(0, 2, shape).astype(np.float64)
+    return two_arms(control, control + rng.choice([-1.0, 1.0], size=shape))
+
+
+def _one_wide_task(rng: Rng, replicates: int, tasks: int) -> Batch:
+    """No effect on any task; the last task has 10 times the spread of the others."""
+    shape = (replicates, tasks, 2, 1)
+    spread = np.where(np.arange(tasks) == tasks - 1, 10.0, 1.0)[None, :, None, None] / math.sqrt(2.0)
+    return two_arms(spread * rng.normal(size=shape), spread * rng.normal(size=shape))
+
+
 def without_a_bar() -> Iterator[Cell]:
     part: Part = "without a bar"
     for name, skewed in SKEWED.items():
@@ -280,9 +382,16 @@ def without_a_bar() -> Iterator[Cell]:
         yield Cell(f"boschloo-{n}", part, row, f"{n}+{n}", count)
 
 
-def _skewed(rng: Rng, replicates: int, noise: Callable[[Rng, tuple[int, ...]], Array], seeds: int) -> Batch:
+def _skewed(
+    rng: Rng,
+    replicates: int,
+    noise: Callable[[Rng, tuple[int, ...]], Array],
+    seeds: int,
+    effect: float = 0.0,
+    sign: float = 1.0,
+) -> Batch:
     world = rng.normal(size=(replicates, 1, seeds, 1))
-    return two_arms(world, world + noise(rng, world.shape))
+    return two_arms(world, world + effect + sign * noise(rng, world.shape), effect)
 
 
 def _unequal(rng: Rng, replicates: int, spreads: tuple[float, float]) -> Batch:
@@ -345,7 +454,11 @@ CELLS: dict[str, Cell] = {
         no_effect,
         several_at_once,
         tasks_differ,
+        few_units,
         coverage_and_power,
+        at_the_margin,
+        price_of_the_margin,
+        gates,
         without_a_bar,
         sequential,
         pools,

@@ -1,16 +1,15 @@
-"""Run replicates in chunks, in parallel. The numbers depend only on a cell's key and the chunk, not on the process."""
+"""Run replicates in chunks. The numbers depend only on a cell's key and the chunk, not on the process."""
 
 from __future__ import annotations
 
 import ctypes
 import time
 import zlib
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable
 
 import numpy as np
 
-from calibrate.cells import CELLS, Cell
+from calibrate.cells import CELLS
 from calibrate.table import Counts
 
 CHUNK = 500
@@ -41,12 +40,3 @@ def joined(parts: Iterable[Counts]) -> Counts:
 def replicate(key: str, replicates: int) -> Counts:
     """Run one cell in this process."""
     return joined(chunk(key, number)[0] for number in range(replicates // CHUNK))
-
-
-def replicate_all(cells: Iterable[Cell], replicates: int, processes: int) -> Iterator[tuple[Cell, Counts, float]]:
-    """Yield every cell with its outcomes and CPU seconds as it is done, in order."""
-    with ProcessPoolExecutor(processes, initializer=keep_freed_memory) as pool:
-        jobs = [(cell, [pool.submit(chunk, cell.key, n) for n in range(replicates // CHUNK)]) for cell in cells]
-        for cell, parts in jobs:
-            done = [part.result() for part in parts]
-            yield cell, joined(counts for counts, _ in done), sum(seconds for _, seconds in done)

@@ -44,10 +44,13 @@ NORMAL = Law("normal", _standard, lambda rng, world, shape: world + rng.normal(s
 QUARTERS = Law(
     "scores in quarters", _chance, lambda rng, world, shape: rng.binomial(4, np.broadcast_to(world, shape)) / 4.0
 )
+TENTHS = Law(
+    "scores in tenths", _chance, lambda rng, world, shape: rng.binomial(10, np.broadcast_to(world, shape)) / 10.0
+)
 LOGNORMAL = Law("lognormal", _standard, lambda rng, world, shape: np.exp(0.5 * world + rng.normal(size=shape)))
 HEAVY = Law("t with 2 df", _standard, lambda rng, world, shape: world + rng.standard_t(2.0, size=shape))
 BINARY = Law("binary", _chance, lambda rng, world, shape: (rng.random(shape) < world).astype(np.float64))
-LAWS = (NORMAL, QUARTERS, LOGNORMAL, HEAVY, BINARY)
+LAWS = (NORMAL, QUARTERS, TENTHS, LOGNORMAL, HEAVY, BINARY)
 
 
 def exponential(rng: Rng, shape: Shape) -> Array:
@@ -70,3 +73,31 @@ SKEWED: dict[str, Callable[[Rng, Shape], Array]] = {
     "lognormal": lognormal,
     "one win in ten": one_win_in_ten,
 }
+
+
+def standard_normal(rng: Rng, shape: Shape) -> Array:
+    return rng.normal(size=shape)
+
+
+def mild_lognormal(rng: Rng, shape: Shape) -> Array:
+    """Mean 0, sd 1, sigma 0.5: about as skewed as an exponential."""
+    return _standardised_lognormal(rng, shape, 0.5)
+
+
+def strong_lognormal(rng: Rng, shape: Shape) -> Array:
+    """Mean 0, sd 1, sigma 1."""
+    return _standardised_lognormal(rng, shape, 1.0)
+
+
+def _standardised_lognormal(rng: Rng, shape: Shape, sigma: float) -> Array:
+    mean, spread = np.exp(sigma**2 / 2.0), np.sqrt((np.exp(sigma**2) - 1.0) * np.exp(sigma**2))
+    return (rng.lognormal(sigma=sigma, size=shape) - mean) / spread
+
+
+TO_THE_RIGHT: dict[str, Callable[[Rng, Shape], Array]] = {
+    "normal": standard_normal,
+    "exponential": exponential,
+    "lognormal, sigma 0.5": mild_lognormal,
+    "lognormal, sigma 1": strong_lognormal,
+}
+"""Mean 0 and sd 1, with a long tail to the right or none."""

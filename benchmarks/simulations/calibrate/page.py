@@ -31,6 +31,7 @@ def row(cell: Cell, counts: Counts, seconds: float) -> Row:
         "shares": {name: round(float(values.mean()), 5) for name, values in counts.items() if name != "stop"},
         "bars": [_bar(bar, counts) for bar in cell.bars],
         "holds": all(bar.holds(counts) for bar in cell.bars),
+        "replicates": next(iter(counts.values())).size,
         "seconds": round(seconds, 1),
     }
     return found | ({"stop": _stop(counts)} if "stop" in counts else {})
@@ -74,8 +75,10 @@ def tables(result: Result) -> str:
     rows: list[Row] = result["cells"]
     bars = [bar for one in rows for bar in one["bars"]]
     held = sum(bar["holds"] for bar in bars)
+    counts = sorted({one["replicates"] for one in rows})
+    per_cell = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     intro = (
-        f"{result['replicates']:,} replicates per cell, alpha = {_percent(result['alpha'])}, {len(rows)} cells, "
+        f"{per_cell} replicates per cell, alpha = {_percent(result['alpha'])}, {len(rows)} cells, "
         f"{held} of {len(bars)} bounds hold. {result['measured_at']}, "
         f"{result['processor_seconds']:,} s of CPU time, bakeoff {result['versions']['bakeoff']}, "
         f"numpy {result['versions']['numpy']}, scipy {result['versions']['scipy']}, seed {result['seed']}."
@@ -85,7 +88,14 @@ def tables(result: Result) -> str:
         ("Arms that do not differ: `better` or `worse`, % of replicates", _no_effect(parts["no effect"])),
         ("Several questions at once: any wrong verdict", _several(parts["several at once"])),
         ("No average effect, but effects that differ by task", _tasks(parts["tasks differ"])),
+        ("Few tasks, few seeds, and nothing but wins and losses", _tasks(parts["few units"])),
         ("Coverage, and power compared with the t-test", _power(parts["coverage and power"])),
+        ("A true effect of exactly the margin: `equivalent`", _outcome(parts["at the margin"], "equivalent")),
+        (
+            "What the guard against skew costs: `equivalent` where there is no effect",
+            _price(parts["price of the margin"]),
+        ),
+        ("A true regression of exactly what `gate` allows: passed", _outcome(parts["gate"], "passed")),
         ("A look after every pair", _looking(parts["sequential"])),
         ("Pooled steps and generations against one value per seed", _pools(parts["pooled"])),
         ("Shown without a bound", _shown(parts["without a bar"])),
@@ -127,10 +137,10 @@ def _no_effect(rows: list[Row]) -> str:
     for law in dict.fromkeys(one["row"] for one in rows):
         cells = [by_place[law, column] for column in columns]
         marked = [f"{_number(c['shares']['decided'])}{'' if c['holds'] else ' (**fails**)'}" for c in cells]
-        lines.append([law, *marked])
+        lines.append([law, *marked, _replicates(*cells)])
     limits = sorted({_limit(one["bars"][0]) for one in rows})
     looser = f", {limits[-1]} % for 5 pairs of data that are not normal" if len(limits) > 1 else ""
-    return f"{_markdown(['', *columns], lines)}\n\nBound: {limits[0]} %{looser}."
+    return f"{_markdown(['', *columns, 'replicates'], lines)}\n\nBound: {limits[0]} %{looser}."
 
 
 def _several(rows: list[Row]) -> str:
@@ -138,16 +148,45 @@ def _several(rows: list[Row]) -> str:
     for one in rows:
         bar = one["bars"][0]
         word = "`equivalent`" if bar["outcome"] == "equivalent" else "`better` or `worse`"
-        lines.append([one["row"], one["column"], word, _number(bar["value"]), _limit(bar), _held(bar)])
-    return _markdown(["", "", "wrong verdict", "measured, %", "bound", "holds"], lines)
+        lines.append(
+            [one["row"], one["column"], word, _number(bar["value"]), _limit(bar), _held(bar), _replicates(one)]
+        )
+    return _markdown(["", "", "wrong verdict", "measured, %", "bound", "holds", "replicates"], lines)
 
 
 def _tasks(rows: list[Row]) -> str:
+    return _outcome(rows, "decided", "`better` or `worse`, %")
+
+
+def _outcome(rows: list[Row], outcome: str, header: str = "measured, %") -> str:
     lines = []
     for one in rows:
-        bar = one["bars"][0]
-        lines.append([one["row"], one["column"], _number(bar["value"]), _limit(bar), _held(bar)])
-    return _markdown(["", "", "`better` or `worse`, %", "bound", "holds"], lines)
+        bound = [_limit(one["bars"][0]), _held(one["bars"][0])] if one["bars"] else ["none", ""]
+        lines.append([one["row"], one["column"], _number(one["shares"][outcome]), *bound, _replicates(one)])
+    return _markdown(["", "", header, "bound", "holds", "replicates"], lines)
+
+
+def _price(rows: list[Row]) -> str:
+    lines = []
+    for one in rows:
+        bar, without = one["bars"][0], one["shares"]["without the guard"]
+        lines.append(
+            [
+                one["row"],
+                one["column"],
+                _number(bar["value"]),
+                _number(without),
+                _limit(bar),
+                _held(bar),
+                _replicates(one),
+            ]
+        )
+    return _markdown(["", "", "measured, %", "without the guard, %", "bound", "holds", "replicates"], lines)
+
+
+def _replicates(*rows: Row) -> str:
+    """How many replicates the rows have: the fewest, where they differ."""
+    return f"{min(one['replicates'] for one in rows):,}"
 
 
 def _power(rows: list[Row]) -> str:
@@ -157,8 +196,8 @@ def _power(rows: list[Row]) -> str:
         line = [one["row"], one["column"], _number(covers["value"]), _limit(covers), _held(covers)]
         for bar in power:
             line += [_number(bar["value"]), _number(one["shares"]["t-test"]), _limit(bar), _held(bar)]
-        lines.append(line + [""] * (9 - len(line)))
-    header = ["", "", "interval covers, %", "bound", "holds", "decided, %", "t-test, %", "bound", "holds"]
+        lines.append([*line, *[""] * (9 - len(line)), _replicates(one)])
+    header = ["", "", "interval covers, %", "bound", "holds", "decided, %", "t-test, %", "bound", "holds", "replicates"]
     return _markdown(header, lines)
 
 
@@ -167,7 +206,9 @@ def _looking(rows: list[Row]) -> str:
     first = []
     for one in quiet:
         bar, peeking = one["bars"][0], one["shares"]["t-test after every pair"]
-        first.append([one["column"], _number(bar["value"]), _limit(bar), _held(bar), _number(peeking)])
+        first.append(
+            [one["column"], _number(bar["value"]), _limit(bar), _held(bar), _number(peeking), _replicates(one)]
+        )
     second = []
     for one in rows:
         if one["row"] != "effect":
@@ -175,9 +216,11 @@ def _looking(rows: list[Row]) -> str:
         stop, bars = one["stop"], one["bars"]
         bound = f"median at most {bars[0]['at_most']:g}: {_held(bars[0])}" if bars else ""
         numbers = [_pairs(stop["median"]), f"{stop['mean']:.1f}", _pairs(stop["eighty"])]
-        second.append([one["column"], *numbers, _number(one["shares"]["decided"]), bound])
-    header = ["no effect", "decided by pair 100, %", "bound", "holds", "a t-test after every pair from the 6th, %"]
-    more = ["effect, in sd of the differences", "median stop", "mean", "80th percentile", "decided by 100, %", "bound"]
+        second.append([one["column"], *numbers, _number(one["shares"]["decided"]), bound, _replicates(one)])
+    peek = "a t-test after every pair from the 6th, %"
+    header = ["no effect", "decided by pair 100, %", "bound", "holds", peek, "replicates"]
+    effect = "effect, in sd of the differences"
+    more = [effect, "median stop", "mean", "80th percentile", "decided by 100, %", "bound", "replicates"]
     return f"{_markdown(header, first)}\n\n{_markdown(more, second)}"
 
 
@@ -194,12 +237,15 @@ def _pools(rows: list[Row]) -> str:
         "one value a seed, %",
         "bound",
         "holds",
+        "replicates",
     ]
     lines = []
     for one in rows:
         shares, bar = one["shares"], one["bars"][0]
         pooled = [_number(shares[name]) for name in ("pooled generations", "pooled steps")]
-        lines.append([one["row"], one["column"], *pooled, _number(bar["value"]), _limit(bar), _held(bar)])
+        lines.append(
+            [one["row"], one["column"], *pooled, _number(bar["value"]), _limit(bar), _held(bar), _replicates(one)]
+        )
     return _markdown(header, lines)
 
 
@@ -208,29 +254,44 @@ def _shown(rows: list[Row]) -> str:
     for one in rows:
         name = next(name for name in ("t-test", "Welch", "Wilcoxon", "Boschloo") if name in one["shares"])
         other = f"{name}: {_number(one['shares'][name])}"
-        lines.append([one["row"], one["column"], _number(one["shares"]["decided"]), other])
-    return _markdown(["", "", "`better` or `worse`, %", "another test, %"], lines)
+        lines.append([one["row"], one["column"], _number(one["shares"]["decided"]), other, _replicates(one)])
+    return _markdown(["", "", "`better` or `worse`, %", "another test, %", "replicates"], lines)
 
 
 def _references(parts: dict[str, list[Row]]) -> str:
     lines = []
     for one in parts["reference"]:
         if one["row"] == "percentile":
-            lines.append(["percentile bootstrap: covers", one["column"], _number(one["shares"]["covered"])])
+            lines.append(
+                ["percentile bootstrap: covers", one["column"], _number(one["shares"]["covered"]), _replicates(one)]
+            )
         else:
-            lines.append(["the task as unit: wrong verdicts", one["column"], _number(one["shares"]["decided"])])
+            lines.append(
+                ["the task as unit: wrong verdicts", one["column"], _number(one["shares"]["decided"]), _replicates(one)]
+            )
     for one in parts["several at once"]:
         if not one["key"].startswith("equivalence"):
             share = one["shares"]["unadjusted"]
-            lines.append([f"{one['row']} without Holm: any wrong verdict", one["column"], _number(share)])
-    return f"{_markdown(['', '', 'measured, %'], lines)}\n\n{_clusters(parts['tasks differ'])}"
+            lines.append(
+                [f"{one['row']} without Holm: any wrong verdict", one["column"], _number(share), _replicates(one)]
+            )
+    for one in parts["few units"]:
+        if "t on tasks" in one["shares"]:
+            about = f"{one['row']}: the task as unit"
+            lines.append([about, one["column"], _number(one["shares"]["t on tasks"]), _replicates(one)])
+    return f"{_markdown(['', '', 'measured, %', 'replicates'], lines)}\n\n{_clusters(parts['tasks differ'])}"
 
 
 def _clusters(rows: list[Row]) -> str:
     """Wrong verdicts if effects differ by task."""
     names = ("z", "z, no small-sample factor", "t on tasks")
     lines = [
-        [one["row"].partition(",")[0], one["column"], *(_number(one["shares"][name]) for name in names)]
+        [
+            one["row"].partition(",")[0],
+            one["column"],
+            *(_number(one["shares"][name]) for name in names),
+            _replicates(one),
+        ]
         for one in rows
         if "z" in one["shares"]
     ]
@@ -240,6 +301,7 @@ def _clusters(rows: list[Row]) -> str:
         "cluster-robust at 1.96, %",
         "the same without T/(T-1), %",
         "t on the tasks' means, %",
+        "replicates",
     ]
     return _markdown(header, lines)
 
@@ -254,7 +316,7 @@ def figure(result: Result) -> Figure:
     return Figure(
         title="Two arms that do not differ: how often each analysis says that they do",
         caption=(
-            f"{result['replicates']:,} simulated pairs of arms a point; 8 seeds x 128 generations a step, 47 % correct; "
+            f"{_replicates(*rows)} simulated pairs of arms a point; 8 seeds x 128 generations a step, 47 % correct; "
             f"dashed: alpha. {result['measured_at']}."
         ),
         panels=(

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy import special
 
 from bakeoff.stats.bootstrap import bootstrap
+from bakeoff.stats.many import ManyPairs
 from bakeoff.stats.ranks import wilcoxon
 from calibrate.laws import Array
 from calibrate.table import ALPHA, Batch
@@ -18,6 +19,10 @@ Z = float(special.ndtri(1.0 - ALPHA / 2.0))
 
 def quantile_t(df: float | Array) -> Array:
     return np.asarray(special.stdtrit(df, 1.0 - ALPHA / 2.0))
+
+
+def one_sided_t(df: float, level: float) -> float:
+    return float(special.stdtrit(df, level))
 
 
 def _as_numbers(rejected: npt.NDArray[np.bool_]) -> Array:
@@ -56,6 +61,12 @@ def z_over_tasks_plain(batch: Batch) -> Array:
     """The same without that factor."""
     d = differences(batch)
     return _as_numbers(np.abs(_t(d)) >= Z * np.sqrt(1.0 - 1.0 / d.shape[1]))
+
+
+def equivalent_by_flips(batch: Batch, margin: float) -> Array:
+    """Two one-sided sign-flip tests against the margin, with nothing against skew."""
+    many = ManyPairs(differences(batch))
+    return _as_numbers(many.rejects(-margin, ALPHA)[0] & many.rejects(margin, ALPHA)[1])
 
 
 def wilcoxon_test(batch: Batch) -> Array:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from bakeoff.errors import BakeoffError
 
 VERBS: dict[str, tuple[str, str]] = {
@@ -41,6 +43,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "query": ("bakeoff.cli.query", "Query an edition's table of runs in SQL."),
     "compare": ("bakeoff.cli.compare", "Say which arm is better, worse or equivalent, and how sure that is."),
     "gate": ("bakeoff.cli.gate", "For CI: check that no metric regressed more than allowed."),
+    "calibrate": ("bakeoff.cli.calibrate", "Measure how often these runs would lead to a wrong verdict."),
     "variance": ("bakeoff.cli.variance", "Show how precise a mean is at N runs, and how many runs it needs."),
     "power": ("bakeoff.cli.power", "Show how many runs an effect needs, and what the runs so far can detect."),
     "litmus": ("bakeoff.cli.litmus", "Check rules with thresholds and evidence: confirmed, failed or inconclusive."),
@@ -96,6 +99,16 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in self.table().items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs from the table, so that completing one imports none."""
+        from click.shell_completion import CompletionItem
+
+        verbs = [CompletionItem(name, help=line) for name, (_, line) in self.table().items()]
+        return [
+            *(verb for verb in verbs if verb.value.startswith(incomplete)),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

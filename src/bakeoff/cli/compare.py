@@ -25,7 +25,7 @@ from bakeoff.verdicts.question import Compare
 @click.command(cls=SeveralValues)
 @run_options
 @question_options(
-    Compare, "metric", "control", "arms", *JUDGING, "margin", "relative_margin", "alpha", "simultaneous", "expect",
+    Compare, "metric", "control", "arms", *JUDGING, "margin", "relative_margin", "alpha", "simultaneous", "editions", "expect",
     "methods", "covariate", "explore", "resamples",
 )  # fmt: skip
 @click.option("--csv", "--output.csv_path", "csv_path", type=FILE, metavar="FILE", help="Write the units and the result as CSV.")  # fmt: skip
@@ -41,10 +41,12 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
     directories with metrics.jsonl, a campaign, or W&B runs. Exits with 0 when everything is decided and with 3 when
     not. With --expect, 1 means decided, but not as expected.
     """
+    from bakeoff.results.editions import open_all_editions
     from bakeoff.verdicts.answer import answer
 
     question = ask(Compare, options)
-    with closing(open_runs(options, root)) as results:
+    opened = open_all_editions(options["names"], root) if question.editions else open_runs(options, root)
+    with closing(opened) as results:
         comparison = answer(results, question)
         write_answer(comparison, csv=options["csv_path"], markdown=options["markdown"], json=options["output"])
         print_answer(comparison, as_json)

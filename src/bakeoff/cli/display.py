@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bakeoff.text import NOTHING, drawn_table, duration, number, one_line, plain_table, printable, standard
+from bakeoff.text import NOTHING, drawn_table, duration, flat, number, one_line, plain_table, printable, standard
 
 if TYPE_CHECKING:
     from bakeoff.records.edition import Edition
 
 __all__ = [
-    "NOTHING", "ago", "duration", "edition_facts", "listed", "number", "one_line", "print_facts", "print_json",
+    "NOTHING", "ago", "duration", "edition_facts", "flat", "listed", "number", "one_line", "print_facts", "print_json",
     "print_table", "printable", "standard",
 ]  # fmt: skip
 

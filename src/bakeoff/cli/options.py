@@ -10,6 +10,7 @@ def command(name: str, root: Path, as_json: bool) -> None: ...
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -46,8 +47,37 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Change a key of the file, such as seeds=5. Can be repeated.",
 )
-edition_argument = click.argument("name", metavar="[EXPERIMENT]", default="latest")
+
+
+def _experiment_names(ctx: click.Context, _argument: click.Parameter, incomplete: str) -> list[str]:
+    """For shell completion: the experiments below the root that start like this."""
+    root = Path(ctx.params.get("root") or os.environ.get("BAKEOFF_ROOT") or "bakeoff-runs")
+    names = (path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else ()
+    return sorted(name for name in (*names, "latest") if name.startswith(incomplete))
+
+
+edition_argument = click.argument("name", metavar="[EXPERIMENT]", default="latest", shell_complete=_experiment_names)
 run_argument = click.argument("run", metavar="RUN")
+
+
+def only_experiment_file() -> Path:
+    """The experiment file of the working directory, for verbs whose FILE was left out; says which one it takes.
+
+    Raises click.UsageError unless there is exactly one.
+    """
+    from bakeoff.cli import print_note
+    from bakeoff.spec.load import experiment_files
+
+    files = experiment_files(Path())
+    if not files:
+        raise click.UsageError(
+            "name an experiment file: there is none in this directory; `bakeoff init` writes one to start from"
+        )
+    if len(files) > 1:
+        listed = ", ".join(file.name for file in files[:20]) + (", ..." if len(files) > 20 else "")
+        raise click.UsageError(f"name an experiment file; there are {len(files)} in this directory: {listed}")
+    print_note(f"taking {files[0]}, the only experiment file in this directory")
+    return files[0]
 
 
 def edition_options(function: F) -> F:

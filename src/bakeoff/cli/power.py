@@ -18,7 +18,7 @@ from bakeoff.verdicts.question import Power
 @click.argument("names", nargs=-1, metavar="[SOURCE]...")
 @click.option("--metric", metavar="NAME", help="The pilot's metric, when it is not the experiment's own.")
 @question_options(
-    Power, "effect", "n", "sd", "rate", "discordant", "paired", "power", "alpha", "control", "candidate", "summary",
+    Power, "effect", "n", "sd", "rate", "discordant", "paired", "power", "comparisons", "detect", "alpha", "control", "candidate", "summary",
     "window", "tasks", "failure_score", "confidence", "budget", "cost_task", "cost_seed", "cost_rollout", "most_tasks",
     "simulate", "replicates", "seed",
 )  # fmt: skip

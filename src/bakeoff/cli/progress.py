@@ -16,17 +16,19 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from bakeoff.cli.display import duration, number, one_line, printable
+from bakeoff.cli.display import duration, flat, number, one_line, printable
 from bakeoff.engine.scheduler import Observer
 from bakeoff.engine.session import Session
-from bakeoff.records.run import FAILED, OPEN, Attempt
+from bakeoff.records.run import FAILED, OPEN, Attempt, why_unscored
 from bakeoff.records.rundir import STDERR, STDOUT
+from bakeoff.records.secrets import hide
 from bakeoff.spec.workload import FINISHED
 
 if TYPE_CHECKING:
     from bakeoff.verdicts.until_decided import UntilDecided
 
-_PLAIN_INTERVAL = 2.0  # seconds
+_FIRST_LINE, _PLAIN_INTERVAL = 5.0, 60.0  # seconds
+_LONGEST_ERROR, _NARROWEST_BAR = 200, 4  # characters
 _LONGEST_LINE = 1 << 16  # bytes
 LOGS = "logs/*.txt"
 """What commands inside a run write, such as an agent in its sandbox."""
@@ -75,6 +77,12 @@ class Progress:
         self._source, self._announce, self._looks = source, announce, 0
         self.note = source.line if source else ""
         """The state of the sequential test, when there is one."""
+        analysis = session.edition.facts()["spec"]["analysis"]
+        self._metric: str | None = analysis["metric"]
+        """The declared metric, until a run came without it."""
+        self._summarised, self._found = analysis["summary"] is not None, False
+        self.warning = ""
+        """About the first run that came without the declared metric."""
 
     def finished(self, attempt: Attempt) -> None:
         if attempt.final:
@@ -84,7 +92,9 @@ class Progress:
             arm[attempt.status] += 1
         if attempt.status not in ("succeeded", "cancelled"):
             word = _WORDS[attempt.status] if attempt.final else "again"
-            self.failures.append((attempt.run_id, f"{word}: {one_line(attempt.error)}"))
+            self.failures.append((attempt.run_id, f"{word}: {flat(hide(attempt.error or ''))}"))
+        if self._metric is not None and attempt.status == "succeeded":
+            self._look_for_metric(attempt)
         self._follow_test()
 
     def tick(self, running: Sequence[Attempt]) -> None:
@@ -93,6 +103,23 @@ class Progress:
 
     def close(self) -> None:
         self._follow_test()
+
+    def _look_for_metric(self, attempt: Attempt) -> None:
+        """Warn once of a run without the declared metric. A series is only looked into until one run is all right."""
+        assert self._metric is not None
+        if self._summarised and self._found:
+            return
+        why = why_unscored(self._metric, self._summarised, attempt.metrics, attempt.series)
+        if why is None:
+            self._found = True
+            return
+        self.warning = (
+            f"warning: {attempt.run_id} has no score: {why}. `compare` counts such runs as failed; stop, correct "
+            "[analysis] or what runs report, and start again with --fresh"
+        )
+        self._metric = None
+        if self._announce:
+            _say(self.warning)
 
     def _follow_test(self) -> None:
         """Take over what the sequential test found and the runs that it added, once after each look."""
@@ -124,21 +151,18 @@ class Progress:
 
 
 class Lines:
-    """Plain lines: with `every_run` (-v) one for each run, otherwise one for each failure and a summary now and then.
-
-    Summaries become rarer, so that a night does not fill a log with thousands of them.
-    """
+    """Plain lines: with `every_run` (-v) one for each run, otherwise one for each failure and a summary every minute."""
 
     def __init__(self, state: Progress, every_run: bool) -> None:
         self._state, self._every_run = state, every_run
         self._told: set[str] = set()
-        self._next = time.monotonic() + _PLAIN_INTERVAL
+        self._next = time.monotonic() + _FIRST_LINE
         if not every_run:
             _say(f"{state.name}: {state.total} runs, {state.before} done already")
 
     def finished(self, attempt: Attempt) -> None:
         status = attempt.status
-        new = bool(attempt.error) and attempt.error not in self._told  # a note is told once, whoever has it
+        new = bool(attempt.error) and attempt.error not in self._told  # each note is shown once, whichever run has it
         if not self._every_run and (status == "cancelled" or (status == "succeeded" and not new)):
             return
         if status == "succeeded" and attempt.error and len(self._told) < _MOST_TOLD:
@@ -146,18 +170,20 @@ class Lines:
         word = _WORDS.get(status, status) if attempt.final else f"{_WORDS.get(status)}, trying again"
         took = (attempt.ended_at or 0.0) - (attempt.started_at or 0.0)
         metrics = [f"{name}={one_line(number(value), 40)}" for name, value in list(attempt.metrics.items())[:3]]
-        detail = one_line(attempt.error) if attempt.error else " ".join(metrics)
+        detail = flat(hide(attempt.error), _LONGEST_ERROR) if attempt.error else " ".join(metrics)
         counts = f"[{self._state.done}/{self._state.total}]"
         _say(f"{counts} {word:7} {attempt.run_id}  {duration(took)}  {detail}".rstrip())
 
     def tick(self, running: Sequence[Attempt]) -> None:
         now = time.monotonic()
         if not self._every_run and now >= self._next:
-            self._next = now + max(_PLAIN_INTERVAL, 0.05 * (now - self._state.started))
+            self._next = now + _PLAIN_INTERVAL
             _say(self._state.line())
 
     def close(self) -> None:
-        """Nothing is open."""
+        """The last line, so that a log shows how far it came."""
+        if not self._every_run:
+            _say(self._state.line())
 
 
 class Live:
@@ -167,10 +193,8 @@ class Live:
         from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._state = state
-        self._live = RichLive(
-            console=Console(stderr=True), get_renderable=self._draw, auto_refresh=False, transient=True
-        )
+        self._state, self._console = state, Console(stderr=True)
+        self._live = RichLive(console=self._console, get_renderable=self._draw, auto_refresh=False, transient=True)
         self._live.start()
 
     def finished(self, attempt: Attempt) -> None:
@@ -190,10 +214,12 @@ class Live:
         from rich.table import Table
         from rich.text import Text
 
-        state = self._state
+        state, line = self._state, self._state.line()
+        name = Text(state.name, "bold", no_wrap=True, overflow="ellipsis")
         top = Table.grid(padding=(0, 1))
-        bar = ProgressBar(total=max(1, state.total), completed=state.done, width=40)
-        top.add_row(Text(state.name, "bold"), bar, Text(state.line()))
+        width = min(40, self._console.width - len(line) - 1)
+        bar = ProgressBar(total=max(1, state.total), completed=state.done, width=width)
+        top.add_row(*([bar] if width >= _NARROWEST_BAR else []), Text(line))
         arms = Table.grid(padding=(0, 2))
         for arm, counts in list(state.by_arm.items())[:12]:
             bad = counts["failed"] + counts["timeout"]
@@ -213,7 +239,8 @@ class Live:
         ]
         failures = [Text(f"  {run_id} {what}", "red") for run_id, what in state.failures]
         note = [Text(f"  {state.note}", "bold")] if state.note else []
-        return Group(top, *note, arms, *going, *failures)
+        note += [Text(f"  {state.warning}", "yellow")] if state.warning else []
+        return Group(name, top, *note, arms, *going, *failures)
 
 
 class Stream:

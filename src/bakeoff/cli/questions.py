@@ -30,7 +30,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 COLUMNS = ("arm", "task", "seed", "rollout", "status", "value")
 JUDGING = (
     "summary", "window", "last", "threshold", "percentile", "smoothing", "direction", "failure_score", "bounds", "tasks",
-    "seeds", "unpaired", "intersect",
+    "seeds", "unpaired", "intersect", "strict",
 )  # fmt: skip
 """How runs are judged: what `compare` and `gate` share."""
 _SPECIAL: dict[str, dict[str, Any]] = {

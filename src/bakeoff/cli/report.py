@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 @experiment_options
 @click.option("--runs_csv", "--runs-csv", "csv", type=FILE, metavar="PATH", help="Read a sweep's runs from this table, as collect writes it, instead of the recorded ones.")  # fmt: skip
 @click.option("--out_dir", "--out-dir", "output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write (default: report/ in the edition's directory).")  # fmt: skip
+@click.option(
+    "--calibrate", is_flag=True, help="Add a page with the error rates of the declared analysis on these runs."
+)
 @root_option
 @json_option
 @click.pass_context
@@ -31,6 +34,7 @@ def command(
     directory: Path | None,
     csv: Path | None,
     output: Path | None,
+    calibrate: bool,
     root: Path,
     as_json: bool,
 ) -> None:
@@ -55,7 +59,7 @@ def command(
             title = home.name if isinstance(source, Path) else source.experiment
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bakeoff-"))
             edition = stack.enter_context(closing(temporary_edition(results, title, Path(scratch))))
-        written = write(edition, output or home / "report", title)
+        written = write(edition, output or home / "report", title, calibrate)
     problems = [*unreadable, *written.problems]
     for problem in problems:
         click.echo(f"left out: {problem}", err=True)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bakeoff.cli import print_note
-from bakeoff.cli.display import print_json
-from bakeoff.cli.options import json_option, results_root, root_option, set_option
+from bakeoff.cli.display import flat, print_json
+from bakeoff.cli.options import json_option, only_experiment_file, results_root, root_option, set_option
 
 if TYPE_CHECKING:
     from bakeoff.engine.scheduler import Summary
@@ -109,7 +109,7 @@ def command(
     verbosity: int,
     **how: Any,
 ) -> None:
-    """Run what FILE asks for and is not done yet.
+    """Run what FILE asks for and is not done yet. In a directory with one experiment file, FILE may be left out.
 
     The same command again does only what is missing. Ctrl-C once starts nothing more and lets running ones finish;
     twice kills them too. A result that was reported is never lost.
@@ -122,9 +122,7 @@ def command(
     from bakeoff.spec.load import load_plan
     from bakeoff.spec.select import expression
 
-    source = file or config
-    if source is None:
-        raise click.UsageError("name an experiment file; `bakeoff init` writes one to start from")
+    source = file or config or only_experiment_file()
     with quiet_stdout(as_json):
         plan = load_plan(source, (*overrides, f"name={name}") if name else overrides)
         for note in plan.notes:
@@ -232,9 +230,9 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
         with Interrupts(session) as interrupts:
             files = registry.dialect(plan.dialect).observers(session)
             summary = session.run([interrupts, *files, *observers(session, verbosity, source)], source)
+        decision = None if source is None else source.look()
         report = _report(session, summary)
-        if source is not None:
-            decision = source.look()
+        if decision is not None:
             interrupted = summary.stopped == "interrupted" and not decision.stopped
             failed_fast = summary.stopped.startswith("stopped at the first failure")
             report["sequential"] = decision.facts()
@@ -293,13 +291,19 @@ class Interrupts:
 
 
 def _report(session: Session, summary: Summary) -> dict[str, Any]:
-    """What the session did, and the state of the runs that were asked for: all, or those that --only chose."""
-    only = session.selected()
+    """What the session did, and the state of the runs that were asked for: all, or those that --only chose.
+
+    A run that ended well without a value of the declared metric counts as failed, as it does in verdicts.
+    """
+    from bakeoff.records.run import failures, unscored
+
+    only, last = session.selected(), failures(session.edition, 1)
     if only is None:
         counts = Counter(session.edition.counts())
     else:
         counts = Counter(run.status for run in session.edition.runs() if only(run))
-    failed = counts["failed"] + counts["timeout"]
+    scoreless = [(run, why) for run, why in unscored(session.edition) if only is None or only(run)]
+    failed = counts["failed"] + counts["timeout"] + len(scoreless)
     missing = sum(counts[status] for status in ("planned", "running", "cancelled", "infra_error"))
     interrupted = summary.stopped == "interrupted" and missing > 0
     return {
@@ -307,14 +311,17 @@ def _report(session: Session, summary: Summary) -> dict[str, Any]:
         "edition": session.edition.paths.name,
         "directory": str(session.edition.paths.directory),
         "runs": sum(counts.values()),
-        "succeeded": counts["succeeded"],
+        "succeeded": counts["succeeded"] - len(scoreless),
         "failed": failed,
+        "unscored": len(scoreless),
         "missing": missing,
         "done_now": sum(summary.statuses.values()),
         "attempts_now": summary.attempts,
         "left_out": summary.left_out,
         "stopped": summary.stopped or None,
         "complete": summary.complete,
+        "why_unscored": f"{scoreless[0][0].run_id}: {scoreless[0][1]}" if scoreless else None,
+        "last_failure": {key: last[0][key] for key in ("run_id", "status", "error")} if last else None,
         "exit_code": 130 if interrupted else 1 if failed or missing or not counts else 0,
     }
 
@@ -329,9 +336,16 @@ def _show(report: dict[str, Any]) -> None:
     else:
         click.echo(f"{name}: {counts}" + (f"; {report['left_out']} left out by --only" if report["left_out"] else ""))
     click.echo(f"results: {report['directory']}")
-    for comparison in report.get("sequential", {}).get("comparisons", ()):
-        click.echo(comparison["sentence"])
+    for sentence in report.get("sequential", {}).get("sentences", ()):
+        click.echo(sentence)
     if report["exit_code"] == 130:
         click.echo("the same command continues from here")
-    elif report["failed"] or report["missing"]:
+        return
+    if last := report["last_failure"]:
+        click.echo(f"last failure: {last['run_id']} {last['status']}: {flat(last['error'], 200)}")
+    if report["unscored"]:
+        click.echo(f"{report['unscored']} of the failed ended well, but without a score ({report['why_unscored']})")
+    if report["failed"] or report["missing"]:
         click.echo(f"see why: bakeoff status {report['experiment']}")
+    if report["failed"] > report["unscored"] and not report["missing"]:
+        click.echo("try the failed ones again: the same command with --retry-failed")

@@ -13,7 +13,7 @@ from bakeoff.cli import display
 from bakeoff.cli.options import edition_argument, json_option, root_option
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
-from bakeoff.records.run import Uncounted, by_arm, failures, list_runs, run_notes, uncounted
+from bakeoff.records.run import Uncounted, by_arm, failures, list_runs, run_notes, uncounted, unscored
 
 STATUSES = ("planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error")
 MOST_ARMS, MOST_FAILURES, MOST_RUNNING = 24, 5, 4
@@ -53,6 +53,11 @@ def gather(edition: Edition) -> dict[str, Any]:
             "counts": entry.counts,
             "means": {name: {"mean": mean, "n": n} for name, (mean, n) in entry.means.items()},
         }
+    scoreless = unscored(edition)
+    for run, _ in scoreless:  # verdicts count them as failed
+        for tally in (common, arms[run.arm]):
+            tally["succeeded"] -= 1
+            tally["failed"] += 1
     limits, used = spec["budget"], {}
     if limits["runs"] is not None:
         used["runs"] = {"used": common["succeeded"] + common["failed"], "limit": limits["runs"]}
@@ -73,6 +78,10 @@ def gather(edition: Edition) -> dict[str, Any]:
         "arms": arms,
         "running": [run["run_id"] for run in list_runs(edition, ["running"])],
         "failures": failures(edition, MOST_FAILURES),
+        "source": next(
+            (s["provenance"]["experiment"] for s in edition.sessions() if s["provenance"].get("experiment")), None
+        ),
+        "unscored": [{"run_id": run.run_id, "why": why} for run, why in scoreless],
         "notes": run_notes((run.run_id, run.status, run.error) for run in edition.runs(["succeeded"])),
         "budget": used,
         "retries": _retries(edition),
@@ -124,13 +133,17 @@ def _show(facts: dict[str, Any]) -> None:
         click.echo(f"note: {display.one_line(note, 200)}")
     if len(facts["notes"]) > MOST_FAILURES:
         click.echo(f"... and {len(facts['notes']) - MOST_FAILURES} more notes; --json has all of them")
-    if facts["failures"]:
+    if facts["failures"] or facts["unscored"]:
         click.echo()
         click.secho("Last failures", bold=True)
     for run in facts["failures"]:
-        click.echo(f"  {run['run_id']}  {run['status']}: {display.one_line(run['error']) or 'no error was recorded'}")
+        click.echo(f"  {run['run_id']}  {run['status']}: {display.flat(run['error'], 200) or 'no error was recorded'}")
         if run["log"]:
             click.echo(f"    {run['log']}")
+    for run in facts["unscored"][: MOST_FAILURES - len(facts["failures"])]:
+        click.echo(f"  {run['run_id']}  succeeded without a score: {display.flat(run['why'], 200)}")
+    if facts["state"] == "complete" and facts["failed"] > len(facts["unscored"]):
+        click.echo(f"  try the failed ones again: bakeoff run {facts['source'] or 'FILE'} --retry-failed")
     click.echo()
     display.print_facts({"directory": str(facts["directory"]), "database": facts["database"]})
 
@@ -174,7 +187,7 @@ def _show_runs(listed: list[dict[str, Any]]) -> None:
             )
             for run in listed
         ],
-        "error": [display.one_line(run["error"], 60) for run in listed],
+        "error": [display.flat(run["error"], 60) for run in listed],
     }
     for name, default in (("task", "default"), ("rollout", "0"), ("error", "")):
         if set(columns[name]) <= {default}:

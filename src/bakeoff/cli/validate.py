@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bakeoff.cli.display import listed, print_facts, print_json
-from bakeoff.cli.options import json_option, set_option
+from bakeoff.cli.options import json_option, only_experiment_file, set_option
 from bakeoff.engine.session import Options, check_plan
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec.load import load_plan
@@ -18,15 +18,17 @@ MOST_NAMES = 12
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @set_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, file: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+def command(ctx: click.Context, file: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:
     """Check FILE and show what it would run, or everything that is wrong with it.
 
-    Exits with 0 when the file can be run and with 2 when it cannot.
+    In a directory with one experiment file, FILE may be left out. Exits with 0 when the file can be run and with 2 when
+    it cannot.
     """
+    file = file or only_experiment_file()
     try:
         plan = load_plan(file, overrides)
         notes = (*plan.notes, *check_plan(plan, Options(Path(), source=file)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import time
@@ -187,17 +188,22 @@ def oom_kills() -> int:
 
     Where the group's count cannot be seen, it is the count of the whole machine.
     """
-    file = _oom_counter()
-    return counter_in(file.parent, file.name, "oom_kill")
+    found = _OOM_KILLS.search(os.pread(_oom_counter(), 1 << 16, 0))
+    return int(found[1]) if found else 0
+
+
+_OOM_KILLS = re.compile(rb"^oom_kill (\d+)", re.MULTILINE)
 
 
 @cache
-def _oom_counter() -> Path:
-    """Where the kernel counts for our group alone, without the groups inside it."""
+def _oom_counter() -> int:
+    """Where the kernel counts for our group alone, without the groups inside it: a file that stays open, since it is
+    read before every command."""
     own = cgroups_of(os.getpid()).get("memory")
     group = own or cgroup_mounts()[0].get("memory")  # a container may see its group as the root
     files = [group / "memory.events.local", group / "memory.oom_control"] if group else []
-    return next((file for file in files if "oom_kill " in text(file)), Path("/proc/vmstat"))
+    file = next((file for file in files if "oom_kill " in text(file)), Path("/proc/vmstat"))
+    return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def cgroup_mounts() -> tuple[dict[str, Path], Path | None]:
@@ -275,7 +281,7 @@ class Orphans:
 
     This process is a subreaper, so what a run leaves behind becomes our child the moment the run's own process ends.
     Such a child names its run by the mark in its environment or by its session. One that shed both (a daemon started
-    with `env -i`) can only be told by its age: it may belong to any run that was going on when it was born, and is
+    with `env -i`) can only be identified by its age: it may belong to any run that was going on when it was born, and is
     ended when the last of those has ended. A child in our own session was started by the program that called us and
     is left alone.
     """

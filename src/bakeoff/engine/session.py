@@ -181,7 +181,7 @@ def open_session(plan: Plan, options: Options) -> Session:
         except LeaseHeld:
             if not options.wait:
                 raise
-            time.sleep(0.2)  # outside: whoever does not want to wait must get in, and be told
+            time.sleep(0.2)  # outside: whoever does not want to wait must get in, and see the message
     session.notes = notes
     return session
 
@@ -223,6 +223,9 @@ def _chosen(plan: Plan, only: Sequence[Test]) -> Plan:
         for run in plan
         if all(test({**facts(run.cell, run.seed, run.rollout), "run_id": run.run_id}) for test in only)
     }
+    if not chosen:
+        arms, tasks = (", ".join(each.name for each in entries[:8]) for entries in (plan.arms, plan.tasks))
+        raise UsageError(f"no run matches --only; arms are {arms}, tasks are {tasks}, seeds are numbers")
     return replace(plan, cells=[cell for cell in plan.cells if cell.index in chosen])
 
 
@@ -320,6 +323,8 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool 
         fresh = _growth(edition, plan, options, adopted=adopted)
         if fresh is None:
             return None
+        if edition.facts()["spec"]["analysis"].get("final") != plan.experiment.analysis.final:
+            edition.restate(plan.experiment)
         now = _provenance(plan, options)
         _check_code(edition, now, options, grown=bool(fresh))
         if fresh:  # cells first: a scheduler that is killed in between leaves every run with the right arm
@@ -343,6 +348,12 @@ def _growth(edition: Edition, plan: Plan, options: Options, *, adopted: bool = F
         raise UsageError(
             f"{edition.paths.experiment}/{edition.paths.name} runs until it is decided: go on with "
             "--until-decided, or start a new edition with --fresh"
+        )
+    before, now = edition.facts()["spec"]["analysis"].get("final"), plan.experiment.analysis.final
+    if before != now and any(status not in ("planned", "running") for status in edition.counts()):
+        raise UsageError(
+            f"analysis.final: {before} became {now}, and {edition.paths.experiment}/{edition.paths.name} has results "
+            "already. Restore the file, or start a new edition with --fresh"
         )
     known, wanted = edition.run_ids(), {run.run_id for run in plan}
     gone, fresh = known - wanted, wanted - known

@@ -60,8 +60,8 @@ class Rollout:
             reason = str(error).partition("\n")[0]
             raise Damaged(self.home, f"the trajectory of run {self.run.run_id!r} cannot be read: {reason}") from error
         if count < self.recorded:
-            told = f"{count} of {self.recorded} steps are left in the trajectory of run {self.run.run_id!r}"
-            raise Damaged(self.home, told)
+            problem = f"{count} of {self.recorded} steps are left in the trajectory of run {self.run.run_id!r}"
+            raise Damaged(self.home, problem)
 
     @property
     def label(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 |---|---|
 | `edition` | one edition in the database: writing and reading |
 | `run` | `RunRecord`, `CellRecord`, `Attempt`; metrics as text; counts, failures and plain means |
+| `looks` | who has seen results, and when: verdicts that were shown, growths of the plan |
 | `lookup` | a run and its output by name; deleting an edition |
 | `database` | the tables; SQLite and PostgreSQL behind one interface |
 | `layout` | where things lie on disk, editions by name, the lease, atomic writes |

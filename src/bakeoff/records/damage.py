@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import asdict
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -18,6 +19,7 @@ from msgspec import Meta
 from bakeoff.errors import BakeoffError, Damaged
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
+from bakeoff.records.looks import Growth, Look, read_growths, read_looks
 from bakeoff.records.run import CellRecord, RunRecord, TrajectoryIndex
 from bakeoff.records.series import read_block, read_trajectory
 
@@ -170,6 +172,11 @@ def _check_trajectories(edition: Edition) -> None:
                 pass
 
 
+def _check_looks(edition: Edition) -> None:
+    msgspec.convert([asdict(look) for look in read_looks(edition)], list[Look])
+    msgspec.convert([asdict(growth) for growth in read_growths(edition)], list[Growth])
+
+
 _CHECKS: dict[str, Callable[[Edition], None]] = {
     "the experiment": _check_facts,
     "a session": _check_sessions,
@@ -177,4 +184,5 @@ _CHECKS: dict[str, Callable[[Edition], None]] = {
     "a run": _check_runs,
     "a series": _check_series,
     "a trajectory": _check_trajectories,
+    "a look": _check_looks,
 }

@@ -12,6 +12,8 @@ full synchronisation, so a committed transaction survives a power cut (https://s
     superseded  metrics of attempts that no longer count: what they cost was spent all the same (since version 2)
     series      one compressed columnar block for each run that logged steps
     trajectories  an index of trajectory files
+    looks       one row for each verdict that was shown (since version 4)
+    growths     one row for each time that the plan became longer (since version 4)
 
 A run costs one row in `runs` and one in `attempts`; a step never costs a row.
 """
@@ -34,7 +36,7 @@ from bakeoff.records.files import refused
 URL_VARIABLE = "BAKEOFF_DATABASE_URL"
 LOCK = 7246112
 """The first key of our advisory locks in PostgreSQL; any number that other programs are unlikely to use."""
-VERSION = 3
+VERSION = 4
 """A newer version only adds tables and columns: an older database gets them when it is next written to."""
 
 _RESTART = 10.0
@@ -126,10 +128,28 @@ CREATE TABLE IF NOT EXISTS trajectories (
   bytes BIGINT NOT NULL,
   PRIMARY KEY (edition_id, position)
 );
+CREATE TABLE IF NOT EXISTS looks (
+  edition_id INTEGER NOT NULL,
+  at {real} NOT NULL,
+  verb TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  planned INTEGER NOT NULL,
+  ended INTEGER NOT NULL,
+  runs TEXT NOT NULL,
+  verdicts TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS growths (
+  edition_id INTEGER NOT NULL,
+  at {real} NOT NULL,
+  planned_before INTEGER NOT NULL,
+  planned_after INTEGER NOT NULL
+);
 """
 ADDED = (("runs", "crc", "BIGINT"),)
 """(table, column, type) of columns that came after the first version. `crc` is a checksum of a run's row (version 3)."""
-TABLE_NAMES = ("runs", "attempts", "superseded", "series", "trajectories", "cells", "sessions", "editions")
+TABLE_NAMES = (
+    "runs", "attempts", "superseded", "series", "trajectories", "looks", "growths", "cells", "sessions", "editions",
+)  # fmt: skip
 """Tables with rows of editions, in the order in which an edition's rows can be deleted."""
 
 _WORDS = {
@@ -141,6 +161,11 @@ _HAS_META = {
     "postgres": "SELECT 1 FROM information_schema.tables WHERE table_name = 'meta' AND table_schema = current_schema()",
 }
 
+_NOT_OURS = (
+    "SELECT type || ' ' || name FROM sqlite_master WHERE tbl_name IN ({names}) AND (type IN ('view', 'trigger') "
+    "OR (type = 'table' AND (sql LIKE '%VIRTUAL%' OR sql LIKE '%GENERATED%' OR sql LIKE '% AS (%'))) LIMIT 1"
+)
+"""In place of our tables: views and computed columns, which may take for ever to read, and triggers."""
 _DAMAGE = re.compile("malformed|not a database|no such (table|column)|Could not decode")
 """What SQLite says about a file that something else than SQLite has written to."""
 
@@ -294,6 +319,10 @@ def connect(place: str, *, readonly: bool = False) -> Database:
     database = _postgres(place) if is_url else _sqlite(Path(place), readonly)
     with ExitStack() as undo:
         undo.callback(database.close)
+        if database.engine == "sqlite":
+            names = ", ".join(f"'{name}'" for name in ("meta", *TABLE_NAMES))
+            if (odd := database.value(_NOT_OURS.format(names=names))) is not None:
+                raise Damaged(database.label, f"it has a {str(odd)[:60]!r}, which bakeoff did not make")
         known = database.value(_HAS_META[database.engine]) is not None
         schema = database.value("SELECT value FROM meta WHERE key = 'schema'") if known else None
         version = None if schema is None else _number(schema, database)
@@ -315,7 +344,7 @@ def connect(place: str, *, readonly: bool = False) -> Database:
 def _number(schema: Any, database: Database) -> int:
     """The schema's version. Raises Damaged for anything but a number from 1 on."""
     if re.fullmatch(r"[1-9]\d{0,8}", str(schema), re.ASCII) is None:
-        raise Damaged(database.label, f"its schema version is {str(schema)[:20]!r}, which is no version")
+        raise Damaged(database.label, f"its schema version is {str(schema)[:20]!r}, which is not a version")
     return int(schema)
 
 

@@ -4,7 +4,7 @@
     for run in edition.runs():
         print(run.run_id, run.status, run.metrics)
 
-Only the lease's holder writes. A batch of results is one transaction: `finish` returns when it is on disk.
+Only the lease's holder writes runs; readers record that they looked (`records.looks`). A batch of results is one transaction: `finish` returns when it is on disk.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class Edition:
         Returns how many were added.
         """
         known = self.run_ids()
-        position = self.planned()
+        position = self.end_of_plan()
         fresh = (
             (run.run_id, run.cell.index, run.seed, run.rollout)
             for run in runs
@@ -243,9 +243,22 @@ class Edition:
             transaction.many(
                 "INSERT INTO runs (edition_id, position, run_id, cell, seed, rollout) VALUES (?, ?, ?, ?, ?, ?)", rows
             )
-            if self.planned() > position:  # counted inside the transaction, so the new rows are in it
+            after = self.end_of_plan()  # inside the transaction, so the new rows are in it
+            if after > position:
                 transaction.run("UPDATE editions SET complete = 0 WHERE edition_id = ?", (self.edition_id,))
-        return self.planned() - position
+                if position:
+                    transaction.run(
+                        "INSERT INTO growths VALUES (?, ?, ?, ?)", (self.edition_id, time.time(), position, after)
+                    )
+        return after - position
+
+    def withdraw_runs(self, positions: Iterable[int]) -> None:
+        """Take runs that were never started out of the plan: their arm has left a sequential test."""
+        with self.database.transaction() as transaction:
+            transaction.many(
+                "DELETE FROM runs WHERE edition_id = ? AND position = ? AND status = 'planned' AND attempts = 0",
+                [(self.edition_id, position) for position in positions],
+            )
 
     def restate(self, experiment: Experiment) -> None:
         """Replace the recorded experiment by one that asks for more, such as further seeds."""
@@ -429,7 +442,9 @@ class Edition:
             try:
                 metrics = decode_json(facts[-1])
             except ValueError as error:
-                raise Damaged(self.paths.directory, f"the metrics of run {run_id!r} are no table: {error}") from error
+                raise Damaged(
+                    self.paths.directory, f"the metrics of run {run_id!r} are not a table: {error}"
+                ) from error
             yield RunRecord(*row[:3], *names, *facts[:-1], metrics)  # type: ignore[call-arg]
 
     def _names_of(self, cell: int, run_id: str) -> tuple[str, str]:
@@ -463,6 +478,11 @@ class Edition:
     def planned(self) -> int:
         """How many runs the plan has."""
         return int(self.database.value("SELECT COUNT(*) FROM runs WHERE edition_id = ?", (self.edition_id,)))
+
+    def end_of_plan(self) -> int:
+        """The position behind the last run; more than `planned` when runs were withdrawn."""
+        last = self.database.value("SELECT MAX(position) FROM runs WHERE edition_id = ?", (self.edition_id,))
+        return 0 if last is None else int(last) + 1
 
     def counts(self) -> dict[str, int]:
         """Number of runs by status."""

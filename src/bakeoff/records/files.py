@@ -25,7 +25,7 @@ def open_inside(home: Path, name: str | PurePath) -> BinaryIO:
     """Open the regular file `name` below the directory `home` for reading.
 
     `home` itself is trusted. Raises OSError: for a link anywhere in `name`, a name that leads out of `home`, and
-    anything that is no regular file; FileNotFoundError when there is nothing.
+    anything that is not a regular file; FileNotFoundError when there is nothing.
     """
     *folders, last = _parts(home, name)
     here = os.open(home, _DIRECTORY & ~os.O_NOFOLLOW)
@@ -105,7 +105,7 @@ def refused(link: Path) -> StorageError:
 def _parts(home: Path, name: str | PurePath) -> tuple[str, ...]:
     parts = PurePath(name).parts
     if not parts or PurePath(name).is_absolute() or ".." in parts or "\0" in str(name):
-        raise OSError(errno.EINVAL, f"{str(name)!r} is no name of a file in it", str(home))
+        raise OSError(errno.EINVAL, f"{str(name)!r} is not the name of a file in it", str(home))
     return parts
 
 

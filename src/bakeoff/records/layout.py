@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError, did_you_mean
+from bakeoff.spec import formats
 from bakeoff.spec.identity import NOT_IN_DIRECTORIES, slug
 
 ROOT_VARIABLE = "BAKEOFF_ROOT"
@@ -146,6 +147,17 @@ def find_edition(name: str, root: Path) -> EditionPaths:
         if not inside:
             raise UsageError(f"{directory}: is not an experiment of bakeoff; `bakeoff import {directory}` reads others")
         return inside[-1]
+    if path.is_file() and path.suffix.lower() in formats.SUFFIXES:
+        try:
+            tree = formats.read(path.read_text(), path.suffix.lower())
+        except (OSError, ValueError):
+            tree = None
+        called = tree.get("name") if isinstance(tree, dict) else None
+        called = called if isinstance(called, str) else path.stem
+        run = "" if editions(experiment_directory(root, called)) else f"run it first (`bakeoff run {path}`), then "
+        raise UsageError(
+            f"{path}: is an experiment file, and results go by the experiment's name: {run}ask for {called!r}"
+        )
     if path.is_file():
         raise UsageError(f"{path}: is a file, not an experiment; compare, gate, rank, variance and power read tables")
     hint = did_you_mean(experiment, experiments(root), "`bakeoff ls` lists what is there")

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bakeoff.errors import did_you_mean
 from bakeoff.records.rundir import log_of
 from bakeoff.spec.workload import Scalar, Status
+from bakeoff.text import flat
 
 if TYPE_CHECKING:
     from bakeoff.records.edition import Edition
@@ -292,7 +294,7 @@ def by_arm(edition: Edition, metrics: Sequence[str]) -> dict[str, ArmMeans]:
 
 
 RESCORED = "scored again"
-"""How a session ended, and a key of its provenance, that only scored recorded work: its attempts are no tries."""
+"""How a session ended, and a key of its provenance, that only scored recorded work: its attempts do not count as tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +389,48 @@ def run_notes(runs: Iterable[tuple[str, str, str | None]]) -> list[str]:
         f"{error} ({count[error]} run{'s' if count[error] > 1 else ''}, first {run_id})"
         for error, run_id in first.items()
     ]
+
+
+def why_unscored(metric: str, summarised: bool, metrics: Mapping[str, Scalar], block: bytes | None) -> str | None:
+    """Why a run that succeeded has no value of the declared metric; None when it has one.
+
+    Verdicts count such a run as failed (`verdicts.observations.state_of`). `summarised`: the value comes from the
+    metric's series, which is in `block`.
+    """
+    from bakeoff.records.series import read_block
+
+    value = metrics.get(metric)
+    if not summarised:
+        if isinstance(value, int | float):
+            return f"{metric!r} is NaN" if math.isnan(value) else None
+        if value is not None:
+            return f"{metric!r} is text ({flat(str(value), 40)!r})"
+    series = read_block(block).get(metric) if block is not None else None
+    if summarised and series is not None:
+        return None if all(map(math.isfinite, series[1])) else f"the series {metric!r} has values that are not numbers"
+    if series is not None:
+        return f"it logged {metric!r} by step only; [analysis.summary] makes one number of it"
+    if summarised:
+        return f"it logged no series {metric!r}"
+    if not metrics:
+        return f"it reported no {metric!r}, and no other metric"
+    others = ", ".join(list(metrics)[:8]) + (", ..." if len(metrics) > 8 else "")
+    meant = did_you_mean(metric, metrics, "")
+    return f"it reported no {metric!r}, only {others}" + (f" ({meant})" if meant else "")
+
+
+def unscored(edition: Edition) -> list[tuple[RunRecord, str]]:
+    """Runs that succeeded without a value of the declared metric, and why; empty when no metric is declared."""
+    analysis = edition.facts()["spec"]["analysis"]
+    metric, summarised = analysis["metric"], analysis["summary"] is not None
+    if metric is None:
+        return []
+    blocks = dict(edition.all_series()) if summarised else {}
+    reasons = (
+        (run, why_unscored(metric, summarised, run.metrics, blocks.get(run.position)))
+        for run in edition.runs(["succeeded"])
+    )
+    return [(run, why) for run, why in reasons if why is not None]
 
 
 def failures(edition: Edition, limit: int) -> list[dict[str, Any]]:

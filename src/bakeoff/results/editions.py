@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -12,7 +13,8 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import find_edition
+from bakeoff.records.layout import LATEST, editions, find_edition
+from bakeoff.records.looks import read_looks
 from bakeoff.records.lookup import find_run
 from bakeoff.records.run import CellRecord, Uncounted, uncounted
 from bakeoff.records.series import read_block
@@ -68,6 +70,8 @@ def edition_results(edition: Edition) -> Results:
     experiment = Experiment.model_validate(facts["spec"])
     cells = {cell.number: cell for cell in edition.cells()}
     blocks = _Blocks(edition)
+    looks = read_looks(edition)
+    seen = sorted({look.planned for look in looks if look.kind != "too few"})
     rows = []
     for run in edition.runs():
         cell = cells[run.cell]
@@ -92,6 +96,7 @@ def edition_results(edition: Edition) -> Results:
                 ended_at=run.ended_at,
                 exit_code=run.exit_code,
                 error=run.error,
+                stage=bisect_right(seen, run.position),
             )
         )
     return Results(
@@ -102,6 +107,7 @@ def edition_results(edition: Edition) -> Results:
         digests=_task_contents(experiment, cells.values()),
         uncounted=uncounted(edition),
         edition=edition,
+        looks=looks,
     )
 
 
@@ -136,21 +142,42 @@ def open_edition(name: str, root: Path) -> Results:
     return edition_results(Edition.open(find_edition(name, root)))
 
 
+def open_all_editions(names: Sequence[str], root: Path) -> Results:
+    """Every edition of one experiment, oldest first, as `parts`; the rows of all of them in that order."""
+    if len(names) > 1 or any(":" in name for name in names):
+        raise UsageError("--editions all takes one experiment by its name")
+    directory = find_edition(names[0] if names else LATEST, root).directory.parent
+    parts: list[Results] = []
+    for paths in editions(directory):
+        try:
+            parts.append(edition_results(Edition.open(paths)))
+        except UsageError:
+            continue  # its scheduler died before it had recorded the plan
+    return Results(
+        rows=[row for part in parts for row in part.rows],
+        label=f"{directory.name}, {len(parts)} editions",
+        analysis=parts[0].analysis,
+        fixed_tasks=parts[0].fixed_tasks,
+        digests=parts[0].digests,
+        parts=tuple(parts),
+    )
+
+
 def open_editions(names: Sequence[str], root: Path) -> Results:
     """`A` for all arms of an edition, or `A:arm B:arm ...` for arms of several; the first is the control."""
     if len(names) == 1 and ":" not in names[0]:
         return open_edition(names[0], root)
     if len(set(names)) < len(names):
         raise UsageError(f"an arm is named twice: {' '.join(names)}")
-    editions: dict[str, Results] = {}
+    opened: dict[str, Results] = {}
     parts: list[tuple[Results, str]] = []
     for name in names:
         edition, colon, arm = name.partition(":")
         if not colon or not arm:
             raise UsageError(f"{name}: say which arm of it, as in {edition}:ARM")
-        if edition not in editions:
-            editions[edition] = open_edition(edition, root)
-        parts.append((editions[edition], arm))
+        if edition not in opened:
+            opened[edition] = open_edition(edition, root)
+        parts.append((opened[edition], arm))
     if len(parts) < 2:
         raise UsageError(f"{names[0]} is one arm; name another one beside it")
     return side_by_side(parts)
@@ -188,5 +215,8 @@ def side_by_side(parts: Sequence[tuple[Results, str]]) -> Results:
         fixed_tasks=any(results.fixed_tasks for results, _ in parts),
         digests=first.digests,
         uncounted=tries,
+        looks=tuple(
+            look for results in {id(results): results for results, _ in parts}.values() for look in results.looks
+        ),
         parts=tuple({id(results): results for results, _ in parts}.values()),
     )

@@ -20,6 +20,7 @@ from bakeoff.spec.experiment import Analysis, Summary
 
 if TYPE_CHECKING:
     from bakeoff.records.edition import Edition
+    from bakeoff.records.looks import Look
     from bakeoff.records.run import Uncounted
     from bakeoff.spec.workload import Scalar
 
@@ -66,6 +67,8 @@ class Row:
     ended_at: float | None = None
     exit_code: int | None = None
     error: str | None = None
+    stage: int = 0
+    """How many smaller plans results were seen of before this run was planned."""
 
     def has(self, metric: str) -> bool:
         return metric in self.series or is_number(self.metrics.get(metric))
@@ -105,6 +108,8 @@ class Results:
     """For editions of ours: by arm, the tries that do not count."""
     edition: Edition | None = None
     """Set for one edition of ours: its registration and its sequential test are read from it."""
+    looks: tuple[Look, ...] = ()
+    """For editions of ours: the verdicts that were shown before."""
     parts: tuple[Results, ...] = ()
     """The editions whose arms stand side by side here."""
 

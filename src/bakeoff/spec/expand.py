@@ -277,13 +277,14 @@ class _CellMaker:
         try:
             params = self._validate(merged)
         except ValidationError as error:
-            cell = f"arm {arm.name!r}, task {task.name!r}"
-            raise SpecError(
-                [
-                    Problem(origin(self._experiment, arm, task, problem.key), f"{cell}: {problem.message}", problem.fix)
-                    for problem in problems(error, self._model, given=merged)
-                ]
-            ) from error
+            alone = arm.name == task.name == "default"
+            cell = "" if alone else f"arm {arm.name!r}, task {task.name!r}: "
+            wrong = []
+            for problem in problems(error, self._model, given=merged):
+                section = " to [params]" if problem.message == "is needed" else ""
+                key = origin(self._experiment, arm, task, problem.key)
+                wrong.append(Problem(key, f"{cell}{problem.message}", f"{problem.fix}{section}"))
+            raise SpecError(wrong) from error
         table: dict[str, Any] = self._dump(params, mode="json", exclude_defaults=exclude_defaults)
         return table
 

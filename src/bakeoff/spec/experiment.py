@@ -276,8 +276,9 @@ class Analysis(Section):
     direction: Literal["maximize", "minimize"] = "maximize"
     control: str | None = None
     """The arm that the others are compared with (default: the first arm)."""
-    seeds: Literal["nested", "crossed"] = "nested"
-    """`crossed`: one seed is one world (or one trained policy) on every task."""
+    seeds: Literal["nested", "crossed", "fixed"] = "nested"
+    """`crossed`: one seed is one world (or one trained policy) on every task, a sample of such seeds; `fixed`: the
+    verdict is about these seeds only."""
     tasks: Literal["sample", "fixed"] | None = None
     """`sample`: the verdict is about tasks like these; `fixed`: about these only."""
     margin: Annotated[float, Field(gt=0)] | None = None
@@ -290,6 +291,11 @@ class Analysis(Section):
     """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest possible value of the metric."""
+    ties: Literal["half", "full"] = "half"
+    """`full`: exact tests only, with ties counted in full, so that alpha is a bound and not a target (`--strict`)."""
+    final: Annotated[int, Field(ge=3)] | None = None
+    """Units (seeds or tasks) at which the verdict is given: none before, at alpha there, none after. Looks and a plan that
+    grows do not matter then. It has to be in the file before the first result."""
     matched: list[str] = []
     """Parameters and metrics that must be equal between arms for the comparison to be fair."""
 
@@ -318,6 +324,9 @@ class Sequential(Section):
     test: Literal["symmetric", "betting"] = "symmetric"
     """`symmetric`: differences between arms are as likely up as down when there is no effect. `betting` needs only
     `analysis.bounds`, and more seeds."""
+    goal: Literal["control", "best"] = "control"
+    """With several arms: `control` decides each against the control and stops it then; `best` stops every arm that another
+    one beats, until one is left."""
     futility: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Stop undecided when the chance to decide within `max_seeds`, foreseen from the pairs so far, falls below this."""
 
@@ -376,6 +385,14 @@ class Experiment(Section):
             if isinstance(values, list | tuple) and not values:
                 raise ValueError(f"{key} has no values, so the product is empty")
         return axes
+
+    @field_validator("sequential")
+    @classmethod
+    def _seeds_are_a_sample(cls, value: Sequential | None, info: ValidationInfo) -> Sequential | None:
+        analysis = info.data.get("analysis")
+        if value is not None and analysis is not None and analysis.seeds == "fixed":
+            raise ValueError("it adds seeds until it has decided, so analysis.seeds cannot be 'fixed'")
+        return value
 
     @field_validator("name")
     @classmethod

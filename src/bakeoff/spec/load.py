@@ -25,6 +25,11 @@ from bakeoff.spec.registry import NATIVE
 
 _BY_NAME = re.compile(r"(^|\.)(environment_variables|providers\.[^.]+\.headers)$")
 """Tables whose variables are looked up when a run needs them: they are where secrets go, and no record may hold one."""
+_TELLING = frozenset({"workload", "params", "matrix", "arms", "seeds"})
+"""Keys that hardly any other file has."""
+_TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
+_LARGEST = 1 << 20
+"""Bytes of a file that may be taken for an experiment file unasked."""
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -79,7 +84,12 @@ def read_text(path: Path) -> str:
     """The file's text. Raises UsageError with the name that was probably meant."""
     try:
         if path.suffix.lower() not in formats.SUFFIXES and path.is_file():
-            raise UsageError(f"{path}: an experiment file ends in {', '.join(formats.SUFFIXES)}")
+            table = f"; tables are for `bakeoff compare {path}`" if path.suffix.lower() in _TABLES else ""
+            raise UsageError(f"{path}: an experiment file ends in {', '.join(formats.SUFFIXES)}{table}")
+        if path.is_dir():
+            names = ", ".join(str(file) for file in experiment_files(path)[:10])
+            inside = f"did you mean one of {names}?" if names else "there is no experiment file in it"
+            raise UsageError(f"{path}: is a directory; {inside}")
         return path.read_text(encoding="utf-8-sig")  # Windows editors may put a byte order mark first
     except FileNotFoundError:
         beside = list(path.parent.glob("*"))
@@ -92,15 +102,52 @@ def read_text(path: Path) -> str:
         raise UsageError(f"{path}: cannot be read: {reason}") from error
 
 
+def experiment_files(directory: Path) -> list[Path]:
+    """The experiment files in a directory, by name: those that a dialect recognises, and those with our keys.
+
+    One with a mistake in it is still found; other TOML, YAML and JSON files (a pyproject.toml, a workflow) are not.
+    """
+    found = []
+    for path in sorted(directory.iterdir()):
+        if path.suffix.lower() not in formats.SUFFIXES or not path.is_file() or path.stat().st_size > _LARGEST:
+            continue
+        try:
+            tree = parse(read_text(path), path)
+        except UsageError:
+            continue
+        ours = tree.keys() & Experiment.model_fields.keys()
+        native = bool(ours & _TELLING) and 2 * len(ours) > len(tree)
+        if native or registry.dialect_of(tree) is not NATIVE:
+            found.append(path)
+    return found
+
+
 def parse(text: str, path: Path) -> dict[str, Any]:
     """The file as nested tables. Raises SpecError; syntax errors name the line."""
+    suffix = path.suffix.lower()
+    if not text.strip():
+        raise SpecError(
+            [Problem("", "the file is empty", "`bakeoff init` writes an experiment file to start from")], path
+        )
     try:
-        tree = formats.read(text, path.suffix.lower())
+        tree = formats.read(text, suffix)
     except formats.NotReadable as error:
-        raise SpecError([Problem("", str(error), line=error.line)], path) from error
+        raise SpecError([Problem("", str(error), _other_format(text, suffix), line=error.line)], path) from error
     if not isinstance(tree, dict):
-        raise SpecError([Problem("", "an experiment file is a table of keys and values")], path)
+        message = "an experiment file is a table of keys and values"
+        raise SpecError([Problem("", message, _other_format(text, suffix))], path)
     return tree
+
+
+def _other_format(text: str, suffix: str) -> str:
+    """The fix for a file that is a table in another format than its name says; empty when it is none."""
+    for other in (".toml", ".json", ".yaml"):  # YAML last: it reads JSON too
+        try:
+            if not suffix.startswith(other[:3]) and isinstance(formats.read(text, other), dict):
+                return f"it is {other[1:].upper()}: give it a name that ends in {other}"
+        except formats.NotReadable:
+            continue
+    return ""
 
 
 def apply_override(tree: dict[str, Any], override: str) -> None:

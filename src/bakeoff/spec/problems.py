@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import types
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from bakeoff.errors import Problem, did_you_mean
+from bakeoff.text import flat
 
 KeyPath = tuple[str | int, ...]
 _FIXES = {
@@ -20,6 +22,21 @@ _FIXES = {
     "dict_type": "write it as a table",
     "model_type": "write it as a table",
 }
+_PLAIN = {
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+}
+"""What pydantic's kinds of errors are in the words of the three formats."""
 
 
 def problems(error: ValidationError, model: type[BaseModel], prefix: KeyPath = (), given: Any = None) -> list[Problem]:
@@ -42,13 +59,31 @@ def problems(error: ValidationError, model: type[BaseModel], prefix: KeyPath = (
             problem = Problem(key, "is needed", f"add {location[-1]} = ...")
         else:
             message = item["msg"].removeprefix("Value error, ")  # pydantic puts this before what our validators raise
-            message = message[0].lower() + message[1:] if message else "is wrong"
-            problem = Problem(key, message, _FIXES.get(kind, ""))
+            message = (message[0].lower() + message[1:] if message else "is wrong").replace(
+                "input should be", "must be"
+            )
+            message = _PLAIN.get(kind, message)
+            value = item.get("input")
+            if message.startswith("must be ") and isinstance(value, str | int | float):
+                message += f", not {flat(json.dumps(value, ensure_ascii=False), 60)}"
+            problem = Problem(key, message, _fix(model, kind, location, value))
         earlier = by_key.get(key)
         if earlier is not None and earlier.message != problem.message:  # branches of a union, none of which fits
-            problem = Problem(key, f"{earlier.message}, or {problem.message}", earlier.fix or problem.fix)
+            branches = f"{earlier.message.partition(', not ')[0]}, or {problem.message}"
+            problem = Problem(key, branches, earlier.fix or problem.fix)
         by_key[key] = problem
     return list(by_key.values())
+
+
+def _fix(model: type[BaseModel], kind: str, location: KeyPath, value: Any) -> str:
+    """How to write it, for lists and tables. A list of entries is written with double brackets in TOML."""
+    entries = next((str(part) for part in reversed(location) if not isinstance(part, int)), "")
+    if kind in ("list_type", "model_type") and len(location) <= 2 and entries in model.model_fields:
+        entry = _inner_model(model.model_fields[entries].annotation)
+        if entry is not None and "name" in entry.model_fields and isinstance(value, dict | str):
+            name = value if isinstance(value, str) else next(iter(value), "a")
+            return f"write each entry as [[{entries}]] with its keys below: name = {json.dumps(name)}"
+    return _FIXES.get(kind, "")
 
 
 def _place(location: Sequence[str | int], given: Any) -> KeyPath:
@@ -100,7 +135,8 @@ def find_line(text: str, suffix: str, path: KeyPath) -> int | None:
     lines = dict(_Toml(text).keys() if suffix == ".toml" else _yaml_lines(text))  # the last one wins, as in the parsers
     parts = [str(part) for part in path]
     for end in range(len(parts), 0, -1):
-        line = lines.get(".".join(parts[:end]))
+        key = ".".join(parts[:end])
+        line = lines.get(key, lines.get(f"{key}.0"))  # a list of entries begins with its first one
         if line is not None:
             return line
     return None

@@ -1,7 +1,8 @@
 """Outcomes that are 0 or 1: McNemar and Tango for pairs, Fisher and Miettinen-Nurminen for independent runs, Wilson.
 
 The tests count the observed table half (mid-p), which keeps their size near alpha where the exact tests
-stay far below it (Fagerland, Lydersen and Laake, BMC Med. Res. Methodol. 2013); the exact p is there too.
+stay far below it (Fagerland, Lydersen and Laake, BMC Med. Res. Methodol. 2013); the exact p is there too, and
+`strict` decides by it.
 The intervals invert score tests. Everything is fast at n = 500,000.
 """
 
@@ -22,12 +23,32 @@ from bakeoff.stats.numerics import TINY, Array, bisect, normal_cdf, normal_quant
 class RateDifference(Evidence):
     """Evidence about the success rate of B minus that of A: a mid-p test at 0, a score test at every other difference.
 
-    A subclass sets `mid`, the mid-p of equal rates.
+    A subclass sets `at_zero`: the mid-p of equal rates, or with `strict` the exact one, which counts the observed table
+    in full.
     """
 
-    mid: Tails
-    assumes = "assumes independent tasks; mid-p test, score interval"
+    at_zero: Tails
+    strict: bool
     monotone = True
+
+    @property
+    def weight(self) -> float:
+        """What the observed table counts: half of it in a mid-p, all of it in an exact p."""
+        return 1.0 if self.strict else 0.5
+
+    def _set(self, test: str, n: int, effect: float, at_zero: Tails, smallest: float) -> None:
+        """Fill in what follows from the counts; `smallest` is the null probability of the most extreme table."""
+        how = "exact" if self.strict else "mid-p"
+        facts = {
+            "method": f"{test} ({how})",
+            "assumes": f"assumes independent tasks; {how} test, score interval",
+            "n": n,
+            "effect": effect,
+            "at_zero": Tails(*(max(TINY, min(1.0, p)) for p in (at_zero.greater, at_zero.less))),
+            "floor": max(2.0 * TINY, 2.0 * self.weight * smallest),
+        }
+        for name, value in facts.items():
+            object.__setattr__(self, name, value)
 
     @abstractmethod
     def score(self, x: float) -> float:
@@ -35,7 +56,7 @@ class RateDifference(Evidence):
 
     def tails(self, x: float) -> Tails:
         if x == 0.0:
-            return self.mid
+            return self.at_zero
         # A difference of rates lies between -1 and 1.
         above = normal_cdf(-self.score(x)) if x > -1.0 else TINY
         below = normal_cdf(self.score(x)) if x < 1.0 else TINY
@@ -71,12 +92,13 @@ class PairedBinary(RateDifference):
     b_only: int
     a_only: int
     pairs: int
+    strict: bool = False
     n: int = field(init=False, compare=False)
     effect: float = field(init=False, compare=False)
     floor: float = field(init=False, compare=False)
-    mid: Tails = field(init=False, compare=False, repr=False)
-
-    method = "McNemar (mid-p)"
+    at_zero: Tails = field(init=False, compare=False, repr=False)
+    method: str = field(init=False, compare=False, repr=False)
+    assumes: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _require_whole(b_only=self.b_only, a_only=self.a_only, pairs=self.pairs)
@@ -84,14 +106,13 @@ class PairedBinary(RateDifference):
         if self.pairs < max(1, discordant):
             raise ValueError(f"{self.b_only} + {self.a_only} discordant pairs do not fit into {self.pairs}")
         # Under equal rates a discordant pair falls to either arm with chance 1/2.
-        half = 0.5 * math.exp(_log_binomial_half(self.b_only, discordant))
+        half = self.weight * math.exp(_log_binomial_half(self.b_only, discordant))
         up = _binomial_half_tail(self.b_only + 1, discordant) + half
         down = _binomial_half_tail(self.a_only + 1, discordant) + half
-        object.__setattr__(self, "n", self.pairs)
-        object.__setattr__(self, "effect", (self.b_only - self.a_only) / self.pairs)
-        object.__setattr__(self, "mid", Tails(max(TINY, up), max(TINY, down)))
-        # Reached when every pair is discordant. 2^-1022 is the smallest normal double.
-        object.__setattr__(self, "floor", max(2.0 * TINY, 2.0 ** -min(self.pairs, 1021)))
+        # The smallest p is reached when every pair is discordant. 2^-1022 is the smallest normal double.
+        smallest = 2.0 ** -min(self.pairs, 1021)
+        self._set("McNemar", self.pairs, (self.b_only - self.a_only) / self.pairs, Tails(up, down), smallest)
+        object.__setattr__(self, "identical", discordant == 0)
 
     @property
     def p_exact(self) -> float:
@@ -108,11 +129,11 @@ class PairedBinary(RateDifference):
         return _ratio(b - c - n * x, n * (2.0 * nuisance + x * (1.0 - x)))
 
 
-def paired_binary(a: ArrayLike, b: ArrayLike) -> PairedBinary:
+def paired_binary(a: ArrayLike, b: ArrayLike, strict: bool = False) -> PairedBinary:
     """Count outcomes 0/1 of both arms on the same units, shape (n,) each."""
     x, y = pair(a, b)
     _require_binary(x, y)
-    return PairedBinary(int(((y == 1) & (x == 0)).sum()), int(((x == 1) & (y == 0)).sum()), x.size)
+    return PairedBinary(int(((y == 1) & (x == 0)).sum()), int(((x == 1) & (y == 0)).sum()), x.size, strict)
 
 
 def _binomial_half_tail(k: int, n: int) -> float:
@@ -157,14 +178,15 @@ class UnpairedBinary(RateDifference):
     n_a: int
     wins_b: int
     n_b: int
+    strict: bool = False
     n: int = field(init=False, compare=False)
     effect: float = field(init=False, compare=False)
     floor: float = field(init=False, compare=False)
-    mid: Tails = field(init=False, compare=False, repr=False)
+    at_zero: Tails = field(init=False, compare=False, repr=False)
+    method: str = field(init=False, compare=False, repr=False)
+    assumes: str = field(init=False, compare=False, repr=False)
     p_exact: float = field(init=False, compare=False, repr=False)
     """Fisher's exact two-sided p: all tables that are at most as likely as the observed one (as in R and scipy)."""
-
-    method = "Fisher (mid-p)"
 
     def __post_init__(self) -> None:
         _require_whole(wins_a=self.wins_a, n_a=self.n_a, wins_b=self.wins_b, n_b=self.n_b)
@@ -172,15 +194,13 @@ class UnpairedBinary(RateDifference):
             raise ValueError("each arm needs at least one run and no more successes than runs")
         smallest, null = _hypergeometric(self.wins_a + self.wins_b, self.n_a, self.n_b)
         i = self.wins_b - smallest
-        half = 0.5 * float(null[i])
+        half = self.weight * float(null[i])
         # Small probabilities are added first, so that they are not lost.
         up = float(null[i + 1 :][::-1].sum()) + half
         down = float(null[:i].sum()) + half
         exact = float(null[null <= null[i] * (1.0 + 1e-7)].sum())
-        object.__setattr__(self, "n", min(self.n_a, self.n_b))
-        object.__setattr__(self, "effect", self.wins_b / self.n_b - self.wins_a / self.n_a)
-        object.__setattr__(self, "mid", Tails(max(TINY, up), max(TINY, down)))
-        object.__setattr__(self, "floor", max(2.0 * TINY, float(min(null[0], null[-1]))))
+        effect = self.wins_b / self.n_b - self.wins_a / self.n_a
+        self._set("Fisher", min(self.n_a, self.n_b), effect, Tails(up, down), float(min(null[0], null[-1])))
         object.__setattr__(self, "p_exact", max(TINY, min(1.0, exact)))
 
     def score(self, x: float) -> float:
@@ -210,11 +230,11 @@ class UnpairedBinary(RateDifference):
         return min(1.0, max(0.0, 2.0 * p * math.cos(angle) - third))
 
 
-def unpaired_binary(a: ArrayLike, b: ArrayLike) -> UnpairedBinary:
+def unpaired_binary(a: ArrayLike, b: ArrayLike, strict: bool = False) -> UnpairedBinary:
     """Count outcomes 0/1 of two independent arms, shapes (n_a,) and (n_b,)."""
     x, y = vector(a, "a"), vector(b, "b")
     _require_binary(x, y)
-    return UnpairedBinary(int(x.sum()), x.size, int(y.sum()), y.size)
+    return UnpairedBinary(int(x.sum()), x.size, int(y.sum()), y.size, strict)
 
 
 def _hypergeometric(wins: int, n_a: int, n_b: int) -> tuple[int, Array]:

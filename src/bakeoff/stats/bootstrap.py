@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from bakeoff.stats.evidence import Evidence, Interval, Tails
 from bakeoff.stats.numerics import Array, Seed, exponent, generator, matrix, normal_cdf, normal_quantile, tail, vector
-from bakeoff.stats.permutation import canonical_pairs, second_goes_first
+from bakeoff.stats.permutation import second_goes_first
 from bakeoff.stats.resample import (
     Indices,
     Statistic,
@@ -31,8 +31,11 @@ from bakeoff.stats.resample import (
     statistic_distribution,
     trimmed_range,
 )
+from bakeoff.stats.ttests import crossed_variance
 
 Method = Literal["percentile", "bca", "studentized"]
+RESAMPLES = 9_999
+"""Of the bootstrap that guards a verdict; together with the observed sample they make a round 10,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,40 +132,49 @@ def studentized_mean(
 
 
 class Studentized(Evidence):
-    """The bootstrap-t of the mean of paired differences, or of mean(b) - mean(a), as a test of every value.
+    """The bootstrap-t of a mean difference, as a test of every value.
 
-    It follows the skew of the data, which a symmetric test does not. Resamples are drawn from data in a canonical
-    order and sign, so that neither the order of rows nor the naming of arms changes the answer.
+    b: paired differences, or with `a` an arm's independent values, in one array for each task; the estimate is the mean
+    over tasks. Resamples stay inside their task. It follows the skew of the data, which a symmetric test does not.
+    Resamples are drawn from data in a canonical order and sign, so that neither the order of rows nor the naming of arms
+    and tasks changes the answer.
     """
 
     method = "studentized bootstrap"
     assumes = "assumes units like these"
     monotone = False
 
-    def __init__(self, b: ArrayLike, a: ArrayLike | None = None, resamples: int = 9_999) -> None:
-        """`b` are the differences, or the second of two independent samples. They are not all equal."""
-        y = vector(b, "b", at_least=2)
-        x = np.zeros(1) if a is None else vector(a, "a", at_least=2)
+    def __init__(
+        self, b: Sequence[ArrayLike], a: Sequence[ArrayLike] | None = None, resamples: int = RESAMPLES
+    ) -> None:
+        """Values of 2 or more in each array, and not all equal within each."""
+        ys = [np.sort(vector(part, "b", at_least=2)) for part in b]
+        xs = [np.sort(vector(part, "a", at_least=2)) for part in a] if a is not None else []
         # Squares of very large or small values would overflow, or vanish.
-        self._exponent = exponent(np.concatenate((x, y)))
-        x, y = np.ldexp(x, -self._exponent), np.ldexp(y, -self._exponent)
+        self._exponent = exponent(np.concatenate([part - part.mean() for part in (*xs, *ys)]))
+        xs, ys = ([np.ldexp(part, -self._exponent) for part in arm] for arm in (xs, ys))
         if a is None:
-            values, mirrored = canonical_pairs(y)
-            means, variances = moment_distribution(values - values.mean(), resamples)
-            distances, errors = means, np.sqrt(variances / values.size)
-            self.n, centre = values.size, float(values.mean())
-            self._se = float(values.std(ddof=1)) / math.sqrt(values.size)
+            mirrors = sorted((-part[::-1] for part in ys), key=_by_size)
+            ys.sort(key=_by_size)
+            mirrored = _first_is_smaller(np.concatenate(ys), np.concatenate(mirrors))
+            samples = [(1.0, part) for part in (mirrors if mirrored else ys)]
+            self.n = sum(part.size for part in ys)
         else:
-            mirrored = second_goes_first(x, y)
-            first, second = (np.sort(y), np.sort(x)) if mirrored else (np.sort(x), np.sort(y))
-            rng = generator(0)
-            (m1, v1), (m2, v2) = (moment_distribution(v - v.mean(), resamples, rng) for v in (first, second))
-            distances, errors = m2 - m1, np.sqrt(v1 / first.size + v2 / second.size)
-            self.n, centre = min(x.size, y.size), float(second.mean() - first.mean())
-            self._se = math.sqrt(float(x.var(ddof=1)) / x.size + float(y.var(ddof=1)) / y.size)
-        t = _studentized_t(distances, errors)
+            mirrored = second_goes_first(np.concatenate(xs), np.concatenate(ys))
+            arms = zip(ys, xs, strict=True) if mirrored else zip(xs, ys, strict=True)
+            pairs = sorted(arms, key=lambda arm: (_by_size(arm[0]), _by_size(arm[1])))
+            samples = [(sign, part) for pair in pairs for sign, part in zip((-1.0, 1.0), pair, strict=True)]
+            self.n = min(sum(part.size for part in arm) for arm in (xs, ys))
+        rng = generator(0)
+        distances, squares, centre, variance = np.zeros(resamples), np.zeros(resamples), 0.0, 0.0
+        for sign, part in samples:
+            means, variances = moment_distribution(part - part.mean(), resamples, rng)
+            distances, squares = distances + sign * means, squares + variances / part.size
+            centre, variance = centre + sign * float(part.mean()), variance + float(part.var(ddof=1)) / part.size
+        # Sums over tasks; a mean divides estimate and error alike.
+        self._se, self._centre = math.sqrt(variance) / len(ys), (-centre if mirrored else centre) / len(ys)
+        t = _studentized_t(distances, np.sqrt(squares))
         self._t: Array = np.sort(-t if mirrored else t)
-        self._centre = -centre if mirrored else centre
         self.effect = float(np.ldexp(self._centre, self._exponent))
         self.floor = 2.0 / (resamples + 1.0)
 
@@ -185,6 +197,55 @@ class Studentized(Evidence):
             float(np.ldexp(self._centre - float(t) * self._se, self._exponent)) for t in (self._t[-1 - k], self._t[k])
         )
         return Interval(low, high, level, low_open=math.isinf(low), high_open=math.isinf(high))
+
+
+class StudentizedCrossed(Studentized):
+    """The bootstrap-t of the mean of a (tasks, seeds) table of differences, both margins resampled independently.
+
+    The resampling is Owen's (Annals of Applied Statistics 2007), the error of each resample that of `crossed_variance`.
+    """
+
+    def __init__(self, d: ArrayLike, resamples: int = RESAMPLES) -> None:
+        x = matrix(d, "d", rows=2, columns=2)
+        mirrored = _first_is_smaller(np.sort(x.ravel()), np.sort(-x.ravel()))
+        self._exponent = exponent(x.ravel())
+        x = np.ldexp(-x if mirrored else x, -self._exponent)
+        for _ in range(2):  # tasks, then seeds, in an order that their names do not change
+            x = np.array(sorted(x, key=lambda row: (float(np.sort(row).mean()), *np.sort(row)))).T
+        centre = float(x.mean())
+        tasks, seeds = x.shape
+        rng, t = generator(0), []
+        x = x - centre
+        for start in range(0, resamples, 1024):
+            count = min(1024, resamples - start)
+            by_task, by_seed = (count_matrix(size, count, rng) for size in x.shape)
+            # Means of the resampled tasks and seeds, each over the other margin's resample.
+            of_tasks, of_seeds = by_seed @ x.T / seeds, by_task @ x / tasks
+            mean = np.einsum("rt,rt->r", by_task, of_tasks) / tasks
+            task_squares, seed_squares = (
+                np.einsum("rt,rt->r", counts, means**2) - means.shape[1] * mean**2
+                for counts, means in ((by_task, of_tasks), (by_seed, of_seeds))
+            )
+            rest = np.einsum("rs,rs->r", by_task @ x**2, by_seed) - seeds * task_squares - tasks * seed_squares
+            cells = np.maximum(rest - x.size * mean**2, 0.0) / ((tasks - 1) * (seeds - 1) * x.size)
+            v_task, v_seed = task_squares / (tasks * (tasks - 1)), seed_squares / (seeds * (seeds - 1))
+            variance = np.maximum(np.maximum(v_task, v_seed), v_task + v_seed - cells)
+            t.append(_studentized_t(mean, np.sqrt(np.maximum(variance, 0.0))))
+        self._t = np.sort(-np.concatenate(t) if mirrored else np.concatenate(t))
+        self._se, self._centre = math.sqrt(crossed_variance(x).total), -centre if mirrored else centre
+        self.n = min(x.shape)
+        self.effect = float(np.ldexp(self._centre, self._exponent))
+        self.floor = 2.0 / (resamples + 1.0)
+
+
+def _by_size(part: Array) -> tuple[float, ...]:
+    return (part.size, *part)
+
+
+def _first_is_smaller(x: Array, y: Array) -> bool:
+    """Whether x is smaller than y where they first differ."""
+    differs = np.flatnonzero(x != y)
+    return bool(differs.size and x[differs[0]] < y[differs[0]])
 
 
 def _studentized_t(distances: Array, errors: Array) -> Array:

@@ -13,31 +13,31 @@ excludes 0, and the same for equivalence.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bakeoff.stats.bootstrap import Studentized, studentized_mean
+from bakeoff.stats.bootstrap import Studentized, StudentizedCrossed, studentized_mean
 from bakeoff.stats.evidence import Evidence, Guarded, Interval, Test, with_margin
 from bakeoff.stats.numerics import Array, Seed, is_constant, matrix, mean, probability, vector
-from bakeoff.stats.permutation import SignFlip, Unpaired
+from bakeoff.stats.permutation import DRAWS, EXACT_UNITS, SignFlip, Splits, Unpaired
 from bakeoff.stats.ttests import crossed_t, one_sample_t, stratified_paired_t, stratified_t
 
 Word = Literal["better", "worse", "equivalent", "undecided"]
-Reason = Literal["", "inconclusive", "too_few", "seed_has_no_effect", "missing", "not_final"]
+Reason = Literal["", "inconclusive", "too_few", "seed_has_no_effect", "missing", "not_final", "looked"]
 CAMPAIGN_WORDS: dict[Word, str] = {
     "better": "statistically_significant_improvement",
     "worse": "significant_degradation",
     "equivalent": "insufficient_statistical_evidence",
     "undecided": "insufficient_statistical_evidence",
 }
-LEAST_UNITS = 3
-"""Fewer units decide nothing, whatever they show."""
 GUARDED_UNITS = 8
 """From here on a bootstrap of the units says something about their skew."""
+MOST_GUARDED_TASKS = 200
+"""Fixed tasks up to which a bootstrap guards equivalence; 200 tasks have 400 units or more."""
 
 
 # Which test. A t test needs spread; without any, the sign-flip test, which only counts units, answers in its place.
@@ -46,13 +46,15 @@ GUARDED_UNITS = 8
 def flips_suffice(n: int, alpha: float = 0.05, comparisons: int = 1) -> bool:
     """Whether the sign-flip test of n units has three steps below alpha / m: 2^(n-1) alpha / m >= 3.
 
-    7 units for one comparison at .05. Fewer units get a t test, because sign flips could hardly reject.
+    7 units for one comparison at .05. Fewer units get a t test, because sign flips could hardly reject; so do families
+    of more than 833 comparisons with over 20 units, where 99,999 random patterns have too few steps.
     """
     probability(alpha, "alpha")
     if comparisons < 1:
         raise ValueError(f"comparisons must be at least 1, got {comparisons}")
-    # 63 units are enough for any family, and 2.0 ** (n - 1) would overflow from 1,025 on.
-    return n >= 63 or 2.0 ** (n - 1) * alpha / comparisons >= 3.0
+    # Beyond EXACT_UNITS only so many patterns are drawn, and the smallest p is a share of them.
+    patterns = 2.0**n if n <= EXACT_UNITS else DRAWS + 1.0
+    return patterns / 2.0 * alpha / comparisons >= 3.0
 
 
 def paired_test(
@@ -62,21 +64,21 @@ def paired_test(
     margin: float | None = None,
     seed: int = 0,
     guarded: bool = False,
+    strict: bool = False,
 ) -> Test:
     """Sign flips, or t for few units.
 
     d, shape (n,): B - A of each independent unit, turned so that larger is better. The question whether they are
     equivalent asks the studentized bootstrap too, from 8 units on: away from 0 a symmetric test is wrong under skew.
-    `guarded` asks it about everything, for one-sided questions about a point other than 0.
+    `guarded` asks it about everything, for one-sided questions about a point other than 0. `strict` flips signs however
+    few units there are, and counts ties in full. The other tests below take the same arguments.
     """
     x = vector(d, "d", at_least=2)
     constant = is_constant(x)
-    flips = flips_suffice(x.size, alpha, comparisons) or constant
-    evidence: Evidence = SignFlip(x, seed) if flips else one_sample_t(x)
-    if constant or x.size < GUARDED_UNITS or (margin is None and not guarded):
-        return with_margin(evidence, margin)
-    both = Guarded(evidence, Studentized(x))
-    return with_margin(both if guarded else evidence, margin, both)
+    flips = strict or constant or flips_suffice(x.size, alpha, comparisons)
+    evidence: Evidence = SignFlip(x, seed, strict) if flips else one_sample_t(x)
+    guard = None if constant or x.size < GUARDED_UNITS else lambda: Studentized([x])
+    return _guarded(evidence, guard, margin, guarded)
 
 
 def unpaired_test(
@@ -87,51 +89,89 @@ def unpaired_test(
     margin: float | None = None,
     seed: int = 0,
     guarded: bool = False,
+    strict: bool = False,
 ) -> Test:
-    """The larger of permutation and Welch p; about a margin as in `paired_test`, with 8 units in the smaller arm.
+    """The larger of permutation and Welch p; `strict` asks the permutation test alone.
 
-    a, b: two independent samples of at least 2, larger is better.
+    a, b: two independent samples of at least 2, larger is better. The bootstrap needs 8 units in the smaller arm.
     """
-    evidence = Unpaired(a, b, alpha, comparisons, seed)
-    x, y = vector(a, "a"), vector(b, "b")
-    if evidence.n < GUARDED_UNITS or (margin is None and not guarded) or (is_constant(x) and is_constant(y)):
-        return with_margin(evidence, margin)
-    both = Guarded(evidence, Studentized(y, x))
-    return with_margin(both if guarded else evidence, margin, both)
+    x, y = vector(a, "a", at_least=2), vector(b, "b", at_least=2)
+    evidence = Splits([x], [y], seed) if strict else Unpaired(x, y, alpha, comparisons, seed)
+    constant = is_constant(x) and is_constant(y)
+    guard = None if constant or evidence.n < GUARDED_UNITS else lambda: Studentized([y], [x])
+    return _guarded(evidence, guard, margin, guarded)
 
 
-def stratified_paired_test(strata: Sequence[ArrayLike], margin: float | None = None, seed: int = 0) -> Test:
+def stratified_paired_test(
+    strata: Sequence[ArrayLike],
+    margin: float | None = None,
+    seed: int = 0,
+    guarded: bool = False,
+    strict: bool = False,
+) -> Test:
     """Fixed tasks, nested seeds: for each task an array of S_t >= 2 pair differences."""
     ds = [vector(s, f"task {i}", at_least=2) for i, s in enumerate(strata)]
-    if all(is_constant(d) for d in ds):
-        return with_margin(SignFlip(_equal_weight(ds), seed), margin)
-    return with_margin(stratified_paired_t(ds), margin)
+    constant = all(is_constant(d) for d in ds)
+    if strict or constant:
+        # Every task weighs the same, whatever its number of seeds.
+        weights = np.concatenate([np.full(d.size, 1.0 / d.size) for d in ds])
+        evidence: Evidence = SignFlip(np.concatenate(ds), seed, strict, None if _equal_sizes(ds) else weights)
+    else:
+        evidence = stratified_paired_t(ds)
+    guard = None if constant or not _bootstraps(evidence.n, ds) else lambda: Studentized(ds)
+    return _guarded(evidence, guard, margin, guarded)
 
 
-def stratified_test(a: Sequence[ArrayLike], b: Sequence[ArrayLike], margin: float | None = None, seed: int = 0) -> Test:
+def stratified_test(
+    a: Sequence[ArrayLike],
+    b: Sequence[ArrayLike],
+    margin: float | None = None,
+    seed: int = 0,
+    guarded: bool = False,
+    strict: bool = False,
+) -> Test:
     """Fixed tasks, rollouts only: for each task an array of A's and one of B's rollouts (at least 2 each)."""
     xs = [vector(s, f"a, task {i}", at_least=2) for i, s in enumerate(a)]
     ys = [vector(s, f"b, task {i}", at_least=2) for i, s in enumerate(b)]
-    if len(xs) == len(ys) and all(is_constant(x) for x in (*xs, *ys)):
+    constant = len(xs) == len(ys) and all(is_constant(x) for x in (*xs, *ys))
+    if strict:
+        evidence: Evidence = Splits(xs, ys, seed)
+    elif constant:
         # As many copies of the constant difference as the smaller arm has rollouts.
         pairs = [np.full(min(x.size, y.size), mean(y) - mean(x)) for x, y in zip(xs, ys, strict=True)]
-        return with_margin(SignFlip(_equal_weight(pairs), seed), margin)
-    return with_margin(stratified_t(xs, ys), margin)
+        weights = np.concatenate([np.full(d.size, 1.0 / d.size) for d in pairs])
+        evidence = SignFlip(np.concatenate(pairs), seed, weights=None if _equal_sizes(pairs) else weights)
+    else:
+        evidence = stratified_t(xs, ys)
+    guard = None if constant or not _bootstraps(evidence.n, xs) else lambda: Studentized(ys, xs)
+    return _guarded(evidence, guard, margin, guarded)
 
 
-def _equal_weight(strata: Sequence[Array]) -> Array:
-    """All pair differences in one vector, scaled so that its mean is the mean of the tasks' means."""
-    total = sum(d.size for d in strata)
-    return np.concatenate([d * (total / (len(strata) * d.size)) for d in strata])
-
-
-def crossed_test(d: ArrayLike, margin: float | None = None, seed: int = 0) -> Test:
+def crossed_test(d: ArrayLike, margin: float | None = None, seed: int = 0, guarded: bool = False) -> Test:
     """Tasks and seeds both samples, crossed: a complete (tasks, seeds) table of differences."""
     x = matrix(d, "d", rows=2, columns=2)
     if is_constant(x.ravel()):
         # Cells of a crossed table are not independent: the smaller margin counts the units.
         return with_margin(SignFlip(np.full(min(x.shape), x[0, 0]), seed), margin)
-    return with_margin(crossed_t(x), margin)
+    guard = None if min(x.shape) < GUARDED_UNITS else lambda: StudentizedCrossed(x)
+    return _guarded(crossed_t(x), guard, margin, guarded)
+
+
+def _guarded(evidence: Evidence, guard: Callable[[], Evidence] | None, margin: float | None, guarded: bool) -> Test:
+    """A test whose questions about the margin, or with `guarded` about everything, ask the guard too."""
+    if guard is None or (margin is None and not guarded):
+        return with_margin(evidence, margin)
+    both = Guarded(evidence, guard())
+    return with_margin(both if guarded else evidence, margin, both)
+
+
+def _bootstraps(units: int, strata: Sequence[Array]) -> bool:
+    """From 8 units on, up to so many tasks that their mean is normal whatever the skew."""
+    return units >= GUARDED_UNITS and len(strata) <= MOST_GUARDED_TASKS
+
+
+def _equal_sizes(strata: Sequence[Array]) -> bool:
+    return len({d.size for d in strata}) == 1
 
 
 def seed_has_no_effect(*arms: ArrayLike) -> bool:
@@ -236,7 +276,9 @@ def decide(tests: Sequence[Test | Decision], alpha: float = 0.05, simultaneous: 
     """
     probability(alpha, "alpha")
     screened = [
-        Decision("undecided", "too_few", n=t.evidence.n) if isinstance(t, Test) and t.evidence.n < LEAST_UNITS else t
+        Decision("undecided", "too_few", n=t.evidence.n)
+        if isinstance(t, Test) and t.evidence.n < t.evidence.least
+        else t
         for t in tests
     ]
     over_p = holm([t.p if isinstance(t, Test) else 1.0 for t in screened], alpha)
@@ -284,7 +326,7 @@ def _decide_one(test: Test, over_p: Holm, i: int, over_eq: Holm, k: int | None, 
         decision_interval=test.interval(1.0 - level),
         equivalence_interval=equivalence,
         differs=word == "equivalent" and over_p.rejected[i],
-        identical=test.evidence.effect == 0.0 and test.p == 1.0 and narrow.low == narrow.high == 0.0,
+        identical=test.evidence.identical or (test.p == 1.0 and narrow.low == narrow.high == 0.0),
         method=test.evidence.method,
         assumes=test.evidence.assumes,
         floor=test.evidence.floor,

@@ -19,6 +19,9 @@ from functools import reduce
 
 from bakeoff.stats.numerics import tail
 
+LEAST_UNITS = 3
+"""Fewer units decide nothing, whatever they show."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -125,6 +128,8 @@ class Evidence(ABC):
     assumes   one clause: the condition under which the error rate holds
     floor     smallest two-sided p that this many units can give; printed in place of a p of 0
     monotone  whether p moves one way with every single value: then two fillings bound all fillings of missing runs
+    identical whether the arms are equal on every unit
+    least     fewer units than this decide nothing, whatever they show
     """
 
     n: int
@@ -133,6 +138,8 @@ class Evidence(ABC):
     assumes: str
     floor: float
     monotone: bool
+    identical: bool = False
+    least: int = LEAST_UNITS
 
     @abstractmethod
     def tails(self, x: float) -> Tails:
@@ -170,6 +177,8 @@ class WorstCase(Evidence):
         self.method = self.corners[0].method
         self.assumes = f"{self.corners[0].assumes}; missing runs bounded at both ends"
         self.floor = max(c.floor for c in self.corners)
+        self.least = max(c.least for c in self.corners)
+        self.identical = all(c.identical for c in self.corners)
         self.monotone = all(c.monotone for c in self.corners)
 
     def tails(self, x: float) -> Tails:

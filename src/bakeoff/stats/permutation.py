@@ -9,7 +9,7 @@ Stat. Appl. Genet. Mol. Biol. 2010).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,7 +40,76 @@ CHUNK = 2**18
 """Elements of index work that `random_subsets` holds at once: bounded memory for any number of draws."""
 
 
-class SignFlip(Evidence):
+class Rearranged(Evidence):
+    """A test that counts rearrangements of the data, read off one sorted array of critical values.
+
+    Rearranging the data gives a statistic above the observed one exactly when x lies above the rearrangement's critical
+    value. So a p at x is a count of critical values below x, and an interval is a pair of order statistics (Maritz,
+    Biometrika 1979). The observed arrangement itself, and every draw that moves nothing, is an identity: it has no
+    critical value and counts on both sides. Ties count `tie_weight`: 1, or a half as in Lancaster's mid-p (JASA 1961).
+    """
+
+    monotone = True
+    exact: bool
+    """All rearrangements were counted."""
+    _critical: Array
+    """Ascending, divided by 2^_exponent."""
+    _exponent: int
+    _identities: int
+    _total: int
+    _tie: float
+    _tie_weight: float
+
+    def _count(self, critical: Array, identities: int, largest: float, scale: int, mirrored: bool) -> None:
+        """Take over critical values, in units of 2^scale; `largest` magnitude of the data, for ties."""
+        critical.sort()
+        # Negated and reversed, ascending values are ascending again.
+        self._critical = -critical[::-1] if mirrored else critical
+        self._identities, self._total = identities, critical.size + identities
+        self._tie, self._exponent = TIE * largest, scale
+        self.floor = 2.0 * identities / self._total
+
+    def tails(self, x: float) -> Tails:
+        """(1 + #{critical < x} + #{critical = x} / 2) / total, and the same with #{critical > x}."""
+        return self._tails(x, self._tie_weight)
+
+    @property
+    def p_exact(self) -> float:
+        """Two-sided p of 'centre = 0' with ties counted in full, which bounds the error whatever the ties are."""
+        return self._tails(0.0, 1.0).p
+
+    @property
+    def ties(self) -> str:
+        """How ties count, in words."""
+        return "ties count in full" if self._tie_weight == 1.0 else "ties count half"
+
+    def _tails(self, x: float, tie_weight: float) -> Tails:
+        with np.errstate(over="ignore", under="ignore"):
+            point = float(np.ldexp(x, -self._exponent))
+        below = int(np.searchsorted(self._critical, point - self._tie, side="left"))
+        up_to = int(np.searchsorted(self._critical, point + self._tie, side="right"))
+        above, ties = self._critical.size - up_to, tie_weight * (up_to - below)
+        return Tails((self._identities + below + ties) / self._total, (self._identities + above + ties) / self._total)
+
+    def interval(self, level: float) -> Interval:
+        """All x that the two-sided test keeps at 1 - level; infinite where so few units cannot reject anything.
+
+        M[j] to M[-1-j] of the critical values M, where j is the last one for which values just outside are rejected.
+        An end that is itself rejected is open, which only happens where ties count half.
+        """
+        # 1e-12 forgives the rounding of 1 - level, so that p = alpha exactly is rejected.
+        half = tail(level)
+        j = math.floor(half * self._total * (1.0 + 1e-12) - self._identities)
+        if j < 0:
+            return unbounded(level)
+        j = min(j, (self._critical.size - 1) // 2)
+        low, high = (float(np.ldexp(self._critical[i], self._exponent)) for i in (j, -1 - j))
+        at_most = half * (1.0 + 1e-12)
+        low_open, high_open = self.tails(low).greater <= at_most, self.tails(high).less <= at_most
+        return Interval(low, high, level, low_open, high_open)
+
+
+class SignFlip(Rearranged):
     """The sign-flip test of N paired differences d = B - A, one for each independent unit.
 
     Population: units like these. Valid when the arms are exchangeable within a unit, because then d is
@@ -49,74 +118,89 @@ class SignFlip(Evidence):
 
     If the differences are symmetric about x, every subset of the units is as likely as any other to have
     had its sign flipped, and flipping subset S raises the total above the observed one exactly when the
-    mean of S lies below x. One sorted array, the means of all non-empty subsets, therefore answers every
-    question (Hartigan, JASA 1969): a p at x is a count of means below x, and an interval is a pair of order
-    statistics. Ties count half, as in Lancaster's mid-p (JASA 1961); the identity counts whole. They count in full
-    for pure wins and losses, where all |d| are equal and none is 0: there every mean is shared by many subsets, and
-    half of them is too little (7 % false positives at 8 units for a nominal 5 %).
+    mean of S lies below x (Hartigan, JASA 1969): the critical values are the means of all non-empty subsets. Ties count
+    half, unless `strict`. They count in full for pure wins and losses, where all |d| are equal and none is 0: there every
+    mean is shared by many subsets, and half of them is too little (7 % false positives at 8 units for a nominal 5 %).
     """
 
-    method = "sign-flip"
-    monotone = True
-
-    def __init__(self, d: ArrayLike, seed: Seed = 0) -> None:
+    def __init__(self, d: ArrayLike, seed: Seed = 0, strict: bool = False, weights: ArrayLike | None = None) -> None:
+        """`weights` (default: all equal) weigh the units in every mean, as tasks with unequal numbers of seeds need."""
+        values, weight = vector(d, "d"), None
         # Canonical input makes the answer independent of row order, and exactly mirrored for -d.
-        values, mirrored = canonical_pairs(vector(d, "d"))
+        if weights is None:
+            values, mirrored = canonical_pairs(values)
+        else:
+            values, weight, mirrored = _canonical_weighted(values, vector(weights, "weights"))
+        self.method = "sign-flip (ties in full)" if strict else "sign-flip"
         self.n = values.size
         self.exact = self.n <= EXACT_UNITS
-        self._exponent = exponent(values)
-        scaled = np.ldexp(values, -self._exponent)
+        scale = exponent(values)
+        scaled = np.ldexp(values, -scale)
         if self.exact:
-            means, self._identities = _subset_sums(scaled)[1:] / _subset_sizes(self.n)[1:], 1
-            means.sort()
+            sizes: Array | NDArray[np.uint8] = _subset_sizes(self.n) if weight is None else _subset_sums(weight)
+            sums = _subset_sums(scaled if weight is None else weight * scaled)
+            means, identities = sums[1:] / sizes[1:], 1
             how = "all sign patterns"
         else:
-            means, self._identities = _random_subset_means(scaled, seed)
-            how = f"{means.size + self._identities - 1:,} random sign patterns"
-        # Negated and reversed, ascending means are ascending again.
-        self._means = -means[::-1] if mirrored else means
-        self._total = means.size + self._identities
-        self._tie = TIE * float(np.abs(scaled).max())
-        self._tie_weight = _tie_weight(scaled)
-        centre = -scaled.mean() if mirrored else scaled.mean()
-        self.effect = float(np.ldexp(centre, self._exponent))
+            means, identities = _random_subset_means(scaled, seed, weight)
+            how = f"{means.size + identities - 1:,} random sign patterns"
+        self._count(means, identities, float(np.abs(scaled).max()), scale, mirrored)
+        self._tie_weight = 1.0 if strict else _tie_weight(scaled)
+        centre = float(np.average(scaled, weights=weight)) * (-1.0 if mirrored else 1.0)
+        self.effect = float(np.ldexp(centre, scale))
         self.assumes = f"assumes arms exchangeable within a unit ({how})"
-        self.floor = 2.0 * self._identities / self._total
+        self.identical = not scaled.any()
 
-    def tails(self, x: float) -> Tails:
-        """(1 + #{means < x} + #{means = x} / 2) / 2^N, and the same with #{means > x}."""
-        return self._tails(x, self._tie_weight)
 
-    @property
-    def p_exact(self) -> float:
-        """Two-sided p of 'centre = 0' with ties counted in full, which bounds the error whatever the ties are."""
-        return self._tails(0.0, 1.0).p
+class Splits(Rearranged):
+    """The permutation test of mean(b) - mean(a) for independent arms, in one task or within each of several.
 
-    def _tails(self, x: float, tie_weight: float) -> Tails:
-        with np.errstate(over="ignore", under="ignore"):
-            point = float(np.ldexp(x, -self._exponent))
-        below = int(np.searchsorted(self._means, point - self._tie, side="left"))
-        up_to = int(np.searchsorted(self._means, point + self._tie, side="right"))
-        above, ties = self._means.size - up_to, tie_weight * (up_to - below)
-        return Tails((self._identities + below + ties) / self._total, (self._identities + above + ties) / self._total)
+    a, b: for each task the arm's values. The effect is the mean over tasks of the difference of means; values only change
+    arms inside their task. Population: runs like these on these tasks. Exact when the arms have one law up to a shift
+    (Pitman 1937); ties count in full. Exchanging r values of B in task t for r of A raises the statistic above
+    the observed one exactly when x lies above the difference of the exchanged values, weighted by task.
+    """
 
-    def interval(self, level: float) -> Interval:
-        """All x that the two-sided test keeps at 1 - level; infinite where so few units cannot reject anything.
+    method = "exact permutation"
+    _tie_weight = 1.0
 
-        The test is inverted by reading two order statistics (Maritz, Biometrika 1979): M[j] to M[-1-j],
-        where j is the last one for which values just outside are rejected. An end that is itself rejected
-        is open.
-        """
-        # 1e-12 forgives the rounding of 1 - level, so that p = alpha exactly is rejected.
-        half = tail(level)
-        j = math.floor(half * self._total * (1.0 + 1e-12) - self._identities)
-        if j < 0:
-            return unbounded(level)
-        j = min(j, (self._means.size - 1) // 2)
-        low, high = (float(np.ldexp(self._means[i], self._exponent)) for i in (j, -1 - j))
-        at_most = half * (1.0 + 1e-12)
-        low_open, high_open = self.tails(low).greater <= at_most, self.tails(high).less <= at_most
-        return Interval(low, high, level, low_open, high_open)
+    def __init__(self, a: Sequence[ArrayLike], b: Sequence[ArrayLike], seed: Seed = 0) -> None:
+        xs = [np.sort(vector(part, "a")) for part in a]
+        ys = [np.sort(vector(part, "b")) for part in b]
+        if len(xs) != len(ys):
+            raise ValueError(f"both arms need the same tasks, got {len(xs)} and {len(ys)}")
+        # Sums of deviations keep their digits when the values are large.
+        middles = [float(np.median(np.concatenate(parts))) for parts in zip(xs, ys, strict=True)]
+        scale = exponent(np.concatenate([part - m for part, m in zip((*xs, *ys), (*middles, *middles), strict=True)]))
+        self.n = min(sum(x.size for x in xs), sum(y.size for y in ys))
+        self.effect = mean(np.array([mean(y) - mean(x) for x, y in zip(xs, ys, strict=True)]))
+        mirrored = second_goes_first(np.concatenate(xs), np.concatenate(ys))
+        splits = math.prod(split_count(x.size, y.size) for x, y in zip(xs, ys, strict=True))
+        self.exact = splits <= EXACT_SPLITS
+        rng = generator(seed)
+        sums, weights = np.zeros(1 if self.exact else DRAWS), np.zeros(1 if self.exact else DRAWS)
+        for x, y, middle in zip(xs, ys, middles, strict=True):
+            first, second = (y, x) if mirrored else (x, y)
+            first, second = (np.ldexp(part - middle, -scale) for part in (first, second))
+            # Of each split: the sum of the second group, and how many values of the first one are in it.
+            columns = np.stack(
+                (np.concatenate((first, second)), np.repeat((1.0, 0.0), (first.size, second.size))), axis=1
+            )
+            if self.exact:
+                parts = sums_by_size(columns, second.size)[second.size]
+            else:
+                parts = _sums_of_draws(columns, second.size, rng)
+            weight = 1.0 / first.size + 1.0 / second.size
+            exchanged, moved = weight * (second.sum() - parts[:, 0]), weight * parts[:, 1]
+            if self.exact:
+                sums, weights = np.add.outer(sums, exchanged).ravel(), np.add.outer(weights, moved).ravel()
+            else:
+                sums, weights = sums + exchanged, weights + moved
+        moving = weights > 0.0
+        identities = int((~moving).sum()) + (0 if self.exact else 1)
+        self._count(sums[moving] / weights[moving], identities, 1.0, scale, mirrored)
+        how = "all splits" if self.exact else f"{DRAWS:,} random splits"
+        self.assumes = f"assumes arms that differ by a shift alone ({how})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +215,11 @@ class ExactTails:
     ties: int
     above: int
     tie_weight: float = 0.5
+
+    @property
+    def p_exact(self) -> float:
+        """Two-sided p with ties counted in full."""
+        return min(1.0, 2.0 * (1.0 + min(self.below, self.above) + self.ties) / 2.0**self.n)
 
     @property
     def p(self) -> float:
@@ -190,6 +279,16 @@ def canonical_pairs(d: Array) -> tuple[Array, bool]:
     return (mirror, True) if flipped else (ascending, False)
 
 
+def _canonical_weighted(d: Array, weight: Array) -> tuple[Array, Array, bool]:
+    """`canonical_pairs` of differences that have weights."""
+    ways = [(sign * d)[order] for sign, order in ((1.0, np.lexsort((weight, d))), (-1.0, np.lexsort((weight, -d))))]
+    heavy = [weight[np.lexsort((weight, d))], weight[np.lexsort((weight, -d))]]
+    both = [np.stack((way, w), axis=1).ravel() for way, w in zip(ways, heavy, strict=True)]
+    differs = np.flatnonzero(both[0] != both[1])
+    flipped = bool(differs.size and both[0][differs[0]] < both[1][differs[0]])
+    return ways[flipped], heavy[flipped], flipped
+
+
 def _subset_sums(d: Array) -> Array:
     """Sums of all 2^n subsets of d, shape (2^n,); bit k of the index says whether d[k] is in.
 
@@ -213,23 +312,22 @@ def _subset_sizes(n: int) -> NDArray[np.uint8]:
     return sizes
 
 
-def _random_subset_means(d: Array, seed: Seed) -> tuple[Array, int]:
-    """Sorted means of DRAWS random subsets, and the number of identities: the observed signs and every empty draw.
+def _random_subset_means(d: Array, seed: Seed, weight: Array | None = None) -> tuple[Array, int]:
+    """Means of DRAWS random subsets, and the number of identities: the observed signs and every empty draw.
 
     Eight units share one random byte, which looks up the sum of its subset in a table of 256: an eighth of
     the lookups, and no (draws x units) matrix.
     """
     remembered = isinstance(seed, int) and d.size <= REMEMBERED_UNITS
     picks = _remembered_picks(d.size, seed) if remembered else _random_picks(d.size, generator(seed))
-    sums, sizes = np.zeros(DRAWS), np.zeros(DRAWS, dtype=np.int32)
+    sums, sizes = np.zeros(DRAWS), np.zeros(DRAWS)
     for start, pick in zip(range(0, d.size, 8), picks, strict=True):
-        block = d[start : start + 8]
-        sums += _subset_sums(block).take(pick)
-        sizes += _subset_sizes(block.size).take(pick)
+        block = slice(start, start + 8)
+        sums += _subset_sums(d[block] if weight is None else weight[block] * d[block]).take(pick)
+        sizes += (_subset_sizes(d[block].size) if weight is None else _subset_sums(weight[block])).take(pick)
     # An empty draw flips nothing. It has no mean and counts as the identity, on both sides.
     drawn = sizes > 0
     means: Array = sums[drawn] / sizes[drawn]
-    means.sort()
     return means, 1 + int(DRAWS - drawn.sum())
 
 
@@ -363,6 +461,11 @@ def sums_by_size(values: Array, largest: int) -> list[Array]:
     return table
 
 
+def _sums_of_draws(columns: Array, size: int, rng: np.random.Generator) -> Array:
+    """Column sums over DRAWS random subsets of `size` rows, shape (DRAWS, columns)."""
+    return np.concatenate([columns[index].sum(axis=1) for index in random_subsets(len(columns), size, DRAWS, rng)])
+
+
 def _random_sums(columns: Array, size: int, seed: Seed) -> Array:
     """Column sums over DRAWS random subsets of `size` rows, shape (DRAWS, columns)."""
     n = columns.shape[0]
@@ -372,7 +475,7 @@ def _random_sums(columns: Array, size: int, seed: Seed) -> Array:
             for total, column in zip(sums, columns.T, strict=True):
                 total += column.take(picks)
         return sums.T
-    return np.concatenate([columns[index].sum(axis=1) for index in random_subsets(n, size, DRAWS, generator(seed))])
+    return _sums_of_draws(columns, size, generator(seed))
 
 
 @lru_cache(maxsize=4)
@@ -469,6 +572,11 @@ class Unpaired(Evidence):
             self.method = "Welch t"
             self.assumes = "assumes roughly normal means in both arms (too few splits to permute)"
             self.floor = 2.0 * TINY
+
+    @property
+    def p_exact(self) -> float:
+        """Two-sided p of the permutation test alone, however few its splits."""
+        return self._permuted(0.0).p
 
     def _permuted(self, x: float) -> PermutationTails:
         """The permutation test after moving B down by x.

@@ -1,8 +1,8 @@
 """Planning: how many units, how small an effect, and how to divide runs among tasks, seeds and rollouts.
 
 Only spreads enter, never an observed effect: an effect that was found in a pilot is too large on average.
-Three parts: metrics with a standard deviation (noncentral t), success rates (normal approximation), and
-variance components.
+Three parts: metrics with a standard deviation (noncentral t, corrected for the test that decides by `detection`),
+success rates (normal approximation), and variance components.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bakeoff.stats.binary import wilson
-from bakeoff.stats.evidence import Interval
+from bakeoff.stats.detection import FLIPPED_UNITS, Design, Quantiles, as_tested, family_as_tested
+from bakeoff.stats.evidence import LEAST_UNITS, Interval
 from bakeoff.stats.numerics import (
     Array,
     Seed,
@@ -35,67 +36,138 @@ from bakeoff.stats.numerics import (
 )
 from bakeoff.stats.ttests import one_sample_t
 
-Design = Literal["paired", "unpaired"]
-"""paired: n units, sd of their differences. unpaired: n units in each arm, sd inside an arm."""
 MOST_UNITS = 10**9
+ONE_BY_ONE = FLIPPED_UNITS + 1
 
 
-def t_power(effect: float, spread: float, n: float, alpha: float = 0.05, design: Design = "paired") -> float:
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The comparisons of one verdict, and which of them have to be detected.
+
+    each: one particular comparison, at alpha / comparisons: the level that the least favoured one must pass under Holm.
+    any, all: at least one of them, every one of them, when all have the effect and share one control.
+    """
+
+    comparisons: int = 1
+    wanted: Literal["each", "any", "all"] = "each"
+
+
+ONE = Family()
+Units = float | tuple[int, int]
+"""Units, or those of two unpaired arms."""
+
+
+def t_power(effect: float, spread: float, n: Units, alpha: float = 0.05, design: Design = "paired") -> float:
     """Chance that a two-sided t test at alpha rejects when the true difference is `effect`.
 
     n > 1, spread > 0. By the noncentral t: noncentrality effect / spread * sqrt(n) with n - 1 df (paired),
     or effect / spread * sqrt(n / 2) with 2n - 2 df (unpaired) (Cohen 1988, chapter 12).
     """
     probability(alpha, "alpha")
-    if not (spread > 0.0 and n > 1.0):
+    n1, n2 = n if isinstance(n, tuple) else (n, n)
+    if not (spread > 0.0 and min(n1, n2) > 1.0):
         raise ValueError(f"power needs spread > 0 and n > 1, got spread {spread}, n {n}")
-    df, root = (n - 1.0, math.sqrt(n)) if design == "paired" else (2.0 * n - 2.0, math.sqrt(n / 2.0))
+    df, root = (n1 - 1.0, math.sqrt(n1)) if design == "paired" else (n1 + n2 - 2.0, math.sqrt(n1 * n2 / (n1 + n2)))
     shift = abs(effect) / spread * root
     critical = -t_quantile(df, alpha / 2.0)
     rejected = 1.0 - noncentral_t_cdf(df, shift, critical) + noncentral_t_cdf(df, shift, -critical)
     return min(1.0, max(alpha, rejected))
 
 
-def minimum_detectable_effect(
-    spread: float, n: float, alpha: float = 0.05, power: float = 0.8, design: Design = "paired"
+def chance_to_detect(
+    effect: float, spread: float, n: Units, alpha: float = 0.05, design: Design = "paired", family: Family = ONE
 ) -> float:
-    """Smallest true effect that n units detect with this power, in the spread's unit; inf for a single unit."""
+    """Power of the test that will decide about n units with normal values; 0 below 3 units, which decide nothing.
+
+    By the noncentral t at alpha / comparisons, corrected by simulation where another test decides: sign flips of few
+    pairs, and few units in unpaired arms.
+    """
+    if not decidable(n):
+        return 0.0
+    simulated = _simulated(n, alpha, design, family)
+    size = abs(effect) / spread
+    as_t = size if simulated is None else float(simulated.as_t(size))
+    return t_power(max(0.0, as_t), 1.0, n, alpha / family.comparisons, design)
+
+
+def minimum_detectable_effect(
+    spread: float,
+    n: Units,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    design: Design = "paired",
+    family: Family = ONE,
+) -> float:
+    """Smallest true effect that n units detect with this power, in the spread's unit; inf below 3 units."""
     probability(power, "power")
     if power <= alpha:
         raise ValueError(f"power {power} must exceed alpha {alpha}")
-    if n <= 1.0:
+    if not decidable(n):
         return math.inf
+    level = alpha / family.comparisons
 
     def enough(effect: float) -> bool:
-        return t_power(effect, 1.0, n, alpha, design) >= power
+        return t_power(effect, 1.0, n, level, design) >= power
 
-    high = 4.0 * math.sqrt(2.0 / n)  # four standard errors or more: nearly always enough
+    # Four standard errors or more: nearly always enough.
+    high = 4.0 * math.sqrt(2.0 / (n if isinstance(n, float | int) else min(n)))
     while not enough(high):
         high *= 2.0
-    return bisect(enough, high, 0.0) * spread
+    size = bisect(enough, high, 0.0)
+    simulated = _simulated(n, alpha, design, family)
+    return spread * (size if simulated is None else float(simulated.as_tested(size)))
+
+
+def decidable(n: Units) -> bool:
+    """Whether n units are enough for a verdict at all."""
+    return (min(n) if isinstance(n, tuple) else n) >= LEAST_UNITS
+
+
+def _simulated(n: Units, alpha: float, design: Design, family: Family) -> Quantiles | None:
+    """What the deciding test detects, where it is not a t test; for a fraction of a unit, the whole number below."""
+    sizes = n if isinstance(n, tuple) else (int(n), int(n))
+    if family.comparisons > 1 and family.wanted != "each":
+        return family_as_tested(design, min(sizes), alpha, family.comparisons, family.wanted)
+    return as_tested(design, sizes, alpha, family.comparisons)
 
 
 def units_needed(
-    effect: float, spread: float, alpha: float = 0.05, power: float = 0.8, design: Design = "paired"
+    effect: float,
+    spread: float,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    design: Design = "paired",
+    family: Family = ONE,
 ) -> int:
-    """Smallest whole number of units (per arm when unpaired) that detects `effect` with this power; at least 2.
+    """Smallest whole number of units (per arm when unpaired) that detects `effect` with this power; at least 3.
 
     Raises ValueError for an effect of 0, a spread of 0, and when more than a billion units would be needed.
     """
     probability(power, "power")
     if not (effect != 0.0 and spread > 0.0):
         raise ValueError("units_needed needs an effect other than 0 and a positive spread")
+
+    def enough(n: int) -> bool:
+        return chance_to_detect(effect, spread, n, alpha, design, family) >= power
+
+    # A few units are tried one by one: where the test changes, power can drop from one number to the next. Those that
+    # a t test could hardly do with are passed over.
+    m = family.comparisons
+    for n in range(LEAST_UNITS, ONE_BY_ONE + 1):
+        single = t_power(effect, spread, n, alpha if family.wanted == "all" else alpha / m, design)
+        if (m * single if family.wanted == "any" else single) >= power - 0.05 and enough(n):
+            return n
     # The normal approximation is a little too small; the search starts there.
-    z = normal_quantile(1.0 - alpha / 2.0) + normal_quantile(power)
+    z = normal_quantile(1.0 - alpha / m / 2.0) + normal_quantile(power)
     start = (z * spread / abs(effect)) ** 2 * (1.0 if design == "paired" else 2.0)
     if start > MOST_UNITS:
         raise ValueError(f"more than {MOST_UNITS:,} units would be needed; the effect is too small for this spread")
-    low, high = 1, max(2, math.ceil(start) + 4)
-    while t_power(effect, spread, high, alpha, design) < power:
+    low, high = ONE_BY_ONE, max(ONE_BY_ONE + 1, math.ceil(start) + 4)
+    while not enough(high):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if t_power(effect, spread, middle, alpha, design) >= power else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 

@@ -24,14 +24,17 @@ from bakeoff.stats.numerics import (
     normal_quantile,
     probability,
     studentized_range_sf,
+    t_quantile,
     tail,
     vector,
 )
 
 EXACT_SIGNED = 50
-"""Non-zero differences up to which Wilcoxon's null distribution is counted (without ties)."""
+"""Non-zero differences up to which Wilcoxon's null distribution is counted, with ties and without."""
 EXACT_SMALLER = 8
 """Size of the smaller arm up to which Mann-Whitney's null distribution is counted (without ties)."""
+EXACT_POOLED = 50
+"""Values of both arms up to which Mann-Whitney's null distribution is counted where there are ties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def _tie_sum(x: Array) -> float:
 def wilcoxon(d: ArrayLike) -> RankTest:
     """Signed-rank test of symmetry about 0 (Wilcoxon 1945). statistic: the smaller rank sum.
 
-    Zeros are dropped, as he did. Exact up to 50 non-zero differences without ties, else normal with tie
+    Zeros are dropped, as he did. Exact up to 50 non-zero differences, tied ones included, else normal with tie
     correction and no continuity correction.
     """
     x = vector(d, "d")
@@ -61,16 +64,17 @@ def wilcoxon(d: ArrayLike) -> RankTest:
     if n == 0:
         return RankTest(0.0, 1.0, True)
     size = np.abs(x)
-    plus = float(average_ranks(size)[x > 0.0].sum())
+    ranks = average_ranks(size)
+    plus = float(ranks[x > 0.0].sum())
     statistic = min(plus, n * (n + 1) / 2.0 - plus)
-    if n <= EXACT_SIGNED and np.unique(size).size == n:
-        # counts[s]: how many of the 2^n sign patterns have rank sum s. Whole numbers below 2^53, so doubles are
-        # exact.
-        counts = np.zeros(n * (n + 1) // 2 + 1)
+    if n <= EXACT_SIGNED:
+        # counts[s]: how many of the 2^n sign patterns have half the rank sum s. Tied ranks are halves, so twice a rank
+        # is whole. Counts stay below 2^53, so doubles are exact.
+        counts = np.zeros(n * (n + 1) + 1)
         counts[0] = 1.0
-        for rank in range(1, n + 1):
-            counts[rank:] += counts[:-rank].copy()
-        share = float(counts[: int(statistic) + 1].sum()) / 2.0**n
+        for twice in np.rint(2.0 * ranks).astype(int):
+            counts[twice:] += counts[:-twice].copy()
+        share = float(counts[: round(2.0 * statistic) + 1].sum()) / 2.0**n
         return RankTest(statistic, min(1.0, 2.0 * share), True)
     variance = n * (n + 1) * (2 * n + 1) / 24.0 - _tie_sum(size) / 48.0
     z = (statistic - n * (n + 1) / 4.0) / math.sqrt(variance)
@@ -81,25 +85,42 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> RankTest:
     """Rank-sum test of two independent arms.
 
     statistic: U of b, the number of pairs that b wins (ties half). Exact without ties while the smaller arm
-    has at most 8 values, else normal with tie and continuity correction.
+    has at most 8 values, and with ties up to 50 values in both arms; else normal with tie and continuity correction.
     """
     x, y = vector(a, "a"), vector(b, "b")
     n1, n2 = x.size, y.size
     pooled = np.concatenate((y, x))
     # U of b is its rank sum minus the smallest possible one.
-    u = float(average_ranks(pooled)[:n2].sum()) - n2 * (n2 + 1) / 2.0
+    ranks = average_ranks(pooled)
+    u = float(ranks[:n2].sum()) - n2 * (n2 + 1) / 2.0
     upper = max(u, n1 * n2 - u)
     if min(n1, n2) <= EXACT_SMALLER and np.unique(pooled).size == pooled.size:
         counts = _mann_whitney_counts(min(n1, n2), max(n1, n2))
         share = float(counts[round(upper) :].sum() / counts.sum())
         return RankTest(u, min(1.0, 2.0 * share), True)
     total = n1 + n2
+    if np.unique(pooled).size < total <= EXACT_POOLED:
+        # Of unequal arms with ties the two tails differ, so the smaller arm's own rank sum is looked up.
+        smaller = ranks[:n2] if n2 <= n1 else ranks[n2:]
+        return RankTest(u, min(1.0, 2.0 * _tied_tail(ranks, smaller)), True)
     variance = n1 * n2 / 12.0 * (total + 1.0 - _tie_sum(pooled) / (total * (total - 1.0)))
     if variance <= 0.0:
         return RankTest(u, 1.0, False)
     # 1/2 is the continuity correction.
     z = (upper - n1 * n2 / 2.0 - 0.5) / math.sqrt(variance)
     return RankTest(u, max(TINY, min(1.0, 2.0 * normal_cdf(-z))), False)
+
+
+def _tied_tail(ranks: Array, arm: Array) -> float:
+    """The smaller share of all subsets of ranks, as many as `arm` has, that sum to at least or at most as much."""
+    twice = np.rint(2.0 * ranks).astype(int)  # tied ranks are halves
+    # counts[k, s]: how many subsets of k ranks have half the sum s. Below 2^50, so doubles are exact.
+    counts = np.zeros((arm.size + 1, int(twice.sum()) + 1))
+    counts[0, 0] = 1.0
+    for rank in twice:
+        counts[1:, rank:] += counts[:-1, : counts.shape[1] - rank].copy()
+    shares, place = counts[-1] / counts[-1].sum(), round(2.0 * float(arm.sum()))
+    return min(float(shares[place:].sum()), float(shares[: place + 1].sum()))
 
 
 def _mann_whitney_counts(m: int, n: int) -> Array:
@@ -179,7 +200,7 @@ def bradley_terry(wins: ArrayLike, prior: float = 0.0, level: float = 0.95) -> B
 
     wins[i, j]: how often i beat j, shape (arms, arms); a tie is half a win for each. `prior` adds that many
     half-won games to every pair. Without it, arms that never lost to (or never met) the rest have no finite
-    strength (Ford 1957): ValueError. Intervals treat games as independent.
+    strength (Ford 1957): ValueError. Intervals treat games as independent; see `bradley_terry_over`.
     """
     w = matrix(wins, "wins", rows=2, columns=2)
     if w.shape[0] != w.shape[1] or (w < 0.0).any():
@@ -194,9 +215,40 @@ def bradley_terry(wins: ArrayLike, prior: float = 0.0, level: float = 0.95) -> B
         raise ValueError("some arms never lost to, or never met, the others: give a prior, such as 0.5")
     strength, information = _maximise(w)
     error = np.sqrt(np.diag(np.linalg.pinv(information, hermitian=True)))
-    half = -normal_quantile(tail(level)) * error
+    return _around(strength, -normal_quantile(tail(level)) * error, level)
+
+
+def _around(strength: Array, half: Array, level: float) -> BradleyTerry:
     columns = [tuple(float(v) for v in column) for column in (strength, strength - half, strength + half)]
     return BradleyTerry(columns[0], columns[1], columns[2], level)
+
+
+def bradley_terry_over(scores: ArrayLike, prior: float = 0.0, level: float = 0.95) -> BradleyTerry:
+    """Strengths from one game of every pair of arms on each task, with intervals for tasks like these.
+
+    scores: (tasks, arms), larger wins, equal ones tie; at least 2 of each. Games on one task share its scores, so they
+    are not independent: the error comes from leaving out one task at a time (one Newton step each, as in CR3 of Bell and
+    McCaffrey, Survey Methodology 2002), with a t of tasks - 1 degrees of freedom. Raises ValueError as `bradley_terry`.
+    """
+    x = matrix(scores, "scores", rows=2, columns=2)
+    tasks = x.shape[0]
+    won = (np.sign(x[:, :, None] - x[:, None, :]) + 1.0) / 2.0
+    won[:, np.arange(x.shape[1]), np.arange(x.shape[1])] = 0.0
+    fit = bradley_terry(won.sum(axis=0), prior, level)
+    strength = np.array(fit.strength)
+    chance = 1.0 / (1.0 + np.exp(strength[None, :] - strength[:, None]))
+    np.fill_diagonal(chance, 0.0)
+
+    def laplacian(weight: Array) -> Array:
+        return np.diag(weight.sum(axis=1)) - weight
+
+    # Every pair plays once a task, so all tasks have the same share of the information.
+    of_task = laplacian(chance * (1.0 - chance))
+    others = np.linalg.pinv(of_task * (tasks - 1.0 + prior), hermitian=True)
+    moves = (won.sum(axis=2) - chance.sum(axis=1)[None, :]) @ others
+    moves -= moves.mean(axis=0)
+    error = np.sqrt((tasks - 1.0) / tasks * (moves**2).sum(axis=0))
+    return _around(strength, -t_quantile(tasks - 1.0, tail(level)) * error, level)
 
 
 def _maximise(w: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ Grunwald, Vovk and Shafer, 'Game-theoretic statistics and safe anytime-valid inf
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +24,9 @@ BETS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 """Stakes that the symmetric e-process averages over: small ones for weak effects, large ones for strong."""
 LEAST_PLANNED = 7
 """Each pair can at most double the wealth, so fewer planned pairs could never decide."""
+
+LEAST_EQUIVALENT = 30
+"""Away from 0 the symmetric e-process is wrong under skew: with fewer pairs it does not say `equivalent`."""
 
 LogE = Callable[[Array, float], tuple[Array, Array]]
 """Paths of (log e+, log e-) against 'centre <= x' and 'centre >= x' of values shaped (..., n), along the last axis."""
@@ -116,10 +119,13 @@ def confidence_sequence(
         """The kept point furthest from the centre towards `step`; infinite if the furthest tried is kept."""
         # Dense near the centre, and some 2e8 standard deviations far out.
         reach = centre + step * np.sinh(np.linspace(0.0, 20.0, 161))
-        kept = [i for i, c in enumerate(reach) if not rejects(side, float(c))]
-        if not kept:
+        if log_e is symmetric_log_e:  # all centres at once
+            kept = np.flatnonzero(symmetric_log_e(x - reach[:, None])[side].max(axis=-1) < bar)
+        else:
+            kept = np.flatnonzero([not rejects(side, float(c)) for c in reach])
+        if not kept.size:
             return centre
-        last = kept[-1]
+        last = int(kept[-1])
         if last == reach.size - 1:
             return math.copysign(math.inf, step)
         return bisect(lambda c: not rejects(side, c), float(reach[last]), float(reach[last + 1]))
@@ -132,10 +138,28 @@ def confidence_sequence(
     return interval.agreeing(0.0, rejects(0, 0.0), rejects(1, 0.0))
 
 
+def shrunken_mean(d: ArrayLike, bar: float) -> float:
+    """An estimate with less bias than the mean of differences d, after a test that stops at e >= bar has stopped.
+
+    The mean is too far from 0, because the test stops where it is far. Multiplied by 1 - 3 (1 - n0/n) / t^2, where n0
+    pairs are the fewest that can stop it: a stop that came as early as possible selects little. Measured for
+    normal differences (docs/sequential.md): the bias is about 0.02 sd where that of the mean is up to 0.11.
+    """
+    x = vector(d, "d")
+    if x.size < 2 or sd(x) == 0.0:
+        return float(x.mean())
+    fewest = int(_first(symmetric_log_e(np.ones(x.size))[0], math.log(bar)))
+    t_squared = x.size * float(x.mean()) ** 2 / sd(x) ** 2
+    share = 3.0 * max(0.0, 1.0 - fewest / x.size) / t_squared if t_squared > 0.0 else 1.0
+    return float(x.mean()) * max(0.0, 1.0 - share)
+
+
 @dataclass(frozen=True, slots=True)
 class SequentialRule:
     """When to stop: at 2m/alpha for better or worse, m/alpha on both margins for equivalent, at N_max undecided.
 
+    With bets on bounded values each margin may be passed at its own time. The symmetric e-process needs 30 pairs and
+    both current values above the bar: at the margin skewed differences are then called equivalent in 6.6 % or less.
     `planned` is N_max in pairs; `comparisons` is m. With `log_e = betting_log_e(low, high)` the same rule
     serves bounded and binary differences.
     """
@@ -172,10 +196,13 @@ class SequentialRule:
         firsts = [_first(up, bar), _first(down, bar)]
         if self.margin is not None:
             each = math.log(self.comparisons / self.alpha)
-            # Equivalent at the later of the two one-sided tests.
-            above = _first(self.log_e(x, -self.margin)[0], each)
-            below = _first(self.log_e(x, self.margin)[1], each)
-            firsts.append(np.maximum(above, below))
+            above, below = self.log_e(x, -self.margin)[0], self.log_e(x, self.margin)[1]
+            if self.log_e is symmetric_log_e:
+                both = np.minimum(above, below)
+                both[..., : LEAST_EQUIVALENT - 1] = -math.inf
+                firsts.append(_first(both, each))
+            else:
+                firsts.append(np.maximum(_first(above, each), _first(below, each)))
         table = np.stack(firsts)
         stop = table.min(axis=0)
         # Of verdicts reached at the same pair the margin's comes first, as in the fixed-size decision.
@@ -193,10 +220,10 @@ class SequentialRule:
         gain = (self.planned - x.size) * math.log(2.0)
         up, down = self.log_e(x, 0.0)
         reachable = max(float(up[-1]), float(down[-1])) + gain >= math.log(2.0 * self.comparisons / self.alpha)
-        if self.margin is not None and not reachable:
+        if self.margin is not None and not reachable and self.planned >= LEAST_EQUIVALENT:
             each = math.log(self.comparisons / self.alpha)
             above, below = self.log_e(x, -self.margin)[0], self.log_e(x, self.margin)[1]
-            reachable = all(float(p.max()) >= each or float(p[-1]) + gain >= each for p in (above, below))
+            reachable = all(float(path[-1]) + gain >= each for path in (above, below))
         return not reachable
 
     def chance_to_decide(self, d: ArrayLike, replicates: int = 500, seed: Seed = 0) -> float:
@@ -210,6 +237,53 @@ class SequentialRule:
         # The past is fixed, so an e-process continues where it is.
         paths = np.concatenate((np.broadcast_to(x, (replicates, x.size)), future), axis=1)
         return float((self.stops(paths)[1] > 0).mean())
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Which of k arms have left, and when: shape (k,) each."""
+
+    left_at: Integers
+    """The pair at which an arm left; 0 while it is in."""
+    left_to: Integers
+    """The arm that beat it; -1 while it is in."""
+    evidence: Array
+    """log e of the arm that beat it, or of the one nearest to that, at the arm's last pair; shape (k,)."""
+    pairs: int
+    """How many pairs all arms that were still in have finished."""
+
+    @property
+    def survivors(self) -> list[int]:
+        return [int(arm) for arm in np.flatnonzero(self.left_at == 0)]
+
+
+def race(bad: Array, good: Array, known: Sequence[int], alpha: float = 0.05, log_e: LogE = symmetric_log_e) -> Race:
+    """Follow k arms pair by pair; an arm leaves when another one that is still in has beaten it.
+
+    `bad` and `good`, shape (k, n): what each arm scored on each pair, larger is better, with lost runs at either end;
+    `known` says how many leading pairs of an arm have ended. An arm leaves at e >= 2m/alpha, m = k - 1, over all common
+    pairs from the first. The best arm leaves with probability alpha/2 at most, since m others can beat it, so a last
+    arm is the wrong one in at most alpha of all races, also where two are equally good (simulated: 3.6 % of 5).
+    """
+    k = bad.shape[0]
+    bar = math.log(2.0 * (k - 1) / probability(alpha, "alpha"))
+    paths = log_e(bad[:, None, :] - good[None, :, :], 0.0)[0]  # of row against column
+    left_at, left_to, score = np.zeros(k, dtype=np.int64), np.full(k, -1), np.zeros(k)
+    alive = list(range(k))
+    pairs = 0
+    while len(alive) > 1 and all(known[arm] > pairs for arm in alive):
+        pairs += 1
+        current = paths[np.ix_(alive, alive)][..., pairs - 1].copy()
+        np.fill_diagonal(current, -math.inf)
+        strongest = np.nan_to_num(current, nan=-math.inf).argmax(axis=0)
+        highest = np.nan_to_num(current, nan=-math.inf).max(axis=0)
+        leaving = np.flatnonzero(highest >= bar)
+        score[alive] = highest
+        if leaving.size < len(alive):  # everybody beaten by somebody would leave nobody
+            for place in leaving:
+                left_at[alive[place]], left_to[alive[place]] = pairs, alive[int(strongest[place])]
+            alive = [arm for place, arm in enumerate(alive) if place not in leaving]
+    return Race(left_at, left_to, score, pairs)
 
 
 def _first(log_e: Array, bar: float) -> Integers:

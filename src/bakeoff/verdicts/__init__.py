@@ -10,6 +10,11 @@
 | `compare_answer`, `gate`, `litmus`, `rank`, `summarize` | the questions about results at hand |
 | `retries` | tries that do not count, by arm, and warnings about them |
 | `variance`, `power`, `pilot` | the questions about how many runs are enough |
+| `looks` | who has seen results before, and what that leaves for a verdict on a plan that has grown |
+| `eprocess` | differences in the order of planning, and the evidence in them after each |
+| `race` | many arms in a sequential test: losers leave, the last one is the best |
+| `combined` | all editions of one experiment together |
+| `calibrate`, `relabel` | how often runs like these lead to a wrong verdict; experiments without an effect, made from them |
 | `sequential`, `until_decided` | anytime-valid tests, and runs that stop when they have decided |
 | `prereg` | what was registered before the first result |
 """

@@ -20,13 +20,14 @@ from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis
 from bakeoff.text import csv_text, drawn_table, markdown_table, plain_table, printable, standard
 from bakeoff.verdicts.observations import Observations, observe
-from bakeoff.verdicts.question import Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
+from bakeoff.verdicts.question import Calibrate, Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
     from bakeoff.records.edition import Edition
+    from bakeoff.verdicts.calibrate import CalibrateAnswer
     from bakeoff.verdicts.compare_answer import CompareAnswer
     from bakeoff.verdicts.gate import GateAnswer
     from bakeoff.verdicts.power import PowerAnswer
@@ -44,6 +45,7 @@ _MODULES: Mapping[type[Question], str] = {
     Litmus: "litmus",
     Variance: "variance",
     Power: "power",
+    Calibrate: "calibrate",
     Summarize: "summarize",
 }
 """The module whose `answer` knows the question. It is imported when needed: each loads other statistics."""
@@ -105,10 +107,23 @@ class Answer(ABC):
     def exit_code(self) -> int:
         """0 the thing asked for holds, 1 it does not, 3 not enough evidence."""
 
+    def verdicts(self) -> dict[str, str]:
+        """What it says about each arm, by arm and metric; empty for an answer that only describes."""
+        return {}
+
+    @property
+    def anytime_valid(self) -> bool:
+        """Whether its tests may be looked at any number of times."""
+        return False
+
     def shown(self) -> list[Block]:
-        """What people see: the blocks, and for a table how its columns were read."""
-        reading = self.settings.get("columns")
-        return [*self.blocks(), *([Text(_reading_in_words(reading))] if reading else [])]
+        """What people see: the blocks, what earlier looks changed, and for a table how its columns were read."""
+        reading, looks = self.settings.get("columns"), self.settings.get("looks")
+        return [
+            *self.blocks(),
+            *([Text(looks["sentence"])] if looks else []),
+            *([Text(_reading_in_words(reading))] if reading else []),
+        ]
 
     def records(self) -> Table:
         """Flat rows for a spreadsheet: the first table, unless the question has its own."""
@@ -137,7 +152,9 @@ def refuse_sequential(results: Results, what: str) -> None:
 
 
 @overload
-def answer(results: Results, question: Compare) -> CompareAnswer: ...
+def answer(results: Results, question: Compare, *, verb: str = "") -> CompareAnswer: ...
+@overload
+def answer(results: Results, question: Calibrate) -> CalibrateAnswer: ...
 @overload
 def answer(results: Results, question: Rank) -> RankAnswer: ...
 @overload
@@ -145,18 +162,23 @@ def answer(results: Results, question: Variance) -> VarianceAnswer: ...
 @overload
 def answer(results: Results | None, question: Power) -> PowerAnswer: ...
 @overload
-def answer(results: Results, question: Gate) -> GateAnswer: ...
+def answer(results: Results, question: Gate, *, verb: str = "") -> GateAnswer: ...
 @overload
-def answer(results: Results, question: Question) -> Answer: ...
-def answer(results: Results | None, question: Question) -> Answer:
+def answer(results: Results, question: Question, *, verb: str = "") -> Answer: ...
+def answer(results: Results | None, question: Question, *, verb: str = "") -> Answer:
     """The answer to a question about results. Raises UsageError when the question cannot be asked of them.
 
-    `results` is None only for a `Power` question that numbers alone answer.
+    `results` is None only for a `Power` question that numbers alone answer. A verdict on editions of ours is recorded
+    in them as a look by `verb`, by default the question's own.
     """
     if type(question) not in _MODULES:
         raise TypeError(f"{type(question).__name__} is not a question that can be answered")
     module = import_module(f"bakeoff.verdicts.{_MODULES[type(question)]}")
     answered: Answer = module.answer(results, question)
+    if results is not None and results.editions() and answered.verdicts():
+        from bakeoff.verdicts.looks import counted
+
+        answered = counted(answered, results, verb or type(question).__name__.lower())
     if results is None or not results.reading:
         return answered
     return replace(answered, settings={**answered.settings, "columns": results.reading})

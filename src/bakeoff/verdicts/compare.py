@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from bakeoff.errors import UsageError
-from bakeoff.stats.binary import PairedBinary, UnpairedBinary
 from bakeoff.stats.decision import (
     CAMPAIGN_WORDS,
     Decision,
@@ -19,13 +18,13 @@ from bakeoff.stats.decision import (
 )
 from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.numerics import difference
-from bakeoff.stats.permutation import SignFlip
 from bakeoff.stats.ttests import seeds_look_crossed
+from bakeoff.verdicts import looks
 from bakeoff.verdicts.describe import Description, choice_of_test, describe, format_p, own_direction, sentence
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design, build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare, Question
-from bakeoff.verdicts.testing import Line, adjusted, comparison_test, other_methods, sides
+from bakeoff.verdicts.testing import Line, adjusted, comparison_test, exact_p, other_methods, sides
 
 LOOKS_CROSSED = 0.01
 SEED = 0
@@ -57,11 +56,13 @@ class Comparison(Description):
     skew: SkewCheck | None
     other: str
     """The verdict for the other population, in one line."""
+    these_seeds: str
+    """With two crossed seeds: the verdict for these two only, in one line; it has no exit code."""
     campaign: str
     chosen: str = ""
     """Which test decided, and why it was this one."""
     p_exact: float | None = None
-    """The p with ties counted in full, where the verdict counts half of them: sign flips, and outcomes of 0 and 1."""
+    """The p of the exact test with ties in full, where there is one (`testing.exact_p`)."""
     methods: tuple[Line, ...] = ()
     """Other methods that were asked for, in the metric's own direction; they do not decide."""
     warnings: tuple[str, ...] = ()
@@ -108,10 +109,13 @@ def compare(
     control, candidates = choose_arms(metrics[0], question)
     pairs = [(observations, control, candidate) for observations in metrics for candidate in candidates]
     family = _judge(pairs, question)
-    others = [""] * len(family) if verdict_only else _other_population(pairs, question)
+    nothing = [""] * len(family)
+    others = nothing if verdict_only else _other_population(pairs, question)
+    two_seeds = any(_has_two_crossed_seeds(judged.design) for judged in family)
+    seeds = _asked_again(pairs, question, {"seeds": "fixed"}) if two_seeds and not verdict_only else nothing
     return [
-        _comparison(judged, question, other, len(family), covariate, verdict_only)
-        for judged, other in zip(family, others, strict=True)
+        _comparison(judged, question, other, with_seeds, len(family), covariate, verdict_only)
+        for judged, other, with_seeds in zip(family, others, seeds, strict=True)
     ]
 
 
@@ -135,33 +139,37 @@ def _judge(pairs: Sequence[tuple[Observations, str, str]], question: Question) -
 
     Before the planned end there are effects and no verdict: looking early is only valid in the sequential test.
     """
-    designs: list[Design] = []
+    standings: list[looks.Standing] = []
     tests: list[Test | Decision] = []
     for observations, control, candidate in pairs:
         analysis = observations.analysis
-        designs.append(
-            build_design(observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect)
+        design = build_design(
+            observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect
         )
+        standings.append(looks.standing(observations, control, candidate, design))
         try:
             test = comparison_test(
-                designs[-1],
-                alpha=analysis.alpha,
+                standings[-1].design,
+                alpha=standings[-1].alpha,
                 comparisons=len(pairs),
                 margin=analysis.margin,
                 relative=analysis.relative_margin,
+                strict=analysis.ties == "full",
             )
         except ValueError as error:
             raise UsageError(f"{observations.metric}, {candidate} against {control}: {error}") from error
         tests.append(test)
     simultaneous = isinstance(question, Compare) and question.simultaneous
-    decisions = decide(tests, pairs[0][0].analysis.alpha, simultaneous=simultaneous)
+    decisions = decide(tests, standings[0].alpha, simultaneous=simultaneous)
     family = []
-    for (observations, control, candidate), design, test, decision in zip(
-        pairs, designs, tests, decisions, strict=True
+    for (observations, control, candidate), standing, test, decision in zip(
+        pairs, standings, tests, decisions, strict=True
     ):
+        decision = looks.later(standing, decision, observations, len(pairs))
         if not observations.final:
             decision = Decision("undecided", "not_final", effect=decision.effect, n=decision.n)
-        family.append(_Judged(observations, control, candidate, design, test, decision))
+        test = decision if standing.order else test
+        family.append(_Judged(observations, control, candidate, standing.design, test, decision))
     return family
 
 
@@ -169,6 +177,7 @@ def _comparison(
     judged: _Judged,
     question: Question,
     other: str,
+    these_seeds: str,
     comparisons: int,
     covariate: Observations | None,
     verdict_only: bool,
@@ -176,14 +185,10 @@ def _comparison(
     """The decision with everything that stands beside it."""
     observations, design, decision = judged.observations, judged.design, judged.decision
     analysis = observations.analysis
-    description = Description() if verdict_only else describe(design, analysis, judged.test)
+    description = Description() if verdict_only else describe(design, analysis, judged.test, comparisons)
     effect = description.effect if decision.effect is None else design.sign * decision.effect
     resamples = question.resamples if isinstance(question, Compare) else Compare().resamples
     skew = None if verdict_only else _skew(observations, design, decision, resamples)
-    # The largest exact p over what missing runs could have been.
-    corners = judged.test.corners or (judged.test,) if isinstance(judged.test, Test) else ()
-    counted = (PairedBinary, UnpairedBinary, SignFlip)
-    exact = [corner.evidence.p_exact for corner in corners if isinstance(corner.evidence, counted)]
     lines: list[Line] = []
     if observations.final and not verdict_only and isinstance(question, Compare):
         lines = _other_methods(judged, question, covariate) if question.methods or covariate is not None else []
@@ -208,11 +213,12 @@ def _comparison(
         seen_ends=design.seen_ends and design.missing > 0,
         skew=skew,
         other=other,
+        these_seeds=these_seeds,
         campaign=CAMPAIGN_WORDS[decision.verdict],
         chosen=choice_of_test(design, decision, analysis.alpha, comparisons),
-        p_exact=max(exact) if exact and decision.p is not None else None,
+        p_exact=None if verdict_only or decision.p is None else exact_p(design, judged.test, comparisons),
         methods=tuple(lines),
-        warnings=tuple(_warnings(observations, design, decision, skew)),
+        warnings=tuple(_warnings(judged, skew)),
         design=design,
     )
 
@@ -251,16 +257,23 @@ def _other_population(pairs: Sequence[tuple[Observations, str, str]], question: 
     first = pairs[0][0]
     if len(first.tasks) < 2:
         return [""] * len(pairs)
-    swapped = {"tasks": "sample" if first.population == "fixed" else "fixed"}
+    other = "sample" if first.population == "fixed" else "fixed"
+    try:
+        return _asked_again(pairs, question, {"tasks": other})
+    except UsageError:
+        who = "for tasks like these" if other == "sample" else "on these tasks only"
+        return [f"{who}: no verdict is possible"] * len(pairs)
+
+
+def _asked_again(
+    pairs: Sequence[tuple[Observations, str, str]], question: Question, changes: Mapping[str, str]
+) -> list[str]:
+    """The verdicts of the same family when something else is declared, one line each."""
     again = [
-        (replace(observations, analysis=observations.analysis.model_copy(update=swapped)), control, candidate)
+        (replace(observations, analysis=observations.analysis.model_copy(update=dict(changes))), control, candidate)
         for observations, control, candidate in pairs
     ]
-    try:
-        family = _judge(again, question)
-    except UsageError:
-        who = "for tasks like these" if swapped["tasks"] == "sample" else "on these tasks only"
-        return [f"{who}: no verdict is possible"] * len(pairs)
+    family = _judge(again, question)
     lines = []
     for judged in family:
         decision = judged.decision
@@ -270,8 +283,20 @@ def _other_population(pairs: Sequence[tuple[Observations, str, str]], question: 
     return lines
 
 
-def _warnings(observations: Observations, design: Design, decision: Decision, skew: SkewCheck | None) -> list[str]:
+def _has_two_crossed_seeds(design: Design) -> bool:
+    return design.kind == "crossed" and len(design.seeds) == 2
+
+
+def _warnings(judged: _Judged, skew: SkewCheck | None) -> list[str]:
+    observations, design, decision = judged.observations, judged.design, judged.decision
     warnings = list(observations.notes)
+    if design.unmatched is not None:
+        warnings.append(design.unmatched.sentence(judged.control, judged.candidate))
+    if _has_two_crossed_seeds(design):
+        warnings.append(
+            "2 crossed seeds leave 1 degree of freedom, so only very large effects can be told from luck with the seeds: "
+            "5 seeds or more would decide, and --seeds fixed asks about these 2 seeds only"
+        )
     if decision.identical:
         warnings.append("the arms are identical on every unit; was the same thing run twice?")
     if design.missing and design.seen_ends:

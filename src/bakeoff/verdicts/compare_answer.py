@@ -25,6 +25,7 @@ from bakeoff.verdicts.answer import (
 )
 from bakeoff.verdicts.compare import SEED, Comparison, Exploratory, compare, explore_metrics, recommendations
 from bakeoff.verdicts.describe import format_interval, format_p, signed, unit_values
+from bakeoff.verdicts.looks import METHOD
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
@@ -47,7 +48,8 @@ EXPECTED = {
 _AS_IS = (
     "metric", "control", "candidate", "verdict", "reason", "sentence", "population", "units", "control_mean",
     "candidate_mean", "effect", "lift", "p", "p_adjusted", "p_exact", "cohens_d", "cohens_dz", "hedges_g", "improvement",
-    "correlation", "variance_reduction", "mde", "units_for_margin", "missing", "failed", "seen_ends", "other", "campaign",
+    "correlation", "variance_reduction", "mde", "units_for_margin", "missing", "failed", "seen_ends", "other", "these_seeds",
+    "campaign",
     "chosen",
 )  # fmt: skip
 """Fields of a comparison that JSON has as they are."""
@@ -78,7 +80,16 @@ class CompareAnswer(Answer):
             allowed = (*EXPECTED[self.question.expect], "undecided")
             if any(verdict not in allowed for verdict in verdicts):
                 return 1
-        return NOT_ENOUGH_EVIDENCE if "undecided" in verdicts else 0
+        decided = "undecided" not in verdicts if self.sequential is None else self.sequential.decided
+        return 0 if decided else NOT_ENOUGH_EVIDENCE
+
+    def verdicts(self) -> dict[str, str]:
+        comparisons = self.comparisons if self.sequential is None else self.sequential.comparisons
+        return {f"{each.candidate} on {each.metric}": each.verdict for each in comparisons}
+
+    @property
+    def anytime_valid(self) -> bool:
+        return self.sequential is not None or all(each.decision.method == METHOD for each in self.comparisons)
 
     # -- for programs
 
@@ -133,7 +144,7 @@ class CompareAnswer(Answer):
     def blocks(self) -> list[Block]:
         blocks: list[Block]
         if self.sequential is not None:
-            blocks = [Text(each.sentence, strong=True) for each in self.sequential.comparisons]
+            blocks = [Text(sentence, strong=True) for sentence in self.sequential.sentences]
             blocks.append(self.sequential.table())
             if warnings := retry_warnings(self.uncounted):
                 blocks.append(Notes("Warnings", warnings))
@@ -163,9 +174,10 @@ class CompareAnswer(Answer):
         """Which test, the other population, what the campaign tool would say, warnings, and other methods."""
         several = len(self.comparisons) > 1
         others = [
-            f"{each.candidate} on {each.metric}, {each.other}" if several else each.other
+            f"{each.candidate} on {each.metric}, {line}" if several else line
             for each in self.comparisons
-            if each.other
+            for line in (each.other, each.these_seeds)
+            if line
         ]
         words = recommendations(self.comparisons)
         notes = [
@@ -201,6 +213,16 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
     """
     metrics = question.metrics or results.primary()
     question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
+    if question.editions == "all":
+        from bakeoff.verdicts.combined import combine
+
+        if question.unpaired or question.intersect:
+            raise UsageError("editions are combined pair by pair; leave --unpaired and --intersect out")
+        report, observations = combine(results, question, metrics)
+        settings = compare_settings(observations, question, len(report.comparisons))
+        return CompareAnswer(
+            results.label, settings, [], observations, question, sequential=report, uncounted=results.uncounted
+        )
     observations = [observe_metric(results, name, question) for name in metrics]
     registration = None
     edition = results.edition
@@ -253,6 +275,7 @@ def compare_settings(observations: Sequence[Observations], question: Compare, co
         "failure_score": analysis.failure_score,
         "tasks": first.population,
         "seeds": analysis.seeds,
+        "ties": analysis.ties,
         "unpaired": question.unpaired,
         "intersect": question.intersect,
         "simultaneous": question.simultaneous,
@@ -277,6 +300,7 @@ def comparison_facts(comparison: Comparison) -> dict[str, Any]:
         "method": decision.method,
         "assumes": decision.assumes,
         "skew": None if skew is None else {**asdict(skew.interval), "sensitive": skew.sensitive},
+        "unmatched": asdict(comparison.design.unmatched) if comparison.design.unmatched else None,
         "methods": [asdict(line) for line in comparison.methods],
         "warnings": list(comparison.warnings),
     }
@@ -326,7 +350,10 @@ def settings_in_words(settings: Any) -> str:
     said = {
         key: value
         for key, value in settings.items()
-        if key not in ("metrics", "directions", "columns") and value is not None and value is not False
+        if key not in ("metrics", "directions", "columns", "looks")
+        and value is not None
+        and value is not False
+        and value != "half"
     }
     directions = ", ".join(f"{direction} {metric}" for metric, direction in settings["directions"].items())
     return "; ".join([directions, *(f"{key} {_in_words(value)}" for key, value in said.items())])

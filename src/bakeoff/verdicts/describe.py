@@ -11,10 +11,10 @@ import numpy as np
 
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats import effects
-from bakeoff.stats.decision import Decision, flips_suffice
+from bakeoff.stats.decision import GUARDED_UNITS, Decision, flips_suffice
 from bakeoff.stats.evidence import Interval, Test, WorstCase
 from bakeoff.stats.numerics import average_ranks, difference
-from bakeoff.stats.power import minimum_detectable_effect, units_needed
+from bakeoff.stats.power import Family, Units, decidable, minimum_detectable_effect, units_needed
 from bakeoff.stats.ttests import TStatistic
 from bakeoff.text import NOTHING
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Cell, Design, Place
@@ -27,6 +27,8 @@ _REASONS = {
     "seed_has_no_effect": "every arm gives the same value on every seed, and copies are not replicates",
     "missing": "the missing runs could change the verdict either way",
     "not_final": "not final: planned runs are still open",
+    "looked": "runs were added to units whose results had been seen; --fresh starts over, and analysis.final in the "
+    "new file allows any number of looks",
 }
 _WHY_THIS_TEST = {
     "sign-flip": "{n} paired units are enough for it{of}",
@@ -34,10 +36,13 @@ _WHY_THIS_TEST = {
     "permutation and Welch t": "unpaired arms; the larger p of the two counts",
     "permutation": "unpaired arms without any spread",
     "Welch t": "unpaired arms with too few splits to permute{of}",
-    "McNemar (mid-p)": "outcomes of 0 and 1, one pair for each unit",
-    "Fisher (mid-p)": "outcomes of 0 and 1, unpaired",
+    "sign-flip (ties in full)": "{n} paired units, exact tests asked for",
+    "exact permutation": "unpaired arms, exact tests asked for",
+    **dict.fromkeys(("McNemar (mid-p)", "McNemar (exact)"), "outcomes of 0 and 1, one pair for each unit"),
+    **dict.fromkeys(("Fisher (mid-p)", "Fisher (exact)"), "outcomes of 0 and 1, unpaired"),
     "stratified paired t": "these tasks only, seeds nested in tasks",
     "stratified t": "these tasks only, arms unpaired inside each task",
+    "e-process over all looks": "results were seen before the plan grew",
     "crossed t": "tasks and seeds are both samples, every seed on every task",
 }
 
@@ -63,8 +68,13 @@ class Description:
     """Units that would detect a difference of the margin with 80 % power."""
 
 
-def describe(design: Design, analysis: Analysis | None = None, test: Test | Decision | None = None) -> Description:
-    """Of the units where both arms are known. With an analysis also what could have been detected at its alpha."""
+def describe(
+    design: Design, analysis: Analysis | None = None, test: Test | Decision | None = None, comparisons: int = 1
+) -> Description:
+    """Of the units where both arms are known. With an analysis also what could have been detected at its alpha.
+
+    `comparisons` is the size of the family that shares alpha.
+    """
     known = design.without_missing()
     if not known.control or not known.candidate:
         return Description()
@@ -95,29 +105,30 @@ def describe(design: Design, analysis: Analysis | None = None, test: Test | Deci
         improvement=float(np.mean(shares)) if shares else None,
         correlation=pairing.correlation,
         variance_reduction=pairing.variance_reduction,
-        **({} if analysis is None else _detectable(known, analysis, test)),
+        **({} if analysis is None else _detectable(known, analysis, test, comparisons)),
     )
 
 
-def _detectable(known: Design, analysis: Analysis, test: Test | Decision | None) -> Mapping[str, Any]:
+def _detectable(known: Design, analysis: Analysis, test: Test | Decision | None, comparisons: int) -> Mapping[str, Any]:
     """`mde` and `units_for_margin`, where there is a spread to plan with.
 
     It comes from the differences, from both arms, or from the test's own standard error where units are of two kinds.
+    There is no `mde` where an effect of that size was seen and not detected: the figure is wrong for these data then.
     """
     a, b = sides(known)
     design: Literal["paired", "unpaired"] = "paired"
+    units: Units
     if known.kind in ONE_PAIR_A_UNIT:
         d = difference(b[0], a[0])
         if d.size < 2:
             return {}
-        spread, units = float(d.std(ddof=1)), float(d.size)
+        spread, units = float(d.std(ddof=1)), d.size
     elif known.kind == "rollouts":
         x, y = a[0], b[0]
         if min(x.size, y.size) < 2:
             return {}
         squares = x.var(ddof=1) * (x.size - 1) + y.var(ddof=1) * (y.size - 1)
-        # Two unequal arms are worth the harmonic mean of their sizes.
-        spread, units = math.sqrt(squares / (x.size + y.size - 2)), 2.0 / (1.0 / x.size + 1.0 / y.size)
+        spread, units = math.sqrt(squares / (x.size + y.size - 2)), (x.size, y.size)
         design = "unpaired"
     else:
         evidence = test.evidence if isinstance(test, Test) else None
@@ -130,11 +141,17 @@ def _detectable(known: Design, analysis: Analysis, test: Test | Decision | None)
     if spread <= 0.0:
         return {}
     detectable: dict[str, Any] = {}
-    if units > 1.0:
-        detectable["mde"] = minimum_detectable_effect(spread, units, analysis.alpha, design=design)
+    family = Family(comparisons)
+    if decidable(units):
+        mde = minimum_detectable_effect(spread, units, analysis.alpha, design=design, family=family)
+        effect = float(np.mean([part.mean() for part in b]) - np.mean([part.mean() for part in a]))
+        missed = isinstance(test, Test) and test.p > analysis.alpha / comparisons and abs(effect) >= mde
+        detectable = {} if missed else {"mde": mde}
     if analysis.margin is not None:
         try:
-            detectable["units_for_margin"] = units_needed(analysis.margin, spread, analysis.alpha, design=design)
+            detectable["units_for_margin"] = units_needed(
+                analysis.margin, spread, analysis.alpha, design=design, family=family
+            )
         except ValueError:  # more than can be run
             pass
     return detectable
@@ -186,6 +203,9 @@ def sentence(
             why = "a task with a single run has no spread; run two seeds or more"
         if decision.reason == "inconclusive" and mde is not None:
             why += f"; {decision.n} units can detect effects of {mde:.3g} or more (80 % power)"
+        final = observations.analysis.final
+        if decision.reason == "not_final" and final is not None and observations.final:
+            why = f"not final: the verdict is given at {final} units, and there are {design.units}"
         if decision.reason == "missing":
             why = f"{design.missing} runs are missing, and {why}"
         return f"Undecided: {about}: {why}."
@@ -200,7 +220,9 @@ def sentence(
             f"{analysis.margin:g}" if analysis.margin is not None else f"{analysis.relative_margin:.3g} of the control"
         )
         differs = "; the small difference is real" if decision.differs else ""
-        return f"Equivalent: {about}: {measured}, within a margin of {size}{differs}."
+        few = decision.n < GUARDED_UNITS and observations.bounds is None and not design.binary
+        symmetric = " (assumes symmetric differences)" if few else ""
+        return f"Equivalent: {about}: {measured}, within a margin of {size}{differs}{symmetric}."
     assumes = f" ({decision.assumes})" if decision.method == "paired t" else ""
     return f"{decision.verdict.capitalize()}: {about}: {measured}, p = {format_p(decision.p_adjusted)}{assumes}."
 
@@ -234,7 +256,14 @@ def format_interval(interval: Interval | None, *, in_table: bool = False) -> str
     """`95 % interval 0.1 to 0.3`, and in a table `0.1 to 0.3 (95 %)`."""
     if interval is None:
         return NOTHING
-    ends, level = f"{interval.low:.4g} to {interval.high:.4g}", format_level(interval.level)
+    # An open end is not part of the interval: `above 0 to 0.3` does not contain 0.
+    low, high = (
+        f"{word} {end:.4g}" if is_open and math.isfinite(end) else f"{end:.4g}"
+        for word, end, is_open in (
+            ("above", interval.low, interval.low_open), ("below", interval.high, interval.high_open)
+        )
+    )  # fmt: skip
+    ends, level = f"{low} to {high}", format_level(interval.level)
     return f"{ends} ({level})" if in_table else f"{level} interval {ends}"
 
 

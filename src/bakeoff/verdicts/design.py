@@ -50,6 +50,41 @@ class Cell:
         return filled[0] if len(filled) == 1 else float(np.mean(filled))
 
 
+Handling = Literal["missing", "set aside", "unpaired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """Runs on tasks and seeds that the other arm lacks, and what was done about them."""
+
+    control: int
+    candidate: int
+    example: Place
+    handling: Handling
+
+    def sentence(self, control: str, candidate: str) -> str:
+        """What a reader of the verdict must know about them."""
+        task, seed = self.example
+        where = (
+            f"task {task!r}" if seed is None else f"seed {seed}" if task == "default" else f"task {task!r}, seed {seed}"
+        )
+        numbers = f"{self.control} of {control}'s runs and {self.candidate} of {candidate}'s"
+        alone = f"on tasks and seeds that the other arm lacks, such as {where}"
+        match self.handling:
+            case "missing":
+                return (
+                    f"{numbers} are {alone}: the other arm's runs there count as missing and are bounded at both ends "
+                    "(--intersect leaves these tasks and seeds out, --unpaired ignores the pairing)"
+                )
+            case "set aside":
+                text = f"{numbers} were set aside by --intersect, being {alone}"
+            case "unpaired":
+                text = f"{numbers} are {alone}; --unpaired uses them as independent runs"
+        if self.control == self.candidate:
+            return text
+        return f"{text}. The numbers differ between the arms: if an arm lacks the runs that it would have lost, this favours it"
+
+
 @dataclass(frozen=True, slots=True)
 class Design:
     """Two arms side by side. `control` and `candidate` have the same places, unless the design is unpaired."""
@@ -72,6 +107,8 @@ class Design:
     failed: int
     population: str
     """For whom the verdict speaks, in words."""
+    unmatched: Unmatched | None = None
+    """Runs on tasks and seeds that only one of the arms has."""
 
     @property
     def paired(self) -> bool:
@@ -137,21 +174,24 @@ def build_design(
 ) -> Design:
     """The design that the declarations ask for.
 
-    Raises UsageError where the arms' tasks or seeds differ (unless allowed), a run stands twice, or a value is invalid.
+    A task and seed that one arm has and the other lacks is a missing run of the other, unless `intersect` leaves it out
+    or `unpaired` ignores the pairing. Raises UsageError where the arms have none in common, a run stands twice, or a
+    value is invalid.
     """
     a, b = (_cells(observations, arm) for arm in (control, candidate))
-    if not unpaired and set(a) != set(b):
-        if not intersect:
-            alone = [f"{control!r} alone has {len(set(a) - set(b))}", f"{candidate!r} alone has {len(set(b) - set(a))}"]
-            task, seed = next(place for place in (*a, *b) if (place in a) != (place in b))
-            raise UsageError(
-                f"the arms do not meet on the same tasks and seeds: {', '.join(alone)}, such as task {task!r}, "
-                f"seed {seed}. --intersect compares where both are, --unpaired ignores the pairing"
-            )
+    unmatched = _unmatched(a, b, "unpaired" if unpaired else "set aside" if intersect else "missing")
+    if unmatched is not None and not unpaired:
         common = [place for place in a if place in b]
         if not common:
             raise UsageError(f"{control!r} and {candidate!r} share no task and seed; --unpaired compares them anyway")
-        a, b = {place: a[place] for place in common}, {place: b[place] for place in common}
+        if intersect:
+            a, b = {place: a[place] for place in common}, {place: b[place] for place in common}
+        else:
+            places = sorted({*a, *b}, key=_place_order)
+            # As many runs are missing as the other arm has there.
+            a, b = (
+                {p: one[p] if p in one else Cell((), other[p].size) for p in places} for one, other in ((a, b), (b, a))
+            )
     kind, unit = _unpaired_kind(observations, a, b) if unpaired else _paired_kind(observations, a)
     tasks = tuple(sorted({task for task, _ in (*a, *b)}))
     binary = _is_binary(observations, kind, unit, a, b)
@@ -168,16 +208,30 @@ def build_design(
         binary=binary,
         sign=1.0 if observations.larger_is_better else -1.0,
         missing=sum(cell.missing for cell in (*a.values(), *b.values())),
-        failed=sum(row.state == "failed" for row in observations.rows if row.arm in (control, candidate)),
-        population=population_of(kind, unit, tasks, a, b),
+        failed=sum(row.state == "failed" for arm in {control, candidate} for row in observations.by_arm.get(arm, ())),
+        population=population_of(kind, unit, tasks, a, b, observations.analysis.seeds == "fixed"),
+        unmatched=unmatched,
     )
 
 
+def _unmatched(a: Cells, b: Cells, handling: Handling) -> Unmatched | None:
+    """Which places only one of the arms has; None where there are none, and for independent arms that share none."""
+    alone = [[place for place in one if place not in other] for one, other in ((a, b), (b, a))]
+    if not alone[0] and not alone[1]:
+        return None
+    if handling == "unpaired" and len(alone[0]) == len(a):
+        return None
+    runs = [sum(cells[place].size for place in places) for cells, places in ((a, alone[0]), (b, alone[1]))]
+    return Unmatched(runs[0], runs[1], (*alone[0], *alone[1])[0], handling)
+
+
 def _paired_kind(observations: Observations, places: Cells) -> tuple[Kind, Unit]:
-    """The table of section 2 of the decision specification (docs/compare.md)."""
+    """The table of units in docs/compare.md."""
     many_tasks = len({task for task, _ in places}) > 1
     shared_seeds = len({seed for _, seed in places} - {None}) > 1
     crossed = observations.analysis.seeds == "crossed"
+    if shared_seeds:
+        _refuse_nothing_to_vary(observations, many_tasks)
     if not many_tasks:
         return ("seeds", "seed") if shared_seeds else ("rollouts", "rollout")
     if observations.population == "sample":
@@ -194,6 +248,8 @@ def _unpaired_kind(observations: Observations, a: Cells, b: Cells) -> tuple[Kind
     )
     unit: Unit = "seed" if max(len(seeds_a), len(seeds_b)) > 1 else "rollout"
     crossed = unit == "seed" and observations.analysis.seeds == "crossed"
+    if unit == "seed":
+        _refuse_nothing_to_vary(observations, len(tasks_a | tasks_b) > 1)
     if len(tasks_a | tasks_b) == 1:
         return "rollouts", unit
     if observations.population == "sample":
@@ -205,6 +261,15 @@ def _unpaired_kind(observations: Observations, a: Cells, b: Cells) -> tuple[Kind
     if tasks_a != tasks_b:
         raise UsageError("on these tasks only, both arms need the same tasks; --intersect keeps those that both have")
     return ("rollouts" if crossed else "fixed rollouts"), unit
+
+
+def _refuse_nothing_to_vary(observations: Observations, many_tasks: bool) -> None:
+    """With fixed seeds the tasks are the units, so there must be several and they must be a sample."""
+    if observations.analysis.seeds == "fixed" and not (many_tasks and observations.population == "sample"):
+        raise UsageError(
+            "seeds 'fixed' asks about these seeds on tasks like these, so it needs several tasks that are a sample; "
+            "leave --seeds fixed (or analysis.seeds) out"
+        )
 
 
 def _is_binary(observations: Observations, kind: Kind, unit: Unit, control: Cells, candidate: Cells) -> bool:
@@ -234,9 +299,7 @@ def _cells(observations: Observations, arm: str) -> dict[Place, Cell]:
     missing: dict[Place, int] = defaultdict(int)
     runs: dict[Place, list[str]] = defaultdict(list)
     known: set[tuple[str, int | None, int]] = set()
-    for row in observations.rows:
-        if row.arm != arm:
-            continue
+    for row in observations.by_arm.get(arm, ()):
         if (row.task, row.seed, row.rollout) in known:
             raise UsageError(f"{arm!r} has two values for task {row.task!r}, seed {row.seed}, rollout {row.rollout}")
         known.add((row.task, row.seed, row.rollout))
@@ -253,8 +316,12 @@ def _cells(observations: Observations, arm: str) -> dict[Place, Cell]:
                 f"{bounds[0]:g} to {bounds[1]:g}; correct analysis.bounds (or --bounds)"
             )
         values[place].append(sign * value)
-    places = sorted(runs, key=lambda place: (place[0], _seed_order(place[1])))
+    places = sorted(runs, key=_place_order)
     return {place: Cell(tuple(sorted(values[place])), missing[place], tuple(runs[place])) for place in places}
+
+
+def _place_order(place: Place) -> tuple[str, tuple[bool, int]]:
+    return place[0], _seed_order(place[1])
 
 
 def _seed_order(seed: int | None) -> tuple[bool, int]:
@@ -270,20 +337,19 @@ def _ends(
     if bounds is not None:
         bad, good = sorted(sign * end for end in bounds)
         return dict.fromkeys(tasks, (bad, good)), False
-    by_task: dict[str, list[float]] = {task: [] for task in tasks}
-    for row in observations.rows:
-        value = {"scored": row.value, "failed": observations.failure_score, "missing": None}[row.state]
-        if value is not None and row.task in by_task:
-            by_task[row.task].append(sign * value)
-    everywhere = [value for values in by_task.values() for value in values]
+    known = {task: observations.seen[task] for task in tasks if task in observations.seen}
+    lows, highs = [each.low for each in known.values()], [each.high for each in known.values()]
+    everywhere = (min(lows), max(highs)) if known else (float("nan"), float("nan"))
     ends = {}
-    for task, values in by_task.items():
-        seen = values if len(values) >= FEWEST_SEEN else everywhere
-        ends[task] = (min(seen), max(seen)) if seen else (float("nan"), float("nan"))
+    for task in tasks:
+        low, high = known[task][:2] if task in known and known[task].number >= FEWEST_SEEN else everywhere
+        ends[task] = (low, high) if sign > 0.0 else (-high, -low)
     return ends, True
 
 
-def population_of(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells) -> str:
+def population_of(
+    kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells, fixed_seeds: bool = False
+) -> str:
     """For whom the verdict speaks, by which unit, and how many of them there are (`8 and 24` where arms differ)."""
     if kind == "crossed":
         return f"for tasks like these {len(tasks)} and seeds like these {len({seed for _, seed in control} - {None})} (units: both)"
@@ -294,7 +360,9 @@ def population_of(kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, 
         sizes = [len(cells) if within_task else _arm_size(unit, cells) for cells in (control, candidate)]
         number = f"{sizes[0]} per arm" if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
     if unit == "task":
-        return f"for tasks like these {len(tasks)} (unit: task, N = {number})"
+        seeds = len({seed for _, seed in (*control, *candidate)} - {None}) if fixed_seeds else 0
+        with_seeds = f" with these {seeds} seeds only" if seeds > 1 else ""
+        return f"for tasks like these {len(tasks)}{with_seeds} (unit: task, N = {number})"
     if len(tasks) > 1:
         where = f"on these {len(tasks)} tasks only"
     else:

@@ -19,9 +19,10 @@ from bakeoff.errors import SpecError
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Section, Summary
 from bakeoff.spec.problems import problems
-from bakeoff.stats.decision import holm
+from bakeoff.stats.decision import GUARDED_UNITS, holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, printable
+from bakeoff.verdicts import looks
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
 from bakeoff.verdicts.compare import SEED, choose_arms
 from bakeoff.verdicts.describe import describe, signed
@@ -32,6 +33,8 @@ from bakeoff.verdicts.testing import comparison_test
 from bakeoff.version import __version__
 
 Outcome = Literal["pass", "fail", "undecided"]
+SYMMETRIC = "assumes symmetric differences"
+"""With too few units for the bootstrap that would find out (see `decision.paired_test`)."""
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
@@ -128,6 +131,8 @@ class Check:
     p_broken: float | None = None
     """Holm-adjusted."""
     method: str = ""
+    assumes: str = ""
+    """The condition under which a rule at its limit passes with at most about alpha."""
 
     def needed(self) -> str:
         """What the interval had to show, and what it showed."""
@@ -147,7 +152,7 @@ def check(
 ) -> list[Check]:
     """Every rule of the policy for every candidate, on metrics observed in the policy's order."""
     question = question if question is not None else Question()
-    level = alpha or policy.alpha or observed[0].analysis.alpha
+    level = asked = alpha or policy.alpha or observed[0].analysis.alpha
     control, candidates = choose_arms(observed[0], question)
     rules: list[tuple[Observations, str, str, Amount]] = []
     for observations in observed:
@@ -167,15 +172,18 @@ def check(
         design = build_design(observations, control, arm, unpaired=question.unpaired, intersect=question.intersect)
         # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
         share = -allowed.size if allowed.relative else None
-        test = comparison_test(design, alpha=level, comparisons=len(rules), share=share, guarded=True)
+        standing = looks.standing(observations, control, arm, design, one_sided=True)
+        level, design = asked / standing.share, standing.design
+        strict = observations.analysis.ties == "full"
+        test = comparison_test(design, alpha=level, comparisons=len(rules), share=share, guarded=True, strict=strict)
         reason = "" if isinstance(test, Test) else test.reason.replace("_", " ")
-        reason = reason if observations.final else "not final"
+        reason = standing.reason.replace("_", " ") or reason if observations.final else "not final"
         above = 0.0 if allowed.relative else 0.0 - allowed.size
         effect = describe(design).effect
         checks.append(
             Check(observations.metric, control, arm, text, "undecided", reason, effect, above, design.population)
         )
-        tests.append(test if isinstance(test, Test) and observations.final else None)
+        tests.append(test if isinstance(test, Test) and observations.final and not standing.reason else None)
     # p of "not worse than the rule allows"; what could not be tested counts in the family.
     p_broken = [
         1.0 if test is None else monotone_tails(test.evidence, check.holds_above).less
@@ -198,6 +206,7 @@ def check(
             p_holds=p_holds,
             p_broken=broken.adjusted[place],
             method=valid.evidence.method,
+            assumes=SYMMETRIC if valid.evidence.n < GUARDED_UNITS else valid.evidence.assumes,
         )
     return checks
 
@@ -212,6 +221,10 @@ def overall(checks: Sequence[Check]) -> Outcome:
 
 CODES = {"pass": 0, "fail": 1, "undecided": NOT_ENOUGH_EVIDENCE}
 TITLES = {"pass": "passed", "fail": "failed", "undecided": "not enough evidence"}
+_WHOLE = (
+    "Only the whole gate counts: it passes wrongly with at most alpha {alpha:g}. Single lines are not corrected for one "
+    "another, so one of several that passes may do so by chance; to release one arm, name it before you look."
+)
 
 
 @dataclass(frozen=True)
@@ -228,6 +241,9 @@ class GateAnswer(Answer):
     def exit_code(self) -> int:
         return CODES[overall(self.checks)]
 
+    def verdicts(self) -> dict[str, str]:
+        return {f"{check.candidate} on {check.metric}, {check.rule}": check.outcome for check in self.checks}
+
     def facts(self) -> dict[str, Any]:
         checks = []
         for check in self.checks:
@@ -235,7 +251,7 @@ class GateAnswer(Answer):
             ends = facts.pop("interval") or {"low": None, "high": None}
             checks.append({**facts, "lower": ends["low"], "upper": ends["high"]})
         return {
-            "outcome": overall(self.checks), "source": self.source, "settings": self.settings, "checks": checks,
+            "outcome": overall(self.checks), "only_the_whole_counts": len(self.checks) > 1, "source": self.source, "settings": self.settings, "checks": checks,
         }  # fmt: skip
 
     def blocks(self) -> list[Block]:
@@ -246,9 +262,15 @@ class GateAnswer(Answer):
             for check in self.checks
         ]  # fmt: skip
         about = "; ".join(dict.fromkeys(f"{check.metric}: {check.population}" for check in self.checks))
-        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items() if key != "columns")
+        settings = ", ".join(
+            f"{key} {value}" for key, value in self.settings.items() if key not in ("columns", "looks")
+        )
+        few = [check for check in self.checks if check.assumes == SYMMETRIC]
+        names = ", ".join(dict.fromkeys(check.metric for check in few))
         return [
             Table(headers, rows),
+            *([Text(_WHOLE.format(alpha=self.settings["alpha"]))] if len(self.checks) > 1 else []),
+            *([Text(f"Fewer than {GUARDED_UNITS} units ({names}): {SYMMETRIC}.")] if few else []),
             Text(
                 f"Against {self.checks[0].control}, {about}. Intervals are turned so that larger is better; those of a "
                 "share are of B minus that share of A."

@@ -216,7 +216,8 @@ def missing_evidence(arms: Sequence[ArmEvidence], needs: Evidence, rows: Sequenc
         count_completions = False
     sentences = []
     for arm in arms:
-        ended = [run for run in arm.runs if run.status in ("succeeded", "failed", "timeout")]
+        # A table without a status column leaves it empty: its rows are runs that ended.
+        ended = [run for run in arm.runs if run.status in ("succeeded", "failed", "timeout", "")]
         lost = [run for run in arm.runs if run.status in ("infra_error", "cancelled")]
         if lost:
             sentences.append(f"{arm.name}: {len(lost)} of {len(arm.runs)} runs are missing, such as {lost[0].run}")
@@ -261,6 +262,7 @@ def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candid
         alpha=rules.alpha,
         failure_score=own.failure_score if rule.failure_score is None else rule.failure_score,
         bounds=own.bounds,
+        final=declared.final,
     )
     observations = observe(results, rule.metric, analysis)
     for arm in (baseline, candidate):
@@ -282,7 +284,8 @@ def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candid
         (comparison,) = compare.compare([observations], asked)
         word = comparison.verdict
         if word == "undecided":
-            passed, evidence = (None if passed else False), (f"{rule.title}: {comparison.sentence}",)
+            # Means that nothing tells apart fall short of a threshold by chance, so they fail no rule either.
+            passed, evidence = None, (f"{rule.title}: {comparison.sentence}",)
         else:
             passed = passed and word == rule.verdict
     how = {True: "holds", False: "does not hold", None: "is open"}[passed]
@@ -316,6 +319,9 @@ class LitmusAnswer(Answer):
     @property
     def exit_code(self) -> int:
         return EXITS[self.status]
+
+    def verdicts(self) -> dict[str, str]:
+        return {self.candidate.name: self.status}
 
     def facts(self) -> dict[str, Any]:
         checks = [asdict(check) for check in self.checks]

@@ -10,11 +10,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bakeoff.errors import UsageError
+from bakeoff.records.looks import Look
 from bakeoff.results.table import FAILED, Results, Row, Series, is_number
 from bakeoff.spec.experiment import Analysis, Summary
 from bakeoff.stats.curves import Reduced, Window, exponential_average, reduce_series, restricted_times, series
@@ -37,9 +39,19 @@ class Observation(NamedTuple):
     state: State
     value: float
     run_id: str = ""
+    stage: int = 0
+    """How many smaller plans results were seen of before this run was planned."""
 
 
-@dataclass(frozen=True, slots=True)
+class Range(NamedTuple):
+    """Smallest and largest of this number of values."""
+
+    low: float
+    high: float
+    number: int
+
+
+@dataclass(frozen=True)
 class Observations:
     """One metric over all runs."""
 
@@ -54,12 +66,34 @@ class Observations:
     """Tasks are points of a swept parameter and not a sample of anything."""
     notes: tuple[str, ...] = ()
     """What a reader of the verdict should know about where the values come from."""
+    looks: tuple[Look, ...] = ()
+    """The verdicts that were shown before."""
+
+    @cached_property
+    def by_arm(self) -> Mapping[str, Sequence[Observation]]:
+        """Each arm's rows, in order of first appearance."""
+        rows: dict[str, list[Observation]] = {}
+        for row in self.rows:
+            rows.setdefault(row.arm, []).append(row)
+        return rows
+
+    @cached_property
+    def seen(self) -> Mapping[str, Range]:
+        """What was seen on each task in any arm, failures scored; a task without a value is not in it."""
+        ranges: dict[str, Range] = {}
+        failure = self.failure_score
+        for row in self.rows:
+            value = row.value if row.state == "scored" else failure if row.state == "failed" else None
+            if value is not None:
+                low, high, number = ranges.get(row.task, (value, value, 0))
+                ranges[row.task] = Range(min(low, value), max(high, value), number + 1)
+        return ranges
 
     @property
     def arms(self) -> list[str]:
-        return list(dict.fromkeys(row.arm for row in self.rows))
+        return list(self.by_arm)
 
-    @property
+    @cached_property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(row.task for row in self.rows))
 
@@ -154,7 +188,7 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
     rows = []
     for number, row in enumerate(results.rows):
         state, value = state_of(row.status, values.get(number))
-        rows.append(Observation(row.arm, row.task, row.seed, row.rollout, state, value, row.run_id))
+        rows.append(Observation(row.arm, row.task, row.seed, row.rollout, state, value, row.run_id, row.stage))
     reported = any(value is not None for value in values.values())
     # Nothing is reported yet where all planned runs of an edition are still open; anywhere else the name is wrong.
     waiting = bool(results.editions()) and all(row.state == "missing" for row in rows)
@@ -162,8 +196,9 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
         how = " as a series, which a summary needs" if analysis.summary is not None else ""
         raise UsageError(f"{results.label}: no run reports {metric!r}{how}; {results.known_metrics()}")
     return Observations(
-        metric, rows, analysis, results.label, results.final, results.fixed_tasks, tuple(dict.fromkeys(notes))
-    )
+        metric, rows, analysis, results.label, results.final, results.fixed_tasks, tuple(dict.fromkeys(notes)),
+        results.looks,
+    )  # fmt: skip
 
 
 def unmatched(names: Sequence[str], rows: Sequence[Row]) -> list[str]:

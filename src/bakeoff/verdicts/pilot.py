@@ -16,12 +16,14 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.stats import decision
 from bakeoff.stats.bootstrap import row_iqms
+from bakeoff.stats.detection import Design
 from bakeoff.stats.evidence import Interval, with_margin
 from bakeoff.stats.numerics import Array, is_constant, sd
 from bakeoff.stats.permutation import SignFlip
 from bakeoff.stats.power import (
+    ONE,
     Components,
-    Design,
+    Family,
     from_pilot,
     nested_components,
     simulate,
@@ -68,12 +70,14 @@ class Estimate:
     upper: float | None
 
 
-def units_at(effect: float, spreads: tuple[float, float], alpha: float, power: float, design: Design) -> Estimate:
+def units_at(
+    effect: float, spreads: tuple[float, float], alpha: float, power: float, design: Design, family: Family = ONE
+) -> Estimate:
     """Units that detect the effect at each of two spreads."""
     units: list[int | None] = []
     for spread in spreads:
         try:
-            units.append(units_needed(effect, spread, alpha, power, design))
+            units.append(units_needed(effect, spread, alpha, power, design, family))
         except ValueError:  # more than anyone can run
             units.append(None)
     return Estimate(*units)
@@ -113,11 +117,14 @@ def pilot(
     lost = sum(row.state == "missing" and row.arm in (control, candidate) for row in observations.rows)
     design = build_design(
         replace(observations, rows=rows), control, candidate,
-        unpaired=question.unpaired, intersect=question.intersect or lost > 0,
+        unpaired=question.unpaired, intersect=True,
     )  # fmt: skip
     values, unit = _noise(design)
     spread = _spread(values, unit, confidence)
     notes = [f"missing runs that are left out of the pilot: {lost}"] if lost else []
+    if design.unmatched is not None and not question.unpaired:
+        alone = design.unmatched.control + design.unmatched.candidate
+        notes.append(f"runs on tasks and seeds that the other arm lacks, left out of the pilot: {alone}")
     if design.kind == "crossed":
         # Both margins' noise, expressed as the sd of a task: that of the tasks alone would leave out the seeds.
         a, b = sides(design)

@@ -16,7 +16,9 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
 from bakeoff.stats import power as parts
-from bakeoff.stats.power import Design, minimum_detectable_effect, t_power
+from bakeoff.stats.detection import MOST_TOGETHER, Design
+from bakeoff.stats.evidence import LEAST_UNITS
+from bakeoff.stats.power import Family, chance_to_detect, minimum_detectable_effect
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
 from bakeoff.verdicts.compare import choose_arms
 from bakeoff.verdicts.pilot import Estimate, NotAnswerable, Pilot, Setting, Spread, pilot, power_at, units_at, units_for
@@ -24,10 +26,17 @@ from bakeoff.verdicts.question import Power
 from bakeoff.version import __version__
 
 _SETTINGS = (
-    "names", "effect", "sd", "rate", "discordant", "paired", "power", "metric", "confidence", "budget", "cost_task",
-    "cost_seed", "cost_rollout", "replicates", "seed",
+    "names", "effect", "sd", "rate", "discordant", "paired", "power", "detect", "metric", "confidence", "budget",
+    "cost_task", "cost_seed", "cost_rollout", "replicates", "seed",
 )  # fmt: skip
 """Fields of the question that every output carries."""
+_FAMILY = {
+    "each": "This is the power for one particular comparison of {m} that share alpha {alpha:g}: it has to pass at alpha / {m}.",
+    "any": "This is the power to detect at least one of {m} comparisons that share alpha {alpha:g} and one control, when all "
+    "have the effect.",
+    "all": "This is the power to detect all of {m} comparisons that share alpha {alpha:g} and one control, when all have the "
+    "effect.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,8 @@ class Goal:
     effect: float | None = None
     n: int | None = None
     """Units at hand, in each arm when unpaired."""
+    family: Family = parts.ONE
+    """The comparisons that share alpha."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +70,15 @@ def plan(spread: Spread, goal: Goal) -> Plan:
     """Runs needed for the effect, and what n units can find."""
     both = (spread.sd, spread.upper)
     mde = chance = needed = None
-    if goal.n is not None and goal.n >= 2:
+    how = (spread.design, goal.family)
+    if goal.n is not None and parts.decidable(goal.n):
         n = goal.n
-        mde = Estimate(*(minimum_detectable_effect(s, n, goal.alpha, goal.power, spread.design) for s in both))
+        mde = Estimate(*(minimum_detectable_effect(s, n, goal.alpha, goal.power, *how) for s in both))
         if goal.effect:
             effect = goal.effect
-            chance = Estimate(*(t_power(effect, s, n, goal.alpha, spread.design) for s in both))
+            chance = Estimate(*(chance_to_detect(effect, s, n, goal.alpha, *how) for s in both))
     if goal.effect:
-        needed = units_at(goal.effect, both, goal.alpha, goal.power, spread.design)
+        needed = units_at(goal.effect, both, goal.alpha, goal.power, *how)
     return Plan(goal, spread, mde, chance, needed)
 
 
@@ -92,7 +104,7 @@ def more_rollouts(noise: Pilot, answer: Plan) -> MoreRollouts | None:
     goal, floor = answer.goal, None
     if noise.components is not None and noise.seeds * noise.rollouts > 1:
         left = min(math.sqrt(noise.components.task), noise.spread.sd)
-        floor = minimum_detectable_effect(left, noise.tasks, goal.alpha, goal.power)
+        floor = minimum_detectable_effect(left, noise.tasks, goal.alpha, goal.power, family=goal.family)
     hopeless = floor is not None and goal.effect is not None and abs(goal.effect) < floor
     return MoreRollouts(noise.tasks, answer.mde.seen, floor, hopeless, answer.needed)
 
@@ -121,9 +133,8 @@ def spend(noise: Pilot, goal: Goal, budget: float, costs: parts.Costs, tasks: in
     spendings = []
     for design in (now, best):
         count = {"task": design.tasks, "seed": design.seeds}.get(noise.spread.unit, design.rollouts)
-        mde = math.inf
-        if count >= 2:
-            mde = minimum_detectable_effect(design.standard_error * math.sqrt(count), count, goal.alpha, goal.power)
+        spread = design.standard_error * math.sqrt(count)
+        mde = minimum_detectable_effect(spread, count, goal.alpha, goal.power, family=goal.family)
         spendings.append(Spending(**asdict(design), mde=mde))
     return spendings[0], spendings[1]
 
@@ -132,9 +143,9 @@ def curve(plan: Plan, points: int = 40) -> Mapping[str, Array]:
     """MDE against the number of units, at the spread as seen and at its upper limit: what a plot shows."""
     wanted = [plan.goal.n, *(() if plan.needed is None else (plan.needed.seen, plan.needed.upper))]
     last = min(10_000, max([20, *(math.ceil(1.3 * w) for w in wanted if w is not None)]))
-    n = np.unique(np.geomspace(2, last, points).round())
+    n = np.unique(np.geomspace(LEAST_UNITS, last, points).round())
     goal, design = plan.goal, plan.spread.design
-    unit = np.array([minimum_detectable_effect(1.0, float(k), goal.alpha, goal.power, design) for k in n])
+    unit = np.array([minimum_detectable_effect(1.0, float(k), goal.alpha, goal.power, design, goal.family) for k in n])
     return {"n": n, "mde": unit * plan.spread.sd, "mde_upper": unit * plan.spread.upper}
 
 
@@ -173,27 +184,37 @@ def answer(results: Results | None, question: Power) -> PowerAnswer:
         "count": question.n,
         "alpha": question.alpha if "alpha" in question.model_fields_set else None,
         "population": question.tasks,
+        "comparisons": question.comparisons or 1,
     }
     try:
         if question.rate is not None:
             numbers, lines = _plan_rates(question, question.rate)
             return PowerAnswer(source, settings, True, lines, numbers)
-        noise, alpha = None, question.alpha
+        noise, alpha, comparisons = None, question.alpha, 1
         if results is not None:
             observations = observe_metric(results, question.metric or results.primary()[0], question)
-            arms = (question.candidate,) if question.candidate else ()
             unpaired = question.paired is False or results.unpaired
-            asked = question.model_copy(update={"arms": arms, "unpaired": unpaired})
+            asked = question.model_copy(update={"unpaired": unpaired})
             control, candidates = choose_arms(observations, asked)
-            noise = pilot(observations, control, candidates[0], asked, question.confidence)
+            named = asked.model_copy(update={"arms": (question.candidate,)}) if question.candidate else asked
+            candidate = choose_arms(observations, named)[1][0]
+            noise = pilot(observations, control, candidate, asked, question.confidence)
             alpha = observations.analysis.alpha
-        plan_, numbers, lines = _plan_spread(question, noise, alpha)
+            # What `compare` would judge together: every arm, on every primary metric unless one is named.
+            comparisons = len(candidates) * (1 if question.metric else len(results.primary()))
+        family = Family(question.comparisons or comparisons, question.detect)
+        if family.wanted != "each" and family.comparisons > MOST_TOGETHER:
+            raise UsageError(f"--detect {family.wanted} is simulated for at most {MOST_TOGETHER} comparisons")
+        settings["comparisons"] = family.comparisons
+        plan_, numbers, lines = _plan_spread(question, noise, alpha, family)
         return PowerAnswer(source, settings, True, lines, numbers, plan_)
     except NotAnswerable as reason:
         return PowerAnswer(source, settings, False, [f"Not answerable: {reason}."], {"reason": str(reason)})
 
 
-def _plan_spread(question: Power, noise: Pilot | None, alpha: float) -> tuple[Plan, dict[str, Any], list[str]]:
+def _plan_spread(
+    question: Power, noise: Pilot | None, alpha: float, family: Family
+) -> tuple[Plan, dict[str, Any], list[str]]:
     """The plan from a pilot's spread or from a given one, its numbers for JSON, and its sentences."""
     n = question.n
     if noise is None:
@@ -203,7 +224,7 @@ def _plan_spread(question: Power, noise: Pilot | None, alpha: float) -> tuple[Pl
         spread = Spread(question.sd, question.sd, "unpaired" if question.paired is False else "paired", "unit")
     else:
         spread, n = noise.spread, n or noise.n
-    goal = Goal(alpha, question.power, question.effect, n)
+    goal = Goal(alpha, question.power, question.effect, n, family)
     made = plan(spread, goal)
     numbers: dict[str, Any] = {
         "unit": spread.unit, "design": spread.design, "n": goal.n, "sd": spread.sd, "sd_upper": spread.upper,
@@ -246,12 +267,14 @@ def _plan_lines(made: Plan, more: MoreRollouts | None) -> list[str]:
         effects = _phrase(made.mde, ".4g", spread)
         lines.append(f"{goal.n} {spread.units} can detect effects of {effects} or more ({goal.power:.0%} power).")
     elif goal.n is not None:
-        lines.append(f"{goal.n} {spread.units} can detect nothing: a spread needs at least 2.")
+        lines.append(f"{goal.n} {spread.units} can detect nothing: a verdict needs at least {LEAST_UNITS}.")
     if made.chance is not None:
         lines.append(f"They detect {goal.effect:g} with {_phrase(made.chance, '.1%', spread)} power.")
     if made.needed is not None:
         needed = _phrase(made.needed, ",.0f", spread)
         lines.append(f"To detect {goal.effect:g} ({goal.power:.0%} power): {needed} {spread.units}.")
+    if goal.family.comparisons > 1:
+        lines.append(_FAMILY[goal.family.wanted].format(m=goal.family.comparisons, alpha=goal.alpha))
     if more is None:
         return lines
     lines.append(
@@ -282,11 +305,14 @@ def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]
     for name in ("simulate", "budget"):
         if getattr(question, name) is not None:
             raise UsageError(f"--{name} does not go with --rate: it needs a spread or a pilot")
+    if question.detect != "each":
+        raise UsageError(f"--detect {question.detect} does not go with --rate: it needs a spread or a pilot")
     effect, n = question.effect, question.n
     if effect is None and n is None:
         raise UsageError("say --effect (how many outcomes?) or --n (which difference can be detected?), or both")
     design: Design = "paired" if question.paired else "unpaired"
-    alpha, power, discordant = question.alpha, question.power, question.discordant
+    power, discordant, comparisons = question.power, question.discordant, question.comparisons or 1
+    alpha = question.alpha / comparisons
     what = "pairs" if design == "paired" else "outcomes an arm"
     numbers: dict[str, Any] = {"rate": rate, "design": design}
     lines = []
@@ -305,6 +331,8 @@ def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]
             lines.append(f"{n} {what} {rises} ({power:.0%} power).")
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if comparisons > 1:
+        lines.append(_FAMILY["each"].format(m=comparisons, alpha=question.alpha))
     lines.append(
         "This counts independent outcomes. Outcomes that share a task, a seed or a training run are not: plan those with "
         "a pilot or with the spread of their units (--sd)."
@@ -316,12 +344,14 @@ def _simulate(question: Power, statistic: str, made: Plan, noise: Pilot | None) 
     goal, spread = made.goal, made.spread
     if goal.effect is None:
         raise UsageError("--simulate needs the effect to simulate: --effect")
+    if goal.family.wanted != "each":
+        raise UsageError("--simulate is about one comparison: leave out --detect")
     setting = Setting(
         statistic=statistic,
         effect=goal.effect,
         sd=spread.sd,
         design=spread.design,
-        alpha=goal.alpha,
+        alpha=goal.alpha / goal.family.comparisons,
         replicates=question.replicates,
         seed=question.seed,
         residuals=None if noise is None else noise.values,

@@ -109,7 +109,7 @@ def read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as a registration: {error}") from error
     if not isinstance(content, dict) or content.get("bakeoff_prereg") != VERSION:
-        raise UsageError(f"{path}: is no registration that this version of bakeoff knows")
+        raise UsageError(f"{path}: is not a registration that this version of bakeoff knows")
     return content
 
 

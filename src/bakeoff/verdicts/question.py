@@ -45,6 +45,8 @@ class Question(Analysis):
     """Direction of single metrics."""
     unpaired: bool = False
     """Treat the arms as independent samples even where they share seeds."""
+    strict: bool = False
+    """Exact tests only, with ties counted in full: sign flips need 6 pairs to decide at 5 %."""
     intersect: bool = False
     """Where the arms' tasks and seeds differ, compare only those that both have."""
 
@@ -69,6 +71,8 @@ class Question(Analysis):
             fields |= {"margin": None, "relative_margin": None}  # a margin replaces one of the other kind
         if metric is not None and metric in self.directions:
             changes["direction"] = self.directions[metric]
+        if self.strict:
+            changes["ties"] = "full"
         for name in ("metric", "primary"):
             changes.pop(name, None)  # which metrics are judged is not part of how they are judged
         try:
@@ -98,6 +102,10 @@ class Question(Analysis):
                 fields["directions"] = {**fields.get("directions", {}), metric: direction}
             else:
                 fields["direction"] = direction
+        if "final" in fields:
+            raise UsageError(
+                "final: belongs into the experiment file, before the first result; it cannot be asked for later"
+            )
         summary = fields.pop("summary", None)
         if not isinstance(summary, Summary):
             parts = {name: fields.pop(name) for name in SUMMARY_FIELDS if name in fields}
@@ -139,6 +147,8 @@ class Compare(Question):
     """Show every other metric too: BH-adjusted, exploratory, no verdict."""
     resamples: Annotated[Resamples, Flag(("--resamples", "--bootstrap.n_resamples"))] = 9_999
     """Resamples of every bootstrap; the verdict itself uses none."""
+    editions: Literal["all"] | None = None
+    """Combine all editions of one experiment, by an e-process over their units or by the product of their e-values."""
     expect: Literal["better", "worse", "equivalent", "not-worse"] | None = None
     """Exit with 1 when a verdict is another one."""
 
@@ -210,6 +220,10 @@ class Power(Question):
     """Whether units pair up (default: as in the pilot; numbers are paired, rates are unpaired)."""
     power: Share = 0.8
     """Chance that the effect is detected."""
+    comparisons: Annotated[int | None, Field(ge=1)] = None
+    """Comparisons that the verdict will make: arms besides the control x primary metrics (default: the pilot's, or 1)."""
+    detect: Literal["each", "any", "all"] = "each"
+    """What the power is of: a particular comparison, at least one of them, or all of them."""
     confidence: Share = 0.8
     """Of the upper limit of the pilot's spread."""
     budget: Annotated[float | None, Field(gt=0)] = None
@@ -228,6 +242,17 @@ class Power(Question):
     """Experiments to simulate."""
     seed: int = 0
     """Of the simulation."""
+
+
+class Calibrate(Question):
+    """How often would these runs lead to a wrong verdict if the arms did not differ?"""
+
+    blocks: Literal["task", "seed", "run"] | None = None
+    """Exchange labels for whole tasks, whole seeds or single runs only (default: everything that runs could share)."""
+    replicates: Resamples = 2_000
+    """Relabelled experiments to judge."""
+    seed: int = 0
+    """Of the relabelling."""
 
 
 class Summarize(Question):

@@ -18,7 +18,7 @@ from bakeoff.results.table import Array, Results
 from bakeoff.stats import aggregates
 from bakeoff.stats.aggregates import Improvement, Profile
 from bakeoff.stats.bootstrap import BootstrapInterval
-from bakeoff.stats.ranks import AverageRanks, BradleyTerry, bradley_terry, friedman
+from bakeoff.stats.ranks import AverageRanks, BradleyTerry, bradley_terry_over, friedman
 from bakeoff.text import NOTHING, number
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric
 from bakeoff.verdicts.observations import Observations, observe
@@ -237,12 +237,10 @@ def _strengths(blocks: Array, level: float) -> tuple[BradleyTerry | None, bool]:
     """One game of every pair of arms in each block, and whether a prior had to keep strengths finite."""
     if blocks.shape[0] < 2:
         return None, False
-    wins = ((np.sign(blocks[:, :, None] - blocks[:, None, :]) + 1.0) / 2.0).sum(axis=0)
-    np.fill_diagonal(wins, 0.0)
     try:
-        return bradley_terry(wins, level=level), False
+        return bradley_terry_over(blocks, level=level), False
     except ValueError:
-        return bradley_terry(wins, PRIOR, level), True
+        return bradley_terry_over(blocks, PRIOR, level), True
 
 
 def _warnings(
@@ -251,11 +249,12 @@ def _warnings(
     warnings = list(observations.notes)
     if not observations.final:
         warnings.append("planned runs are still open, so this is not final")
-    if fewest < FEW_RUNS:
-        cover = "87-90 %" if fewest <= 3 else "about 92 %" if fewest <= 5 else "less than 95 %"
+    if fewest == 1:
+        warnings.append("some task has a single run of an arm: its noise is unknown, so the intervals leave it out")
+    elif fewest < FEW_RUNS:
         warnings.append(
-            f"some task has only {fewest} runs of an arm, fewer than {FEW_RUNS}: the intervals are too short (95 % ones "
-            f"cover {cover})"
+            f"some task has only {fewest} runs of an arm, fewer than {FEW_RUNS}: 95 % intervals of skewed scores and of 0/1 "
+            "scores cover less, down to 84 %"
         )
     flagged = [f"{arm.arm} ({len(arm.missing)})" for arm in arms if arm.flagged]
     if flagged:

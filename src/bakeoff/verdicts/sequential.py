@@ -12,8 +12,9 @@ verdict may be read at any time; a test or an interval of fixed size is not vali
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Literal
 
 import numpy as np
@@ -23,21 +24,15 @@ from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import Word, seed_has_no_effect
 from bakeoff.stats.evidence import Interval, unbounded
-from bakeoff.stats.sequential import (
-    LEAST_PLANNED,
-    LogE,
-    SequentialRule,
-    betting_log_e,
-    confidence_sequence,
-    symmetric_log_e,
-)
+from bakeoff.stats.sequential import LEAST_PLANNED, LogE, SequentialRule, betting_log_e, shrunken_mean, symmetric_log_e
 from bakeoff.text import number
 from bakeoff.verdicts.answer import Table
 from bakeoff.verdicts.compare import choose_arms
 from bakeoff.verdicts.design import Design, build_design, population_of
+from bakeoff.verdicts.eprocess import Paths, differences, evidence
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Question
-from bakeoff.verdicts.testing import sides
+from bakeoff.verdicts.race import RaceReport, follow
 
 Reason = Literal["", "continue", "max_seeds", "futility", "missing", "seed_has_no_effect", "too_few"]
 _OPEN = ("planned", "running", "cancelled")
@@ -45,16 +40,6 @@ _ASSUMES = {
     "symmetric": "without an effect a difference is as likely up as down",
     "betting": "values lie within the declared bounds",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Paths:
-    """log e after each pair: for better, for worse and, with a margin, for 'above -margin' and 'below +margin'."""
-
-    better: Array
-    worse: Array
-    above: Array | None = None
-    below: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +60,9 @@ class SequentialComparison:
     differences: Array
     """B - A of each pair in plan order; NaN where a run is lost."""
     effect: float | None
+    """The mean difference. After `better` or `worse` it is selected: the test stopped because it was large."""
+    estimate: float | None
+    """After `better` or `worse`: the effect with less of that bias (`stats.sequential.shrunken_mean`)."""
     interval: Interval
     """Confidence sequence: valid at every look at once; excludes 0 exactly when better or worse was reached."""
     p: float
@@ -105,24 +93,55 @@ class SequentialReport:
     analysis: Analysis
     settings: Sequential
     source: str
+    race: RaceReport | None = None
+    """With `goal = "best"`: which arms are still in. `comparisons` are those of the leader with every other arm then."""
+    case: str = ""
+    """Over several editions: how they were combined."""
 
     @property
     def stopped(self) -> bool:
-        """No comparison asks for more pairs."""
+        """Nothing asks for more pairs."""
+        if self.race is not None:
+            return self.race.stopped
         return all(comparison.stopped for comparison in self.comparisons)
 
     @property
     def decided(self) -> bool:
+        if self.race is not None:
+            return self.race.best is not None
         return all(comparison.verdict != "undecided" for comparison in self.comparisons)
 
     @property
     def pairs(self) -> int:
-        return min(comparison.pairs for comparison in self.comparisons)
+        """Of the arms that went on longest."""
+        return max(comparison.pairs for comparison in self.comparisons) if self.race is None else self.race.pairs
+
+    @property
+    def running(self) -> set[str]:
+        """The arms that get further seeds; the others have left."""
+        if self.race is not None:
+            return set(self.race.survivors)
+        waiting = {each.candidate for each in self.comparisons if not each.stopped}
+        return waiting | {each.control for each in self.comparisons} if waiting else set()
+
+    def left_at(self, arm: str) -> int | None:
+        """The pair at which an arm left; None while it is in."""
+        if self.race is not None:
+            return next(runner.left_at for runner in self.race.runners if runner.arm == arm)
+        ends = [each.decided_at for each in self.comparisons if each.candidate == arm]
+        return max(end or 0 for end in ends) if ends and None not in ends else None
+
+    @property
+    def sentences(self) -> list[str]:
+        """What it says, the main thing first."""
+        if self.race is None:
+            return [*(each.sentence for each in self.comparisons), *([self.case] if self.case else [])]
+        return [self.race.sentence, *(each.sentence for each in self.comparisons if each.verdict != "undecided")]
 
     def facts(self) -> dict[str, Any]:
         """Everything about it, as JSON shows it."""
         names = (
-            "metric", "control", "candidate", "verdict", "pairs", "decided_at", "effect", "p", "p_adjusted", "threshold",
+            "metric", "control", "candidate", "verdict", "pairs", "decided_at", "effect", "estimate", "p", "p_adjusted", "threshold",
             "lost", "failed", "test", "assumes", "population", "sentence",
         )  # fmt: skip
         return {
@@ -131,10 +150,14 @@ class SequentialReport:
             "alpha": self.analysis.alpha,
             "margin": self.analysis.margin,
             **self.settings.model_dump(),
+            "sentences": self.sentences,
+            "case": self.case or None,
+            "race": None if self.race is None else self.race.facts(),
             "comparisons": [
                 {
                     **{name: getattr(each, name) for name in names},
                     "reason": each.reason or None,
+                    "selected": each.estimate is not None,
                     "confidence_sequence": [each.interval.low, each.interval.high],
                     "level": each.interval.level,
                     "e_better": [math.exp(min(value, 700.0)) for value in each.paths.better],
@@ -145,9 +168,12 @@ class SequentialReport:
         }
 
     def table(self) -> Table:
-        """A line for each comparison."""
+        """A line for each comparison, or for each arm of a race."""
+        if self.race is not None:
+            names = ["arm", "pairs", f"mean {self.race.metric}", "race", "beaten by", "e against it", "needed"]
+            return Table(names, self.race.rows(), right=["pairs", names[2], "e against it", "needed"])
         headers = [
-            "candidate", "metric", "verdict", "pairs", "effect", "confidence sequence", "e better", "e worse", "needed",
+            "candidate", "metric", "verdict", "pairs", "effect", "estimate", "confidence sequence", "e better", "e worse", "needed",
         ]  # fmt: skip
         rows = []
         for each in self.comparisons:
@@ -156,7 +182,7 @@ class SequentialReport:
                 for path in (each.paths.better, each.paths.worse)
             ]
             rows.append([
-                each.candidate, each.metric, each.verdict, f"{each.pairs} of {each.planned}", number(each.effect),
+                each.candidate, each.metric, each.verdict, f"{each.pairs} of {each.planned}", number(each.effect), number(each.estimate),
                 f"{each.interval.low:.4g} to {each.interval.high:.4g}", *scores, f"{each.threshold:g}",
             ])  # fmt: skip
         return Table(headers, rows, right=headers[3:])
@@ -165,6 +191,10 @@ class SequentialReport:
         """Where the e-processes are, for a display that is looked at while the experiment runs."""
         if not self.pairs:
             return "no pair yet"
+        if self.race is not None:
+            still = self.race.survivors
+            arms = f"{len(still)} of {len(self.race.runners)} arms are left, {still[0]} leads"
+            return f"{self.pairs} of at most {self.race.planned} pairs: {self.race.best + ' is the best' if self.race.best else arms}"
         several = len({each.metric for each in self.comparisons}) > 1
         shown = []
         for each in self.comparisons[:3]:
@@ -190,25 +220,33 @@ def report(results: Results, metrics: Sequence[str] = (), question: Question | N
         raise UsageError(f"{results.label} has a fixed number of runs, so there is no sequential test to show")
     names = list(dict.fromkeys(metrics or declared_metrics(analysis)))
     # Asking for one comparison of a family does not make its threshold lower.
-    family = max(len(declared_metrics(analysis)), len(names)) * (len(results.arms) - 1)
+    arms = results.arms
+    family = max(len(declared_metrics(analysis)), len(names)) * (len(arms) - 1)
+    if settings.goal == "best":
+        if question.control or question.arms:
+            raise UsageError(f"{results.label} looks for the best of all arms; leave --control and --arms out")
+        family = len(arms) * (len(arms) - 1) // 2
     rule = sequential_rule(analysis, settings, family)
-    seeds = ended_seeds(results)
+    ended = ended_seeds(results)
+    rows = [row for row in results.rows if row.seed in ended[row.arm]]
     observed: list[Observations | None] = [None] * len(names)
-    if seeds:
-        leading = set(seeds)
-        first = replace(results, rows=[row for row in results.rows if row.seed in leading])
-        known = [observe(first, name) for name in names]
-        control, candidates = choose_arms(known[0], question)
-        observed = [*known]
+    if any(len(seeds) for seeds in ended.values()):
+        observed = [observe(replace(results, rows=rows), name) for name in names]
+    standing = None
+    if settings.goal == "best":
+        standing = follow(observed[0], names[0], arms, ended, rule.planned, analysis.alpha, rule.log_e)
+        control, *candidates = [runner.arm for runner in standing.runners]
+    elif observed[0] is not None and set(observed[0].arms) == set(arms):
+        control, candidates = choose_arms(observed[0], question)
     else:
-        control = question.control or analysis.control or results.arms[0]
-        candidates = list(question.arms) or [arm for arm in results.arms if arm != control]
+        control = question.control or analysis.control or arms[0]
+        candidates = list(question.arms) or [arm for arm in arms if arm != control]
     comparisons = [
-        _compare(each, name, control, candidate, seeds, rule, settings, each.analysis if each else analysis)
+        compare_pairs(each, name, control, candidate, ended, rule, settings, each.analysis if each else analysis)
         for name, each in zip(names, observed, strict=True)
         for candidate in candidates
     ]
-    return SequentialReport(tuple(comparisons), analysis, settings, results.label)
+    return SequentialReport(tuple(comparisons), analysis, settings, results.label, standing)
 
 
 def declared_metrics(analysis: Analysis) -> list[str]:
@@ -238,53 +276,51 @@ def sequential_rule(analysis: Analysis, settings: Sequential, comparisons: int) 
     )  # fmt: skip
 
 
-def ended_seeds(results: Results) -> list[int]:
-    """The leading seeds, in plan order, whose runs have all ended or are lost. Order of finishing plays no part."""
-    ended: dict[int, bool] = {}
+def ended_seeds(results: Results) -> dict[str, dict[int, None]]:
+    """By arm the leading seeds, in plan order, whose runs have all ended or are lost. The order of finishing plays no
+    part. An arm that has left was planned for fewer seeds."""
+    ended: dict[str, dict[int, bool]] = {arm: {} for arm in results.arms}
     for row in results.rows:
         assert row.seed is not None
-        ended[row.seed] = ended.get(row.seed, True) and row.status not in _OPEN
-    leading = []
-    for seed, done in ended.items():
-        if not done:
-            break
-        leading.append(seed)
-    return leading
+        of_arm = ended[row.arm]
+        of_arm[row.seed] = of_arm.get(row.seed, True) and row.status not in _OPEN
+    return {arm: dict.fromkeys(takewhile(seeds.__getitem__, seeds)) for arm, seeds in ended.items()}
 
 
-def _compare(
+def compare_pairs(
     observations: Observations | None,
     metric: str,
     control: str,
     candidate: str,
-    seeds: Sequence[int],
+    ended: Mapping[str, Mapping[int, None]],
     rule: SequentialRule,
     settings: Sequential,
     analysis: Analysis,
 ) -> SequentialComparison:
-    """One comparison after the pairs of `seeds`; without observations no pair has ended yet."""
+    """One comparison over the pairs of both arms. `ended` has each arm's seeds in plan order."""
+    seeds = tuple(seed for seed in ended[candidate] if seed in ended[control])
     known = np.array([])
     verdict: Word = "undecided"
     reason: Reason = "continue"
     at: int | None = None
     paths, interval, highest = Paths(known, known), unbounded(1.0 - rule.alpha / rule.comparisons), 0.0
     population, lost, failed = "no pair yet", 0, 0
-    if observations is not None:
+    if observations is not None and seeds:
+        pair = (control, candidate)
+        rows = [row for row in observations.rows if row.arm not in pair or row.seed in seeds]
         fixed = observations.analysis.model_copy(update={"tasks": "fixed"})
-        built = build_design(replace(observations, analysis=fixed), control, candidate)
-        # One seed on every task is one pair, whether or not seeds are crossed: each is run once on all of them.
-        design = replace(built, kind="seeds over tasks", seeds=tuple(seeds))
-        # Differences with lost runs at the end that is adverse to B, and at the one that is adverse to A.
-        (a_good,), (b_bad,) = sides(design, "good", "bad")
-        (a_bad,), (b_good,) = sides(design, "bad", "good")
-        low, high = b_bad - a_good, b_good - a_bad
+        built = build_design(replace(observations, rows=rows, analysis=fixed), control, candidate)
+        design = replace(built, kind="seeds over tasks", unit="seed", seeds=seeds)
+        low, high = differences(design, design.seeds)
         known = np.where(low == high, design.sign * low, np.nan)
         verdict, reason, at = _verdict(design, low, high, rule, settings)
-        paths, interval, highest = _evidence(low, high, rule)
+        paths, interval, highest = evidence(low, high, rule)
         interval = interval.negated() if design.sign < 0 else interval
         population = population_of(design.kind, "seed", design.tasks, design.control, design.candidate)
         lost, failed = design.missing, design.failed
     p = min(1.0, 2.0 * math.exp(-highest))
+    values = known[np.isfinite(known)]
+    threshold = 2.0 * rule.comparisons / rule.alpha
     comparison = SequentialComparison(
         metric=metric,
         control=control,
@@ -294,14 +330,15 @@ def _compare(
         pairs=len(seeds),
         planned=rule.planned,
         decided_at=at,
-        seeds=tuple(seeds),
+        seeds=seeds,
         differences=known,
-        effect=float(np.nanmean(known)) if np.isfinite(known).any() else None,
+        effect=float(values.mean()) if values.size else None,
+        estimate=shrunken_mean(values, threshold) if verdict in ("better", "worse") and values.size else None,
         interval=interval,
         p=p,
         p_adjusted=min(1.0, rule.comparisons * p),
         paths=paths,
-        threshold=2.0 * rule.comparisons / rule.alpha,
+        threshold=threshold,
         margin_threshold=rule.comparisons / rule.alpha,
         lost=lost,
         failed=failed,
@@ -350,21 +387,6 @@ def _seeds_are_copies(design: Design) -> bool:
     return len(design.seeds) > 1 and seed_has_no_effect(*strata)
 
 
-def _evidence(low: Array, high: Array, rule: SequentialRule) -> tuple[Paths, Interval, float]:
-    """Paths with lost runs at the worse end of the two, the hull of the confidence sequences, the highest log e."""
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        gap = np.full(low.size, np.nan)
-        return Paths(gap, gap), unbounded(1.0 - rule.alpha / rule.comparisons), 0.0
-    scores = [rule.log_e(d, 0.0) for d in (low, high)]
-    better, worse = (np.minimum(scores[0][side], scores[1][side]) for side in (0, 1))
-    above = below = None
-    if rule.margin is not None:
-        above = np.minimum(*(rule.log_e(d, -rule.margin)[0] for d in (low, high)))
-        below = np.minimum(*(rule.log_e(d, rule.margin)[1] for d in (low, high)))
-    first, second = (confidence_sequence(d, rule.alpha, rule.comparisons, rule.log_e) for d in (low, high))
-    return Paths(better, worse, above, below), first.hull(second), float(max(better.max(), worse.max()))
-
-
 def _sentence(comparison: SequentialComparison, analysis: Analysis) -> str:
     about = f"{comparison.candidate} against {comparison.control} on {comparison.metric}, {comparison.population}"
     interval, at = comparison.interval, comparison.decided_at
@@ -384,8 +406,10 @@ def _sentence(comparison: SequentialComparison, analysis: Analysis) -> str:
     measured = f"{comparison.effect:+.4g} ({sequence})"
     if comparison.verdict == "equivalent":
         return f"Equivalent: {about}: {measured} lies within {analysis.margin:g}, from pair {at} on."
+    assert comparison.estimate is not None
     return (
-        f"{comparison.verdict.capitalize()}: {about}: {measured}, reached at pair {at} of at most {comparison.planned}."
+        f"{comparison.verdict.capitalize()}: {about}: {measured}, reached at pair {at} of at most {comparison.planned}. "
+        f"The test stopped because the effect looked large; {comparison.estimate:+.4g} is an estimate with less bias."
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from bakeoff.records.run import run_notes
 from bakeoff.results.table import Array, Results
-from bakeoff.stats.aggregates import pass_at_k, pass_hat_k
+from bakeoff.stats.aggregates import chance_interval, pass_at_k, pass_hat_k
 from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.text import NOTHING, duration, number
@@ -98,7 +98,12 @@ def passing(
             if 1 <= k <= least:
                 chances = []
                 for values in (pass_at_k(successes, tries, k), pass_hat_k(successes, tries, k)):
-                    chances.append(Chance(float(values.mean()), *t_interval(values, (0.0, 1.0), level)))
+                    ends: tuple[float | None, float | None] = (None, None)
+                    if k == 1:
+                        ends = t_interval(values, (0.0, 1.0), level)
+                    elif (interval := chance_interval(values, level)) is not None:
+                        ends = interval.low, interval.high
+                    chances.append(Chance(float(values.mean()), *ends))
                 passes.append(Passing(arm, k, least, len(counts), *chances))
     return passes
 

@@ -16,8 +16,8 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array
 from bakeoff.stats import binary, bootstrap, decision, effects, permutation, ranks, ttests
-from bakeoff.stats.decision import LEAST_UNITS, Decision, seed_has_no_effect
-from bakeoff.stats.evidence import Bound, Interval, Test, with_margin, worst_case
+from bakeoff.stats.decision import Decision, seed_has_no_effect
+from bakeoff.stats.evidence import LEAST_UNITS, Bound, Interval, Test, with_margin, worst_case
 from bakeoff.stats.numerics import difference, is_constant
 from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design
 
@@ -26,6 +26,8 @@ Sides = tuple[list[Array], list[Array]]
 """Control's and candidate's values: one array, one for each task, or one (tasks x seeds) table."""
 _CORNERS: tuple[tuple[End, End], ...] = (("good", "bad"), ("bad", "good"))
 _MIXED: tuple[tuple[End, End], ...] = (("bad", "bad"), ("good", "good"))
+MOST_EXACT = 100
+"""Comparisons up to which an exact p by random rearrangements is added to tests that are not exact."""
 UNDER_COVERS = "under-covers with few units (84 / 89 / 92 % at 5 / 8 / 15)"
 
 
@@ -38,19 +40,24 @@ def comparison_test(
     relative: float | None = None,
     share: float | None = None,
     guarded: bool = False,
+    strict: bool = False,
 ) -> Test | Decision:
     """The test of one comparison, or a decision where no test is possible (too few units, copied seeds).
 
     `comparisons` is the size of the family. `margin` (or `relative`, a share of the control) adds equivalence. With
     `share` B is tested against (1 + share) of A, so that the noise of A counts: -0.05 asks about 95 % of the control.
-    `guarded` asks the studentized bootstrap too, as equivalence does (`decision.paired_test`).
+    `guarded` asks the studentized bootstrap too, as equivalence does (`decision.paired_test`). `strict` uses exact tests
+    only, with ties in full, and raises UsageError where there is none.
     The test is made at every filling of the missing runs that could be the worst one (decision specification, section 4).
     """
     units = design.units
+    how = Rule(alpha, comparisons, guarded, strict)
     single_unit_stratum = design.kind in ("fixed seeds", "fixed rollouts") and any(
         size < 2 for cells in (design.control, design.candidate) for size in design.stratum_sizes(cells)
     )
-    if units < LEAST_UNITS or single_unit_stratum:
+    # Two crossed seeds, or tasks, are tested with one degree of freedom.
+    crossed = design.kind == "crossed" and units == 2 and max(len(design.tasks), len(design.seeds)) >= LEAST_UNITS
+    if (units < LEAST_UNITS and not crossed) or single_unit_stratum:
         # A fixed task with a single unit has no spread, so nothing can be said on these tasks only.
         return Decision("undecided", "too_few", n=units)
     if _seeds_are_copies(design):
@@ -61,12 +68,13 @@ def comparison_test(
     def at(corner: tuple[End, End]) -> Test:
         values = sides(design, *corner)
         if share is not None:
-            return _against_share(design, values, share, alpha, comparisons, guarded)
+            return _against_share(design, values, share, how)
         if relative is None:
-            return _run(design, values, alpha, comparisons, margin, guarded)
-        evidence = _run(design, values, alpha, comparisons, None, guarded).evidence
-        lower = _against_share(design, values, -relative, alpha, comparisons, guarded=True).evidence
-        upper = _against_share(design, values, relative, alpha, comparisons, guarded=True).evidence
+            return _run(design, values, how, margin)
+        evidence = _run(design, values, how).evidence
+        lower, upper = (
+            _against_share(design, values, end, replace(how, guarded=True)).evidence for end in (-relative, relative)
+        )
         return Test(evidence, Bound(lower, 0.0), Bound(upper, 0.0))
 
     tests = [at(corner) for corner in (_CORNERS if design.missing else _CORNERS[:1])]
@@ -97,7 +105,7 @@ def sides(design: Design, control: End = "bad", candidate: End = "bad") -> Sides
             by_task[task].append(mean)
         if design.unit == "task":
             # Every task weighs the same, whatever its number of runs.
-            arms.append([np.array([np.array(values).mean() for values in by_task.values()])])
+            arms.append([np.array([v[0] if len(v) == 1 else np.array(v).mean() for v in by_task.values()])])
         elif design.kind in ("fixed seeds", "fixed rollouts"):
             arms.append([np.array(values) for values in by_task.values()])
         elif design.kind == "seeds" or (design.kind == "rollouts" and len(by_task) < 2):
@@ -119,7 +127,7 @@ def sides(design: Design, control: End = "bad", candidate: End = "bad") -> Sides
 def _seeds_are_copies(design: Design) -> bool:
     """Every arm gives the same value on every replicate of every task: copies are not replicates.
 
-    Outcomes of 0 and 1 are left alone: a run that always succeeds is no sign that the same run was counted twice.
+    Outcomes of 0 and 1 are left alone: a run that always succeeds does not show that the same run was counted twice.
     """
     if design.unit == "task" or design.binary:
         return False
@@ -132,7 +140,17 @@ def _seeds_are_copies(design: Design) -> bool:
     return bool(strata) and seed_has_no_effect(*strata)
 
 
-def _against_share(design: Design, values: Sides, share: float, alpha: float, comparisons: int, guarded: bool) -> Test:
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a comparison is tested: alpha and the size of the family choose the test, the flags make it more careful."""
+
+    alpha: float = 0.05
+    comparisons: int = 1
+    guarded: bool = False
+    strict: bool = False
+
+
+def _against_share(design: Design, values: Sides, share: float, how: Rule) -> Test:
     """B - (1 + share) A. The share is one of |A|, read from the sign of A's mean."""
     a, b = values
     centre = float(np.mean([part.mean() for part in a]))
@@ -140,28 +158,53 @@ def _against_share(design: Design, values: Sides, share: float, alpha: float, co
         raise UsageError("a share of the control means nothing where the control's mean is 0; give an absolute margin")
     target = [part + share * np.sign(centre) * part for part in a]
     # A share of an outcome is not an outcome, so binary data are compared by their means here.
-    return _run(replace(design, binary=False), (target, b), alpha, comparisons, None, guarded)
+    return _run(replace(design, binary=False), (target, b), how)
 
 
-def _run(design: Design, values: Sides, alpha: float, comparisons: int, margin: float | None, guarded: bool) -> Test:
+def _run(design: Design, values: Sides, how: Rule, margin: float | None = None) -> Test:
     """The test that this design gets. The choice looks at the design and never at the values."""
     a, b = values
     shift = 1.0 if design.sign < 0 else 0.0  # a 0/1 metric to be minimised was turned into 0/-1
+    family, careful = (how.alpha, how.comparisons), {"guarded": how.guarded, "strict": how.strict}
     match design.kind:
         case "rollouts" if design.binary:
-            return with_margin(binary.unpaired_binary(a[0] + shift, b[0] + shift), margin)
+            return with_margin(binary.unpaired_binary(a[0] + shift, b[0] + shift, how.strict), margin)
         case "rollouts":
-            return decision.unpaired_test(a[0], b[0], alpha, comparisons, margin, guarded=guarded)
+            return decision.unpaired_test(a[0], b[0], *family, margin, **careful)
         case "seeds" | "tasks" if design.binary:
-            return with_margin(binary.paired_binary(a[0] + shift, b[0] + shift), margin)
+            return with_margin(binary.paired_binary(a[0] + shift, b[0] + shift, how.strict), margin)
         case "seeds" | "tasks" | "seeds over tasks":
-            return decision.paired_test(difference(b[0], a[0]), alpha, comparisons, margin, guarded=guarded)
-        case "crossed":
-            return decision.crossed_test(difference(b[0], a[0]), margin)
+            return decision.paired_test(difference(b[0], a[0]), *family, margin, **careful)
         case "fixed seeds":
-            return decision.stratified_paired_test([difference(y, x) for x, y in zip(a, b, strict=True)], margin)
+            pairs = [difference(y, x) for x, y in zip(a, b, strict=True)]
+            return decision.stratified_paired_test(pairs, margin, **careful)
         case "fixed rollouts":
-            return decision.stratified_test(a, b, margin)
+            return decision.stratified_test(a, b, margin, **careful)
+        case "crossed" if how.strict:
+            raise UsageError(
+                "--strict: there is no exact test where tasks and seeds are both samples; say --tasks fixed or --seeds fixed"
+            )
+        case "crossed":
+            return decision.crossed_test(difference(b[0], a[0]), margin, guarded=how.guarded)
+
+
+def exact_p(design: Design, test: Test | Decision, comparisons: int = 1) -> float | None:
+    """The p of the exact test with ties in full, the largest over what missing runs could have been.
+
+    None where nothing was tested, where tasks and seeds are both samples (there is no exact test of that), and where
+    random rearrangements beside the verdict's own test would take long: in large families and for many fixed tasks.
+    """
+    if isinstance(test, Decision) or design.kind == "crossed":
+        return None
+    counted = (binary.PairedBinary, binary.UnpairedBinary, permutation.Rearranged, permutation.Unpaired)
+    known = [corner.evidence.p_exact for corner in test.corners or (test,) if isinstance(corner.evidence, counted)]
+    if known:
+        return max(known)
+    many = design.kind == "fixed rollouts" and len(design.tasks) > decision.MOST_GUARDED_TASKS
+    if many or (design.units > permutation.EXACT_UNITS and comparisons > MOST_EXACT):
+        return None
+    corners = _CORNERS if design.missing else _CORNERS[:1]
+    return max(_run(design, sides(design, *corner), Rule(strict=True)).p for corner in corners)
 
 
 # -- other methods
@@ -230,7 +273,7 @@ def other_methods(
         try:
             line = METHODS[name](Problem(name, known, a, b, alpha, margin, resamples))
         except ValueError as error:
-            line = Line(name, None, None, f"cannot be told: {error}")
+            line = Line(name, None, None, f"unknown: {error}")
         else:
             if design.missing:
                 line = replace(line, note=f"{line.note}; {design.missing} missing runs left out")
@@ -290,7 +333,7 @@ def _rearrangements(q: Problem) -> Line:
         flips = permutation.SignFlip(d)
         exact = d.size <= permutation.EXACT_COUNT_UNITS
         p = permutation.exact_tails(d).p if exact else flips.p
-        return Line(q.name, p, flips.interval(1.0 - q.alpha), f"{'exact' if exact else random}; ties count half")
+        return Line(q.name, p, flips.interval(1.0 - q.alpha), f"{'exact' if exact else random}; {flips.ties}")
     if q.name == "permutation":
         splits = permutation.permutation_mean(*q.samples())
         return Line(q.name, splits.p, None, f"{'exact' if splits.exact else random}, of the mean difference{ignored}")

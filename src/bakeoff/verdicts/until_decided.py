@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from bakeoff.engine.session import Options, Session
@@ -39,17 +39,17 @@ def prepare(plan: Plan, options: Options) -> Plan:
             "or run with a fixed number of seeds"
         )
     began = _resumed(plan, options)
-    known = set(began[1]) if began else set()
+    known = began[1] if began else {}
     plan = _settled(plan, options, began[0] if began else None, len(known))
     _check(plan)
     seeds = plan.experiment.seeds
     assert plan.experiment.sequential is not None and plan.experiment.sequential.block is not None
-    if not known <= set(seeds):
+    if not known.keys() <= set(seeds):
         raise UsageError(
             "seeds that were run already are not among those of the file; restore it, or begin with --fresh"
         )
-    first = known or set(seeds[: plan.experiment.sequential.block])
-    return _of_seeds(plan, first)
+    every = {arm.name for arm in plan.arms}
+    return _part(plan, known or dict.fromkeys(seeds[: plan.experiment.sequential.block], every))
 
 
 def settled(plan: Plan, options: Options) -> Plan:
@@ -66,7 +66,7 @@ class UntilDecided:
         self._session = session
         session.edition.restate(session.plan.experiment)  # more seeds may be asked for than when it began
         self.report: SequentialReport = report(edition_results(session.edition))
-
+        self._withdraw()
         self.looks = 0
         self._added: Counter[str] = Counter()
 
@@ -79,14 +79,25 @@ class UntilDecided:
         assert settings is not None and settings.block is not None
         known = {run.seed for run in self._session.edition.runs()}
         waiting = [seed for seed in plan.experiment.seeds if seed not in known]
-        block = list(_of_seeds(plan, set(waiting[: settings.block])))
+        block = list(_part(plan, dict.fromkeys(waiting[: settings.block], self.report.running)))
         self._added.update(run.cell.arm.name for run in block)
         return block
 
     def look(self) -> SequentialReport:
         self.looks += 1
         self.report = report(edition_results(self._session.edition))
+        self._withdraw()
         return self.report
+
+    def _withdraw(self) -> None:
+        """Take runs that were never started out of the plan where their arm has left since they were planned."""
+        pairs = {seed: place for place, seed in enumerate(self._session.plan.experiment.seeds, start=1)}
+        last = {arm.name: self.report.left_at(arm.name) for arm in self._session.plan.arms}
+        self._session.edition.withdraw_runs([
+            run.position
+            for run in self._session.edition.runs(["planned"])
+            if (end := last[run.arm]) is not None and pairs[run.seed] > end
+        ])  # fmt: skip
 
     @property
     def line(self) -> str:
@@ -105,8 +116,8 @@ def sequential(experiment: Experiment, max_seeds: int | None = None, block: int 
     return experiment.model_copy(update={"sequential": given.model_copy(update=changes)})
 
 
-def _resumed(plan: Plan, options: Options) -> tuple[Experiment, list[int]] | None:
-    """What the edition that `run` would resume was begun with, and the seeds planned in it."""
+def _resumed(plan: Plan, options: Options) -> tuple[Experiment, dict[int, set[str]]] | None:
+    """What the edition that `run` would resume was begun with, and the arms that were planned for each seed."""
     known = layout.editions(layout.experiment_directory(options.root, plan.experiment.name))
     if not known or options.fresh:
         return None
@@ -123,7 +134,10 @@ def _resumed(plan: Plan, options: Options) -> tuple[Experiment, list[int]] | Non
                 f"{edition.paths.experiment}/{edition.paths.name} was begun with a fixed number of runs, and cannot "
                 "become a sequential one now that results may have been seen; begin with --fresh"
             )
-        return began, list(dict.fromkeys(run.seed for run in edition.runs()))
+        arms: dict[int, set[str]] = {}
+        for run in edition.runs():
+            arms.setdefault(run.seed, set()).add(run.arm)
+        return began, arms
     finally:
         edition.close()
 
@@ -156,8 +170,10 @@ def _unchanged(now: Experiment, began: Experiment) -> None:
         for key, value in now.analysis.model_dump().items()
         if before.get(key) != value and not (key == "failure_score" and before.get(key) is None)
     ]
-    if now.sequential.test != began.sequential.test:
-        changed.append(f"sequential.test: {began.sequential.test!r} became {now.sequential.test!r}")
+    for key in ("test", "goal"):
+        was, is_now = getattr(began.sequential, key), getattr(now.sequential, key)
+        if was != is_now:
+            changed.append(f"sequential.{key}: {was!r} became {is_now!r}")
     if changed:
         raise UsageError(
             f"the rule of a sequential test is fixed when it begins: {'; '.join(changed)}. "
@@ -172,6 +188,10 @@ def _check(plan: Plan) -> None:
     arms = [arm.name for arm in plan.arms]
     if len(arms) < 2:
         raise UsageError("there is nothing to decide: the plan has one arm")
+    if experiment.sequential.goal == "best" and len(metrics) > 1:
+        raise UsageError(
+            f"sequential.goal = 'best' needs one metric, and {', '.join(metrics)} are declared; empty analysis.primary"
+        )
     tasks = [task.name for task in plan.tasks]
     if len(plan.cells) != len(arms) * len(tasks):
         raise UsageError("a pair needs both arms on the same tasks, and not every arm meets every task")
@@ -190,17 +210,17 @@ def _check(plan: Plan) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfSeeds:
-    """Keeps runs with these seeds, as far as the file's own rules keep them."""
+class _Part:
+    """Keeps runs of these arms on each seed, as far as the file's own rules keep them."""
 
-    seeds: Set[int]
+    arms: Mapping[int, Set[str]]
     rule: Test | None
 
     def __call__(self, facts: Facts) -> bool:
-        return facts["seed"] in self.seeds and (self.rule is None or self.rule(facts))
+        return facts["arm"] in self.arms.get(facts["seed"], ()) and (self.rule is None or self.rule(facts))
 
 
-def _of_seeds(plan: Plan, seeds: Set[int]) -> Plan:
-    """The part of the whole plan that has these seeds."""
-    rule = plan.keep.rule if isinstance(plan.keep, _OfSeeds) else plan.keep
-    return replace(plan, keep=_OfSeeds(seeds, rule))
+def _part(plan: Plan, arms: Mapping[int, Set[str]]) -> Plan:
+    """The part of the whole plan that has these seeds, each with its arms."""
+    rule = plan.keep.rule if isinstance(plan.keep, _Part) else plan.keep
+    return replace(plan, keep=_Part(arms, rule))

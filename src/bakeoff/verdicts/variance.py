@@ -17,9 +17,9 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Summary
-from bakeoff.stats.evidence import Interval
+from bakeoff.stats.evidence import LEAST_UNITS, Interval
 from bakeoff.stats.numerics import chi2_quantile, is_constant, mean, sd
-from bakeoff.stats.power import minimum_detectable_effect, relative_error, units_for_relative_error
+from bakeoff.stats.power import decidable, minimum_detectable_effect, relative_error, units_for_relative_error
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text
 from bakeoff.verdicts.design import build_design
@@ -61,7 +61,7 @@ class Precision:
     sd_interval: Interval
     mean_interval: Interval
     n: Array
-    """Units: 2, 3, ... up to those at hand, and beyond (projected)."""
+    """Units: 3, 4, ... up to those at hand, and beyond (projected). Fewer decide nothing."""
     relative_error: Curve | None
     mde: Curve | None
     """Smallest difference to another arm with this spread, unpaired, n units per arm; as a share of |mean|."""
@@ -88,7 +88,7 @@ class Precision:
             return [
                 f"{self.statistic}: undefined. The mean, {self.mean:.4g}, may be 0 ({self.level:.0%} interval {inside}), "
                 f"and a share of something that may be 0 says nothing. {self.at_hand} {units} per arm can detect "
-                f"differences of {self.mde_at_hand:.4g} or more."
+                + (f"differences of {self.mde_at_hand:.4g} or more." if decidable(self.at_hand) else "nothing.")
             ]
         phrases = []
         for needed, what in ((self.runs_for_error, units), (self.runs_for_mde, f"{units} per arm")):
@@ -125,7 +125,7 @@ class Precision:
             "sd": self.sd,
             "sd_interval": [self.sd_interval.low, self.sd_interval.high],
             "undefined": self.undefined,
-            "mde": self.mde_at_hand,
+            "mde": self.mde_at_hand if decidable(self.at_hand) else None,
             "n_for_relative_error": {"estimate": self.runs_for_error.seen, "upper": self.runs_for_error.upper},
             "n_for_mde": {"estimate": self.runs_for_mde.seen, "upper": self.runs_for_mde.upper},
             "curve": {"n": self.n.tolist(), **curves},
@@ -136,7 +136,7 @@ class Precision:
         """A few N and what they give; None where shares are undefined."""
         if self.relative_error is None or self.mde is None:
             return None
-        wanted = {2, 3, 5, 8, 12, 20, self.at_hand, self.runs_for_error.seen, self.runs_for_mde.seen}
+        wanted = {3, 5, 8, 12, 20, self.at_hand, self.runs_for_error.seen, self.runs_for_mde.seen}
         headers = ["N", f"{self.statistic}: relative error", "band", "detectable difference", "band "]
         rows = []
         for i, n in enumerate(self.n):
@@ -173,7 +173,7 @@ def precision(
         upper = least
         if least is not None and spread > 0.0:
             upper = max(2, math.ceil((around.high / abs(centre) / threshold) ** 2 - 1e-9))
-        error, difference = Estimate(least, upper), Estimate(2, 2)
+        error, difference = Estimate(least, upper), Estimate(LEAST_UNITS, LEAST_UNITS)
         if spread > 0.0:
             difference = units_at(threshold * abs(centre), (spread, around.high), alpha, power, "unpaired")
     n = _grid(x.size, [error.seen, error.upper, difference.seen])
@@ -212,9 +212,9 @@ def spread_interval(spread: float, n: int, level: float = 0.95) -> Interval:
 def _grid(at_hand: int, wanted: Sequence[float | None]) -> Array:
     """Every number up to twice those at hand, then wider steps up to what is needed."""
     last = min(MOST_SHOWN, max(20, 2 * at_hand, *(math.ceil(1.2 * w) for w in wanted if w is not None)))
-    dense = np.arange(2, min(last, max(20, 2 * at_hand), 60) + 1)
+    dense = np.arange(LEAST_UNITS, min(last, max(20, 2 * at_hand), 60) + 1)
     sparse = np.unique(np.geomspace(dense[-1], last, 24).round()) if last > dense[-1] else dense[-1:]
-    exact = [w for w in (at_hand, *wanted) if w is not None and w <= last]
+    exact = [w for w in (at_hand, *wanted) if w is not None and LEAST_UNITS <= w <= last]
     return np.unique(np.concatenate((dense, sparse, exact))).astype(np.float64)
 
 

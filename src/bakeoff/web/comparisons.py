@@ -12,7 +12,7 @@ import numpy as np
 from bakeoff.results.table import Array
 from bakeoff.stats.bootstrap import BootstrapInterval
 from bakeoff.stats.evidence import Interval
-from bakeoff.stats.power import minimum_detectable_effect, t_power
+from bakeoff.stats.power import chance_to_detect, minimum_detectable_effect
 from bakeoff.verdicts.pilot import Estimate
 from bakeoff.verdicts.power import Plan
 from bakeoff.verdicts.sequential import SequentialComparison, SequentialReport
@@ -300,14 +300,14 @@ def power_by_units(plan: Plan) -> Figure:
     spread, goal = plan.spread, plan.goal
     effect = abs(goal.effect or 0.0)
     if not effect:
-        effect = minimum_detectable_effect(spread.sd, goal.n or 10, goal.alpha, goal.power, spread.design)
+        effect = minimum_detectable_effect(spread.sd, goal.n or 10, goal.alpha, goal.power, spread.design, goal.family)
     needed = plan.needed.upper or plan.needed.seen if plan.needed else None
     last = max(12, int(1.5 * (needed or 0)), 2 * (goal.n or 0))
     n = np.unique(np.linspace(2, min(last, 100_000), 120).round()).astype(np.float64)
     marks: list[Mark] = []
     for number, size in enumerate((effect, effect / 2.0, effect * 2.0)):
         at_spread, at_upper = (
-            np.array([t_power(size, sd, float(units), goal.alpha, spread.design) for units in n])
+            np.array([chance_to_detect(size, sd, float(units), goal.alpha, spread.design, goal.family) for units in n])
             for sd in (spread.sd, spread.upper)
         )
         if spread.upper > spread.sd:
@@ -319,8 +319,10 @@ def power_by_units(plan: Plan) -> Figure:
     band = ""
     if spread.upper > spread.sd and spread.confidence is not None:
         band = f" Bands reach down to the spread's {spread.confidence:.0%} upper limit, {spread.upper:.3g}."
+    family = f" over {goal.family.comparisons} comparisons" if goal.family.comparisons > 1 else ""
     caption = (
-        f"Two-sided {spread.design} t test at alpha = {goal.alpha:g}, by the noncentral t, spread {spread.sd:.3g}.{band} "
+        f"The test that decides about {spread.design} normal values at alpha = {goal.alpha:g}{family}, spread "
+        f"{spread.sd:.3g}.{band} "
         "The effect is what one wants to find, never what a pilot showed."
     )
     label = f"number of {spread.unit}s N{' per arm' if spread.design == 'unpaired' else ''}"

@@ -16,7 +16,7 @@ from bakeoff.records.run import FAILED, CellRecord, RunRecord, Tally
 from bakeoff.results.editions import edition_results
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Experiment
-from bakeoff.text import duration, one_line, utc
+from bakeoff.text import duration, flat, utc
 from bakeoff.verdicts.answer import Block, Notes, answer, is_sequential
 from bakeoff.verdicts.compare import Exploratory, explore
 from bakeoff.verdicts.compare_answer import CompareAnswer
@@ -87,7 +87,7 @@ class Contents:
     def verdict(self) -> CompareAnswer | str:
         """The answer of `bakeoff compare` to the declared question; or why there is none."""
         try:
-            return answer(self.results, Compare())
+            return answer(self.results, Compare(), verb="report")
         except BakeoffError as error:
             return str(error)
 
@@ -220,7 +220,7 @@ def failures(contents: Contents) -> list[Failures]:
     groups: dict[tuple[str, str], list[tuple[RunRecord, str]]] = {}
     for run in contents.runs:
         if run.status in (*FAILED, "infra_error", "cancelled"):
-            error = one_line(run.error, 300) or f"exit code {run.exit_code}"
+            error = flat(run.error, 300) or f"exit code {run.exit_code}"
             groups.setdefault((run.status, re.sub(r"\d", "0", error)), []).append((run, error))
     shown = []
     for (status, _), group in sorted(groups.items(), key=lambda item: -len(item[1]))[:MOST_GROUPS]:

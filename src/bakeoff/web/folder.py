@@ -13,13 +13,14 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.errors import StorageError
+from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.files import make_inside
 from bakeoff.records.run import by_arm
 from bakeoff.text import duration, figure, number, printable
-from bakeoff.verdicts.answer import TEMPLATES
+from bakeoff.verdicts.answer import TEMPLATES, answer, as_html
 from bakeoff.verdicts.describe import format_level, format_p
+from bakeoff.verdicts.question import Calibrate
 from bakeoff.version import __version__
 from bakeoff.web import contents as front
 from bakeoff.web.contents import Contents
@@ -47,10 +48,15 @@ class Written:
     problems: tuple[str, ...]
 
 
-def write(edition: Edition, directory: Path, label: str | None = None) -> Written:
-    """The whole report of an edition. Raises StorageError when the folder cannot be written."""
+def write(edition: Edition, directory: Path, label: str | None = None, calibrate: bool = False) -> Written:
+    """The whole report of an edition, with `calibrate` a page of its error rates. Raises StorageError."""
     contents = Contents(edition, label or f"{edition.paths.experiment}/{edition.paths.name}")
     pages, problems = pages_of((contents.experiment.workload, contents.facts["dialect"]), edition)
+    if calibrate:
+        try:
+            pages.append(Page("Calibration", CALIBRATION, as_html(answer(contents.results, Calibrate()))))
+        except BakeoffError as error:
+            problems.append(f"there is no calibration: {error}")
     rows = {f"{ASSETS}/runs-{n}.js": text for n, text in enumerate(table(contents))}
     shared = {"contents": contents, "pages": pages, "scripts": [*rows]}
     files = {
@@ -167,7 +173,8 @@ def render(template: str, **values: Any) -> str:
 # -- pages that a workload or a dialect adds
 
 GROUP = "bakeoff.pages"
-TAKEN = ("index", "run")
+CALIBRATION = "calibration"
+TAKEN = ("index", "run", CALIBRATION)
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
 _FILE = re.compile(r"[a-z0-9][a-z0-9-]*\.(csv|json|txt)|assets/[a-z0-9_]+\.png")
 

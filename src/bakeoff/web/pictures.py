@@ -87,7 +87,7 @@ def _compare(results: Results, plot: Plot) -> CompareAnswer:
     """The comparisons that a picture of differences shows."""
     control = plot.control or results.analysis.control or results.arms[0]
     arms = tuple(arm for arm in plot.arms if arm != control)
-    return answer(results, Compare.ask(metric=plot.metric, control=control, arms=arms))
+    return answer(results, Compare.ask(metric=plot.metric, control=control, arms=arms), verb="plot")
 
 
 def _differences(results: Results, plot: Plot) -> Figure:

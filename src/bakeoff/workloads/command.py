@@ -8,15 +8,20 @@ import shlex
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bakeoff.errors import Problem
+from bakeoff.errors import Problem, did_you_mean
+from bakeoff.records.files import open_inside
+from bakeoff.records.rundir import STDERR, STDOUT
+from bakeoff.records.secrets import hide
 from bakeoff.spec.expand import origin
 from bakeoff.spec.identity import flatten
 from bakeoff.spec.plan import Cell, Plan
 from bakeoff.spec.workload import LONGEST_VARIABLE, Command, Exit, Outcome, RunFacts
+from bakeoff.text import flat, printable
 from bakeoff.workloads.metrics import Source, read_metrics
 from bakeoff.workloads.program import Flaw, flaw, leading_words
 from bakeoff.workloads.template import Argument, as_flags, as_text, fill_argv, fill_shell, placeholders
@@ -32,8 +37,13 @@ CONTEXT = {
     "checkpoint": "BAKEOFF_CHECKPOINT_DIR",
 }
 """What a template can name besides parameters, and the environment variable with the same value in every run."""
+_PLACES = {"dir": ".", "out": "out", "checkpoint": "checkpoint"}
+"""Placeholders that are directories, which are made before the command starts: where they are in the run's."""
 _EACH_RUN = frozenset({"seed", "rollout", "run_id"})
 """Placeholders that differ between the runs of a cell."""
+_TAIL = 8 * 1024
+"""Bytes of a log in which the last line is looked for."""
+_LONGEST_LINE = 300
 _MOST_LAUNCHES = 100_000
 """Runs whose own programs are looked for."""
 _LONGEST_COMMAND = 800_000
@@ -96,8 +106,9 @@ def _problem(command: tuple[Argument, ...] | str, names: tuple[str, ...]) -> str
             return f"{name} cannot be a parameter: {{{name}}} already has a meaning in commands"
     known = {*names, *CONTEXT, "flags"}
     for name in sorted(placeholders(command) - known):
-        braces = f"write {{{{{name}}}}} for braces"
-        return f"command: {{{name}}} is not a parameter; known: {', '.join(sorted(known))}; {braces}"
+        listed = sorted(known)
+        hint = did_you_mean(name, listed, f"known: {', '.join(listed)}")
+        return f"command: {{{name}}} is not a parameter ({hint}); write {{{{{name}}}}} for braces"
     if not isinstance(command, str):
         for part in command:
             if part != "{flags}" and "flags" in placeholders(str(part)):
@@ -141,14 +152,41 @@ def variable(name: str) -> str:
     return f"BAKEOFF_PARAM_{re.sub(r'[^A-Z0-9_]', '_', name.upper())}"
 
 
+def last_line(directory: Path) -> str:
+    """The last line that a run wrote to standard error, or else to standard output; without escapes and secrets.
+
+    Empty when it wrote nothing, or only metrics.
+    """
+    for name in (STDERR, STDOUT):
+        try:
+            with open_inside(directory, name) as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+                lines = re.split(r"[\r\n]+", file.read().decode(errors="replace"))  # \r: progress bars
+        except OSError:
+            continue
+        shown = hide("\n".join(map(printable, lines)))  # together: some secrets have several lines
+        for line in reversed(shown.split("\n")):
+            if line.strip() and not (name == STDOUT and line.lstrip().startswith("{")):
+                return flat(line, _LONGEST_LINE)
+    return ""
+
+
 def _launches(plan: Plan) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Each cell once with nothing more to know, or each of its runs where the program depends on the run."""
+    """A cell of each command and, where the program depends on the cell or on the run, every one of them."""
     by_run = set()
+    fixed: set[tuple[object, ...]] = set()
     for cell in plan.cells:
-        if placeholders(leading_words(cell.params["command"])) & _EACH_RUN:
+        command = cell.params["command"]
+        template = (cell.params.get("cwd", "."), *((None, command) if isinstance(command, str) else command))
+        if template in fixed:  # most cells differ in parameters only
+            continue
+        words = leading_words(command)
+        if placeholders(words) & _EACH_RUN:
             by_run.add(cell.index)
-        else:
-            yield cell, {}
+            continue
+        if not any("{" in word for word in words):
+            fixed.add(template)
+        yield cell, {}
     for run in islice(plan, _MOST_LAUNCHES) if by_run else ():
         if run.cell.index in by_run:
             yield run.cell, {"seed": run.seed, "rollout": run.rollout, "run_id": run.run_id}
@@ -171,8 +209,7 @@ class CommandWorkload:
             "task": ctx.task,
             "run_id": ctx.run_id,
         }
-        where = {"dir": ctx.path, "out": ctx.path / "out", "checkpoint": ctx.path / "checkpoint"}
-        places = {name: path for name, path in where.items() if name in used}
+        places = {name: ctx.path / below for name, below in _PLACES.items() if name in used}
         known |= places
         unused = {name: value for name, value in values.items() if name not in used}
         flags = [*(as_flags(unused) if "flags" in used else ()), *ctx.flags]
@@ -194,7 +231,7 @@ class CommandWorkload:
         """Directories that do not exist and programs that cannot be started, each once."""
         checked: set[tuple[object, ...]] = set()
         for cell, known in _launches(plan):
-            command, directory = cell.params["command"], plan.base / cell.params["cwd"]
+            command, directory = cell.params["command"], plan.base / cell.params.get("cwd", ".")
             words = leading_words(command)
             if any("{" in word for word in words):
                 values = {name: value for name, value in cell.params.items() if name not in CommandParams.settings}
@@ -221,5 +258,6 @@ class CommandWorkload:
         if exit.code in params.infra_exit_codes:  # what it spent is charged all the same
             return Outcome(metrics, "infra_error", f"exit code {exit.code}: a temporary failure of the machine")
         if exit.code != 0:
-            return Outcome(metrics, "failed", f"exit code {exit.code}")
+            said = last_line(ctx.path)
+            return Outcome(metrics, "failed", f"exit code {exit.code}" + (f": {said}" if said else ""))
         return Outcome(metrics, "failed" if problem else "succeeded", problem or "; ".join(notes) or None)

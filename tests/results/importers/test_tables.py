@@ -280,9 +280,40 @@ def test_nan_is_not_a_seed() -> None:
         of_frame([{"arm": "A", "seed": seed, "score": 1.0} for seed in (1.0, math.nan)])
 
 
+def test_a_word_for_nothing_is_not_a_seed() -> None:
+    with pytest.raises(UsageError, match="column 'seed' has 'n/a'; every run needs its seed"):
+        of_frame([{"arm": "A", "seed": seed, "score": 1.0} for seed in ("1", "n/a")])
+
+
+def test_names_of_columns_are_trimmed_and_stand_once(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("arm, seed, score\nA, 1, 0.5\n")
+    table = read_tables([tmp_path / "t.csv"], Columns())
+    assert (table.primary(), table.reading["seed"]) == (["score"], "seed")
+    (tmp_path / "t.csv").write_text("arm,seed,score,score\nA,1,0.5,0.6\n")
+    with pytest.raises(UsageError, match="two columns are called 'score'"):
+        read_tables([tmp_path / "t.csv"], Columns())
+    (tmp_path / "t.csv").write_text("arm,seed,score\n")
+    with pytest.raises(UsageError, match="has no rows"):
+        read_tables([tmp_path / "t.csv"], Columns())
+
+
+def test_arms_that_differ_in_case_only_get_a_note() -> None:
+    table = of_frame([{"arm": arm, "seed": 1, "score": 1.0} for arm in ("GPT", "gpt")])
+    assert table.notes == ("column 'arm' has 'GPT' and 'gpt', which are two arms",)
+
+
+def test_an_identifier_is_noticed_when_the_arms_have_other_numbers_of_attempts() -> None:
+    frame = [row for i, row in enumerate(questions("plain_word")) if row["arm"] == "A" or i % 2]
+    with pytest.raises(UsageError, match="column 'plain_word' looks like an identifier"):
+        of_frame(frame)
+
+
 @pytest.mark.parametrize(
-    ("texts", "value"), [(["0,85", "1,5"], 0.85), (["1,234.5", "7"], 1234.5), ([" 12.5 ", "1e3"], 12.5)]
-)
+    ("texts", "value"),
+    [(["0,85", "1,5"], 0.85), (["1,234.5", "7"], 1234.5), ([" 12.5 ", "1e3"], 12.5), (["-0,309", "1,204"], -0.309),
+     (["1.234,5", "2,5"], 1234.5), (["1 234.5", "7"], 1234.5), (["1'234.5", "7"], 1234.5), (["45 %", "7.5%"], 45.0),
+     (["1\u00a0234,5", "NaN"], 1234.5)],
+)  # fmt: skip
 def test_numbers_as_spreadsheets_write_them_are_read(texts: list[str], value: float) -> None:
     table = of_frame([{"arm": "A", "seed": seed, "score": text} for seed, text in enumerate(texts)])
     assert rows(table)[0].value == value
@@ -292,6 +323,9 @@ def test_numbers_as_spreadsheets_write_them_are_read(texts: list[str], value: fl
     ("texts", "message"),
     [
         (["1,234", "2,345"], r"'1,234' in column 'score' may be a thousand or a decimal comma"),
+        (["45%", "0.4"], "column 'score' has per cent signs in some cells only"),
+        (["1.234,5", "2.5"], "column 'score' mixes decimal points and decimal commas"),
+        (["12 ms", "13 ms"], "no column holds numbers: 'score' holds text such as '12 ms'"),
         (["0.5", "0.7", "N/A"], r"column 'score' has text among its numbers: 'N/A' \(1 cells\)"),
     ],
 )

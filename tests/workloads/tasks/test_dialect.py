@@ -243,7 +243,7 @@ def test_environment_variables_keep_names_and_other_values_are_filled_in(monkeyp
         ("parallel = 4\n[[tasks]]\nmodel = 'x'\n", "tasks.0.prepared_dir", "is needed", 2),
         (entry("t", rollouts="0"), "tasks.0.rollouts", "greater than or equal to 1", 4),
         ("parallel = 0\n" + entry("t"), "parallel", "greater than or equal to 1", 1),
-        (entry("t", environment_variables="{ A = [1] }"), "tasks.0.environment_variables.A", "valid string", 4),
+        (entry("t", environment_variables="{ A = [1] }"), "tasks.0.environment_variables.A", "must be text", 4),
         (entry("t", environment_variables="{ TIMEOUT_SEC = 'ten' }"), "tasks.0.environment_variables", "above 0", 4),
         (entry("t", environment_variables="{ TOKEN_LIMIT = '-5' }"), "tasks.0.environment_variables", "above 0", 4),
         (entry("t") + "[judge]\nmodel = 'j'\nvote = 2\n", "judge.vote", "did you mean 'votes'?", 6),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.results import weighted
 from bakeoff.workloads.tasks.schema import Rubric
 from bakeoff.workloads.tasks.scoring import Judgement, JudgeSettings, judge
@@ -81,3 +82,19 @@ def test_a_refusal_is_reported_and_not_repeated(monkeypatch: pytest.MonkeyPatch,
     assert asked == ["Bearer the-key-in-a-file"]
     assert "401" in str(judgement.votes[0].error) and "is not a key" in str(judgement.votes[0].error)
     assert "the-key-in-a-file" not in str(judgement.votes[0].error)
+
+
+def test_a_judge_shares_the_rates_of_the_provider_at_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path))
+    rubrics = [Rubric(id="a", criterion="", weight=1)]
+    with ScriptedModel([], side=say('{"score": 1}')) as model:
+        settings = JudgeSettings(model="m", base_url=f"{model.url}/v1/", env_key="", votes=3)
+        provider = Provider(base_url=f"{model.url}/v1", requests_per_minute=100)
+        other = Provider(base_url=f"{model.url}/v1", env_key="ANOTHER_KEY", requests_per_minute=100)
+        for providers, counted in (({"x": provider}, 3), ({"x": other}, 3)):
+            judge(rubrics, instruction="", diff="+x", tests={}, settings=settings, providers=providers)
+            files = list((tmp_path / "rates").iterdir())
+            assert sum(file.stat().st_size for file in files) == counted * 24  # one entry for each call
+        assert len(model.requests) == 6

@@ -62,8 +62,10 @@ class Capture:
         kept = {}
         try:
             for name, path in self._paths.items():
-                target = directory / name
                 size = os.fstat(self._fds[name]).st_size
+                if not (size or self._settled or renew):
+                    continue
+                target = directory / name
                 if size:
                     kept[name] = target
                     if not (self._settled and target.exists()):
@@ -74,8 +76,7 @@ class Capture:
                             shutil.copyfile(f"/proc/self/fd/{self._fds[name]}", target)
                 elif self._settled:
                     target.unlink(missing_ok=True)
-                if size or self._settled or renew:
-                    self._renew(name)
+                self._renew(name)
         except OSError:  # the run put something else in its directory's place: the next run must not get its output
             for name in self._paths:
                 self._renew(name)

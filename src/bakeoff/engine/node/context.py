@@ -92,8 +92,8 @@ class Context:
             "BAKEOFF_TASK": self.task,
             "BAKEOFF_RUN_ID": self.run_id,
             "BAKEOFF_RUN_DIR": str(self.path),
-            "BAKEOFF_OUT_DIR": str(self.path / "out"),
-            "BAKEOFF_CHECKPOINT_DIR": str(self.path / CHECKPOINT),
+            "BAKEOFF_OUT_DIR": f"{self.path}/out",
+            "BAKEOFF_CHECKPOINT_DIR": f"{self.path}/{CHECKPOINT}",
             **given,
         }
 

@@ -127,12 +127,12 @@ def main() -> None:
     _call("unshare", _CLONE_NEWPID | _CLONE_NEWNS)
     # Mounts of the machine still appear inside, and none of inside outside.
     _call("mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
-    ready, told = os.pipe()
+    ready, report = os.pipe()
     init = os.fork()
     if init == 0:
         os.close(ready)
-        _be_init(told)
-    os.close(told)
+        _be_init(report)
+    os.close(report)
     if os.read(ready, 1):
         os.write(1, b"%d\n" % init)
         watched = os.pidfd_open(init)
@@ -140,12 +140,12 @@ def main() -> None:
             pass
 
 
-def _be_init(told: int) -> None:
+def _be_init(report: int) -> None:
     """The first process of the namespace: it lives as long as the keeper, and collects orphans that have ended."""
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     _call("mount", b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    os.write(told, b"1")  # fails when the keeper is gone already: nobody would kill us then
+    os.write(report, b"1")  # fails when the keeper is gone already: nobody would kill us then
     while True:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:

@@ -44,8 +44,8 @@ _MEMORY_INTERVAL = 0.1
 _KILL_INTERVAL = 0.5
 _STOPPING = tuple(128 + number for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT))
 """Exit codes of runs that were ended by a signal which a shutdown sends to all processes, the scheduler among them."""
-_DOUBT = 0.5
-"""Seconds after such an end in which the scheduler may be told to stop too: then the run was cancelled with it."""
+_DOUBT = 1.0
+"""Seconds after such an end in which the scheduler may be asked to stop too: then the run was cancelled with it."""
 Reason = Literal["timeout", "cancelled", "memory"]
 
 
@@ -71,7 +71,7 @@ class Node(Executor):
         self._collecting: list[_Collecting] = []
         """Attempts that ended, with a series that is being read."""
         self._stop_at: float | None = None
-        """`time.monotonic()` when the node was first told to stop."""
+        """`time.monotonic()` when the node was first asked to stop."""
         processes.end_marked(f"{setup.edition_mark}:")
         shutil.rmtree(setup.paths.scratch, ignore_errors=True)  # output of runs that a killed scheduler lost
         processes.become_subreaper()
@@ -161,7 +161,7 @@ class Node(Executor):
         """The attempt has a result: `wait` returns it as soon as it is certain and complete.
 
         It is not certain when a signal ended the run that a shutdown (systemd, a batch system) sends to all processes at
-        once: if the scheduler is told to stop within a moment as well, the run was cancelled. If what the run was in has
+        once: if the scheduler is asked to stop within a moment as well, the run was cancelled. If what the run was in has
         ended (`surrounded`), which no run can cause, it was lost. Otherwise it has failed.
         """
         if attempt.status == "failed" and attempt.exit_code in _STOPPING:
@@ -203,7 +203,7 @@ class Node(Executor):
         was spawned; for an in-process run it is the equivalent one, when its workload knows that.
         """
         try:
-            if context.path.is_symlink():  # it would lead whoever reads the edition astray
+            if context.path.is_symlink():  # readers of the edition would follow it
                 context.path.unlink()
                 _add_note(attempt, "put a link in the place of its directory, deleted")
             if not context.path.is_dir():  # the run wrote nothing, so there is no directory to describe

@@ -66,7 +66,7 @@ class _Worker:
     """The beginning of a result that has not come whole yet."""
     ready: bool = False
     leaving_since: float | None = None
-    """When it was told to go."""
+    """When it was asked to exit."""
     garbled: bool = False
     """Something else than results came through its socket."""
     disturbed: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ USUAL = {
     "value": (),
 }
 """For each role the column names that are taken for it, in this order, when no flag names one. `_roles` also knows `sample` and `state`."""
+_ROLE_NAMES = {name for role in ("task", "seed", "rollout") for name in USUAL[role]}
 VALUES = ("value", "score", "reward", "success", "correct", "accuracy")
 """Columns that are taken for the metric when none is named."""
 METRIC = "metric"
@@ -56,9 +58,14 @@ IDENTIFIER = re.compile(
     re.IGNORECASE,
 )
 """Names that identifiers usually have."""
-_PLAIN = r"-?\d*\.?\d+([eE][-+]?\d+)?"
-_DECIMAL_COMMA = r"-?\d+,\d+"
-_THOUSANDS = r"-?\d{1,3}(,\d{3})+(\.\d+)?"
+NOTHING_WORDS = ("nan", "na", "n/a", "none", "null", "-", "?")
+"""What tables write where a seed or a rollout is not known; two such runs are not the same seed."""
+_PLAIN = r"[-+]?\d*\.?\d+([eE][-+]?\d+)?|(?i:nan)"
+_DECIMAL_COMMA = r"[-+]?\d*,\d+"
+_THOUSANDS = r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"
+_SEPARATOR = r"[ '_\u2019\u00a0\u202f]"
+_SEPARATED = rf"[-+]?[1-9]\d{{0,2}}({_SEPARATOR}\d{{3}})+([.,]\d+)?"
+_DOTS_AND_COMMA = r"[-+]?[1-9]\d{0,2}(\.\d{3})+,\d+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +94,13 @@ def read_tables(paths: Sequence[Path], columns: Columns) -> Results:
         if not path.is_file():
             raise UsageError(f"{path}: no such file")
         try:
-            frames.append(_read(path))
+            frame = _read(path)
         except (pl.exceptions.PolarsError, OSError) as error:
             raise UsageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+        for name in frame.columns:
+            if twice := re.fullmatch(r"(.*)_duplicated_\d+", name):  # what Polars calls the second column of a name
+                raise UsageError(f"{path}: two columns are called {twice[1]!r}; rename one of them")
+        frames.append(frame)
     label = ", ".join(str(path) for path in paths)
     return frame_results(pl.concat(frames, how="diagonal_relaxed"), label, columns)
 
@@ -124,8 +135,16 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
         is_pandas = hasattr(data, "columns") and hasattr(data, "to_dict")
         data = pl.DataFrame({str(name): list(data[name]) for name in data.columns} if is_pandas else data)
     frame: pl.DataFrame = data
-    roles = _roles(frame, label, columns)
     notes: list[str] = []
+    trimmed = {name: name.strip() for name in frame.columns}
+    if any(name != short for name, short in trimmed.items()) and len(set(trimmed.values())) == len(trimmed):
+        frame = frame.rename(trimmed)
+        notes.append("spaces around the names of columns were removed")
+    if frame.height == 0:
+        raise UsageError(
+            f"{label}: has no rows below its column names ({', '.join(frame.columns) or 'there are none'})"
+        )
+    roles = _roles(frame, label, columns)
     frame = _trimmed(frame, roles, notes)
     frame = _with_numbers(frame, label, roles, notes)
     long = METRIC in frame.columns and ("value" in roles or "value" in frame.columns)
@@ -142,6 +161,10 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
         cells = list(frame.select(names).iter_rows(named=True)) if names else [{}] * frame.height
         if columns.value is not None and columns.value not in names:
             raise UsageError(f"{label}: column {columns.value!r} holds {frame.schema[columns.value]}, not numbers")
+    if not names and not long:
+        texts = [name for name in (*_called(VALUES, frame.columns), *frame.columns) if name not in taken]
+        example = f": {texts[0]!r} holds text such as {str(frame[texts[0]][0])!r}" if texts else ""
+        raise UsageError(f"{label}: no column holds numbers{example}")
     _refuse_identifiers(frame, label, roles, columns, [METRIC] if long else [])
     _refuse_duplicates(frame, label, roles, columns, names)
     keys = _keys(frame, label, roles)
@@ -248,11 +271,15 @@ def _trimmed(frame: pl.DataFrame, roles: Mapping[str, str], notes: list[str]) ->
             if changed := int((stripped != frame[name]).sum()):
                 notes.append(f"spaces around {changed} names in column {name!r} were removed")
                 frame = frame.with_columns(stripped)
+            spellings: dict[str, str] = {}
+            for value in frame[name].drop_nulls().unique(maintain_order=True).to_list():
+                if (other := spellings.setdefault(value.casefold(), value)) != value:
+                    notes.append(f"column {name!r} has {other!r} and {value!r}, which are two {role}s")
     return frame
 
 
 def _with_numbers(frame: pl.DataFrame, label: str, roles: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
-    """Read text columns that hold numbers as spreadsheets write them: `0,85` and `1,234.5`.
+    """Read text columns that hold numbers as spreadsheets write them: `0,85`, `1,234.5`, `1.234,5`, `1 234` and `85 %`.
 
     Raises UsageError where a column could be read in two ways, and where some of its cells are numbers and others text.
     """
@@ -262,7 +289,19 @@ def _with_numbers(frame: pl.DataFrame, label: str, roles: Mapping[str, str], not
     for name, kind in frame.schema.items():
         if name in taken or kind != pl.String:
             continue
-        texts = frame[name].str.strip_chars().drop_nulls()
+        column = frame[name].str.strip_chars()
+        percent, separated = column.str.contains(r"\d\s*%$"), column.str.contains(f"^({_SEPARATED})$")
+        column = column.str.replace(r"(\d)\s*%$", "$1")
+        dotted = column.str.contains(f"^({_DOTS_AND_COMMA})$")
+        if separated.any():
+            column = pl.select(
+                pl.when(separated).then(column.str.replace_all(_SEPARATOR, "")).otherwise(column)
+            ).to_series()
+        if dotted.any():
+            column = pl.select(
+                pl.when(dotted).then(column.str.replace_all(".", "", literal=True)).otherwise(column)
+            ).to_series()
+        texts = column.drop_nulls()
         texts = texts.filter(texts != "")
         shapes = {
             shape: texts.str.contains(f"^({pattern})$")
@@ -278,6 +317,12 @@ def _with_numbers(frame: pl.DataFrame, label: str, roles: Mapping[str, str], not
                 f"{label}: column {name!r} has text among its numbers: {others[0]!r} ({others.len()} cells); leave the "
                 "cell empty where a run is missing, or write NaN where it failed"
             )
+        if percent.any() and int(percent.sum()) < texts.len():
+            raise UsageError(
+                f"{label}: column {name!r} has per cent signs in some cells only; write them in all or in none"
+            )
+        if dotted.any() and (texts.filter(shapes["plain"]).str.contains(r"\.")).any():
+            raise UsageError(f"{label}: column {name!r} mixes decimal points and decimal commas")
         comma = bool(shapes["comma"].any()) and bool(as_comma.all())
         thousands = bool(shapes["thousands"].any()) and bool(as_thousands.all())
         if comma and thousands:
@@ -285,16 +330,20 @@ def _with_numbers(frame: pl.DataFrame, label: str, roles: Mapping[str, str], not
             raise UsageError(
                 f"{label}: {example!r} in column {name!r} may be a thousand or a decimal comma; write it without the comma"
             )
-        plain = frame[name].str.strip_chars()
+        how = ["per cent signs"] if percent.any() else []
+        if separated.any() or dotted.any():
+            how.append("separators between thousands")
         if comma:
-            notes.append(f"column {name!r} was read with decimal commas")
-            plain = plain.str.replace(",", ".", literal=True)
+            how.append("decimal commas")
+            column = column.str.replace(",", ".", literal=True)
         elif thousands:
-            notes.append(f"column {name!r} was read with commas between thousands")
-            plain = plain.str.replace_all(",", "", literal=True)
+            how.append("commas between thousands")
+            column = column.str.replace_all(",", "", literal=True)
         elif not shapes["plain"].all():
             raise UsageError(f"{label}: column {name!r} mixes decimal commas and thousands separators")
-        frame = frame.with_columns(plain.replace("", None).cast(pl.Float64))
+        if how:
+            notes.append(f"column {name!r} was read with {' and '.join(how)}")
+        frame = frame.with_columns(column.replace("", None).cast(pl.Float64).alias(name))
     return frame
 
 
@@ -325,17 +374,20 @@ def _refuse_identifiers(
             continue  # it numbers the same rows as a column that is used
         counts = frame.drop_nulls(name).group_by(name, roles["arm"]).len()
         arms = counts[roles["arm"]].n_unique()
+        # Every arm has each value equally often, such as 10 attempts of one arm and 5 of another at each question.
+        even = bool((counts.group_by(roles["arm"]).agg(pl.col("len").n_unique())["len"] == 1).all())
         by_value = counts.group_by(name).agg(
             everywhere=pl.len() == arms, equal=(pl.len() == arms) & (pl.col("len").n_unique() == 1)
         )
         shared, equal = (by_value[part].sum() / max(1, by_value.height) for part in ("everywhere", "equal"))
-        named = IDENTIFIER.search(name.strip()) is not None
-        looks = arms > 1 and by_value.height >= 3 and equal >= 0.8
+        named = IDENTIFIER.search(name.strip()) is not None or name.strip().lower() in _ROLE_NAMES
+        looks = arms > 1 and by_value.height >= 3 and (equal >= 0.8 or (even and shared >= 0.8))
         if looks or (named and by_value.height >= 2 and shared >= 0.5):
+            flag = shlex.quote(name)
             raise UsageError(
                 f"{label}: column {name!r} looks like an identifier ({by_value.height} values that the arms share) and "
-                f"nothing says what it is. Say --task-from {name}, --seed-from {name} or --rollout-from {name}, or "
-                f"--ignore {name} if rows that differ only in it are independent runs"
+                f"nothing says what it is. Say --task-from {flag}, --seed-from {flag} or --rollout-from {flag}, or "
+                f"--ignore {flag} if rows that differ only in it are independent runs"
             )
 
 
@@ -413,6 +465,8 @@ def _keys(frame: pl.DataFrame, label: str, roles: Mapping[str, str]) -> list[Key
         if any(isinstance(value, float) and math.isnan(value) for value in values):
             raise UsageError(f"{label}: column {name!r} has NaN; every run needs its {role}")
         labels = frame[name].unique().sort().to_list()
+        if unknown := [value for value in labels if isinstance(value, str) and value.strip().lower() in NOTHING_WORDS]:
+            raise UsageError(f"{label}: column {name!r} has {unknown[0]!r}; every run needs its {role}")
         whole = all(isinstance(value, int) or (isinstance(value, float) and value.is_integer()) for value in labels)
         numbers = {value: int(value) if whole else number for number, value in enumerate(labels)}
         columns[role] = [numbers[value] for value in values]

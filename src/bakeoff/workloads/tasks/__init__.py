@@ -12,7 +12,7 @@
 | `network` | which hosts the build, the agent and the tests may reach |
 | `attempt`, `agents`, `proxy` | one rollout: an agent at work, and the recording proxy through which it calls models |
 | `verify`, `guard` | hidden tests of a prepared task; what of a diff may not steer them |
-| `pytest_in_box`, `must_fail`, `expected` | the runner inside; tests with inverted assertions; what an honest run looks like |
+| `pytest_in_box`, `must_fail`, `hidden_values`, `expected` | the runner inside; tests with inverted assertions; constants of hidden files; what an honest run looks like |
 | `harbor_run`, `startup` | the steps of a Harbor or terminal-bench task with their tests; start-up files before them |
 | `launcher`, `work_in_box` | the work in a sandbox of its own, called by tests in another |
 | `honeypots` | checks for what an agent must not do |

@@ -25,6 +25,7 @@ from bakeoff.spec.workload import Outcome
 from bakeoff.workloads.tasks.attempt import TaskAttempt, repeated
 from bakeoff.workloads.tasks.diff import lines_changed, readable, touched
 from bakeoff.workloads.tasks.model import Task
+from bakeoff.workloads.tasks.proxy.providers import Provider
 from bakeoff.workloads.tasks.proxy.records import Totals
 from bakeoff.workloads.tasks.results import Verification, weighted
 from bakeoff.workloads.tasks.scoring import Judgement, JudgeSettings, Measured, judge, measure
@@ -234,11 +235,12 @@ def evaluate(
     *,
     judge_settings: JudgeSettings | None = None,
     metrics: list[str] | None = None,
+    providers: Mapping[str, Provider] | None = None,
 ) -> Evaluation:
     """Score a verified attempt by the judge and by custom metrics.
 
-    `run` are the facts that `Evaluation.run` lists, `metrics` names of functions. A rollout that was not scored by its
-    tests is not judged or measured.
+    `run` are the facts that `Evaluation.run` lists, `metrics` names of functions, `providers` those of the
+    experiment, whose rates the judge shares. A rollout that was not scored by its tests is not judged or measured.
     """
     verification = attempt.verification
     if verification.status != "scored":  # a judge must not score what the verifier could not
@@ -257,6 +259,7 @@ def evaluate(
                     diff=readable(diff),
                     tests=tests,
                     settings=settings,
+                    providers=providers,
                 )
             )
 

@@ -1,8 +1,8 @@
 """What an honest run of a task's tests looks like: the tests that pass for the reference, and what the runner notices.
 
-`bakeoff task check` takes it down, in the cache, by the digest of the task. It serves twice: a test that passes for the
+`bakeoff task check` stores it in the cache, by the digest of the task. It serves twice: a test that passes for the
 reference and is not reported for an agent has failed; and what the runner notices for the reference too (tests that
-rewrite their own data, say) is no sign of tampering. Without it, test functions are read from the source, and the
+rewrite their own data, say) is not tampering. Without it, test functions are read from the source, and the
 reference is run when something is noticed for the first time.
 """
 
@@ -49,7 +49,7 @@ class Expected:
 
     @classmethod
     def keep(cls, task: Task, sandbox: Sandbox, reference: Verification, nothing: Verification | None) -> Expected:
-        """Take down the run of the reference. `nothing` is the run of the start state, which collects the same tests
+        """Store the run of the reference. `nothing` is the run of the start state, which collects the same tests
         unless their parameters come from the work."""
         stable: dict[str, tuple[str, ...]] = {}
         idle = {script.path: {case.id for case in script.cases} for script in nothing.scripts} if nothing else {}

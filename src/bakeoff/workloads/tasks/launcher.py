@@ -95,7 +95,7 @@ class Launcher:
         }
 
     def check(self) -> None:
-        """Raise InfraError if the work's sandbox broke, which is no fault of the work."""
+        """Raise InfraError if the work's sandbox broke, which is not the fault of the work."""
         if self._broken is not None:
             raise self._broken
 

@@ -377,7 +377,7 @@ class Tests:
             self.cases[report.nodeid] = self.case(report, outcome)
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
-        """Take down whether the work had a part in the exception that ended a test, before pytest converts it."""
+        """Record whether the work had a part in the exception that ended a test, before pytest converts it."""
         trace = call.excinfo.value.__traceback__ if call.excinfo is not None else None
         while trace is not None:
             path = os.path.realpath(trace.tb_frame.f_code.co_filename)
@@ -424,7 +424,7 @@ class Watch:
         self.hook: Any = None
 
     def remember(self, manager: Any, own: Any) -> None:
-        """Take down what there is now; `own` is the plugin object of this runner."""
+        """Record what there is now; `own` is the plugin object of this runner."""
         own_modules = {"__main__": sys.modules["__main__"], "must_fail": self.must_fail}
         self.known = [*watched(sys.modules), *watched(own_modules, ("__main__", "must_fail"))]
         builtin, helper = vars(sys.modules["builtins"]), self.must_fail.HELPER

@@ -185,7 +185,14 @@ def _evaluation(params: TasksParams, directory: Path, base: Path, sandbox: Sandb
     kept = ("run_id", "agent", "agent_version", "model", "seed", "rollout")
     facts = {**{name: earlier.get(name) for name in kept}, "sandbox": sandbox.name, "task_digest": task.digest}
     return evaluate(
-        task, facts, attempt, _totals(directory), sandbox, judge_settings=params.judge, metrics=params.metrics
+        task,
+        facts,
+        attempt,
+        _totals(directory),
+        sandbox,
+        judge_settings=params.judge,
+        metrics=params.metrics,
+        providers=params.providers,
     )
 
 

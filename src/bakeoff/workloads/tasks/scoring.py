@@ -12,6 +12,7 @@ metric nor a missing vote ever becomes 0 or a guess.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import pkgutil
@@ -39,7 +40,8 @@ from bakeoff.spec.formats import variables
 from bakeoff.workloads.tasks.diff import apply_diff
 from bakeoff.workloads.tasks.environment import box_spec, built_for, lay_out
 from bakeoff.workloads.tasks.model import Task
-from bakeoff.workloads.tasks.proxy.providers import RETRYABLE, redact, retry_delay
+from bakeoff.workloads.tasks.proxy.providers import LETTERS_PER_TOKEN, RETRYABLE, Provider, redact, retry_delay
+from bakeoff.workloads.tasks.proxy.shared import Rates
 from bakeoff.workloads.tasks.schema import Rubric
 from bakeoff.workloads.tasks.start import start_state
 
@@ -220,11 +222,18 @@ class Judgement:
 
 
 def judge(
-    rubrics: Sequence[Rubric], *, instruction: str, diff: str, tests: Mapping[str, bool], settings: JudgeSettings
+    rubrics: Sequence[Rubric],
+    *,
+    instruction: str,
+    diff: str,
+    tests: Mapping[str, bool],
+    settings: JudgeSettings,
+    providers: Mapping[str, Provider] | None = None,
 ) -> list[Judgement]:
     """Judge every rubric with all its votes. `tests` are the names of tests and whether they passed.
 
-    Raises UsageError when the key is missing; an endpoint that fails makes votes missing.
+    If one of `providers` has the judge's address and key, its rates hold for the judge, too. Raises UsageError when the
+    key is missing; an endpoint that fails makes votes missing.
     """
     key = judge_key(settings)
     most = settings.most_characters
@@ -232,7 +241,13 @@ def judge(
         diff = f"{diff[:most]}\n[cut here: {len(diff) - most} of {len(diff)} characters are not shown]"
     prompts = [_prompt(rubric, instruction, diff, tests) for rubric in rubrics]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        ballots = [[pool.submit(_vote, prompt, settings, key) for _ in range(settings.votes)] for prompt in prompts]
+        ballots = [
+            [
+                pool.submit(_vote, prompt, settings, key, _rates(settings, providers or {}))
+                for _ in range(settings.votes)
+            ]
+            for prompt in prompts
+        ]
         return [
             Judgement(rubric, tuple(vote.result() for vote in votes))
             for rubric, votes in zip(rubrics, ballots, strict=True)
@@ -267,7 +282,17 @@ def _prompt(rubric: Rubric, instruction: str, diff: str, tests: Mapping[str, boo
     return [{"role": "system", "content": SYSTEM.format(mark=mark)}, {"role": "user", "content": user}]
 
 
-def _vote(messages: list[dict[str, str]], settings: JudgeSettings, key: str) -> Vote:
+def _rates(settings: JudgeSettings, providers: Mapping[str, Provider]) -> Rates | None:
+    """The rates that the judge shares with agents whose calls go to the same address with the same key."""
+    for provider in providers.values():
+        if (provider.base_url.rstrip("/"), provider.env_key or "") == (settings.base_url.rstrip("/"), settings.env_key):
+            return Rates.of(
+                provider.base_url, provider.env_key, provider.requests_per_minute, provider.tokens_per_minute
+            )
+    return None
+
+
+def _vote(messages: list[dict[str, str]], settings: JudgeSettings, key: str, rates: Rates | None) -> Vote:
     """One vote, in several tries: a busy endpoint gets time, an answer without a score does not."""
     body: dict[str, Any] = {"model": settings.model, "messages": messages}
     if settings.temperature is not None:
@@ -280,6 +305,8 @@ def _vote(messages: list[dict[str, str]], settings: JudgeSettings, key: str) -> 
     error = ""
     for attempt in range(_TRIES):
         retry_after = None
+        if rates is not None:  # each try counts, as in the gateway
+            asyncio.run(rates.enter(len(request.data) / LETTERS_PER_TOKEN))  # type: ignore[arg-type]
         try:
             with urllib.request.urlopen(request, timeout=settings.timeout) as response:
                 return _read_vote(json.load(response))

@@ -40,7 +40,7 @@ _BYTECODE = re.compile(r"(?s:.*\.pyc)")
 _STANDARD_LIBRARY = re.compile(
     r"(?s:/usr/(local/)?lib/python3[^/]*/(?!site-packages/|dist-packages/).+|/opt/[^/]+/lib/python3[^/]*/(?!site-packages/).+)"
 )
-# A virtual environment that is none, around a Python of the image, and what comes before its library on sys.path:
+# A false virtual environment around a Python of the image, and what comes before its library on sys.path:
 # https://docs.python.org/3/library/sys_path_init.html
 _PREFIX = re.compile(r"(?s:/(usr/)?(local/)?(s?bin/)?(pyvenv\.cfg|pybuilddir\.txt)|/usr/(local/)?lib/python3\d*\.zip)")
 _ENVIRONMENT = re.compile(r"(?s:.*/pyvenv\.cfg)")

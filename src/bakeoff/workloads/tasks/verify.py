@@ -273,7 +273,7 @@ def _run_script(
         if not there:
             raise InfraError(f"{script.path} could not be run: there is no {program!r} in the sandbox")
     cases = tuple(_cases(report))
-    # pytest's exit code of 0 alone is no pass: code under test can end the process with it before a test has run.
+    # pytest's exit code of 0 alone is not a pass: code under test can end the process with it before a test has run.
     good = any(case.outcome == "passed" for case in cases) or not script.by_pytest
     bad = any(case.outcome in ("failed", "error") for case in cases)
     passed = ended.ok and good and not bad

@@ -260,7 +260,16 @@ class TasksWorkload:
         for step in proxied.steps(agent.name) if proxied is not None else ():
             ctx.trajectory(msgspec.structs.replace(step, info={**step.info, "agent_version": agent.version}))
         worker.phase = "judge"
-        evaluation = evaluate(task, facts, result, totals, sandbox, judge_settings=params.judge, metrics=params.metrics)
+        evaluation = evaluate(
+            task,
+            facts,
+            result,
+            totals,
+            sandbox,
+            judge_settings=params.judge,
+            metrics=params.metrics,
+            providers=params.providers,
+        )
         worker.phase = "record"
         return settle(evaluation, ctx.directory)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 from bakeoff.cli import main
 from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox import bubblewrap
-from bakeoff.workloads.market.agents import process
+from bakeoff.workloads.market.agents import process, program
 from bakeoff.workloads.market.agents.base import load
 from bakeoff.workloads.market.agents.program import Access, box_spec, environment, files_of
 from bakeoff.workloads.market.play import Episode
@@ -112,6 +113,31 @@ def test_a_directory_of_the_agent_s_own_is_shown_whole_unless_it_holds_what_is_h
     assert shown(base, "own/agent.py", access=access) == {"own/agent.py", "own/helper.py"}
     (own / "x.private.json").write_text("")
     assert shown(base, "own/agent.py") == {"own/agent.py", "own/helper.py"}
+
+
+GREEDY = """
+import os, sys
+sys.stdin.readline()
+if sys.argv[1] == "memory":
+    kept = [bytearray(os.urandom(1 << 20)) for _ in range(600)]
+else:
+    for number in range(200):
+        if os.fork() == 0:
+            import time
+            time.sleep(600)
+print("nothing stopped it", file=sys.stderr, flush=True)
+"""
+
+
+@pytest.mark.parametrize("what", ["memory", "processes"])
+def test_an_agent_cannot_take_the_memory_and_processes_that_others_need(
+    base: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    assert program.LIMITS.memory_mb and program.LIMITS.pids and program.LIMITS.disk_mb
+    monkeypatch.setattr(program, "LIMITS", replace(program.LIMITS, memory_mb=300, pids=50))
+    (base / "greedy.py").write_text(GREEDY)
+    result = run("--agent", f"cmd:python greedy.py {what}")
+    assert "nothing stopped it" not in result.output and result.exit_code in (0, 1), result.output
 
 
 def test_a_package_that_holds_the_experiment_is_not_shown(base: Path) -> None:

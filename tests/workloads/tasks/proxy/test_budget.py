@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.tasks.proxy.providers import Budget
+from bakeoff.workloads.tasks.proxy.providers import Budget, Spending
 from bakeoff.workloads.tasks.proxy.records import Call, read_calls
 from bakeoff.workloads.tasks.proxy.wire import Price, Usage
 from workloads.tasks.proxied import (
@@ -67,6 +67,19 @@ def test_calls_at_the_same_time_share_one_budget(tmp_path: Path) -> None:
         totals = here.run.close()
     assert statuses.count(200) == 3  # 110 are spent, and 110 more for each that is under way
     assert totals.tokens == 440
+
+
+def test_first_calls_at_the_same_time_do_not_each_get_the_whole_budget() -> None:
+    """Nothing is known about what a call takes, so all are let through; together they may answer twice the budget."""
+    for budget, per_token in ((Budget(tokens=4000), 1.0), (Budget(cost=4000e-6), 2.0)):
+        spending, allowed = Spending(budget), []
+        for _ in range(100):
+            share = spending.expected(40)
+            assert spending.refusal(share) is None
+            spending.begin(share)
+            allowed.append(spending.longest_answer(share, Price(input=1.0, output=2.0)) or 0)
+        assert 0.9 * 4000 <= allowed[0] * per_token <= 4000
+        assert sum(allowed) * per_token <= 2 * 4000 + per_token * 16 * 100
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -98,6 +98,21 @@ def test_a_provider_that_does_not_count_is_estimated_and_not_free(tmp_path: Path
         totals = here.run.close()
     assert totals.estimated
     assert 100 <= totals.input_tokens <= 160
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_text_in_parts_counts_in_an_estimate_and_pictures_do_not(wire: str, tmp_path: Path) -> None:
+    kind, words, data = ("input_text" if wire == "responses" else "text"), "word " * 400, "QUJD" * 20_000
+    picture = {
+        "chat": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}},
+        "responses": {"type": "input_image", "image_url": f"data:image/png;base64,{data}"},
+        "messages": {"type": "image", "source": {"type": "base64", "data": data}},
+    }[wire]
+    parts = [{"role": "user", "content": [{"type": kind, "text": words}, picture]}]
+    with lab(tmp_path, [say("ok", use=None)], side=None) as here:
+        here.ask(wire, **{"input" if wire == "responses" else "messages": parts})
+        totals = here.run.close()
+    assert totals.estimated and 400 <= totals.input_tokens <= 900
     assert totals.output_tokens > 5
 
 

@@ -73,7 +73,7 @@ def test_the_minute_is_over_after_a_minute(tmp_path: Path, monkeypatch: pytest.M
             await rates.enter(1.0)
         return time.monotonic() - began
 
-    assert 1.0 <= asyncio.run(calls()) < 5
+    assert 1.0 <= asyncio.run(calls()) < 30
 
 
 def test_a_torn_or_foreign_file_of_rates_is_no_reason_to_stop(tmp_path: Path) -> None:

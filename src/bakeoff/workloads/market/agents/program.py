@@ -37,7 +37,8 @@ PASSED = ("LANG", "LANGUAGE", "TZ")
 """Variables of ours that every program gets, with all that begin with `LC_`. PATH and HOME are its own."""
 OURS = "BAKEOFF_"
 """Variables that begin with it are never passed on."""
-OUTPUT_MB = 16
+LIMITS = Limits(memory_mb=4096, pids=256, disk_mb=1024, output_mb=16)
+"""Of one program. Without them one agent could take the memory or the processes that the others need."""
 _ACCEPT = (
     "run as you and can read the secret that draws the worlds, and your files: accept that with --unsandboxed of "
     "`bakeoff market run`, or --sandbox none of `bakeoff run`"
@@ -175,7 +176,7 @@ def box_spec(argv: Sequence[str], files: Iterable[Path], base: Path, access: Acc
         mounts=tuple(outer),
         env=variables,
         workdir=str(base.absolute()),
-        limits=Limits(output_mb=OUTPUT_MB),
+        limits=LIMITS,
         network=access.network,
         name="agent",
     )

@@ -39,7 +39,7 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
 def checked_hosts(hosts: Iterable[str]) -> tuple[str, ...]:
-    """A list of hosts in lower case. Raises ValueError for an entry that is none: an address, a URL, a path."""
+    """A list of hosts in lower case. Raises ValueError for an entry that is not one: an address, a URL, a path."""
     entries = tuple(host.lower().rstrip(".") for host in hosts)
     for entry in entries:
         if entry != "*" and (not _HOST.fullmatch(entry) or _is_address(entry.partition(":")[0])):
@@ -69,7 +69,7 @@ def is_public(address: str) -> bool:
     """Whether an address is neither this machine nor part of a private network."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     mapped = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    if mapped is not None and not is_public(str(mapped)):  # an IPv4 address in another dress
+    if mapped is not None and not is_public(str(mapped)):  # an IPv4 address written as IPv6
         return False
     return ip.is_global and not ip.is_multicast
 

@@ -354,14 +354,16 @@ class Spending:
 
     def longest_answer(self, share: Share, price: Price | None) -> int | None:
         """How many tokens the answer may have to stay within the budget; None when no budget limits it."""
-        # Shares of other running calls are not subtracted, so calls at the same time may exceed a budget by that much.
+        # What other running calls will answer is not known. Each of them halves what is left for this one, so that calls
+        # at the same time use no more than twice what is left, however many there are.
         left = []
+        others = 2.0 ** min(len(self._reserved) - 1, 64)
         if self.budget.tokens is not None:
             left.append(self.budget.tokens - self.tokens - share.input)
         if self.budget.cost is not None and price is not None and price.output > 0:
             dollars = self.budget.cost - self.cost - int(share.input) * price.input / MILLION
             left.append(dollars * MILLION / price.output)
-        return max(SHORTEST_ANSWER, int(min(left))) if left else None
+        return max(SHORTEST_ANSWER, int(min(left) / others)) if left else None
 
     def begin(self, share: Share) -> None:
         """Count a call that is sent now, and reserve its share."""

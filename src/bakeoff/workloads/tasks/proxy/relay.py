@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import msgspec
@@ -172,7 +172,7 @@ async def post(
         seconds = retry_delay(attempt, response.headers.get("retry-after") if response is not None else None)
         seconds = min(seconds, max(0.0, began + patience.seconds - time.monotonic()))
         retried.append(Retry(status, reason, round(seconds, 3)))
-        patience.begin(began)  # the tries that failed were no time of the agent's either
+        patience.begin(began)  # the failed tries do not count as the agent's time either
         try:
             await asyncio.sleep(seconds)
         finally:
@@ -254,6 +254,19 @@ def without(text: bytes, secrets: Iterable[bytes]) -> bytes:
     return text
 
 
+LONGEST_TEXT = 1 << 20
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_\-]{2000,}")
+
+
+def without_media(value: Any) -> Any:
+    """What of a request is read as text. Images and the like are a few tokens each, and would count for far too much."""
+    if isinstance(value, str):
+        return "" if value.startswith("data:") or _ENCODED.fullmatch(value, 0, LONGEST_TEXT) else value
+    if isinstance(value, list):
+        return [without_media(part) for part in value]
+    return {key: without_media(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+
 REFUSALS = (429, 403, 401)
 """Statuses for a run without budget: first, second and later calls. Some clients repeat a 429 for minutes, some a
 403."""
@@ -309,9 +322,7 @@ class Relay:
 
     async def _ask(self, body: Json, request: ModelRequest, route: Route) -> None:
         """Forward the request if the budget allows it; record the call however it ends."""
-        # Images would count for far too much, so messages with parts are left out.
-        texts = [message for message in request.messages if not isinstance(message.get("content"), list)]
-        letters = len(msgspec.json.encode(texts)) + len(msgspec.json.encode(request.tools))
+        letters = len(msgspec.json.encode(without_media(request.messages))) + len(msgspec.json.encode(request.tools))
         spending = self.run.spending
         share = spending.expected(letters)
         limit: Limit | None = "record" if self.run.record_full else spending.refusal(share)

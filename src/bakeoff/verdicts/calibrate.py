@@ -1,0 +1,463 @@
+"""`calibrate`: how often these runs, judged as declared, lead to a wrong verdict when the arms do not differ.
+
+Labels of the arms are exchanged for whole tasks and for whole seeds (`relabel`), and every relabelled experiment is
+judged by the test that the verdict uses. If runs of one task or seed have something in common that the declared unit
+does not know of, wrong verdicts are more frequent than alpha, and the answer says which declaration would be right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from bakeoff.errors import UsageError
+from bakeoff.results.table import Results
+from bakeoff.spec.experiment import Analysis
+from bakeoff.stats.decision import Decision
+from bakeoff.stats.many import Bools
+from bakeoff.stats.ttests import TStatistic
+from bakeoff.text import NOTHING, number
+from bakeoff.verdicts.answer import (
+    NOT_ENOUGH_EVIDENCE,
+    Answer,
+    Block,
+    Notes,
+    Table,
+    Text,
+    observe_metric,
+    refuse_sequential,
+)
+from bakeoff.verdicts.compare import choose_arms
+from bakeoff.verdicts.describe import format_p
+from bakeoff.verdicts.design import Design, build_design
+from bakeoff.verdicts.observations import Observations
+from bakeoff.verdicts.question import Calibrate
+from bakeoff.verdicts.relabel import Block as BlockKind
+from bakeoff.verdicts.relabel import Family
+from bakeoff.verdicts.testing import Rule, comparison_test, sides
+from bakeoff.version import __version__
+
+State = Literal["exceeds", "unclear", "holds", "too few"]
+"""The first of these that some kind of block has is that of the whole."""
+ERRORS = 3.0
+"""Standard errors of the simulation by which a rate may lie above alpha."""
+T_TEST = 1.4
+"""Times alpha: what a t-test, which is an approximation, may reach on given runs (docs/calibration.md bounds it so)."""
+FEWEST_PATTERNS = 3.0
+"""Times 1 / alpha: with fewer ways of exchanging labels a rate of alpha cannot be told from 0."""
+IN_COMMON, PERHAPS = 0.01, 0.05
+"""p below which runs of one block have something in common (`compare` warns at the same p), or may have."""
+LOW_POWER = 0.5
+_WORDS: Mapping[State, str] = {
+    "exceeds": "too often", "unclear": "perhaps too often", "holds": "alpha holds", "too few": "too few to tell",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What came out when labels were exchanged for whole blocks of one kind."""
+
+    block: BlockKind
+    blocks: int
+    """How many of them there are."""
+    replicates: int
+    every: bool
+    """The replicates are all ways in which labels can be exchanged, so there is no error of the simulation."""
+    false_positives: float
+    """Share of replicates with any `better` or `worse`."""
+    coverage: float
+    """Share of intervals that contain the true effect."""
+    power: float | None
+    """At a true effect of the margin: share of comparisons that find it."""
+    false_equivalent: float | None
+    """At a true effect of the margin: share of comparisons that are called `equivalent`."""
+    p_common: float | None
+    """p of 'such blocks have nothing in common that the test does not know of'; None where they are its own units."""
+    state: State
+
+    def error(self, share: float | None) -> float | None:
+        """Standard error of a share, from the number of replicates."""
+        if share is None:
+            return None
+        return 0.0 if self.every else math.sqrt(share * (1.0 - share) / self.replicates)
+
+    @property
+    def what(self) -> str:
+        """`12 tasks`."""
+        return f"{self.blocks} {self.block}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured, on which designs."""
+
+    families: Sequence[Family]
+    """One for each metric."""
+    margins: Sequence[float | None]
+    """Of each metric, in its own unit."""
+    how: Rule
+    test: str
+    """The test of the first comparison, and what it assumes."""
+    exact: bool
+    """No comparison is decided by a t-test."""
+    reason: str
+    """Why nothing could be tested; else empty."""
+    exchanged: Sequence[Exchanged] = ()
+
+    @property
+    def design(self) -> Design:
+        return self.families[0].designs[0]
+
+
+def calibrate(
+    metrics: Sequence[Observations], question: Calibrate, changes: Mapping[str, str] | None = None
+) -> Calibration:
+    """Exchange labels for every kind of block that the runs have. `changes` are to the declared analysis."""
+    metrics = [replace(each, analysis=each.analysis.model_copy(update=dict(changes or {}))) for each in metrics]
+    prepared = _prepare(metrics, question)
+    if prepared.reason:
+        return prepared
+    blocks = prepared.families[0].blocks()
+    if question.blocks is not None:
+        if question.blocks not in blocks:
+            raise UsageError(
+                f"--blocks {question.blocks}: these runs ({prepared.design.population}) can be exchanged by "
+                f"{' or '.join(blocks)}"
+            )
+        blocks = [question.blocks]
+    exchanged = [_exchange(prepared, block, question) for block in blocks]
+    return replace(prepared, exchanged=exchanged)
+
+
+def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibration:
+    """Designs of all comparisons without their missing runs, and why they cannot be tested, if they cannot."""
+    control, candidates = choose_arms(metrics[0], question)
+    first = metrics[0].analysis
+    how = Rule(first.alpha, len(metrics) * len(candidates), strict=first.ties == "full")
+    families, reason, test, exact = [], "", "", True
+    for observations in metrics:
+        analysis, designs = observations.analysis, []
+        for candidate in candidates:
+            design = build_design(
+                observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect
+            ).without_missing()
+            designs.append(design)
+            if not design.control or not design.candidate:
+                reason = reason or f"{candidate} against {control}: no task and seed has finished runs of both"
+                continue
+            made = comparison_test(design, alpha=how.alpha, comparisons=how.comparisons, strict=how.strict)
+            if isinstance(made, Decision):
+                reason = reason or f"{candidate} against {control}: {made.reason.replace('_', ' ')}"
+            else:
+                test = test or f"{made.evidence.method}, {made.evidence.assumes}"
+                exact &= not isinstance(made.evidence, TStatistic)
+        if len({(design.kind, design.binary) for design in designs}) > 1:
+            raise UsageError(
+                f"{observations.metric}: the candidates do not have the same design, so they cannot be calibrated "
+                "together; name one of them with --arms"
+            )
+        families.append(Family(designs, observations.fixed_tasks and analysis.tasks is None, analysis.seeds == "fixed"))
+    margins = [
+        None if reason else _margin(each.analysis, family) for each, family in zip(metrics, families, strict=True)
+    ]
+    return Calibration(families, margins, how, test, exact, reason)
+
+
+def _margin(analysis: Analysis, family: Family) -> float | None:
+    """The margin in the metric's unit. Outcomes of 0 and 1 cannot be moved by it, so they have none here."""
+    if family.designs[0].binary:
+        return None
+    if analysis.relative_margin is not None:
+        control, _ = sides(family.designs[0])
+        return abs(analysis.relative_margin * float(np.mean([part.mean() for part in control]))) or None
+    return analysis.margin
+
+
+def _exchange(prepared: Calibration, block: BlockKind, question: Calibrate) -> Exchanged:
+    """Judge every relabelled experiment."""
+    families, how = prepared.families, prepared.how
+    alpha = how.alpha
+    level = alpha / how.comparisons  # the first step of Holm's procedure: any p below it is a false verdict
+    labels = families[0].labels(block, question.replicates, np.random.default_rng([question.seed, 0]))
+    wrong = np.zeros(len(labels), np.bool_)
+    covered: list[Bools] = []
+    found: list[Bools] = []
+    equivalent: list[Bools] = []
+    for family, margin in zip(families, prepared.margins, strict=True):
+        # Metrics are relabelled alike, because they are of the same runs.
+        start = 0
+        for worlds in family.worlds(labels, np.random.default_rng([question.seed, 1])):
+            for world in worlds:
+                many = world.many(how)
+                wrong[start : start + many.size] |= np.logical_or(*many.rejects(0.0, level / 2.0))
+                covered.append(many.covers(0.0, 1.0 - alpha))
+                if margin is not None:
+                    moved = world.many(how, margin)
+                    found.append(moved.rejects(0.0, level / 2.0)[0])
+                    equivalent.append(moved.equivalent(margin, level))
+            start += many.size
+    rate = float(wrong.mean())
+    error = 0.0 if labels.every else math.sqrt(alpha * (1.0 - alpha) / len(labels))
+    # With few blocks the rate moves in steps of one pattern, and one step above alpha shows nothing.
+    allowed = alpha if prepared.exact else T_TEST * alpha
+    too_often = rate > allowed + ERRORS * error + 1.0 / labels.patterns
+    # A few blocks that are not the test's units differ by chance, too.
+    p_common = None
+    if not families[0].is_unit(block):
+        p_common = min(1.0, len(families) * min(each.p_common(labels) for each in families))
+    state: State = "holds" if labels.patterns * alpha >= FEWEST_PATTERNS else "too few"
+    if too_often and (p_common is None or p_common < PERHAPS):
+        state = "exceeds" if p_common is None or p_common < IN_COMMON else "unclear"
+    power, false_equivalent = (float(np.concatenate(each).mean()) if each else None for each in (found, equivalent))
+    return Exchanged(
+        block, len(labels.number), len(labels), labels.every, rate, float(np.concatenate(covered).mean()), power,
+        false_equivalent, p_common, state,
+    )  # fmt: skip
+
+
+# -- the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A declaration that would be right, with the largest rate that it was measured to have."""
+
+    changes: Mapping[str, str]
+    population: str
+    false_positives: float
+
+    @property
+    def flags(self) -> str:
+        return " ".join(f"--{name} {value}" for name, value in self.changes.items())
+
+
+@dataclass(frozen=True)
+class CalibrateAnswer(Answer):
+    """Error rates of the declared analysis on these runs."""
+
+    calibration: Calibration
+    alpha: float
+    advice: Advice | None
+    notes: Sequence[str]
+
+    title = "Calibration"
+
+    @property
+    def exchanged(self) -> Sequence[Exchanged]:
+        return self.calibration.exchanged
+
+    @property
+    def state(self) -> State:
+        states = {each.state for each in self.exchanged}
+        return next((state for state in get_args(State) if state in states), "too few")
+
+    @property
+    def exit_code(self) -> int:
+        """0 alpha holds within the simulation's error, 1 it does not, 3 there is too little data to tell."""
+        return {"holds": 0, "exceeds": 1}.get(self.state, NOT_ENOUGH_EVIDENCE)
+
+    def worst(self) -> Exchanged:
+        """Where wrong verdicts are the most frequent, of those that say most; what chance explains does not count."""
+        said = [each for each in self.exchanged if each.state == self.state]
+        return max([each for each in said if not self._by_chance(each)] or said, key=lambda each: each.false_positives)
+
+    def _by_chance(self, each: Exchanged) -> bool:
+        return each.state == "holds" and each.p_common is not None and each.false_positives > self.alpha
+
+    @property
+    def sentence(self) -> str:
+        alpha = _percent(self.alpha)
+        if not self.exchanged:
+            return f"Too little data to tell whether alpha holds ({self.calibration.reason})."
+        worst = self.worst()
+        rate = f"{_percent(worst.false_positives)} of {_relabelled(worst)}"
+        match self.state:
+            case "holds":
+                return f"Alpha holds: arms that do not differ got a verdict in {rate} (alpha {alpha})."
+            case "exceeds":
+                return (
+                    f"Alpha does not hold: with labels exchanged for whole {worst.block}s, arms that do not differ got a "
+                    f"verdict in {rate} (alpha {alpha})."
+                )
+            case "unclear":
+                return (
+                    f"Too little data to tell whether alpha holds: with labels exchanged for whole {worst.block}s, arms that "
+                    f"do not differ got a verdict in {rate} (alpha {alpha}), which {worst.what} can show by chance."
+                )
+            case _:
+                return (
+                    f"Too little data to tell whether alpha holds: labels of {worst.what} can be exchanged in only "
+                    f"{worst.replicates} ways."
+                )
+
+    def what_to_do(self) -> list[str]:
+        """What to change, most important first."""
+        lines = []
+        if self.state == "exceeds":
+            worst = self.worst()
+            if self.advice is not None:
+                lines.append(
+                    f"change the unit: {self.advice.flags} ({self.advice.population}) gives "
+                    f"{_percent(self.advice.false_positives)} on these runs"
+                )
+                if "tasks" in self.advice.changes:
+                    lines.append(
+                        f"if the verdict is meant for these tasks only, --blocks {self._finer()} leaves the tasks as they are"
+                    )
+            else:
+                lines.append(f"more {worst.block}s: {worst.blocks} are too few for this test on such data")
+        elif self.state == "unclear":
+            lines.append(f"more {self.worst().block}s would tell whether runs of one have something in common")
+        elif self.state == "too few":
+            what = self.exchanged[0].block if self.exchanged else "unit"
+            lines.append(f"more {what}s: from 7 on there is something to see at alpha 5 %")
+        power = [each.power for each in self.exchanged if each.power is not None]
+        if power and min(power) < LOW_POWER:
+            lines.append(
+                f"more units: a true effect as large as the margin is found in only {_percent(min(power))}; "
+                "`bakeoff power` says how many would be enough"
+            )
+        return lines
+
+    def _finer(self) -> str:
+        return next((each.block for each in self.exchanged if each.block != "task"), "seed")
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "settings": self.settings,
+            "state": self.state,
+            "sentence": self.sentence,
+            "population": self.calibration.design.population,
+            "test": self.calibration.test,
+            "alpha": self.alpha,
+            "exchanged": [
+                {
+                    **asdict(each),
+                    "errors": {
+                        name: each.error(getattr(each, name))
+                        for name in ("false_positives", "coverage", "power", "false_equivalent")
+                    },
+                }
+                for each in self.exchanged
+            ],
+            "advice": None if self.advice is None else {**asdict(self.advice), "flags": self.advice.flags},
+            "what_to_do": self.what_to_do(),
+            "notes": list(self.notes),
+        }
+
+    def blocks(self) -> list[Block]:
+        about = "; ".join(filter(None, [self.calibration.design.population, self.calibration.test]))
+        blocks: list[Block] = [Text(self.sentence, strong=True), Text(about)]
+        headers = [
+            "labels exchanged for",
+            "better or worse",
+            "interval covers",
+            "effect found",
+            "called equivalent",
+            "experiments",
+            "",
+        ]
+        rows = [
+            [
+                each.what, _with_error(each, each.false_positives), _with_error(each, each.coverage),
+                _with_error(each, each.power), _with_error(each, each.false_equivalent),
+                f"all {each.replicates:,}" if each.every else f"{each.replicates:,}",
+                "within chance" if self._by_chance(each) else _WORDS[each.state],
+            ]
+            for each in self.exchanged
+        ]  # fmt: skip
+        if rows:
+            blocks.append(Table(headers, rows, right=headers[1:6]))
+            if any(margin is not None for margin in self.calibration.margins):
+                sizes = [f"{name} {number(margin)}" for name, margin in self.settings["margins"].items() if margin]
+                blocks.append(
+                    Text(
+                        f"effect found, called equivalent: with a true effect of exactly the margin ({', '.join(sizes)}), "
+                        "where `equivalent` is wrong"
+                    )
+                )
+        if lines := self.what_to_do():
+            blocks.append(Notes("What to change", lines))
+        if self.notes:
+            blocks.append(Notes("Notes", list(self.notes)))
+        shown = {**self.settings, "metrics": ", ".join(self.settings["metrics"])}
+        settings = ", ".join(f"{key} {value}" for key, value in shown.items() if key not in ("columns", "margins"))
+        blocks.append(Text(f"source: {self.source}"))
+        blocks.append(Text(f"settings: {settings}"))
+        return blocks
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _with_error(each: Exchanged, share: float | None) -> str:
+    if share is None:
+        return NOTHING
+    return f"{100 * share:.1f} %" if each.every else f"{100 * share:.1f} ± {100 * (each.error(share) or 0.0):.1f} %"
+
+
+def _relabelled(each: Exchanged) -> str:
+    return f"{'all ' if each.every else ''}{each.replicates:,} relabelled experiments"
+
+
+def answer(results: Results, question: Calibrate) -> CalibrateAnswer:
+    """Calibrate the declared analysis of the results. It shows no effect, so it may be asked before the runs are finished."""
+    refuse_sequential(results, "calibrate")
+    names = question.metrics or results.primary()
+    metrics = [observe_metric(results, name, question) for name in names]
+    question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
+    calibration = calibrate(metrics, question)
+    advice = None
+    if any(each.state == "exceeds" for each in calibration.exchanged):
+        advice = _advice(metrics, question, calibration)
+    analysis = metrics[0].analysis
+    settings = {
+        "metrics": names, "alpha": analysis.alpha, "margins": dict(zip(names, calibration.margins, strict=True)),
+        "tasks": metrics[0].population, "seeds": analysis.seeds, "replicates": question.replicates,
+        "seed": question.seed, "version": __version__,
+    }  # fmt: skip
+    return CalibrateAnswer(
+        results.label, settings, calibration, analysis.alpha, advice, _notes(metrics, calibration, analysis.alpha)
+    )
+
+
+def _advice(metrics: Sequence[Observations], question: Calibrate, calibration: Calibration) -> Advice | None:
+    """The declaration that knows of the blocks which had something in common, and the rate that it has."""
+    right = {"task": ("tasks", "sample"), "seed": ("seeds", "crossed")}
+    failed = [each.block for each in calibration.exchanged if each.state == "exceeds" and each.p_common is not None]
+    changes = dict(right[block] for block in failed if block in right)
+    try:
+        other = calibrate(metrics, question.model_copy(update={"blocks": None}), changes) if changes else None
+    except UsageError:
+        return None
+    if other is None or not other.exchanged:
+        return None
+    return Advice(changes, other.design.population, max(each.false_positives for each in other.exchanged))
+
+
+def _notes(metrics: Sequence[Observations], calibration: Calibration, alpha: float) -> list[str]:
+    notes = []
+    for each in calibration.exchanged:
+        if each.state in ("holds", "unclear") and each.p_common is not None and each.false_positives > alpha:
+            notes.append(
+                f"{each.what}: whether runs of one {each.block} have something in common shows in an F test "
+                f"(p = {format_p(each.p_common)}); below {IN_COMMON:g} the rate counts"
+            )
+    missing = sum(row.state == "missing" for each in metrics for row in each.rows)
+    if missing:
+        notes.append(
+            f"{missing} missing runs are left out here; a verdict puts them at both ends of what they could have been"
+        )
+    if all(each.analysis.margin is None and each.analysis.relative_margin is None for each in metrics):
+        notes.append(
+            "no margin is declared: --margin adds how often an effect of that size is found, or called equivalent"
+        )
+    elif calibration.design.binary:
+        notes.append("outcomes of 0 and 1 cannot be moved by a margin, so power and `equivalent` are not measured")
+    return notes

@@ -1,0 +1,198 @@
+"""All editions of one experiment together: `compare NAME --editions all`.
+
+Editions of the same code and plan with seeds of their own are one sequential test, whose units come edition by edition. If
+the code or the plan differs, each edition has its own effect: the final e-values are multiplied, and what is claimed is
+an effect in at least one of them. Runs on repeated seeds are not independent and are not combined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bakeoff.errors import UsageError
+from bakeoff.records import provenance
+from bakeoff.results.table import OPEN, Results, Row
+from bakeoff.spec.experiment import Analysis, Experiment, Sequential
+from bakeoff.stats.decision import Word
+from bakeoff.stats.evidence import unbounded
+from bakeoff.stats.sequential import LEAST_PLANNED, SequentialRule
+from bakeoff.verdicts.answer import observe_metric
+from bakeoff.verdicts.compare import choose_arms
+from bakeoff.verdicts.eprocess import Paths
+from bakeoff.verdicts.observations import Observations
+from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.sequential import (
+    SequentialComparison,
+    SequentialReport,
+    compare_pairs,
+    format_e,
+    sequential_rule,
+)
+
+_JUDGED = ("direction", "bounds", "failure_score", "summary", "alpha", "margin", "tasks")
+"""What has to be declared alike: otherwise the editions ask different questions."""
+
+
+def combine(results: Results, question: Compare, metrics: Sequence[str]) -> tuple[SequentialReport, list[Observations]]:
+    """The report over all editions, which are `results.parts` in order of time, and the observations behind it."""
+    # Only seeds on which anything has ended: the next edition may have run what an aborted one had planned.
+    parts = [replace(part, rows=_begun(part.rows)) for part in results.parts]
+    if not parts or any(part.edition is None for part in parts):
+        raise UsageError("--editions all takes one experiment by its name")
+    for part in parts:
+        for name in _JUDGED:
+            if getattr(part.analysis, name) != getattr(parts[0].analysis, name):
+                raise UsageError(
+                    f"{parts[0].label} and {part.label} declare another analysis.{name}, so they ask different questions"
+                )
+    _check_seeds(parts)
+    begun = replace(results, rows=[row for part in parts for row in part.rows])
+    if not begun.rows:
+        raise UsageError(f"{results.label}: no run has ended yet")
+    observed = [observe_metric(begun, name, question) for name in metrics]
+    if len(observed[0].tasks) > 1 and observed[0].population == "sample":
+        raise UsageError(
+            f"more editions say nothing about tasks beyond these {len(observed[0].tasks)}: the unit is the task. "
+            "--tasks fixed asks about these tasks only"
+        )
+    control, candidates = choose_arms(observed[0], question)
+    change = _difference(parts)
+    analysis = observed[0].analysis
+    settings, rule = _rule(begun, analysis, len(metrics) * (len(results.arms) - 1))
+    comparisons = []
+    for each in observed:
+        for candidate in candidates:
+            if change is None:
+                comparisons.append(_over_all(each, control, candidate, rule, settings))
+                continue
+            own = [
+                _over_all(observe_metric(part, each.metric, question), control, candidate, rule, settings)
+                for part in parts
+                if {control, candidate} <= set(part.arms)
+            ]
+            comparisons.append(_product(own, rule))
+    count = len(parts)
+    if change is None:
+        case = f"{count} editions of the same code and plan with different seeds: one e-process over all their units."
+    else:
+        case = (
+            f"{count} editions that differ ({change}): their final e-values are multiplied, and a verdict means "
+            "`in at least one edition`."
+        )
+    return SequentialReport(tuple(comparisons), analysis, settings, results.label, case=case), observed
+
+
+def _begun(rows: Sequence[Row]) -> list[Row]:
+    """Runs of seeds on which anything has ended. What is open on them counts as missing: it may have been given up
+    because of what was seen."""
+    begun = {row.seed for row in rows if row.status not in OPEN}
+    return [replace(row, status="cancelled") if row.status in OPEN else row for row in rows if row.seed in begun]
+
+
+def _check_seeds(parts: Sequence[Results]) -> None:
+    """Raises UsageError when two editions have run the same seed."""
+    owner: dict[int | None, str] = {}
+    for part in parts:
+        seeds = dict.fromkeys(row.seed for row in part.rows)
+        repeated = [seed for seed in seeds if seed in owner]
+        if repeated:
+            shown = ", ".join(map(str, repeated[:6])) + (" ..." if len(repeated) > 6 else "")
+            raise UsageError(
+                f"{owner[repeated[0]]} and {part.label} have both run seed {shown}: results on the same seeds are not "
+                "independent, so these editions are not combined. Give the next edition seeds of its own, such as "
+                "`bakeoff run FILE --fresh --set seeds=20..39`, or compare one edition alone"
+            )
+        owner |= dict.fromkeys(seeds, part.label)
+
+
+def _difference(parts: Sequence[Results]) -> str | None:
+    """What differs between the editions' code or plans, in a few words; None when nothing does."""
+    plans, sessions = [], []
+    for part in parts:
+        assert part.edition is not None
+        cells = part.edition.cells()
+        experiment = Experiment.model_validate(part.edition.facts()["spec"])
+        plans.append(
+            (
+                sorted((cell.arm, cell.task, cell.task_digest or "", str(cell.params)) for cell in cells),
+                experiment.rollouts,
+            )
+        )
+        sessions += [session["provenance"] for session in part.edition.sessions()]
+    for part, plan in zip(parts, plans, strict=True):
+        if plan != plans[0]:
+            return f"the plan of {part.label} is another one"
+    for later in sessions[1:]:
+        if not sessions[0].get("git") or not later.get("git"):
+            return "the code is not under version control, so nobody knows whether it changed"
+        if (change := provenance.code_change(sessions[0], later)) is not None:
+            return change
+    return None
+
+
+def _rule(results: Results, analysis: Analysis, comparisons: int) -> tuple[Sequential, SequentialRule]:
+    """The bar over all arms of all editions; bets on the declared range where every edition was run with them."""
+    units = len({row.seed for row in results.rows})
+    declared = [part.edition.facts()["spec"].get("sequential") for part in results.parts if part.edition is not None]
+    bets = all(settings is not None and settings["test"] == "betting" for settings in declared)
+    settings = Sequential(max_seeds=max(units, LEAST_PLANNED), test="betting" if bets else "symmetric")
+    return settings, sequential_rule(analysis, settings, comparisons)
+
+
+def _over_all(
+    observations: Observations, control: str, candidate: str, rule: SequentialRule, settings: Sequential
+) -> SequentialComparison:
+    """One e-process over the units of both arms, in the order of the rows."""
+    seeds = {
+        arm: dict.fromkeys(row.seed for row in observations.rows if row.arm == arm and row.seed is not None)
+        for arm in (control, candidate)
+    }
+    units = sum(seed in seeds[control] for seed in seeds[candidate])
+    short = replace(rule, planned=max(units, LEAST_PLANNED))
+    return compare_pairs(
+        observations, observations.metric, control, candidate, seeds, short, settings, observations.analysis
+    )
+
+
+def _product(own: Sequence[SequentialComparison], rule: SequentialRule) -> SequentialComparison:
+    """The e-values of editions that differ, multiplied. Final ones: the product of maxima has no error rate."""
+    first = own[0]
+    last = np.array([[_last(each.paths.better), _last(each.paths.worse)] for each in own])
+    better, worse = np.cumsum(last, axis=0).T
+    bar = math.log(first.threshold)
+    verdict: Word = "better" if better[-1] >= bar else "worse" if worse[-1] >= bar else "undecided"
+    highest = max(float(better[-1]), float(worse[-1]))
+    p = min(1.0, 2.0 * math.exp(-highest))
+    pairs = sum(each.pairs for each in own)
+    known = np.concatenate([each.differences for each in own])
+    about = f"{first.candidate} against {first.control} on {first.metric}"
+    reached = f"over {len(own)} editions and {pairs} pairs: e = {format_e(highest)} of {first.threshold:g} needed"
+    said = f"{verdict.capitalize()} in at least one edition: {about}, {reached}."
+    return replace(
+        first,
+        verdict=verdict,
+        reason="" if verdict != "undecided" else "max_seeds",
+        pairs=pairs,
+        planned=pairs,
+        decided_at=pairs if verdict != "undecided" else None,
+        seeds=tuple(seed for each in own for seed in each.seeds),
+        differences=known,
+        effect=float(np.nanmean(known)) if np.isfinite(known).any() else None,
+        estimate=None,
+        interval=unbounded(1.0 - rule.alpha / rule.comparisons),
+        p=p,
+        p_adjusted=min(1.0, rule.comparisons * p),
+        paths=Paths(better, worse),
+        lost=sum(each.lost for each in own),
+        failed=sum(each.failed for each in own),
+        sentence=said if verdict != "undecided" else f"Undecided: {about}, {reached}.",
+    )
+
+
+def _last(path: np.ndarray) -> float:
+    """An edition without evidence counts as 1; one whose lost runs cannot be bounded too."""
+    return float(path[-1]) if path.size and np.isfinite(path[-1]) else 0.0

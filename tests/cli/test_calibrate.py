@@ -1,0 +1,202 @@
+"""`bakeoff calibrate` as users call it: a wrong unit is found and named, a right one passes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+import bakeoff as package
+from bakeoff.errors import UsageError
+from bakeoff.records.edition import Edition
+
+Bakeoff = Callable[..., Result]
+FEW = ("--replicates", "400")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Callable[..., str]:
+    """A CSV file with two arms; effects differ by task and by seed as much as asked for."""
+
+    def write(
+        tasks: int = 12, seeds: int = 8, by_task: float = 0.0, by_seed: float = 0.0, *, draw: int = 1,
+        column: str = "seed", binary: bool = False,
+    ) -> str:  # fmt: skip
+        rng = np.random.default_rng(draw)
+        of_task, of_seed = by_task * rng.normal(size=tasks), by_seed * rng.normal(size=seeds)
+        path = tmp_path / "runs.csv"
+        with path.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["arm", "task", column, "score"])
+            for arm in ("base", "new"):
+                for task in range(tasks):
+                    for seed in range(seeds):
+                        value = rng.normal() + (arm == "new") * (of_task[task] + of_seed[seed])
+                        rows.writerow([arm, f"t{task}", seed, int(value > 0) if binary else round(value, 6)])
+        return str(path)
+
+    return write
+
+
+def facts(result: Result) -> dict[str, Any]:
+    return json.loads(result.stdout)
+
+
+def rates(result: Result) -> dict[str, float]:
+    return {each["block"]: each["false_positives"] for each in facts(result)["exchanged"]}
+
+
+@pytest.mark.slow
+def test_crossed_seeds_that_are_declared_nested_are_found(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    """One seed is good or bad on every task, so exchanging whole seeds shows what the task as unit overlooks."""
+    runs = table(by_task=0.5, by_seed=1.5)
+    wrong = bakeoff("calibrate", runs, "--seeds", "nested", "--json", *FEW)
+    assert wrong.exit_code == 1
+    assert rates(wrong)["seed"] > 0.2 > 0.08 > rates(wrong)["task"]
+    assert facts(wrong)["advice"]["flags"] == "--seeds crossed"
+    assert facts(wrong)["advice"]["false_positives"] < 0.08
+    assert "--seeds crossed" in bakeoff("calibrate", runs, "--seeds", "nested", *FEW).stdout
+    assert bakeoff("calibrate", runs, "--seeds", "crossed", *FEW).exit_code == 0
+
+
+@pytest.mark.slow
+def test_runs_of_one_task_that_are_treated_as_units_are_found(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    runs = table(tasks=15, seeds=10, by_task=2.0, column="rollout")
+    wrong = bakeoff("calibrate", runs, "--tasks", "fixed", "--json", *FEW)
+    assert wrong.exit_code == 1
+    assert rates(wrong)["task"] > 0.3 and rates(wrong)["run"] < 0.09
+    assert facts(wrong)["advice"]["flags"] == "--tasks sample"
+    assert any("--blocks run" in line for line in facts(wrong)["what_to_do"])
+    assert bakeoff("calibrate", runs, "--tasks", "fixed", "--blocks", "run", *FEW).exit_code == 0
+    assert bakeoff("calibrate", runs, *FEW).exit_code == 0
+
+
+@pytest.mark.parametrize("draw", [2, 3, 4, 5])
+def test_well_designed_runs_pass(draw: int, bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    """Nested seeds that have nothing in common, although effects differ by task."""
+    result = bakeoff("calibrate", table(by_task=1.0, draw=draw), "--seeds", "nested", *FEW)
+    assert result.exit_code == 0, result.stdout
+    assert "Alpha holds" in result.stdout
+
+
+def test_few_blocks_are_too_little_to_tell(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    result = bakeoff("calibrate", table(tasks=1, seeds=4))
+    assert result.exit_code == 3
+    assert "4 seeds can be exchanged in only 16 ways" in result.stdout and "more seeds" in result.stdout
+    assert bakeoff("calibrate", table(tasks=1, seeds=2)).exit_code == 3
+
+
+def test_runs_that_have_not_finished_are_too_little_to_tell(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("arm,seed,score\n" + "".join(f"A,{n},0.{n}\nB,{n},\n" for n in range(8)))
+    result = bakeoff("calibrate", "runs.csv", "--relative-margin", "0.1")
+    assert result.exit_code == 3 and "no task and seed has finished runs of both" in result.stdout
+    assert "8 missing runs are left out" in result.stdout
+
+
+def test_power_and_false_equivalence_are_measured_at_the_margin(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    """All 1,024 ways of exchanging 10 seeds, so there is no error of the simulation."""
+    runs = table(tasks=1, seeds=10)
+    (seeds,) = facts(bakeoff("calibrate", runs, "--margin", "1.5", "--json"))["exchanged"]
+    assert (seeds["blocks"], seeds["replicates"], seeds["every"]) == (10, 1024, True)
+    assert seeds["false_positives"] <= 0.05 and seeds["coverage"] == pytest.approx(1 - seeds["false_positives"])
+    assert seeds["false_equivalent"] <= 0.06 and seeds["power"] > 0.5
+    assert seeds["errors"] == {"false_positives": 0, "coverage": 0, "power": 0, "false_equivalent": 0}
+    (without,) = facts(bakeoff("calibrate", runs, "--json"))["exchanged"]
+    assert without["power"] is None and without["false_equivalent"] is None
+
+
+def test_a_real_effect_does_not_change_the_rates(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    """Arms are centred, so calibration shows nothing about the effect and may be asked before the end."""
+    runs = Path(table(tasks=1, seeds=9))
+    before = bakeoff("calibrate", str(runs), "--json")
+    lines = [line.split(",") for line in runs.read_text().splitlines()]
+    moved = [",".join([*line[:3], str(float(line[3]) + 5)]) if line[0] == "new" else ",".join(line) for line in lines]
+    runs.write_text("\n".join(moved) + "\n")
+    assert rates(bakeoff("calibrate", str(runs), "--json")) == rates(before)
+
+
+@pytest.mark.slow
+def test_outcomes_and_independent_runs_are_calibrated_too(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    outcomes = bakeoff("calibrate", table(tasks=1, seeds=20, binary=True), "--margin", "0.1", "--json", *FEW)
+    assert outcomes.exit_code == 0 and rates(outcomes)["seed"] < 0.08
+    assert any("0 and 1" in note for note in facts(outcomes)["notes"])
+    independent = bakeoff("calibrate", table(tasks=1, seeds=9, column="rollout"), "--margin", "1", "--json", *FEW)
+    assert independent.exit_code == 0 and rates(independent)["run"] < 0.09
+    strict = bakeoff("calibrate", table(tasks=1, seeds=9), "--strict", "--json", *FEW)
+    assert strict.exit_code == 0 and "ties in full" in facts(strict)["test"]
+
+
+def test_blocks_that_the_runs_do_not_have_are_refused(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    refused = bakeoff("calibrate", table(tasks=1, seeds=9), "--blocks", "task")
+    assert refused.exit_code == 2 and "--blocks task" in refused.stderr and "seed" in refused.stderr
+
+
+def test_the_answer_is_written_in_every_form(bakeoff: Bakeoff, table: Callable[..., str], tmp_path: Path) -> None:
+    files = {name: tmp_path / f"out.{name}" for name in ("csv", "markdown", "json")}
+    result = bakeoff(
+        "calibrate", table(tasks=1, seeds=8), "--csv", files["csv"], "--markdown", files["markdown"], "--output", files["json"]
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert files["csv"].read_text().startswith("labels exchanged for,better or worse")
+    assert files["markdown"].read_text().startswith("# Calibration")
+    assert json.loads(files["json"].read_text())["state"] == "holds"
+    assert "columns: arm from arm" in result.stdout
+
+
+def test_python_gives_the_same_answer(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    runs = table(tasks=1, seeds=8)
+    answer = package.calibrate(runs, margin=1.0)
+    assert answer.state == "holds" and answer.exit_code == 0
+    assert (
+        answer.exchanged[0].power
+        == facts(bakeoff("calibrate", runs, "--margin", "1", "--json"))["exchanged"][0]["power"]
+    )
+    with pytest.raises(UsageError, match="replicate"):
+        package.calibrate(runs, replicas=3)
+
+
+FILE = """\
+name = "sorting"
+seeds = "1..9"
+[params]
+command = ["true"]
+[[arms]]
+name = "old"
+[[arms]]
+name = "new"
+[[arms]]
+name = "same"
+[analysis]
+metric = "score"
+primary = ["speed"]
+margin = 0.5
+"""
+
+
+def outcome(arm: str, seed: int) -> dict[str, Any]:
+    score = float(np.random.default_rng([seed, *arm.encode()]).normal()) + (arm == "new")
+    return {"status": "succeeded", "metrics": {"score": score, "speed": score**3}}
+
+
+@pytest.mark.slow
+def test_an_edition_is_calibrated_as_a_family_and_its_report_has_a_page(
+    bakeoff: Bakeoff, make_edition: Callable[..., Edition]
+) -> None:
+    """Three arms and two metrics: any false verdict among four counts."""
+    edition = make_edition("sorting", outcome, text=FILE, files=False)
+    name = str(edition.paths.directory)
+    result = bakeoff("calibrate", name, "--json", *FEW)
+    assert result.exit_code == 0 and rates(result)["seed"] < 0.09
+    assert facts(result)["settings"]["margins"] == {"score": 0.5, "speed": 0.5}
+    bakeoff("report", name)
+    pages = edition.paths.directory / "report"
+    assert not (pages / "calibration.html").exists()
+    bakeoff("report", name, "--calibrate")
+    assert "Alpha holds" in (pages / "calibration.html").read_text()
+    assert 'href="calibration.html"' in (pages / "index.html").read_text()
