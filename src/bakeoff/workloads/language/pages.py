@@ -17,6 +17,7 @@ import polars as pl
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import RunRecord
 from bakeoff.records.series import read_block
+from bakeoff.stats.binary import UnpairedBinary
 from bakeoff.text import number
 from bakeoff.web.arms import Curve, learning_curves, t_interval
 from bakeoff.web.contents import Contents
@@ -66,7 +67,7 @@ def pages(edition: Edition) -> list[Page]:
         return []
     by_arm = {arm: [t for t in trained if t.run.arm == arm] for arm in contents.base_arms}
     by_arm = {arm: list(own) for arm, own in by_arm.items() if own}
-    html = _summary(contents, by_arm)
+    html = _summary(contents, by_arm) + _pooled(contents, by_arm)
     for slug, figure in _figures(contents, by_arm).items():
         html += picture_html(slim(figure), slug)
     return [Page("Training", "training", html + _answers(edition, by_arm))]
@@ -124,6 +125,38 @@ def _summary(contents: Contents, by_arm: Mapping[str, Sequence[Training]]) -> st
         "mean and largest difference of two arms that differ only in their random numbers; compare decides.</span></caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         f"{''.join(f'<p class=note>{escape(text)}</p>' for text in warnings)}<ul>{formulas}</ul></section>"
+    )
+
+
+def _pooled(contents: Contents, by_arm: Mapping[str, Sequence[Training]]) -> str:
+    """Fisher's exact test on all answers of the last evaluation, as the original's guide suggests it.
+
+    Answers of one training are alike, so it claims too much; the design effect says by how much.
+    """
+    params = {cell.arm: LanguageParams.model_validate(cell.params) for cell in contents.cells.values()}
+    arms = [arm for arm in by_arm if params[arm].steps]
+    if len(arms) < 2:
+        return ""
+    counts = {}
+    for arm in arms:
+        each = params[arm].eval_prompts * params[arm].eval_samples
+        right = np.array([round(training.final * each) for training in by_arm[arm]])
+        rate = right.sum() / (each * right.size)
+        expected = rate * (1 - rate) / each
+        effect = float((right / each).var(ddof=1) / expected) if right.size > 1 and expected > 0 else float("nan")
+        counts[arm] = (int(right.sum()), each * right.size, effect)
+    lines = []
+    for arm in arms[1:]:
+        (wins_a, n_a, effect_a), (wins_b, n_b, effect_b) = counts[arms[0]], counts[arm]
+        p = UnpairedBinary(wins_a, n_a, wins_b, n_b).p_exact
+        lines.append(
+            f"<li>{escape(arm)} {wins_b:,} of {n_b:,} against {escape(arms[0])} {wins_a:,} of {n_a:,}: p = {p:.2g}, "
+            f"design effect {(effect_a + effect_b) / 2:.1f}</li>"
+        )
+    return (
+        "<section><h2>Pooled counts</h2><p>Fisher’s exact test on right answers of the last evaluation: it ignores seeds and "
+        "does not vote. The design effect is the variance between seeds over that of independent answers; above 1, p is "
+        f"too small.</p><ul>{''.join(lines)}</ul></section>"
     )
 
 
