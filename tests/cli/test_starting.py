@@ -70,7 +70,7 @@ def script(path: Path, text: str = "#!/bin/sh\n", mode: int = 0o755) -> None:
         ('["./far/away.sh"]', "far/away.sh: no such file", "there is no directory far either"),
         ('["./plain.sh"]', "plain.sh is not executable", "chmod +x plain.sh, or put its interpreter first"),
         ('["./folder"]', "folder is a directory, not a program", "name a file in it"),
-        ('["./windows.sh"]', "windows.sh has the line ends of Windows", "convert it to Unix line ends"),
+        ('["./windows.sh"]', "windows.sh has Windows line endings", "convert it to Unix line endings"),
         ('["./odd.sh"]', "odd.sh: its first line names /opt/no/pyhton, which does not exist", "correct its first line"),
         (
             '["./bare.sh"]',

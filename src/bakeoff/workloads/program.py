@@ -118,7 +118,7 @@ def _unusable(file: Path, shell: bool) -> Flaw | None:
     if start.startswith(b"#!"):
         first = start.partition(b"\n")[0].decode(errors="replace")
         if first.endswith("\r"):
-            return Flaw(f"{file} has the line ends of Windows, so its first line names no program", "convert it to Unix line ends")  # fmt: skip
+            return Flaw(f"{file} has Windows line endings, so its first line names no program", "convert it to Unix line endings")  # fmt: skip
         interpreter = (first[2:].split() or [""])[0]
         if interpreter.startswith("/") and not os.path.exists(interpreter):
             return Flaw(f"{file}: its first line names {interpreter}, which does not exist", "correct its first line")

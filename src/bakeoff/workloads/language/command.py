@@ -13,6 +13,7 @@ import click
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option
 from bakeoff.errors import UsageError
+from bakeoff.text import number
 from bakeoff.workloads.language.params import LanguageParams
 from bakeoff.workloads.language.tasks import TASKS, Task
 from bakeoff.workloads.language.workload import need_torch
@@ -61,7 +62,7 @@ def pretrain(
         print_json(facts)
         return
     for name, value in facts.items():
-        click.echo(f"{name:28} {value if isinstance(value, str) else f'{value:,.4g}'}")
+        click.echo(f"{name:28} {number(value)}")
     if start.facts["train_execution_surprisal"] > 0.15:
         click.echo(
             "note: execution surprisal is above 0.15: train it longer, or reinforcement learning may collapse", err=True
