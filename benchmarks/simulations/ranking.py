@@ -95,7 +95,15 @@ def main() -> None:
             print(f"| {law} | {tasks} | {runs} | {shares} |", flush=True)
     print("\n| tasks' success rates | tasks | attempts | k | pass@k | pass^k |\n|---|---|---|---|---|---|")
     for rates in RATES:
-        for tasks, attempts, k in ((5, 4, 2), (10, 8, 4), (20, 10, 2), (20, 10, 8), (50, 10, 8)):
+        for tasks, attempts, k in (
+            (5, 4, 2),
+            (10, 8, 4),
+            (10, 10, 8),
+            (12, 8, 8),
+            (20, 10, 2),
+            (20, 10, 8),
+            (50, 10, 8),
+        ):
             shares = " | ".join(f"{share:.1%}" for share in passes(rates, tasks, attempts, k, replicates))
             print(f"| {rates} | {tasks} | {attempts} | {k} | {shares} |", flush=True)
     print("\n| arms | tasks | Bradley-Terry strength |\n|---|---|---|")
