@@ -159,7 +159,7 @@ def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
         now = _records(lab) if told else {}
         for run_id, metrics in this.reported().items():
             assert now[run_id]["status"] == "succeeded"
-            assert f"value={now[run_id]['value']}" == metrics
+            assert f"value={number(now[run_id]['value'])}" == metrics
             recorded[run_id] = now[run_id]
     assert kills > KILLS / 3, "where this process hardly gets a turn, everything is done before all the kills"
 

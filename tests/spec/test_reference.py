@@ -26,6 +26,7 @@ from bakeoff.spec.experiment import (
     Sequential,
     Summary,
     TaskEntry,
+    parse_size,
 )
 from bakeoff.spec.formats import read
 from bakeoff.spec.load import validate
@@ -35,6 +36,7 @@ from bakeoff.workloads.metrics import Source
 from bakeoff.workloads.python import PythonParams
 from bakeoff.workloads.schedsim import dialect as sweep
 from bakeoff.workloads.tasks import dialect
+from bakeoff.workloads.tasks.proxy.server import GatewayLimits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "experiment-file.md").read_text(encoding="utf-8")
 HEADINGS: dict[type[BaseModel], str] = {
@@ -101,6 +103,13 @@ def test_the_reference_names_no_key_that_does_not_exist() -> None:
     for heading, names in known.items():
         listed = set(re.findall(r"^\| `(\w+)` \|(?:[^|]*\|){3}$", section(heading), re.MULTILINE))
         assert listed <= names
+
+
+def test_every_limit_of_the_gateway_is_on_its_page_with_its_default() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
+    table = page.partition("## Limits of the gateway")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.MULTILINE)
+    assert {name: parse_size(text.replace(",", "")) for name, text in listed} == GatewayLimits().model_dump()
 
 
 def test_every_placeholder_and_variable_is_in_the_reference() -> None:

@@ -425,13 +425,15 @@ class Box(ABC):
         user: str | None = None,
         pipes: tuple[int, ...] = (),
         tracing: bool = True,
+        output_limit: int | None = None,
     ) -> CommandResult:
         """Run a command until it ends, or kill it after `timeout` seconds.
 
         `env` is added to the variables of the box, `cwd` and `user` replace the box's defaults. `tracing=False` denies
         this command what `BoxSpec.tracing` denies all; containers know only the latter. Output goes to the
         files `stdout` and `stderr`; the same path for both gets both in order. Without a file, the result has the
-        end of the output. A command that does not exist ends with code 127, one that cannot be executed with 126.
+        end of the output. `output_limit` is how many bytes of each are stored, in place of the box's `output_mb`.
+        A command that does not exist ends with code 127, one that cannot be executed with 126.
 
         `pipes` are the descriptors of standard input and output of a command that is talked to while it runs. The
         caller closes them. bubblewrap and none have this.
@@ -441,7 +443,7 @@ class Box(ABC):
             raise UsageError("no command to run in the sandbox")
         with self._lock, ExitStack() as stack:
             self._check_open()
-            streams = Streams(stack, self._directory, stdout, stderr, self.spec.limits.output_limit)
+            streams = Streams(stack, self._directory, stdout, stderr, output_limit or self.spec.limits.output_limit)
             command = Command(list(argv), env or {}, cwd, timeout, stdin, user, pipes, tracing)
             result = self._execute(command, streams)
             out, err = streams.tail("stdout"), result.stderr or streams.tail("stderr")

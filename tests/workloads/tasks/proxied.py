@@ -13,7 +13,7 @@ import httpx
 
 from bakeoff.workloads.tasks.proxy.providers import Budget, Provider, Providers
 from bakeoff.workloads.tasks.proxy.records import Call, read_calls
-from bakeoff.workloads.tasks.proxy.server import ModelProxy, ProxiedRun, ServerLimits
+from bakeoff.workloads.tasks.proxy.server import GatewayLimits, ModelProxy, ProxiedRun
 from workloads.tasks.scripted import Failure, ScriptedModel, Turn
 
 KEY = "sk-the-real-key-0123456789"
@@ -67,7 +67,7 @@ def lab(
     budget: Budget | None = None,
     failures: Sequence[Failure] = (),
     provider: Mapping[str, Any] | None = None,
-    limits: ServerLimits | None = None,
+    limits: GatewayLimits | None = None,
     others: Mapping[str, str] | None = None,
     side: Turn | None = None,
     patience: float = 900.0,

@@ -171,6 +171,18 @@ def test_a_tool_of_the_provider_that_is_allowed_makes_another_run() -> None:
     assert with_it.cells[0].params["allow_provider_tools"] == ["web_search"]
 
 
+def test_limits_of_the_gateway_are_checked_and_make_no_other_run() -> None:
+    limits = 'gateway_limits = { body = "64MiB", connections = 10 }\n'
+    with_them, without = load(limits + entry("t")), load(entry("t"))
+    assert with_them.cells[0].params["gateway_limits"] == {"body": "64MiB", "connections": 10}
+    assert with_them.cells[0].run_id(0, 0) == without.cells[0].run_id(0, 0)
+    with pytest.raises(SpecError) as raised:
+        load('gateway_limits = { body = "much", conections = 10 }\n' + entry("t"))
+    message = str(raised.value)
+    assert "gateway_limits.body" in message and "'much' is not a size" in message
+    assert "gateway_limits.conections" in message
+
+
 def test_a_network_for_all_entries_is_another_run() -> None:
     with_it, without = load("network = true\n" + entry("t")), load(entry("t"))
     assert with_it.cells[0].params["network"] is True and "network" not in without.cells[0].params

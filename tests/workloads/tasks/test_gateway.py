@@ -66,6 +66,20 @@ def test_limits_denied_tools_and_refused_hosts_are_in_the_results_of_a_run(lab: 
     assert "limits of the model gateway: header" in written and "may not use: web_search" in written
 
 
+def test_a_file_sets_the_limits_of_the_gateway_and_of_the_log(lab: Lab) -> None:
+    write_task(lab.place / "tasks" / "sums")
+    with ScriptedModel([say("ok")] * 2, side=None) as model:
+        text = FILE + f"command = {json.dumps('python3 {home}/greedy.py; ' + MEND + '; seq 20000')}\n"
+        text += f"files = {{ '{{home}}/greedy.py' = {json.dumps(GREEDY)} }}\n"
+        text += f'[params.providers.here]\nbase_url = "{model.url}/v1"\n'
+        text += '[params.gateway_limits]\nheader = "200kB"\nlog = "20kB"\n'
+        lab.cli("run", lab.write("bench.toml", text), cwd=lab.place)
+    (row,) = lab.rows("bench")
+    said = (lab.directory("bench") / "runs" / str(row["run_id"]) / "logs/agent.txt").read_text()
+    assert "header 200" in said and "\n3000\n" in said and "\n20000\n" not in said
+    assert (row["total_score"], row["limits_met"]) == (1.0, "log")
+
+
 def test_a_wrong_host_in_a_list_is_reported_with_its_key(lab: Lab) -> None:
     write_task(lab.place / "tasks" / "sums")
     text = FILE.replace('["pypi.org"]', '["https://pypi.org/simple"]') + 'command = "true"\n'

@@ -113,6 +113,8 @@ class Worker:
     seconds: float | None = None
     effort: str | None = None
     max_turns: int | None = None
+    log_bytes: int | None = None
+    """Most of what it prints in a step that is stored; None for the sandbox's own limit."""
     results: list[AgentResult] = field(default_factory=list)
     phase: Phase = ""
     """What a run that breaks now has failed at; empty until an agent's command has been started. What breaks before that
@@ -162,6 +164,7 @@ class Worker:
                     stdout=output,
                     stderr=output,
                     user=step.agent.user,
+                    output_limit=self.log_bytes,
                 )
         except (NotStarted, UsageError):
             raise

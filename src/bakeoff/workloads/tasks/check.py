@@ -21,6 +21,8 @@ from bakeoff.workloads.tasks.environment import NOT_STARTED, built_for, filled_i
 from bakeoff.workloads.tasks.expected import Expected
 from bakeoff.workloads.tasks.harbor_run import last_line, missing_network, unreachable_host, verified_steps
 from bakeoff.workloads.tasks.model import Step, Task
+from bakeoff.workloads.tasks.network import REFUSED, hosts_of, opened
+from bakeoff.workloads.tasks.proxy.egress import Egress
 from bakeoff.workloads.tasks.repository import public_url
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.schema import Rubric
@@ -152,27 +154,36 @@ def reference(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     """Verify the reference solution. UsageError if the task has none."""
     if missing := missing_reference(task):
         raise UsageError(f"{task.directory}: there is no reference\n  fix: add {missing}")
-    if task.format == "prepared":
-        diff = (task.first.solution.diff if task.first.solution else None) or b""
-        return _unless_unreachable(run_hidden_tests(task, diff, sandbox, logs=logs))
-    problems: list[str] = []
+    logs.mkdir(parents=True, exist_ok=True)
+    with opened(task, sandbox, logs / REFUSED) as (reachable, egress):
+        if task.format == "prepared":
+            diff = (task.first.solution.diff if task.first.solution else None) or b""
+            return _unless_unreachable(run_hidden_tests(reachable, diff, sandbox, logs=logs), egress)
+        problems: list[str] = []
 
-    def solve(box: Box, step: Step) -> None:
-        problems.extend(_solve(task, step, box, logs / step.name))
+        def solve(box: Box, step: Step) -> None:
+            if egress is not None:
+                egress.enter("agent", hosts_of(task, "agent", step))
+            problems.extend(_solve(task, step, box, logs / step.name))
+            if egress is not None:
+                egress.enter("verify", hosts_of(task, "verify", step))
 
-    verification = _unless_unreachable(verified_steps(task, sandbox, solve, logs, trusted=True))
+        verification = _unless_unreachable(verified_steps(reachable, sandbox, solve, logs, trusted=True), egress)
     if verification.passed:
         return verification
     return replace(verification, error="; ".join(filter(None, (*problems, verification.error))))
 
 
-def _unless_unreachable(verification: Verification) -> Verification:
+def _unless_unreachable(verification: Verification, egress: Egress | None) -> Verification:
     """The verification of a reference; if it failed because a host could not be reached, its status is `error`.
 
     A download that fails says nothing about the reference, so it is no score of 0.
     """
     outputs = [*(script.output for script in verification.scripts), *(step.output for step in verification.steps)]
     problem = next(filter(None, map(unreachable_host, outputs)), "")
+    if egress is not None and egress.refused:
+        listed = (f"{entry['host']}:{entry['port']} ({entry['phase']}: {entry['why']})" for entry in egress.refused)
+        problem = f"hosts were refused: {', '.join(listed)}"
     if verification.status != "scored" or verification.passed or not problem:
         return verification
     error = "; ".join(filter(None, (verification.error, problem)))
@@ -181,9 +192,16 @@ def _unless_unreachable(verification: Verification) -> Verification:
 
 def nothing(task: Task, sandbox: Sandbox, logs: Path) -> Verification:
     """Verify the start state as it is."""
-    if task.format == "prepared":
-        return run_hidden_tests(task, b"", sandbox, logs=logs)
-    return verified_steps(task, sandbox, lambda box, step: None, logs, trusted=True)
+    logs.mkdir(parents=True, exist_ok=True)
+    with opened(task, sandbox, logs / REFUSED) as (reachable, egress):
+        if task.format == "prepared":
+            return run_hidden_tests(reachable, b"", sandbox, logs=logs)
+
+        def idle(box: Box, step: Step) -> None:
+            if egress is not None:
+                egress.enter("verify", hosts_of(task, "verify", step))
+
+        return verified_steps(reachable, sandbox, idle, logs, trusted=True)
 
 
 def _solve(task: Task, step: Step, box: Box, logs: Path) -> Iterator[str]:

@@ -92,6 +92,7 @@ class Benchmark(BaseModel):
     agents: dict[str, dict[str, Any]] = {}
     providers: dict[str, dict[str, Any]] = {}
     provider_patience: float | None = None
+    gateway_limits: dict[str, Any] = {}
     allow_provider_tools: list[str] = []
     prices: str | None = None
     judge: dict[str, Any] | None = None
@@ -126,7 +127,7 @@ class TasksDialect(Dialect):
         for entry in benchmark.tasks:
             entry.agent = entry.agent or benchmark.agent
         shared = benchmark.model_dump(
-            include={"agents", "providers", "prices", *_SHARED_IDENTITY, "provider_patience"},
+            include={"agents", "providers", "prices", *_SHARED_IDENTITY, "provider_patience", "gateway_limits"},
             exclude_defaults=True,
         )
         arms, tasks = _arm_names(benchmark.tasks), _task_names(benchmark.tasks)

@@ -42,8 +42,18 @@ def granted(task: Task, network: bool | HostLists) -> Task:
     """The task with what the user grants: nothing, what the task asks for, or lists of hosts."""
     if not isinstance(network, HostLists):
         return task.with_network() if network else task
-    environment = replace(task.environment, build_hosts=network.build)
-    return replace(task, environment=environment, hosts={"agent": network.agent, "verify": network.verify})
+
+    def built(environment: Environment) -> Environment:
+        return replace(environment, build_hosts=network.build)
+
+    steps = tuple(
+        replace(step, verifier=replace(step.verifier, environment=built(step.verifier.environment)))
+        if step.verifier.environment is not None
+        else step
+        for step in task.steps
+    )
+    hosts: dict[HostPhase, tuple[str, ...]] = {"agent": network.agent, "verify": network.verify}
+    return replace(task, environment=built(task.environment), steps=steps, hosts=hosts)
 
 
 def hosts_of(task: Task, phase: HostPhase, step: Step | None = None) -> tuple[str, ...]:

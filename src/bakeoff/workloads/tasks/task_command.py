@@ -20,6 +20,7 @@ from bakeoff.errors import BakeoffError, SpecError, UsageError
 if TYPE_CHECKING:
     from bakeoff.sandbox.base import Sandbox
     from bakeoff.workloads.tasks.model import Task
+    from bakeoff.workloads.tasks.network import HostLists
     from bakeoff.workloads.tasks.results import Verification
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,6 +66,13 @@ def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Ca
         "--network", is_flag=True, help="Give sandboxes a network, unless the task asks for none (default: no network)."
     )
     @click.option(
+        "--hosts",
+        "lists",
+        multiple=True,
+        metavar="PHASE=HOST,...",
+        help="Hosts that build, agent or verify may reach, as in `params.network` of an experiment. Can be repeated.",
+    )
+    @click.option(
         "--logs",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="DIR",
@@ -80,15 +88,20 @@ def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Ca
         no_overrides: bool,
         backend: str | None,
         network: bool,
+        lists: tuple[str, ...],
         logs: Path | None,
         as_json: bool,
     ) -> None:
         from bakeoff.sandbox.cache import scratch
         from bakeoff.workloads.tasks.loading import find_tasks
+        from bakeoff.workloads.tasks.network import granted
+
+        if network and lists:
+            raise UsageError("--network and --hosts exclude each other\n  fix: give one of them")
+        grant = _host_lists(lists) if lists else network
 
         def load(place: Path) -> Task:
-            task = _load(place, overrides_file, no_overrides)
-            return task.with_network() if network else task
+            return granted(_load(place, overrides_file, no_overrides), grant)
 
         directories = [task for place in places for task in find_tasks(place)]
         if not directories:
@@ -309,6 +322,23 @@ def _load(place: Path, overrides_file: Path | None, no_overrides: bool) -> Task:
     if overrides_file is not None and no_overrides:
         raise UsageError("--overrides and --no-overrides exclude each other\n  fix: give one of them")
     return load_task(place, overrides_file=overrides_file, apply_overrides=not no_overrides)
+
+
+def _host_lists(texts: Sequence[str]) -> HostLists:
+    """What `--hosts` grants. The hosts of a phase that is named twice are added up; `build=` is an empty list."""
+    from bakeoff.workloads.tasks.network import HostLists
+    from bakeoff.workloads.tasks.proxy.egress import checked_hosts
+
+    lists: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        phase, equals, hosts = text.partition("=")
+        if not equals or phase not in HostLists.model_fields:
+            raise UsageError(f"--hosts {text}: write build=HOST, agent=HOST or verify=HOST")
+        try:
+            lists[phase] = lists.get(phase, ()) + checked_hosts(filter(None, hosts.split(",")))
+        except ValueError as error:
+            raise UsageError(f"--hosts {text}: {error}") from error
+    return HostLists(**lists)
 
 
 def _sandbox(name: str | None) -> Sandbox:

@@ -32,7 +32,7 @@ from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.network import REFUSED, HostLists, granted, hosts_of, opened
 from bakeoff.workloads.tasks.proxy.providers import PROVIDER_PATIENCE, Budget, Provider, Providers, needs_price
 from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
-from bakeoff.workloads.tasks.proxy.server import ModelProxy
+from bakeoff.workloads.tasks.proxy.server import GatewayLimits, ModelProxy
 from bakeoff.workloads.tasks.proxy.shared import ExperimentBudget
 from bakeoff.workloads.tasks.schema import HostPath, ModelEndpoint
 from bakeoff.workloads.tasks.scoring import JudgeSettings, judge_key
@@ -52,7 +52,7 @@ class TasksParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     settings: ClassVar[frozenset[str]] = frozenset(
-        {"path", "agents", "providers", "provider_patience", "prices", "judge", "metrics"}
+        {"path", "agents", "providers", "provider_patience", "gateway_limits", "prices", "judge", "metrics"}
     )
 
     path: str = Field(
@@ -82,6 +82,9 @@ class TasksParams(BaseModel):
     providers: dict[str, Provider] = Field({}, description="Endpoints and the models that they serve.")
     provider_patience: float = Field(
         PROVIDER_PATIENCE, ge=0, description="Seconds for which a call is repeated while its provider fails."
+    )
+    gateway_limits: GatewayLimits = Field(
+        GatewayLimits(), description="What the agent's requests and its log may take of this machine."
     )
     prices: str | None = Field(None, description="A price list in place of the one that ships.")
     allow_provider_tools: list[str] = Field(
@@ -208,6 +211,7 @@ class TasksWorkload:
             seconds=params.seconds(),
             effort=params.effort,
             max_turns=params.max_turns,
+            log_bytes=params.gateway_limits.log,
         )
         task, worker.egress = stack.enter_context(opened(task, sandbox, ctx.directory / REFUSED))
         worker.hosts = partial(hosts_of, task)
@@ -219,7 +223,7 @@ class TasksWorkload:
                     worker.port = listener.getsockname()[1]
             # The proxy enforces the run's budgets and records its calls.
             providers, model = _routed(params, task, agent, ctx.base)
-            proxy = stack.enter_context(ModelProxy(socket=worker.socket))
+            proxy = stack.enter_context(ModelProxy(socket=worker.socket, limits=params.gateway_limits))
             budget = Budget(params.tokens(), params.cost_budget, params.call_budget, ctx.deadline)
             together = ExperimentBudget.read(ctx.path.parents[1], self.cost_metric)
             if together is not None and together.used_up:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.workloads.tasks.proxy.server import ServerLimits
+from bakeoff.workloads.tasks.proxy.server import GatewayLimits
 from lab import eventually
 from workloads.tasks.proxied import PATHS, WIRES, Lab, error_of, lab, request
 from workloads.tasks.scripted import say
@@ -85,7 +85,7 @@ def test_a_wrong_token_is_refused_before_the_body_comes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_bodies_that_are_sent_at_the_same_time_share_one_limit(tmp_path: Path) -> None:
-    limits = ServerLimits(body_bytes=8 * MB, memory_bytes=16 * MB)
+    limits = GatewayLimits(body=8 * MB, memory=16 * MB)
     with lab(tmp_path, [say("ok")], limits=limits) as here:
         assert here.ask().status_code == 200
         before = reset_peak()
@@ -119,7 +119,7 @@ def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(tmp_path: Pa
 
 
 def test_too_many_connections_are_noted_in_the_run(tmp_path: Path) -> None:
-    with lab(tmp_path, [say("ok")], limits=ServerLimits(connections=10)) as here:
+    with lab(tmp_path, [say("ok")], limits=GatewayLimits(connections=10)) as here:
         assert here.ask().status_code == 200
         crowd = [connect(here) for _ in range(20)]
         eventually(lambda: "connections" in here.run.totals().limits_met, "the limit is noted")
@@ -130,7 +130,7 @@ def test_too_many_connections_are_noted_in_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_run_that_has_recorded_too_much_is_refused_and_writes_no_more(wire: str, tmp_path: Path) -> None:
-    with lab(tmp_path, [say("ok")], limits=ServerLimits(record_bytes=200_000)) as here:
+    with lab(tmp_path, [say("ok")], limits=GatewayLimits(record=200_000)) as here:
         for number in range(6):
             here.ask(wire, f"{number}" * 50_000)
         size = here.run.record.stat().st_size
@@ -220,7 +220,7 @@ def whole(handler: BaseHTTPRequestHandler) -> None:
 def test_an_answer_without_end_is_cut_off(
     answer: Callable[[BaseHTTPRequestHandler], None], stream: bool, tmp_path: Path
 ) -> None:
-    limits = ServerLimits(answer_bytes=4 * MB)
+    limits = GatewayLimits(answer=4 * MB)
     with provider(answer) as url, lab(tmp_path, [say("ok")], limits=limits, provider={"base_url": url}) as here:
         body = json.dumps(request("chat", "hi", stream=stream)).encode()
         before = reset_peak() if answer is not bomb else 0.0

@@ -9,15 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from bakeoff.sandbox.base import BoxSpec
 from bakeoff.sandbox.bubblewrap import Bubblewrap
+from bakeoff.workloads.tasks.environment import built_for
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.network import HostLists, granted, hosts_of, opened
 from bakeoff.workloads.tasks.proxy import egress as module
 from bakeoff.workloads.tasks.proxy.egress import Egress, allows, checked_hosts, is_public, variables
+from bakeoff.workloads.tasks.task_command import command
+from lab import Lab
 from workloads.tasks.small import write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
 
@@ -162,3 +167,106 @@ def test_a_task_with_a_full_network_or_none_has_no_proxy(tmp_path: Path, bubblew
     for network in (False, True):
         with opened(granted(task, network), bubblewrap) as (_, egress):
             assert egress is None
+
+
+FETCH = """\
+import sys, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())
+except Exception as error:
+    print(error)
+"""
+BY_PHASE = {
+    "environment/fetch.py": FETCH,
+    "environment/Dockerfile": """\
+FROM debian:stable-slim
+WORKDIR /app
+COPY fetch.py /fetch.py
+RUN python3 /fetch.py http://build.example:PORT/ > /built && python3 /fetch.py http://agent.example:PORT/ > /not-built
+""",
+    "solution/solve.sh": """#!/bin/sh
+python3 /fetch.py http://agent.example:PORT/ > answer
+python3 /fetch.py http://build.example:PORT/ > refused
+""",
+    "tests/test.sh": """#!/bin/sh
+python3 /fetch.py http://verify.example:PORT/ > /tmp/verified
+python3 /fetch.py http://agent.example:PORT/ > /tmp/refused
+grep -h . /built /not-built answer refused /tmp/verified /tmp/refused
+[ "$(cat /built answer /tmp/verified | sort | uniq -c | tr -d ' \\n')" = 3hello ] && r=1 || r=0
+echo $r > /logs/verifier/reward.txt
+""",
+}
+
+
+@pytest.fixture
+def example_hosts(monkeypatch: pytest.MonkeyPatch, loopback: None) -> None:
+    """Every host below .example is on loopback."""
+    found = socket.getaddrinfo
+
+    def look_up(host: str, *args: Any, **more: Any) -> Any:
+        return found("127.0.0.1" if host.endswith(".example") else host, *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+
+@pytest.mark.apt
+@pytest.mark.slow
+@pytest.mark.usefixtures("example_hosts", "bubblewrap")
+def test_task_check_lets_each_phase_reach_its_own_hosts(tmp_path: Path) -> None:
+    with site() as (port, hosts):
+        files = {name: text.replace("PORT", str(port)) for name, text in BY_PHASE.items()}
+        task, logs = harbor_task(tmp_path / "t", files), tmp_path / "logs"
+        lists = [f"--hosts={phase}={phase}.example:{port}" for phase in ("build", "agent", "verify")]
+        good = CliRunner().invoke(command, ["check", str(task), "--logs", str(logs), *lists])
+        assert good.exit_code == 0, good.output
+        assert "reference passes: score 1" in good.output and "doing nothing fails: score 0" in good.output
+        asked = [host.partition(".")[0] for host in hosts]
+        assert asked == ["build", "agent", "verify", "verify"]  # the image is built once
+        refused = [json.loads(line) for line in (logs / "t/reference/refused_hosts.jsonl").read_text().splitlines()]
+        assert [(entry["phase"], entry["host"]) for entry in refused] == [
+            ("agent", "build.example"),
+            ("verify", "agent.example"),
+        ]
+        # A host that was refused is an error of the check, and no score of the reference.
+        bad = CliRunner().invoke(command, ["check", str(task), *lists[:2], "--json"])
+        assert bad.exit_code == 1
+        (finding,) = [one for one in json.loads(bad.stdout)[0]["findings"] if one["name"] == "reference passes"]
+        assert (
+            not finding["ok"] and f"verify.example:{port} (verify: this host is not on the list)" in finding["message"]
+        )
+
+
+@pytest.mark.apt
+@pytest.mark.usefixtures("example_hosts")
+def test_images_are_built_with_the_hosts_of_the_build_list_only(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    """The image of a separate verifier, too."""
+    separate = HARBOR + '[verifier]\nenvironment_mode = "separate"\n[verifier.environment]\nworkdir = "/app"\n'
+    with site() as (port, hosts):
+        files = {name: text.replace("PORT", str(port)) for name, text in BY_PHASE.items()}
+        files |= {"tests/Dockerfile": files["environment/Dockerfile"], "tests/fetch.py": FETCH + "# tests\n"}
+        task = granted(
+            load_task(harbor_task(tmp_path / "t", files, separate)), HostLists(build=(f"build.example:{port}",))
+        )
+        verifier = task.first.verifier.environment
+        assert verifier is not None and verifier.dockerfile is not None
+        for environment in (task.environment, verifier):
+            image = built_for(environment, bubblewrap).image
+            with bubblewrap.open(BoxSpec(image=image)) as box:
+                assert box.run(["cat", "/built"]).stdout == b"hello\n"
+                assert b"403" in box.run(["cat", "/not-built"]).stdout
+        assert hosts == [f"build.example:{port}"] * 2
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("pypi.org", "write build=HOST, agent=HOST or verify=HOST"),
+        ("test=pypi.org", "write build=HOST, agent=HOST or verify=HOST"),
+        ("build=https://pypi.org", "is not the name of a host"),
+    ],
+)
+def test_a_wrong_list_on_the_command_line_is_explained(lab: Lab, option: str, message: str) -> None:
+    harbor_task(lab.place / "t")
+    assert message in lab.cli("task", "check", "t", "--hosts", option, cwd=lab.place, code=2).stderr
+    both = lab.cli("task", "check", "t", "--hosts", "build=pypi.org", "--network", cwd=lab.place, code=2)
+    assert "exclude each other" in both.stderr

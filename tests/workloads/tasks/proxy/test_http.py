@@ -12,14 +12,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bakeoff.workloads.tasks.proxy.server import ServerLimits
+from bakeoff.workloads.tasks.proxy.server import GatewayLimits
 from lab import eventually
 from workloads.tasks.proxied import PATHS, WIRES, Lab, headers, lab, request
 from workloads.tasks.scripted import say
 
-STRICT = ServerLimits(
-    header_bytes=8 << 10, body_bytes=1 << 20, header_s=1.0, body_s=1.0, idle_s=1.0, write_s=1.0, connections=40
-)
+STRICT = GatewayLimits(header=8 << 10, body=1 << 20, header_s=1.0, body_s=1.0, idle_s=1.0, write_s=1.0, connections=40)
 
 
 @contextmanager

@@ -174,8 +174,8 @@ class Exchange:
         if self.headers.get("content-encoding", "identity") != "identity":
             raise HTTPException(415, "send the body without content-encoding")
         length = self.headers.get("content-length", "0")
-        if length.isdigit() and int(length) > limits.body_bytes:
-            raise self.exceeded("body", 413, f"the body is larger than {limits.body_bytes} bytes")
+        if length.isdigit() and int(length) > limits.body:
+            raise self.exceeded("body", 413, f"the body is larger than {limits.body} bytes")
         body = bytearray()
         try:
             async with asyncio.timeout(limits.body_s):
@@ -183,9 +183,9 @@ class Exchange:
                     body += chunk
                     self._held += len(chunk)
                     self._proxy.held += len(chunk)
-                    if len(body) > limits.body_bytes:
-                        raise self.exceeded("body", 413, f"the body is larger than {limits.body_bytes} bytes")
-                    if self._proxy.held > limits.memory_bytes:
+                    if len(body) > limits.body:
+                        raise self.exceeded("body", 413, f"the body is larger than {limits.body} bytes")
+                    if self._proxy.held > limits.memory:
                         raise self.exceeded("memory", 503, "the bodies of all open requests are too large together")
         except TimeoutError as error:
             raise HTTPException(408, f"the body took longer than {limits.body_s:g} s") from error
@@ -269,7 +269,7 @@ class Server:
             access_log=False,
             log_config=None,
             log_level="critical",  # a client that hangs up or sends nonsense is not worth a line
-            h11_max_incomplete_event_size=proxy.limits.header_bytes,
+            h11_max_incomplete_event_size=proxy.limits.header,
         )
 
     async def start(self, socket: Path | None, loopback: bool) -> int | None:
@@ -318,7 +318,7 @@ class Server:
     async def _handle(self, exchange: Exchange) -> None:
         """Find the run by its token and the API by its path, and answer."""
         # h11 checks the size of a head only while it is incomplete, and one read may bring all of a larger one.
-        if exchange.head_bytes > self._proxy.limits.header_bytes:
+        if exchange.head_bytes > self._proxy.limits.header:
             raise exchange.exceeded("header", 431, "the headers are too large")
         if exchange.method == "HEAD":  # some clients check that the server is there
             await exchange.answer(200, b"")

@@ -158,7 +158,7 @@ class Totals:
     limit: str | None = None
     """The first budget that refused or ended a call."""
     limits_met: tuple[str, ...] = ()
-    """Which limits of the proxy (`ServerLimits`) the run met, by name."""
+    """Which limits of the proxy (`GatewayLimits`) the run met, by name."""
     denied: tuple[str, ...] = ()
     """Tools and services of the provider that the agent asked for and may not use."""
     broken: str | None = None

@@ -17,14 +17,16 @@ import secrets
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, Field
 
 from bakeoff.errors import BakeoffError, StorageError, UsageError
+from bakeoff.spec.experiment import Duration, Size
 from bakeoff.spec.workload import Step
 from bakeoff.workloads.tasks.proxy.providers import (
     PROVIDER_PATIENCE,
@@ -63,33 +65,35 @@ MAX_SOCKET_PATH = 107
 """Bytes of a unix socket's path: `sun_path` has 108 with its final NUL, see unix(7)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """Limits for the clients of a proxy. A run that stays below them never notices; one that meets a limit says so.
+class GatewayLimits(BaseModel):
+    """`[gateway_limits]` of an experiment file: limits for the clients of a proxy, by the names in `limits_met`.
 
-    The proxy refuses the request, and closes the connection of a client that exceeds one.
+    A run that stays below them never notices. The proxy refuses a request that exceeds one, and closes its connection.
     """
 
-    header_bytes: int = 64 << 10
-    body_bytes: int = 32 << 20
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    header: Size = 64 << 10
+    body: Size = 32 << 20
     """Of one request. Providers accept about as much."""
-    memory_bytes: int = 128 << 20
-    """The bodies of all requests that are open at once."""
-    values: int = 500_000
+    values: Annotated[int, Field(ge=1)] = 500_000
     """Objects, lists and their elements in one body."""
-    answer_bytes: int = 64 << 20
+    memory: Size = 128 << 20
+    """The bodies of all requests that are open at once."""
+    connections: Annotated[int, Field(ge=1)] = 256
+    answer: Size = 64 << 20
     """Of one answer as the provider sends it, unpacked. In a stream, a token takes a few hundred bytes."""
-    record_bytes: int = 512 << 20
+    record: Size = 512 << 20
     """Of a run's `calls.jsonl`. Every call must be recorded, so none is let through after that."""
-    header_s: float = 15.0
+    log: Size = 256 << 20
+    """Of what the agent prints in a step. The sandbox drops the rest."""
+    header_s: Duration = 15.0
     """From the first byte of a request to the end of its headers."""
-    body_s: float = 60.0
+    body_s: Duration = 60.0
     """For a whole body."""
-    idle_s: float = 3600.0
+    idle_s: Duration = 3600.0
     """Between two requests on one connection; agents may work for long before they ask again."""
-    write_s: float = 60.0
+    write_s: Duration = 60.0
     """For a client that does not read its answer."""
-    connections: int = 256
 
 
 class ProxiedRun:
@@ -170,11 +174,11 @@ class ProxiedRun:
     @property
     def record_full(self) -> bool:
         """Whether no more calls can be recorded, so that none may be made."""
-        return self._log is not None and self._log.size >= self._proxy.limits.record_bytes
+        return self._log is not None and self._log.size >= self._proxy.limits.record
 
     @property
     def answer_bytes(self) -> int:
-        return self._proxy.limits.answer_bytes
+        return self._proxy.limits.answer
 
     def scoped(self, key: str) -> str:
         """A key of a cache that the provider shares, as one that only this run has."""
@@ -242,7 +246,7 @@ class ModelProxy:
     """
 
     def __init__(
-        self, *, socket: Path | None = None, loopback: bool = False, limits: ServerLimits | None = None
+        self, *, socket: Path | None = None, loopback: bool = False, limits: GatewayLimits | None = None
     ) -> None:
         if socket is None and not loopback:
             raise UsageError("a model proxy needs a socket, a loopback port or both to listen on")
@@ -252,7 +256,7 @@ class ModelProxy:
             )
         self.socket = socket
         self.port: int | None = None
-        self.limits = limits or ServerLimits()
+        self.limits = limits or GatewayLimits()
         self.runs: dict[str, ProxiedRun] = {}
         """Open runs by token."""
         self.turned_away: str | None = None
