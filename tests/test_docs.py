@@ -220,7 +220,11 @@ def bakeoff(place: Path, arguments: tuple[str, ...]) -> subprocess.CompletedProc
         ("docs/litmus.md", write_laboratory, None),
         ("docs/ranking.md", write_laboratory, None),
         ("docs/market.md", write_nothing, "--benchmark FILE"),
-        ("docs/sequential.md", write_starter, "until-decided"),  # a plan is registered before its first result
+        (
+            "docs/sequential.md",
+            write_starter,
+            "until-decided|--editions",
+        ),  # a plan is registered before its first result
         ("docs/schedsim.md", write_nothing, None),
     ],
 )

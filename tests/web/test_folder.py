@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from bakeoff.engine.session import Options, open_session
 from bakeoff.errors import StorageError
 from bakeoff.records.edition import Edition
+from bakeoff.spec.load import load_plan
 from bakeoff.text import number, printable
 from bakeoff.web import folder
 from bakeoff.web.folder import MOST_BYTES, Page, write
@@ -219,6 +221,6 @@ def test_escapes_are_taken_out_and_words_stay() -> None:
 @pytest.mark.slow
 def test_an_experiment_of_which_nothing_has_ended_has_a_report(lab: Lab, tmp_path: Path) -> None:
     file = lab.experiment(NOT_BEGUN, "idle", idle_work="def play(seed):\n    return {'score': seed}\n")
-    lab.cli("run", file, "--only", "arm=neither", code=1)
+    open_session(load_plan(file), Options(lab.root)).close()
     with closing(lab.edition("idle")) as edition:
         assert write(edition, tmp_path / "report").runs == 8

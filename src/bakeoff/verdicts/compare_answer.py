@@ -6,8 +6,10 @@ Runs that were added until it was decided are judged by their e-process instead 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
@@ -167,8 +169,11 @@ class CompareAnswer(Answer):
         elif len(self.comparisons) == 1:
             [each] = self.comparisons
             blocks += [Text(line) for line in (each.sentence, each.these_seeds) if line]
+        blocks += [Text(line) for line in self._not_scored()]
         if self.next_step:
             blocks.append(Text(f"Next: {self.next_step}."))
+        if (table := retry_table(self.uncounted)) is not None:
+            blocks.append(table)
         warnings = self.warnings
         blocks += [Text(f"Warning: {warning}", colour="yellow") for warning in warnings[:MOST_WARNINGS]]
         if (left := len(warnings) - MOST_WARNINGS) > 0:
@@ -178,6 +183,17 @@ class CompareAnswer(Answer):
         blocks += self._asked_for()
         blocks.append(Text(f"{self.source}; --verbose shows effect sizes, tests and settings"))
         return blocks
+
+    def _not_scored(self) -> Iterator[str]:
+        """How many runs of which arms failed, and how many are missing, by metric."""
+        said = {"failed": "counted with the failure score", "missing": "counted at both ends of what they could be"}
+        for observations, (state, how) in product(self.observations, said.items()):
+            arms = Counter(row.arm for row in observations.rows if row.state == state)
+            if arms:
+                of = f" on {observations.metric}" if len(self.observations) > 1 else ""
+                named = ", ".join(f"{arm} {runs}" for arm, runs in list(arms.items())[:MOST_NAMED])
+                more = f" and {len(arms) - MOST_NAMED} more arms" if len(arms) > MOST_NAMED else ""
+                yield f"Runs {state}{of}: {sum(arms.values())} ({named}{more}), {how}."
 
     def blocks(self) -> list[Block]:
         blocks: list[Block] = [ranked_table(each) for each in self.standings]

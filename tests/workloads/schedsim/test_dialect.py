@@ -66,9 +66,9 @@ def argv(run: Run, directory: Path) -> list[str]:
     class Facts:
         run_id, arm, task = run.run_id, run.cell.arm.name, run.cell.task.name
         seed, rollout, attempt, flags = run.seed, run.rollout, 1, run.cell.arm.flags
-        base = path = Path("/repo")
+        base = Path("/repo")
 
-    Facts.directory = directory  # type: ignore[attr-defined]
+    Facts.path = Facts.directory = directory  # type: ignore[attr-defined]
     params = CommandParams.model_validate(dict(run.cell.params))
     return list(CommandWorkload().command(params, Facts()).argv)  # type: ignore[arg-type]
 
