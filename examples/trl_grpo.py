@@ -4,7 +4,7 @@
 
 The model is a random Llama of 40,000 parameters over single letters. A completion earns the share of its letters that
 are vowels. Replace `model`, `tokenizer`, `dataset` and `vowels` by your own; what bakeoff needs is in `main`: the seed,
-the output directory, and to go on from the last checkpoint in it.
+the output directory, and to continue from the last checkpoint in it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import pytest
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
-from factories import START, Outcome, series, succeeds
+from factories import FILE, START, Outcome, series, succeeds
 from lab import LONG
 
 Bakeoff = Callable[..., Result]
@@ -133,6 +133,17 @@ def test_status_says_when_no_run_reported_the_metric_of_the_analysis(
     result = bakeoff("status")
     assert "mean other" in result.stdout
     assert "No succeeded run reported a number called 'score'" in result.stdout
+
+
+def test_status_says_when_the_metric_of_the_analysis_is_a_series(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:
+    curve = series(score=[1.0, 2.0, 3.0])
+    make_edition(
+        text=FILE.format(name="sorting") + 'summary = { type = "final", last = 1 }\n',
+        outcome=lambda arm, seed: {"status": "succeeded", "metrics": {}, "series": curve},
+    )
+    result = bakeoff("status")
+    assert "'score', the metric of the analysis, is a series" in result.stdout
+    assert "No succeeded run" not in result.stdout
 
 
 def test_status_lists_runs_by_status(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:

@@ -169,7 +169,10 @@ def _show_arms(arms: dict[str, Any], metric: str | None) -> None:
     if metrics:
         click.echo(NOT_A_VERDICT)
     if metric and metric not in metrics:
-        click.echo(f"No succeeded run reported a number called {metric!r}, the metric of the analysis.")
+        if any(entry["succeeded"] for entry in arms.values()):  # runs without a score are counted as failed
+            click.echo(f"{metric!r}, the metric of the analysis, is a series; `bakeoff compare` summarizes it.")
+        else:
+            click.echo(f"No succeeded run reported a number called {metric!r}, the metric of the analysis.")
 
 
 def _show_runs(listed: list[dict[str, Any]]) -> None:
