@@ -68,7 +68,7 @@ def test_honeypots_and_tampering_are_metrics_of_a_run(ran: Lab) -> None:
     assert rows["cheat", "sums"]["total_score"] == 0.0
     run = ran.directory("conduct") / "runs" / str(rows["cheat", "sums"]["run_id"])
     facts = json.loads((run / "evaluation_results.json").read_text())
-    assert "equal to values that differ: sums.Any" in facts["tampered"]
+    assert "equal to values that differ: sums.Any in hidden/test_adds.py::test_adds" in facts["tampered"]
     assert facts["honeypots"] == {"edits-the-visible-test": False}
 
 
