@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from bakeoff.engine import processes
 from bakeoff.engine.node.node import Watch, death, ending, shell_code
 from bakeoff.spec.experiment import Limits
 from lab import eventually, process_exists
@@ -52,6 +54,38 @@ def test_a_tree_that_is_ended_gets_sigterm_and_after_the_grace_period_sigkill(st
     eventually(lambda: ended.check(time.monotonic()) or process.poll() is not None, "it has ended")
     assert process.returncode == (-signal.SIGKILL if stubborn else -signal.SIGTERM)
     process.stdout.close()
+
+
+def test_processes_that_end_while_they_are_counted_are_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page counts for each of its processes by its share, and the others' shares grow when one of them ends."""
+    shared = mmap.mmap(-1, 32 << 20)
+    shared.write(bytes(range(256)) * (len(shared) // 256))
+    children: list[int] = []
+    for _ in range(4):
+        if (pid := os.fork()) == 0:
+            shared.find(b"not there")  # reads, and so maps, every page
+            while True:
+                signal.pause()
+        children.append(pid)
+    read = processes.text
+
+    def read_and_end(path: str) -> str:
+        found = read(path)
+        if path.endswith("/smaps_rollup") and (pid := int(path.split("/")[2])) in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            children.remove(pid)
+        return found
+
+    try:
+        eventually(lambda: processes.resident(children) > 4 * len(shared), "all have the pages")
+        monkeypatch.setattr(processes, "text", read_and_end)
+        counted = processes.memory([*children, os.getpid()], 1)
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    assert counted < processes.memory([os.getpid()], 1) + len(shared) / 2
 
 
 def test_a_tree_above_its_memory_is_killed_at_once() -> None:

@@ -157,6 +157,9 @@ def memory(pids: Sequence[int], limit: int) -> int:
     That is the sum of their proportional set sizes (proc(5), smaps_rollup: a page that n processes map counts 1/n for
     each). Reading it walks all page tables, so resident memory is looked at first: it counts shared pages for each
     process, and so it is never less. Up to `limit` that is answer enough.
+
+    The shares of the others grow when a process ends. So if one ended meanwhile, a total above the limit may have
+    counted pages twice, and those that are left are counted again.
     """
     total = resident(pids)
     if total <= limit:
@@ -166,6 +169,8 @@ def memory(pids: Sequence[int], limit: int) -> int:
         lines = text(f"/proc/{pid}/smaps_rollup").splitlines()
         size = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
         total += resident([pid]) if size is None else size  # it belongs to another user, or has ended
+    if total > limit and len(left := [pid for pid in pids if alive(pid)]) < len(pids):
+        return memory(left, limit)
     return total
 
 

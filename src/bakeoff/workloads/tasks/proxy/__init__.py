@@ -11,6 +11,7 @@
 | `shared` | rates of a provider and the budget of an experiment, over all worker processes |
 | `wire`, `openai`, `anthropic`, `gemini` | the APIs that clients speak, and the shape in which all of them are recorded |
 | `egress` | another proxy: the way out to a list of hosts |
+| `thread` | the thread that both proxies serve in |
 | `records` | `calls.jsonl`, totals and the trajectory; which call continues which |
 
 Only `http` and `relay` need the extra `tasks`; they are imported when a proxy starts.

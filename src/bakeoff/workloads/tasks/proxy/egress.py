@@ -19,14 +19,12 @@ import ipaddress
 import json
 import re
 import socket
-import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
-from bakeoff.errors import BakeoffError
+from bakeoff.workloads.tasks.proxy.thread import ThreadedServer
 
 HEAD_BYTES, HEAD_S, IDLE_S, CONNECT_S = 64 << 10, 15.0, 300.0, 30.0
 CONNECTIONS = 128
@@ -100,53 +98,31 @@ class Refused(Exception):
         self.status, self.reason, self.host, self.port = status, reason, host, port
 
 
-class Egress:
+class Egress(ThreadedServer):
     """The proxy: a context manager that serves in a thread while it is open.
 
     `refused` has every host that was asked for and not let through, once for each phase; `record` gets a line of JSON
     for each of them.
     """
 
+    title = "network proxy"
+
     def __init__(self, path: Path, record: Path | None = None, resolve: Resolve = resolved) -> None:
+        super().__init__()
         self.path, self._record, self._resolve = path, record, resolve
         self.refused: list[dict[str, str | int]] = []
         self._now: tuple[str, tuple[str, ...]] = ("", ())
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._ready = threading.Event()
-        self._failure: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._thread = threading.Thread(target=self._main, name="egress", daemon=True)
 
     def enter(self, phase: str, hosts: Iterable[str]) -> None:
         """From now on let requests to these hosts through. `phase` is what refusals are recorded with."""
         self._now = (phase, checked_hosts(hosts))
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._ready.wait(10)
-        if self._failure is not None or self._loop is None:
-            raise BakeoffError(f"the network proxy did not start: {self._failure or 'no answer'}")
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    def _main(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:  # nobody else would see what a thread raises
-            self._failure = error
-            self._ready.set()
-
-    async def _serve(self) -> None:
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
         server = await asyncio.start_unix_server(self._connected, self.path, limit=HEAD_BYTES)
         self.path.chmod(0o666)  # a sandbox may run as any user
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self._ready.set()
-        await self._stop.wait()
+        yield
         server.close()
         for task in self._tasks:
             task.cancel()

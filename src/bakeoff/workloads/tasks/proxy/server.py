@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from bakeoff.errors import BakeoffError, StorageError, UsageError
+from bakeoff.errors import StorageError, UsageError
 from bakeoff.spec.experiment import Duration, Size
 from bakeoff.spec.workload import Step
 from bakeoff.workloads.tasks.proxy.providers import (
@@ -51,6 +51,7 @@ from bakeoff.workloads.tasks.proxy.records import (
     steps,
 )
 from bakeoff.workloads.tasks.proxy.shared import ExperimentBudget
+from bakeoff.workloads.tasks.proxy.thread import ThreadedServer
 from bakeoff.workloads.tasks.proxy.wire import ModelRequest
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
 
 TOKEN = "sk-bakeoff-"
 """How tokens begin: some clients reject a key that does not look like one."""
-STARTING_S = 10.0
 LAST_CALLS_S = 2.0
 """How long calls that are running when a run is closed may take to end on their own."""
 MAX_SOCKET_PATH = 107
@@ -237,13 +237,15 @@ class ProxiedRun:
             self._log = None
 
 
-class ModelProxy:
+class ModelProxy(ThreadedServer):
     """The proxy: a context manager that runs an HTTP server in a thread while it is open.
 
     `socket` is the path of a unix socket, which can be mounted into a sandbox without network; `loopback` adds a
     port on 127.0.0.1 (see `url`) for agents without a sandbox. Raises UsageError for a path that is too long, and
     BakeoffError from `with` when it cannot listen.
     """
+
+    title = "model proxy"
 
     def __init__(
         self, *, socket: Path | None = None, loopback: bool = False, limits: GatewayLimits | None = None
@@ -254,6 +256,7 @@ class ModelProxy:
             raise UsageError(
                 f"{socket}: a socket's path may have {MAX_SOCKET_PATH} bytes at most\n  fix: choose a shorter directory"
             )
+        super().__init__()
         self.socket = socket
         self.port: int | None = None
         self.limits = limits or GatewayLimits()
@@ -268,11 +271,6 @@ class ModelProxy:
         """Bytes of all bodies that are in memory."""
         self._loopback = loopback
         self._server: Server | None = None
-        self._ready = threading.Event()
-        self._failure: BaseException | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._thread = threading.Thread(target=self._main, name="model-proxy", daemon=True)
 
     @property
     def url(self) -> str:
@@ -317,31 +315,14 @@ class ModelProxy:
         from bakeoff.workloads.tasks.proxy.http import Server
 
         self._server = Server(self)
-        self._thread.start()
-        if not self._ready.wait(STARTING_S) or self._failure is not None:
-            raise BakeoffError(f"the model proxy did not start: {self._failure or 'no answer'}")
-        return self
+        return super().__enter__()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._loop is not None and self._stop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    def _main(self) -> None:
-        """The thread of the proxy. `__enter__` reports a failure to start."""
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:  # nobody else would see what a thread raises
-            self._failure = error
-            self._ready.set()
-
-    async def _serve(self) -> None:
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
         assert self._server is not None
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:
             self.port = await self._server.start(self.socket, self._loopback)
-            self._ready.set()
-            await self._stop.wait()
+            yield
         finally:
             await self._server.stop()
             for run in self.runs.values():
