@@ -18,6 +18,7 @@ import pytest
 from bakeoff.engine import processes
 from bakeoff.sandbox import cache, cgroups
 from bakeoff.sandbox.base import Limits
+from bakeoff.text import number as for_people
 from lab import LONG, Lab, eventually, reported
 
 RUNS, KILLS = 300, 30
@@ -159,7 +160,7 @@ def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
         now = _records(lab) if told else {}
         for run_id, metrics in this.reported().items():
             assert now[run_id]["status"] == "succeeded"
-            assert f"value={number(now[run_id]['value'])}" == metrics
+            assert f"value={for_people(now[run_id]['value'])}" == metrics
             recorded[run_id] = now[run_id]
     assert kills > KILLS / 3, "where this process hardly gets a turn, everything is done before all the kills"
 

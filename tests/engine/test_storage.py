@@ -100,11 +100,10 @@ def test_a_root_that_became_read_only_is_told_and_nothing_is_lost(lab: Lab, disk
     lab.experiment('seeds = 6\nparams = { command = "echo {{}}" }')
     lab.cli("run", "trial.toml", "--only", "seed<3", code=0)
     disk("ro")
-    for more in ((), ("--fresh",), ("--only", "seed<3")):
+    for more in ((), ("--fresh",), ("--only", "seed<3"), ("--dry-run",)):
         done = lab.cli("run", "trial.toml", *more, code=1)
         assert "Read-only file system" in done.stderr and str(lab.root) in done.stderr
         assert "Traceback" not in done.stderr
-    lab.cli("run", "trial.toml", "--dry-run")
     disk("rw")
     lab.cli("run", "trial.toml")
     assert [row["attempts"] for row in lab.rows()] == [1] * 6

@@ -53,6 +53,10 @@ def _say(text: str) -> None:
         click.echo(text, err=True)
 
 
+_LONG_SERIES = 100_000
+"""Bytes of a compressed series that takes milliseconds to read."""
+
+
 class Progress:
     """The counts that the displays share. They cover the runs that were asked for, not those that --only left out."""
 
@@ -105,9 +109,9 @@ class Progress:
         self._follow_test()
 
     def _look_for_metric(self, attempt: Attempt) -> None:
-        """Warn once of a run without the declared metric. A series is only looked into until one run is all right."""
+        """Warn once of a run without the declared metric. A long series is only looked into until one run is all right."""
         assert self._metric is not None
-        if self._summarised and self._found:
+        if self._summarised and self._found and len(attempt.series or b"") > _LONG_SERIES:
             return
         why = why_unscored(self._metric, self._summarised, attempt.metrics, attempt.series)
         if why is None:

@@ -377,6 +377,8 @@ def resumed(plan: Plan, options: Options) -> Edition | None:
     place = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         reason = errno.EACCES if place.is_dir() else errno.EEXIST if place == directory else errno.ENOTDIR
+        if os.statvfs(place).f_flag & os.ST_RDONLY:
+            reason = errno.EROFS
         raise StorageError(f"{directory}: cannot make a directory for results: {os.strerror(reason)}")
     known = [] if options.fresh else layout.editions(directory)
     if not known:
