@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from datetime import UTC, datetime
@@ -33,14 +34,14 @@ def command() -> None:
 @click.option("--width", type=click.IntRange(8, 1024), default=_DEFAULTS.width, show_default=True)
 @click.option("--layers", type=click.IntRange(1, 24), default=_DEFAULTS.layers, show_default=True)
 @click.option("--heads", type=click.IntRange(1), default=_DEFAULTS.heads, show_default=True)
-@click.option("--steps", type=click.IntRange(1), default=_DEFAULTS.warm_steps, show_default=True)
+@click.option("--steps", type=click.IntRange(1), help="(default: the task's, 700 for most)")
 @click.option("--seed", type=int, default=_DEFAULTS.warm_seed, show_default=True)
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="Where to write it (default: the cache)."
 )
 @json_option
 def pretrain(
-    task: str, width: int, layers: int, heads: int, steps: int, seed: int, output: Path | None, as_json: bool
+    task: str, width: int, layers: int, heads: int, steps: int | None, seed: int, output: Path | None, as_json: bool
 ) -> None:
     """Train a warm start: a model that carries out any plan, and mostly does not know which plan fits.
 
@@ -54,7 +55,7 @@ def pretrain(
         raise UsageError(f"width {width} cannot be divided into {heads} heads")
     torch.set_num_threads(1)
     chosen = Task(task)
-    start = warm.cached(chosen, warm.shape_of(chosen, width, layers, heads), steps, seed)
+    start = warm.cached(chosen, warm.shape_of(chosen, width, layers, heads), steps or chosen.rules.warm_steps, seed)
     if output is not None:
         warm.save(start, chosen, output)
     facts = {"task": task, "digest": start.digest, **start.facts}
@@ -92,7 +93,7 @@ def play(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Let MODEL answer: a file of `pretrain`, or a run's directory. The plan stands in [brackets]."""
+    """Let MODEL answer: a file of `pretrain`, or a run's directory. Plans stand in [brackets]."""
     import numpy as np
     import torch
 
@@ -133,8 +134,8 @@ def play(
         print_json(rows)
         return
     for row in rows:
-        rest = row["answer"].removeprefix(row["plan"])
-        marked = f"[{row['plan']}]{rest}" if row["plan"] and rest != row["answer"] else row["answer"]
+        parts = itertools.groupby(row["answer"].split(), lambda word: word in chosen.planning_words)
+        marked = " ".join(f"[{' '.join(words)}]" if plan else " ".join(words) for plan, words in parts)
         click.echo(f"{row['reward']:.0f}  {row['prompt']} {marked}")
     click.echo(f"{np.mean([row['reward'] for row in rows]):.1%} of {len(rows)} answers are right")
 

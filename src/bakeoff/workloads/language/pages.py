@@ -273,10 +273,14 @@ def _group(frame: pl.DataFrame) -> str:
     right = int((frame["reward"] > 0.5).sum())
     lines = []
     for row in frame.head(SHOWN_ANSWERS).iter_rows(named=True):
-        words = row["completion"].split()
-        marked = " ".join(
-            f"<u>{escape(word)}</u>" if plan else escape(word)
-            for word, plan in zip(words, row["planning"], strict=False)
-        )
+        pieces = row.get("pieces") or [f" {word}" for word in row["completion"].split()]
+        marked = "".join(
+            f" <u>{escape(piece[1:])}</u>"
+            if plan and piece[:1] == " "
+            else f"<u>{escape(piece)}</u>"
+            if plan
+            else escape(piece)
+            for piece, plan in zip(pieces, row["planning"], strict=False)
+        ).strip()
         lines.append(f"{'✓' if row['reward'] > 0.5 else '✗'} <code>{marked}</code>")
     return f"<small>{right} of {frame.height} right</small><br>{'<br>'.join(lines)}"
