@@ -294,6 +294,22 @@ def test_a_campaign_of_the_original_becomes_an_experiment(lab: Lab) -> None:
     assert "gram_entropy_delta" in judged.stdout
 
 
+def test_a_campaign_without_a_file_has_the_five_conditions_of_the_original(lab: Lab) -> None:
+    lab.write(
+        "base.toml",
+        '[training]\nbatch_size = 4\n[planning]\ndetector = "regex"\n[logging]\nstrategic_grams = "first add, first divide"\n',
+    )
+    given = ("--max-steps", "100", "--seeds", "42,101,202", "--wandb-project", "test-sweep")
+    planned = lab.cli("language", "campaign", "--config", "base.toml", *given, "--output", "logs/c")
+    assert "15 runs: 5 conditions, 3 seeds" in planned.stdout
+    written = json.loads((lab.place / "logs/c/experiment.json").read_text())
+    assert written["params"] == {
+        "batch_size": 4, "planning": "phrases", "phrases": ["first add", "first divide"], "wandb_project": "test-sweep", "steps": 100,
+    }  # fmt: skip
+    assert [arm["name"] for arm in written["arms"]][::4] == ["grpo+none", "maxrl+gtpo_sepa"]
+    lab.cli("language", "campaign", "--output", "logs/d")
+
+
 def test_a_campaign_file_that_is_wrong_names_the_key(lab: Lab) -> None:
     lab.write("bad.toml", "[campaign]\nseeds = [1, 1]\n[[campaign.conditions]]\nadvantage_mod = 'grpo'\n")
     error = lab.cli("language", "campaign", "bad.toml", code=2).stderr

@@ -14,9 +14,11 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from click.testing import CliRunner
 
 from bakeoff.errors import UsageError
 from bakeoff.records.rundir import set_aside
+from bakeoff.workloads.language.command import command
 from bakeoff.workloads.language.model import sample
 from bakeoff.workloads.language.params import LanguageParams
 from bakeoff.workloads.language.planning import exact, phrases
@@ -104,9 +106,9 @@ def test_a_model_by_path_is_trained_killed_and_resumed_to_the_same_weights(
     assert all("".join(row["pieces"]).strip() == row["completion"] for row in answers.head(20).to_dicts())
     assert (answers["ids"].list.len() == answers["tokens"]).all()
 
-    from transformers import AutoModelForCausalLM
-
-    AutoModelForCausalLM.from_pretrained(quiet / "run" / "model")
+    played = CliRunner().invoke(command, ["play", str(quiet / "run"), "--prompts", "2", "-n", "3", "--json"])
+    assert len(json.loads(played.stdout)) == 6, played.output
+    assert "which task?" in str(CliRunner().invoke(command, ["play", str(llama)]).exception)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])

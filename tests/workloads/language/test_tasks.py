@@ -113,8 +113,11 @@ def test_a_warm_start_aims_at_strategies_that_can_still_lead_to_a_right_answer()
     winner = int(right.argmax())
     for number in range(16):
         on_the_way = number // 4 == winner // 4
-        first = 0.7 / 4 + 0.3 * on_the_way
-        second = 0.4 / 4 + 0.6 * (number == winner) if on_the_way else 1 / 4
+        first, second = (
+            (1 - plan.known) / 4 + plan.known * leads
+            for plan, leads in zip(task.rules.plans, (on_the_way, number == winner), strict=True)
+        )
+        second = second if on_the_way else 1 / 4  # nothing helps any more
         assert (weights[0, number] / 4).tolist() == pytest.approx([first, second])
 
 

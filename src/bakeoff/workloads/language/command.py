@@ -7,7 +7,7 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,8 +16,11 @@ from bakeoff.cli.options import json_option
 from bakeoff.errors import UsageError
 from bakeoff.text import number
 from bakeoff.workloads.language.params import LanguageParams
-from bakeoff.workloads.language.tasks import TASKS, Task
+from bakeoff.workloads.language.tasks import TASKS, Codec, Task
 from bakeoff.workloads.language.workload import need_torch
+
+if TYPE_CHECKING:
+    from bakeoff.workloads.language.model import Policy
 
 _DEFAULTS = LanguageParams()
 task_option = click.option("--task", type=click.Choice(TASKS), default=_DEFAULTS.task, show_default=True)
@@ -93,19 +96,15 @@ def play(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Let MODEL answer: a file of `pretrain`, or a run's directory. Plans stand in [brackets]."""
+    """Let MODEL answer: a file of `pretrain`, a run's directory, or a Hugging Face model's. Plans stand in [brackets]."""
     import numpy as np
     import torch
 
-    from bakeoff.workloads.language import pretrain as warm
     from bakeoff.workloads.language.model import sample
-    from bakeoff.workloads.language.outputs import MODEL
     from bakeoff.workloads.language.tasks import Prompt
 
     torch.set_num_threads(1)
-    path = model / MODEL if model.is_dir() else model
-    chosen = Task(task or warm.task_of(path))
-    start = warm.load(path, chosen)
+    policy, codec, chosen = _opened(model, task)
     rng = np.random.default_rng(seed)
     known = {own.id: own for split in ("train", "heldout") for own in chosen.prompts(split)}
     picked: list[Prompt]
@@ -118,15 +117,14 @@ def play(
         heldout = chosen.prompts("heldout")
         picked = [heldout[number] for number in rng.choice(len(heldout), min(prompts, len(heldout)), replace=False)]
     group = 1 if greedy else answers
-    draws = None if greedy else rng.random((chosen.longest_answer, group * len(picked)), dtype=np.float32)
-    questions = torch.tensor([chosen.encode(own.words) for own in picked])
-    drawn = sample(start.model, questions, group, chosen.longest_answer, draws)
+    draws = None if greedy else rng.random((codec.longest_answer, group * len(picked)), dtype=np.float32)
+    drawn = sample(policy, torch.tensor(codec.questions(picked)), group, codec.longest_answer, draws)
     rows: list[dict[str, Any]] = [
         {
             "prompt": picked[row // group].id,
-            "answer": chosen.decode(ids),
-            "plan": " ".join(chosen.vocabulary[number] for number in ids if number in chosen.planning_ids),
-            "reward": chosen.reward(picked[row // group], ids),
+            "answer": codec.decode(ids),
+            "plan": " ".join(word for word in codec.decode(ids).split() if word in chosen.planning_words),
+            "reward": codec.reward(picked[row // group], ids),
         }
         for row, ids in enumerate(drawn.ids.tolist())
     ]
@@ -140,8 +138,30 @@ def play(
     click.echo(f"{np.mean([row['reward'] for row in rows]):.1%} of {len(rows)} answers are right")
 
 
+def _opened(model: Path, task: str | None) -> tuple[Policy, Codec, Task]:
+    """The model at a path, how it reads and writes, and its task. Raises UsageError."""
+    from bakeoff.workloads.language import pretrain as warm
+    from bakeoff.workloads.language.outputs import DIRECTORY, MODEL
+
+    for place in (model / DIRECTORY, model):
+        if (place / "config.json").is_file():
+            from bakeoff.workloads.language import pretrained
+
+            notes = pretrained.notes(place)
+            name = task or notes.get("task")
+            if name is None:
+                raise UsageError(f"{place}: which task? Add --task, one of {', '.join(TASKS)}")
+            chosen = Task(name)
+            policy, codec, _ = pretrained.load(place, chosen, notes.get("shots", _DEFAULTS.shots))
+            return policy, codec, chosen
+    path = model / MODEL if model.is_dir() else model
+    chosen = Task(task or warm.task_of(path))
+    return warm.load(path, chosen).model, chosen, chosen
+
+
 @command.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="Settings of the runs, in a file without [campaign].")
 @click.option("--max-steps", type=click.IntRange(1), help="Steps of each run (default: the file's).")
 @click.option("--seeds", help="Such as 42,101,202 (default: the file's).")
 @click.option("--wandb-project", help="Log every run to this W&B project, grouped by condition.")
@@ -149,7 +169,8 @@ def play(
 @click.option("--jobs", type=click.IntRange(1), help="Runs at a time (default: the number of cores).")
 @click.option("--execute", is_flag=True, help="Run it. Without this, only the plan is written.")
 def campaign(
-    file: Path,
+    file: Path | None,
+    config: Path | None,
     max_steps: int | None,
     seeds: str | None,
     wandb_project: str | None,
@@ -159,13 +180,17 @@ def campaign(
 ) -> None:
     """Turn a campaign FILE of retrain (conditions times seeds) into an experiment, and run it with --execute.
 
+    Without FILE: retrain's five conditions and eight seeds.
     Writes experiment.json and manifest.json; with --execute also runs/CONDITION_sSEED, where the campaign's own scripts,
     `bakeoff compare --baseline ... --candidate ...` and `bakeoff litmus` find the runs. Exits with 1 if a run failed.
     """
     from bakeoff.api import load
     from bakeoff.workloads.language.campaign import read
 
-    plan = read(file, max_steps=max_steps, seeds=seeds, project=wandb_project)
+    if file is not None and config is not None:
+        raise UsageError("give a campaign FILE or --config, not both")
+    chosen = {"max_steps": max_steps, "seeds": seeds, "project": wandb_project}
+    plan = read(file or config, base=config is not None, **chosen)  # type: ignore[arg-type]
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     now = datetime.now(UTC)
@@ -186,7 +211,7 @@ def campaign(
     ]
     manifest: dict[str, Any] = {
         "timestamp": f"{now:%Y%m%d_%H%M%S}",
-        "campaign_toml": str(file),
+        "campaign_toml": str(file or config or ""),
         "conditions": [arm["name"] for arm in plan.experiment["arms"]],
         "seeds": plan.experiment["seeds"],
         "wandb_project": plan.experiment["params"].get("wandb_project", ""),

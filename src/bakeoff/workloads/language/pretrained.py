@@ -159,6 +159,12 @@ def examples(task: Task, number: int) -> list[tuple[Prompt, str]]:
     return solved
 
 
+def notes(path: Path) -> dict[str, Any]:
+    """The task and the number of examples that a model was trained with; empty for models from elsewhere."""
+    file = path / NOTES
+    return dict(json.loads(file.read_text())) if file.is_file() else {}
+
+
 def check(path: Path) -> None:
     """Raise UsageError unless there is a causal language model. Reads no weights."""
     need_transformers()
