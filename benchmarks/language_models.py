@@ -28,6 +28,7 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 def smollm2() -> Path:
     """The directory of the model, converted once into build/."""
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     target = REPOSITORY / "build" / "SmolLM2-135M-Instruct"
@@ -38,7 +39,11 @@ def smollm2() -> Path:
         say("converting SmolLM2 (once)")
         source = Path(package.origin).parent
         AutoTokenizer.from_pretrained(source, gguf_file=FILE).save_pretrained(target)
-        AutoModelForCausalLM.from_pretrained(source, gguf_file=FILE).save_pretrained(target)
+        loaded = AutoModelForCausalLM.from_pretrained(source, gguf_file=FILE)
+        loaded.config.__dict__.pop("quantization_config", None)  # its weights are plain numbers by now
+        plain = AutoModelForCausalLM.from_config(loaded.config, dtype=torch.float32)
+        plain.load_state_dict(loaded.state_dict())
+        plain.save_pretrained(target)
     return target
 
 

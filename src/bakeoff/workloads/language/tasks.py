@@ -345,8 +345,8 @@ _RULES: dict[str, Rules] = {
     ),
     "countdown3": Rules(
         (*_NUMBERS, *_SYMBOLS.values(), "=", ":"),
-        (Plan("first", tuple(_SYMBOLS), 0.5), Plan("then", tuple(_SYMBOLS), 0.7)),
-        _countdown3_prompts, _countdown, _accepts_countdown, 15, warm_steps=2500,
+        (Plan("first", tuple(_SYMBOLS), 0.7), Plan("then", tuple(_SYMBOLS), 0.9)),
+        _countdown3_prompts, _countdown, _accepts_countdown, 15, warm_steps=2000,
     ),
     "modular": Rules(
         (*_NUMBERS, "+", "-", "=", "mod", ":"),
