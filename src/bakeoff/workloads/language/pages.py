@@ -1,7 +1,7 @@
 """The report page of a training campaign: what was learnt, learning curves, entropies, and answers side by side.
 
 The first line says whether any arm beats `start`, the arm that trains nothing. Next to every difference stands that of the
-A/A pair, two arms that differ only in their random numbers: smaller differences than that are noise.
+A/A pair, two arms that differ only in their random numbers.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def pages(edition: Edition) -> list[Page]:
     html = _summary(by_arm, params, start, learnt, noise) + _pooled(by_arm, params)
     for slug, figure in _figures(contents, by_arm).items():
         html += picture_html(slim(figure), slug)
-    aside = f" The A/A pair differs by {noise} on single seeds: smaller differences are noise." if noise else ""
+    aside = f" On single seeds, the two equal arms of the A/A pair differ by {noise}." if noise else ""
     return [Page("Training", "training", html + _answers(edition, by_arm), learnt + aside)]
 
 
@@ -140,7 +140,7 @@ def _summary(
         f'<section><h2>What was learnt</h2><p><strong>{escape(learnt)}</strong></p><div class="scroll"><table class="numbers">'
         f"<caption><span>Last evaluation on held-out prompts, from this warm start ({escape(', '.join(digests))}): results "
         "speak for trainings from it, not for other models. Intervals: 95 % t interval of the paired difference. A/A pair: "
-        "mean and largest difference of two arms that differ only in their random numbers; compare decides.</span></caption>"
+        "difference of two arms that differ only in their random numbers, on single seeds; compare decides.</span></caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         f"{''.join(f'<p class=note>{escape(text)}</p>' for text in warnings)}<ul>{formulas}</ul></section>"
     )
@@ -197,7 +197,7 @@ def _noise(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, Langua
             if alike == params[other] and params[arm].steps:
                 differences = np.abs(_paired(by_arm[arm], by_arm[other]))
                 if differences.size:
-                    return f"{number(float(differences.mean()))}, at most {number(float(differences.max()))}"
+                    return f"{differences.mean():.3f} on average, {differences.max():.3f} at most"
     return ""
 
 
@@ -279,7 +279,7 @@ def _answers(edition: Edition, by_arm: Mapping[str, Sequence[Training]]) -> str:
     )
     heads = "".join(f'<th scope="col">{escape(arm)}</th>' for arm in kept)
     return (
-        f'<section><h2>Answers</h2><div class="scroll"><table><caption><span>Sampled in the last step, seed '
+        f'<section><h2>Answers</h2><div class="scroll"><table class="numbers"><caption><span>Sampled in the last step, seed '
         f"{next(iter(by_arm.values()))[0].run.seed}: up to {SHOWN_ANSWERS} of each group, right ones marked ✓, the plan "
         "underlined. completions.parquet in a run's directory has every answer.</span></caption>"
         f'<thead><tr><th scope="col">prompt</th>{heads}</tr></thead><tbody>{html}</tbody></table></div></section>'
