@@ -18,7 +18,7 @@ import numpy as np
 from measure import REPOSITORY, check, machine, options, publish, say, versions, workspace
 
 METHOD = (
-    "SmolLM2-135M-Instruct, all weights, float32, one thread: steps of 4 prompts x 8 answers on countdown with 4 solved "
+    "SmolLM2-135M-Instruct, all weights, float32, one thread: steps of 4 prompts x 8 answers on `strings` with 4 solved "
     "examples in each prompt, learning rate 1e-5, processor time without evaluations. Detectors: tokens of answers that a warm start of 700 "
     "steps sampled; precision is the share of marked tokens that are planning, recall the share of planning tokens that "
     "are marked."
@@ -53,9 +53,11 @@ def train(steps: int) -> dict[str, Any]:
     from bakeoff.workloads.language.tasks import Task
     from bakeoff.workloads.language.trainer import Trainer
 
-    task = Task("countdown")
+    task = Task("strings")
     path = smollm2()
-    params = LanguageParams(model=str(path), batch_size=4, group_size=8, learning_rate=1e-5, eval_prompts=8)
+    params = LanguageParams(
+        task="strings", model=str(path), batch_size=4, group_size=8, learning_rate=1e-5, eval_prompts=8
+    )
     model, codec, _ = load(path, task, params.shots)
     before = model.flat.clone()
     made = Trainer(params, task, model, lambda name: np.random.default_rng(len(name)), codec=codec)

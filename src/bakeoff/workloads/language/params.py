@@ -122,10 +122,11 @@ class LanguageParams(BaseModel):
             )
         if self.phrases and self.planning != "phrases":
             raise ValueError("phrases are used with planning = 'phrases' only")
-        small = ("width", "layers", "heads", "warm_start", "warm_steps", "warm_seed")
-        for name, needs in {**dict.fromkeys(small, False), "shots": True}.items():
-            if (self.model is not None) != needs and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} is used {'only with' if needs else 'without'} a model by path")
+        if self.model is None and self.shots != type(self).model_fields["shots"].default:
+            raise ValueError("shots are for a model by path; set model, or leave shots out")
+        for name in ("width", "layers", "heads", "warm_start", "warm_steps", "warm_seed"):
+            if self.model is not None and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is for the small GPT; leave it out with model = {self.model!r}")
         if self.bp_min_batch_size > self.bp_max_batch_size:
             raise ValueError("bp_min_batch_size is above bp_max_batch_size")
         return self
