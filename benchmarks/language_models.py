@@ -19,7 +19,7 @@ from measure import REPOSITORY, check, machine, options, publish, say, versions,
 
 METHOD = (
     "SmolLM2-135M-Instruct, all weights, float32, one thread: steps of 4 prompts x 8 answers on `strings` with 4 solved "
-    "examples in each prompt, learning rate 1e-5, processor time without evaluations. Detectors: tokens of answers that a warm start of 700 "
+    "examples in each prompt, learning rate 1e-5, temperature 0.5, processor time without evaluations. Detectors: tokens of answers that a warm start of 700 "
     "steps sampled; precision is the share of marked tokens that are planning, recall the share of planning tokens that "
     "are marked."
 )
@@ -56,7 +56,13 @@ def train(steps: int) -> dict[str, Any]:
     task = Task("strings")
     path = smollm2()
     params = LanguageParams(
-        task="strings", model=str(path), batch_size=4, group_size=8, learning_rate=1e-5, eval_prompts=8
+        task="strings",
+        model=str(path),
+        batch_size=4,
+        group_size=8,
+        learning_rate=1e-5,
+        eval_prompts=8,
+        temperature=0.5,
     )
     model, codec, _ = load(path, task, params.shots)
     before = model.flat.clone()

@@ -123,6 +123,7 @@ params = {{ advantage = "dr_grpo", generations_every = 5 }}
     assert [step for step, _ in lab.series(row["run_id"], "one")["heldout_accuracy"]] == [5, 11]
     answer = json.loads(lab.cli("compare", "one", "--json", code=None).stdout)
     assert "heldout_accuracy" in json.dumps(answer)
+    assert "for seeds like these, from this warm start (unit: seed" in json.dumps(answer)
     assert row["formula"].startswith("A = r - mean; token: A;") and row["parameters"] > 10_000
 
     # Every answer is a rollout with its own id, and its advantage is that of its group.

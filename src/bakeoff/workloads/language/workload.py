@@ -30,6 +30,7 @@ class LanguageWorkload:
         "summary": {"type": "final", "last": 1},
         "bounds": [0.0, 1.0],
         "failure_score": 0.0,
+        "given": "from this warm start",
     }
     """The rate of right answers on training prompts, which retrain compares, ranks conditions differently: a policy can
     raise it at the cost of prompts that it never saw."""
