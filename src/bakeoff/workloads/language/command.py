@@ -189,8 +189,7 @@ def campaign(
 
     if file is not None and config is not None:
         raise UsageError("give a campaign FILE or --config, not both")
-    chosen = {"max_steps": max_steps, "seeds": seeds, "project": wandb_project}
-    plan = read(file or config, base=config is not None, **chosen)  # type: ignore[arg-type]
+    plan = read(file or config, max_steps=max_steps, seeds=seeds, project=wandb_project, base=config is not None)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     now = datetime.now(UTC)
