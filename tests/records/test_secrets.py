@@ -275,7 +275,7 @@ def test_no_text_takes_more_than_linear_time(piece: str, untraced: None) -> None
 def test_a_large_diff_is_searched_in_seconds(untraced: None) -> None:
     source = "".join(path.read_text() for path in sorted(Path(__file__).parents[1].rglob("test_*.py")))
     diff = "".join(f"+{line}\n" for line in source.splitlines())
-    diff = (diff * (10_000_000 // len(diff) + 1))[:10_000_000]
+    diff = (diff * (3_000_000 // len(diff) + 1))[:3_000_000]
     began = time.process_time()
     hide(diff)
-    assert time.process_time() - began < 25  # 3 s on a machine that does nothing else
+    assert time.process_time() - began < 7.5  # 1 s on a machine that does nothing else
