@@ -86,7 +86,7 @@ def train(steps: int) -> dict[str, Any]:
     }
 
 
-def detectors(prompts: int) -> Iterator[tuple[str, str, dict[str, float]]]:
+def detectors(prompts: int) -> Iterator[tuple[str, str, dict[str, float | None]]]:
     """(task, detector, figures) over the answers of all plans to held-out prompts."""
     from bakeoff.workloads.language.params import LanguageParams
     from bakeoff.workloads.language.planning import detector
@@ -105,7 +105,7 @@ def detectors(prompts: int) -> Iterator[tuple[str, str, dict[str, float]]]:
         for planning in ("phrases", "semantic"):
             both = (marks[planning] & marks["exact"]).sum()
             figures = {
-                "precision": float(both / marks[planning].sum()) if marks[planning].any() else float("nan"),
+                "precision": float(both / marks[planning].sum()) if marks[planning].any() else None,
                 "recall": float(both / marks["exact"].sum()),
                 "marked": float(marks[planning].sum() / written),
                 "planning": float(marks["exact"].sum() / written),
@@ -122,7 +122,10 @@ def main() -> None:
         facts = machine(directory)
     found = {}
     for task, planning, figures in detectors(20 if given.quick else 100):
-        say(f"  {task} {planning}: " + ", ".join(f"{name} {value:.2f}" for name, value in figures.items()))
+        say(
+            f"  {task} {planning}: "
+            + ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
+        )
         found[f"{task}_{planning}"] = figures
     trained = train(2 if given.quick else 3)
     lines = [
