@@ -3,7 +3,9 @@
 | module | what is in it |
 |---|---|
 | `levels` | from which chains, sinks, sizes and terrains rooms are drawn |
+| `curricula` | in which room an environment plays next |
 | `rooms` | kernels: the room of a task number |
 | `world` | `Worlds`: a batch of rooms, stepped at once; task numbers |
+| `walkers` | the random and the clairvoyant walker |
 | `jit` | the compiler of the kernels |
 """

@@ -13,5 +13,7 @@ except ModuleNotFoundError as error:
 
 __all__ = ["Kernels", "compiling_once", "entry", "kernel"]
 
-KERNELS = Kernels("gridworld", (Path(__file__).with_name(f"{name}.py") for name in ("levels", "rooms", "world")))
+KERNELS = Kernels(
+    "gridworld", (Path(__file__).with_name(f"{name}.py") for name in ("levels", "rooms", "walkers", "world"))
+)
 entry, compiling_once = KERNELS.entry, KERNELS.compiling_once

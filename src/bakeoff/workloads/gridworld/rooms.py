@@ -97,7 +97,8 @@ def draw_room(level: NDArray[np.int64], task: np.uint64, grid: Bytes, room: Ints
             floor = inside and PAD < x < PAD + width - 1
             grid[y, CHANNELS * x] = FLOOR if floor else WALL
             grid[y, CHANNELS * x + 1] = 0
-    room[:] = 0
+    for field in range(FIELDS):
+        room[field] = 0
     room[X], room[Y] = PAD + width // 2, PAD + height // 2
     room[WIDTH], room[HEIGHT], room[CHAIN], room[SINKS] = width, height, chain, sinks
     # The mean side is the length of an average hop between stations.

@@ -109,7 +109,7 @@ class Worlds:
         self._level, self._packed = level, level.packed()
 
     def reset(self, tasks: Tasks) -> None:
-        """Start a new episode in every room."""
+        """Start a new episode in every room. The first call on a machine compiles the kernels."""
         self.tasks[:] = tasks
         self.rewards[:], self.done[:] = 0.0, False
         with compiling_once():
@@ -118,10 +118,12 @@ class Worlds:
     def step(self, actions: NDArray[np.integer], next_tasks: Tasks) -> None:
         """Act once in every room. Episodes that end start again at once in the room of their next task.
 
-        Actions outside 0 to 4 count as 0.
+        Actions outside 0 to 4 count as 0. Raises ValueError unless there is an action and a task for each room.
         """
+        if len(actions) != len(self) or len(next_tasks) != len(self):  # the kernel would read past their end
+            raise ValueError(f"{len(actions)} actions and {len(next_tasks)} next tasks for {len(self)} rooms")
         _step(
-            self._packed, actions, next_tasks, self.shaping, self.grid, self.rooms, self.tasks, self._seen,
+            self._packed, np.ascontiguousarray(actions, np.int64), np.ascontiguousarray(next_tasks, np.uint64), self.shaping, self.grid, self.rooms, self.tasks, self._seen,
             self.inventory, self.rewards, self.done, self._seen_last, self.final_inventory,
         )  # fmt: skip
 
@@ -195,7 +197,8 @@ def use(station: int, grid: Bytes, room: Ints, inventory: Bytes) -> int:
 def begin(level: NDArray[np.int64], task: np.uint64, grid: Bytes, room: Ints, seen: Bytes, inventory: Bytes) -> None:
     """Start an episode in the room of a task."""
     draw_room(level, task, grid, room)
-    inventory[:] = 0
+    for resource in range(RESOURCES):
+        inventory[resource] = 0
     look(grid, room, seen)
 
 
@@ -249,7 +252,8 @@ def _step(
         done[env] = ended
         if ended:
             look(grid, room, seen_last[env])
-            inventory_last[env] = inventory[env]
+            for resource in range(RESOURCES):
+                inventory_last[env, resource] = inventory[env, resource]
             steps, hearts = room[at.STEP], room[at.HEARTS]
             first, second, third = room[at.THIRDS], room[at.THIRDS + 1], room[at.THIRDS + 2]
             tasks[env] = next_tasks[env]
