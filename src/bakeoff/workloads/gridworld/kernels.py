@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bakeoff.workloads.gridworld.capacity import WINDOW
 from bakeoff.workloads.gridworld.jit import Kernels, kernel
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
-KERNELS = Kernels("gridworld policy", [Path(__file__)])
-HALF, ONE = np.float32(0.5), np.float32(1.0)
+KERNELS = Kernels("gridworld policy", [Path(__file__), Path(__file__).with_name("capacity.py")])
+ZERO, HALF, ONE, NEVER = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(-1e30)
 entry = partial(KERNELS.entry, fastmath=True)
 
 
@@ -164,90 +165,87 @@ def attend(
     """Causal attention over a window.
 
     query, mixed   [envs, steps, heads, depth]
-    keys           [envs, heads, depth, positions]: transposed, so that a window is contiguous
-    values         [envs, positions, heads, depth]
-    place, bias    [heads, depth, window], [heads, window]: relative positions; the last column is the step itself
+    keys, values   [envs, heads, depth, positions]: so a window is contiguous, and every inner loop runs over it
+    place, bias    [heads, depth, WINDOW], [heads, WINDOW]: relative positions; the last column is the step itself
     last           [envs]: the position of the first query; those of the others follow
-    weights        [envs, steps, heads, window]: kept for the derivative
+    weights        [envs, steps, heads, WINDOW]: kept for the derivative
 
     A step attends to itself and earlier steps of its own episode, `ages` + 1 at most. The score of a step m back is
     query . (key + place[m]) + bias[m]; Transformer-XL (arXiv:1901.02860, section 3.3) makes `place` from sinusoids.
     """
     envs, steps, heads, depth = query.shape
-    window = bias.shape[1]
     for env in range(envs):
         for step in range(steps):
-            begin = last[env] + step + 1 - window
-            seen = min(window, ages[env, step] + 1)
+            begin = last[env] + step + 1 - WINDOW
+            unseen = max(0, WINDOW - 1 - ages[env, step])
             for head in range(heads):
                 score = weights[env, step, head]
-                score[:] = bias[head]
+                for m in range(WINDOW):
+                    score[m] = bias[head, m]
                 for k in range(depth):
-                    q, row, where = query[env, step, head, k], keys[env, head, k], place[head, k]
-                    for m in range(window):
-                        score[m] += q * (row[begin + m] + where[m])
-                highest = score[window - 1]
-                for m in range(window - seen, window):
+                    q, key, where = query[env, step, head, k], keys[env, head, k, begin : begin + WINDOW], place[head, k]
+                    for m in range(WINDOW):
+                        score[m] += q * (key[m] + where[m])
+                score[:unseen] = NEVER
+                highest = score[WINDOW - 1]
+                for m in range(WINDOW):
                     highest = max(highest, score[m])
-                total = np.float32(0.0)
-                score[: window - seen] = np.float32(0.0)
-                for m in range(window - seen, window):
+                for m in range(WINDOW):
                     score[m] = exp(score[m] - highest)
-                for m in range(window - seen, window):
+                score[:unseen] = ZERO  # exactly: nothing of an earlier episode comes through
+                total = ZERO
+                for m in range(WINDOW):
                     total += score[m]
                 scale = ONE / total
-                for m in range(window - seen, window):
+                for m in range(WINDOW):
                     score[m] *= scale
-                out = mixed[env, step, head]
-                out[:] = np.float32(0.0)
-                for m in range(window - seen, window):
-                    weight, value = score[m], values[env, begin + m, head]
-                    for k in range(depth):
-                        out[k] += weight * value[k]
+                for k in range(depth):
+                    value, mean = values[env, head, k, begin : begin + WINDOW], ZERO
+                    for m in range(WINDOW):
+                        mean += score[m] * value[m]
+                    mixed[env, step, head, k] = mean
 
 
 @entry
 def attend_back(
-    query: Floats, keys: Floats, values: Floats, place: Floats, ages: Ints, last: Ints, weights: Floats, outward: Floats,
+    query: Floats, keys: Floats, values: Floats, place: Floats, last: Ints, weights: Floats, outward: Floats,
     query_grad: Floats, key_grad: Floats, value_grad: Floats, place_grad: Floats, bias_grad: Floats,
 ) -> None:  # fmt: skip
-    """The derivative of `attend`; the gradients are added to.
-
-    Here `keys` [envs, positions, heads, depth], `place` [heads, window, depth] and their gradients have a step's numbers
-    together, and `values` [envs, heads, depth, positions] are transposed: the other way round than in `attend`.
-    """
+    """The derivative of `attend`, for arrays of the same shapes. It is added to the gradients, except `query_grad`."""
     envs, steps, heads, depth = query.shape
-    window = bias_grad.shape[1]
-    slope = np.empty(window, np.float32)
+    slope = np.empty(WINDOW, np.float32)
     for env in range(envs):
         for step in range(steps):
-            begin = last[env] + step + 1 - window
-            seen = min(window, ages[env, step] + 1)
-            oldest = window - seen
+            begin = last[env] + step + 1 - WINDOW
             for head in range(heads):
-                weight, out = weights[env, step, head], outward[env, step, head]
-                q, dq = query[env, step, head], query_grad[env, step, head]
-                slope[:] = np.float32(0.0)
+                weight, bias = weights[env, step, head], bias_grad[head]
+                for m in range(WINDOW):
+                    slope[m] = ZERO
                 for k in range(depth):
-                    d, row = out[k], values[env, head, k]
-                    for m in range(oldest, window):
-                        slope[m] += d * row[begin + m]
-                mean = np.float32(0.0)
-                for m in range(oldest, window):
+                    d, window = outward[env, step, head, k], slice(begin, begin + WINDOW)
+                    value, value_slope = values[env, head, k, window], value_grad[env, head, k, window]
+                    for m in range(WINDOW):
+                        slope[m] += d * value[m]
+                    for m in range(WINDOW):
+                        value_slope[m] += d * weight[m]
+                mean = ZERO
+                for m in range(WINDOW):
                     mean += weight[m] * slope[m]
-                for m in range(oldest, window):
+                for m in range(WINDOW):
                     slope[m] = weight[m] * (slope[m] - mean)
-                for m in range(oldest, window):
-                    bias_grad[head, m] += slope[m]
-                for m in range(oldest, window):
-                    s, w = slope[m], weight[m]
-                    key, where = keys[env, begin + m, head], place[head, m]
-                    dk, dv, dp = key_grad[env, begin + m, head], value_grad[env, begin + m, head], place_grad[head, m]
-                    for k in range(depth):
-                        dq[k] += s * (key[k] + where[k])
-                        dk[k] += s * q[k]
-                        dp[k] += s * q[k]
-                        dv[k] += w * out[k]
+                for m in range(WINDOW):
+                    bias[m] += slope[m]
+                for k in range(depth):
+                    q, where, place_slope = query[env, step, head, k], place[head, k], place_grad[head, k]
+                    key, key_slope = keys[env, head, k, window], key_grad[env, head, k, window]
+                    total = ZERO
+                    for m in range(WINDOW):
+                        total += slope[m] * (key[m] + where[m])
+                    query_grad[env, step, head, k] = total
+                    for m in range(WINDOW):
+                        key_slope[m] += q * slope[m]
+                    for m in range(WINDOW):
+                        place_slope[m] += q * slope[m]
 
 
 # -- acting
@@ -283,13 +281,14 @@ def compile_kernels() -> None:
 
     codes, numbers = np.zeros((1, 4), np.uint8), np.zeros(4, np.int64)
     ages, last = np.zeros((1, 1), np.int64), np.zeros(1, np.int64)
-    many, wide, gates = floats(1, 1, 1, 1), floats(1, 1, 1), floats(1, 1, 3)
+    one, window, wide, gates = floats(1, 1, 1, 1), floats(1, 1, 1, WINDOW), floats(1, 1, 1), floats(1, 1, 3)
+    place, bias, last[0] = floats(1, 1, WINDOW), floats(1, WINDOW), WINDOW - 1
     with KERNELS.compiling_once():
         add_rows(floats(1, 1), codes, numbers, numbers, floats(1, 1))
         spread_rows(floats(1, 1), codes, numbers, numbers, floats(1, 1))
         gru_step(0, gates, floats(1, 3), wide, wide, wide, floats(1, 1))
         gru_step_back(0, gates, wide, wide, wide, floats(1, 1), gates, gates)
         count_ages(np.zeros((1, 1), np.bool_), last, ages)
-        attend(many, many, many, wide, floats(1, 1), ages, last, many, many)
-        attend_back(many, many, many, wide, ages, last, many, many, many, many, many, wide, floats(1, 1))
+        attend(one, window, window, place, bias, ages, last, window, one)
+        attend_back(one, window, window, place, last, window, one, one, window, window, place, bias)
         choose(floats(1, 1), floats(1), last, floats(1))

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from bakeoff.errors import did_you_mean
 from bakeoff.workloads.gridworld.capacity import HEADS, REFERENCES, TRAINED
+from bakeoff.workloads.gridworld.curricula import CURRICULA
 from bakeoff.workloads.gridworld.levels import find_level
 
 Count = Annotated[int, Field(ge=1)]
@@ -23,10 +24,13 @@ class GridworldParams(BaseModel):
 
     policy: str = "vit_reset"
     """`vit_reset`, `trxl`, `memoryless`, your own as `module:Class`; `random` and `clairvoyant` are not trained."""
-    width: Annotated[int, Field(ge=8, le=512, multiple_of=HEADS)] = 64
-    """Of the encoder and the recurrent cell; other policies get as many parameters (52,390 for 64)."""
+    width: Annotated[int, Field(ge=40, le=512, multiple_of=HEADS)] = 64
+    """Of the encoder and the recurrent cell; other policies get as many parameters (52,390 for 64). Below 40 the
+    positions of `trxl` alone would be more."""
     level: str = "level_0"
     """`level_0` to `terrain_4`, `full`: how rooms are drawn."""
+    curriculum: str = "uniform"
+    """`uniform`, `fixed`, `staged` or `learning_progress`: which rooms are trained on, and when."""
     horizon: Count | None = None
     """Steps of an episode at most (default: as long as the level says)."""
     shaping: Annotated[float, Field(ge=0, lt=1)] = 0.25
@@ -37,7 +41,7 @@ class GridworldParams(BaseModel):
     envs: Count = 128
     unroll: Annotated[int, Field(ge=2)] = 32
     """Steps of each environment between two updates, and of training through time."""
-    epochs: Count = 3
+    epochs: Count = 5
     minibatches: Count = 4
     """Parts of the environments; each is one step of the optimizer in every epoch."""
     learning_rate: Rate = 2e-3
@@ -80,7 +84,10 @@ class GridworldParams(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        find_level(self.level, self.horizon)
+        find_level(self.level, self.horizon)  # its errors say what there is
+        if self.curriculum not in CURRICULA:
+            hint = did_you_mean(self.curriculum, CURRICULA, f"there are {', '.join(CURRICULA)}")
+            raise ValueError(f"there is no curriculum {self.curriculum!r}; {hint}")
         if self.envs % self.minibatches:
             fits = [n for n in range(1, self.envs + 1) if self.envs % n == 0]
             raise ValueError(

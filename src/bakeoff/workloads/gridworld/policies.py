@@ -383,41 +383,33 @@ class Attention(torch.autograd.Function):
         ctx: Any, query: Tensor, key_value: Tensor, place: Tensor, bias: Tensor, ages: Tensor, last: Tensor
     ) -> Tensor:
         envs, steps, width = query.shape
-        query = query.detach().contiguous().view(envs, steps, HEADS, width // HEADS)
-        keys, values = split(key_value.detach())
+        query = query.detach().contiguous().view(envs, steps, HEADS, -1)
+        keys, values = by_head(key_value)
+        places = place.detach().view(HEADS, -1, WINDOW)
         weights, mixed = torch.empty(envs, steps, HEADS, WINDOW), torch.empty_like(query)
-        by_head = place.detach().view(HEADS, width // HEADS, WINDOW)
-        arguments = (query, keys.permute(0, 2, 3, 1), values, by_head, bias.detach(), ages, last, weights, mixed)
-        kernels.attend(*(tensor.contiguous().numpy() for tensor in arguments[:-2]), weights.numpy(), mixed.numpy())
-        ctx.save_for_backward(query, key_value.detach(), by_head, ages, last, weights)
+        arrays = (query, keys, values, places, bias.detach(), ages, last, weights, mixed)
+        kernels.attend(*(tensor.numpy() for tensor in arrays))
+        ctx.save_for_backward(query, keys, values, places, last, weights)
         return mixed.view(envs, steps, width)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
-        query, key_value, place, ages, last, weights = ctx.saved_tensors
-        keys, values = split(key_value)
-        given = (query, keys, values.permute(0, 2, 3, 1), place.transpose(1, 2), ages, last, weights)
-        grads = [
-            torch.zeros_like(query), torch.zeros(keys.shape), torch.zeros(values.shape),
-            torch.zeros(place.shape[0], WINDOW, place.shape[1]), torch.zeros(HEADS, WINDOW),
-        ]  # fmt: skip
-        kernels.attend_back(
-            *(tensor.contiguous().numpy() for tensor in given),
-            gradient.contiguous().view(query.shape).numpy(),
-            *(grad.numpy() for grad in grads),
-        )
-        query_grad, key_grad, value_grad, place_grad, bias_grad = grads
-        envs, positions = keys.shape[:2]
-        both = torch.cat((key_grad.view(envs, positions, -1), value_grad.view(envs, positions, -1)), 2)
-        flat_query = query_grad.view(*query.shape[:2], -1)
-        return flat_query, both, place_grad.transpose(1, 2).reshape(-1, WINDOW), bias_grad, None, None
+        saved = ctx.saved_tensors
+        query, keys, _, places, *_ = saved
+        envs, heads, depth, positions = keys.shape
+        both, query_grad = torch.zeros(2, *keys.shape), torch.empty_like(query)
+        place_grad, bias_grad = torch.zeros_like(places), torch.zeros(heads, WINDOW)
+        arrays = (*saved, gradient.contiguous().view(query.shape), query_grad, *both, place_grad, bias_grad)
+        kernels.attend_back(*(tensor.numpy() for tensor in arrays))
+        key_value = both.permute(1, 4, 0, 2, 3).reshape(envs, positions, 2 * heads * depth)
+        return query_grad.flatten(2), key_value, place_grad.view(-1, WINDOW), bias_grad, None, None
 
 
-def split(key_value: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values [envs, positions, heads, depth]."""
-    envs, positions, both = key_value.shape
-    keys, values = key_value.view(envs, positions, 2, HEADS, both // 2 // HEADS).unbind(2)
-    return keys, values.contiguous()
+def by_head(key_value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values [envs, heads, depth, positions] of [envs, positions, 2 * width]."""
+    envs, positions, _ = key_value.shape
+    both = key_value.detach().view(envs, positions, 2, HEADS, -1).permute(2, 0, 3, 4, 1).contiguous()
+    return both[0], both[1]
 
 
 class CachedActor:
@@ -428,39 +420,36 @@ class CachedActor:
     def __init__(self, policy: Trxl, past: Past) -> None:
         self._policy = policy
         earlier, self._age = past
-        envs, width, depth = len(earlier), policy.width, policy.width // HEADS
-        self._inputs = torch.zeros(envs, 2 * WINDOW, width)
-        self._keys = torch.zeros(envs, HEADS, depth, 2 * WINDOW)
-        self._values = torch.zeros(envs, 2 * WINDOW, HEADS, depth)
+        envs, depth = len(earlier), policy.width // HEADS
+        self._inputs = torch.zeros(envs, 2 * WINDOW, policy.width)
+        self._keys, self._values = torch.zeros(2, envs, HEADS, depth, 2 * WINDOW)
         self._weights, self._mixed = torch.empty(envs, 1, HEADS, WINDOW), torch.empty(envs, 1, HEADS, depth)
-        self._inputs[:, : WINDOW - 1] = earlier
-        keys, values = split(policy.key_value(policy.norm_before(earlier)))
-        self._keys[..., : WINDOW - 1] = keys.permute(0, 2, 3, 1)
-        self._values[:, : WINDOW - 1] = values
+        self._place, self._bias = policy.place.detach().view(HEADS, -1, WINDOW), policy.place_bias.detach()
+        keys, values = by_head(policy.key_value(policy.norm_before(earlier)))
         self._next = WINDOW - 1
+        self._inputs[:, : self._next], self._keys[..., : self._next] = earlier, keys
+        self._values[..., : self._next] = values
 
     @torch.no_grad()
     def act(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         policy, at = self._policy, self._next
         if at == 2 * WINDOW:
-            kept, at = slice(WINDOW + 1, 2 * WINDOW), WINDOW - 1
+            at, kept = WINDOW - 1, slice(WINDOW + 1, None)
             self._inputs[:, :at] = self._inputs[:, kept].clone()
-            self._keys[..., :at] = self._keys[..., kept].clone()
-            self._values[:, :at] = self._values[:, kept].clone()
+            for cache in (self._keys, self._values):
+                cache[..., :at] = cache[..., kept].clone()
         self._next = at + 1
         encoded = policy.encode(inputs.codes)[0]
+        envs = len(encoded)
         self._age = torch.where(inputs.starts[0], 0, self._age + 1)
         normed = policy.norm_before(encoded)
-        query = policy.asked(normed)
-        keys, values = split(policy.key_value(normed)[:, None])
-        self._inputs[:, at], self._keys[..., at], self._values[:, at] = encoded, keys[:, 0], values[:, 0]
-        envs = len(encoded)
-        arguments = (
-            query.view(envs, 1, HEADS, -1), self._keys, self._values,
-            policy.place.view(HEADS, -1, WINDOW), policy.place_bias, self._age[:, None],
-            torch.full((envs,), at), self._weights, self._mixed,
+        keys, values = by_head(policy.key_value(normed)[:, None])
+        self._inputs[:, at], self._keys[..., at], self._values[..., at] = encoded, keys[..., 0], values[..., 0]
+        query, last = policy.asked(normed).view(envs, 1, HEADS, -1), torch.full((envs,), at)
+        arrays = (
+            query, self._keys, self._values, self._place, self._bias, self._age[:, None], last, self._weights, self._mixed,
         )  # fmt: skip
-        kernels.attend(*(tensor.detach().numpy() for tensor in arguments))
+        kernels.attend(*(tensor.numpy() for tensor in arrays))
         return policy.finish(encoded, self._mixed.view(envs, policy.width))
 
     @property

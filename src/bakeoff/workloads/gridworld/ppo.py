@@ -22,10 +22,11 @@ from torch import Tensor
 
 from bakeoff.workloads.gridworld import kernels
 from bakeoff.workloads.gridworld.capacity import CELLS, COLUMNS
-from bakeoff.workloads.gridworld.levels import RESOURCES
+from bakeoff.workloads.gridworld.curricula import LearningProgress, make_curriculum
+from bakeoff.workloads.gridworld.levels import LEVELS, RESOURCES, find_level
 from bakeoff.workloads.gridworld.params import GridworldParams
 from bakeoff.workloads.gridworld.policies import Inputs, Past, Policy
-from bakeoff.workloads.gridworld.world import Worlds, task_numbers
+from bakeoff.workloads.gridworld.world import Worlds
 
 Rng = Callable[[str], np.random.Generator]
 Floats = NDArray[np.float32]
@@ -152,18 +153,21 @@ class Adam:
 
 
 class PPO:
-    """One training. `rng(name)` is a fresh random generator of that name, the same at every call: rooms come from it, and
+    """One training. `rng(name)` is a fresh random generator of that name, the same at every call. Rooms come from it, and
     so do actions unless `sampling` is another one. `policy` is trained in place."""
 
-    def __init__(
-        self, params: GridworldParams, policy: Policy, worlds: Worlds, rng: Rng, sampling: Rng | None = None
-    ) -> None:
-        self.params, self.policy, self.worlds = params, policy, worlds
-        self._rng, self._sampling = rng, sampling or rng
+    def __init__(self, params: GridworldParams, policy: Policy, rng: Rng, sampling: Rng | None = None) -> None:
+        self.params, self.policy = params, policy
+        self._sampling = sampling or rng
+        level = find_level(params.level, params.horizon)
+        self.curriculum = make_curriculum(params.curriculum, level, params.envs, rng("curriculum"))
+        self.worlds = Worlds(level, self.curriculum.tasks, shaping=params.shaping)
+        self.worlds.level = self.curriculum.level_at(0.0)
+        self.worlds.reset(self.curriculum.tasks)
         self.optimizer = Adam(policy)
         self.past = policy.initial(params.envs)
         self.senses = Senses(params.envs)
-        self.senses.read(worlds)
+        self.senses.read(self.worlds)
         self.updates = 0
         self.processor_s = 0.0
 
@@ -174,10 +178,10 @@ class PPO:
 
     def collect(self) -> Rollout:
         """Act for `unroll` steps in all environments."""
-        params, worlds, envs = self.params, self.worlds, self.params.envs
-        shape = (params.unroll, envs)
+        params, worlds, curriculum = self.params, self.worlds, self.curriculum
+        shape = (params.unroll, params.envs)
+        worlds.level = curriculum.level_at(self.updates / params.updates)
         draws = self._sampling(f"actions {self.updates}").random(shape, dtype=np.float32)
-        rooms = task_numbers(self._rng(f"rooms {self.updates}"), params.unroll * envs, "train").reshape(shape)
         codes, starts = np.empty((*shape, COLUMNS), np.uint8), np.empty(shape, np.bool_)
         actions, done = np.empty(shape, np.int64), np.empty(shape, np.bool_)
         logprobs, values, rewards = (np.empty(shape, np.float32) for _ in range(3))
@@ -188,9 +192,10 @@ class PPO:
             logits, value = actor.act(self.senses.inputs)
             kernels.choose(logits.contiguous().numpy(), draws[step], actions[step], logprobs[step])
             values[step] = value.numpy()
-            worlds.step(actions[step], rooms[step])
+            worlds.step(actions[step], curriculum.next_tasks)
             rewards[step], done[step] = worlds.rewards, worlds.done
             hearts.append(worlds.hearts[worlds.done])
+            curriculum.finish(worlds.done, worlds.hearts)
             self.senses.read(worlds, actions[step])
         self.past = actor.past
         _, next_values = actor.act(self.senses.inputs)
@@ -233,24 +238,29 @@ class PPO:
         self.updates += 1
         used = time.process_time() - processor
         self.processor_s += used
-        spread = float(returns.var())
-        return {
+        row = {
             "step": self.steps,
             "update": self.updates,
             "train_reward": float(rollout.rewards.mean()),
-            "train_hearts": float(rollout.hearts.mean()) if len(rollout.hearts) else math.nan,
             "episodes": len(rollout.hearts),
             "policy_loss": float(np.mean([float(loss.policy.detach()) for loss in losses])),
             "value_loss": float(np.mean([float(loss.value.detach()) for loss in losses])),
             "entropy": float(np.mean([float(loss.entropy.detach()) for loss in losses])),
             "kl": float(losses[-1].kl),
             "clip_fraction": float(np.mean([float(loss.clip_fraction) for loss in losses])),
-            "explained_variance": 1 - float((returns - rollout.values).var()) / spread if spread else math.nan,
             "grad_norm": norm,
             "learning_rate": rate,
             "steps_per_s": params.envs * params.unroll / max(time.monotonic() - wall, 1e-9),
             "processor_s": used,
+            "level_number": list(LEVELS).index(self.worlds.level.name),
         }
+        if len(rollout.hearts):
+            row |= {"train_hearts": float(rollout.hearts.mean()), "train_solved": float((rollout.hearts > 0).mean())}
+        if spread := float(returns.var()):
+            row["explained_variance"] = 1 - float((returns - rollout.values).var()) / spread
+        if isinstance(self.curriculum, LearningProgress):
+            row["curriculum_rooms"] = float(1 / np.square(self.curriculum.weights()).sum())
+        return row
 
     # -- checkpoints
 
@@ -267,6 +277,7 @@ class PPO:
             "codes": torch.from_numpy(self.senses.codes),
             "starts": torch.from_numpy(self.senses.starts),
             "worlds": {name: torch.from_numpy(getattr(self.worlds, name)) for name in SNAPSHOT},
+            "curriculum": {name: torch.from_numpy(values) for name, values in self.curriculum.state().items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -280,3 +291,4 @@ class PPO:
         self.senses.starts[:] = state["starts"].numpy()
         for name, values in state["worlds"].items():
             getattr(self.worlds, name)[...] = values.numpy()
+        self.curriculum.restore({name: values.numpy() for name, values in state["curriculum"].items()})
