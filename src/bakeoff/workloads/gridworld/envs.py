@@ -28,7 +28,8 @@ from gymnasium.vector.utils import batch_space
 from bakeoff.workloads.gridworld.episode import as_text, snapshot
 from bakeoff.workloads.gridworld.levels import RESOURCES, Level, find_level
 from bakeoff.workloads.gridworld.replay import picture
-from bakeoff.workloads.gridworld.world import ACTIONS, CHANNELS, OBSERVATION, VIEW, Split, Worlds, task_numbers
+from bakeoff.workloads.gridworld.rooms import CHANNELS, VIEW
+from bakeoff.workloads.gridworld.world import ACTIONS, OBSERVATION, Split, Worlds, task_numbers
 
 ENV_ID = "bakeoff/Gridworld-v0"
 Observation = dict[str, NDArray[np.uint8]]
@@ -40,7 +41,7 @@ if ENV_ID not in gymnasium.registry:
     )
 
 
-def _observation_space() -> spaces.Dict:
+def _observation_space() -> spaces.Space[Any]:
     largest = np.broadcast_to(np.array(OBSERVATION, np.uint8) - 1, (VIEW, VIEW, CHANNELS))
     return spaces.Dict(
         {
@@ -78,7 +79,7 @@ class GridworldEnv(gymnasium.Env[Observation, int]):
         self.level = level if isinstance(level, Level) else find_level(level)
         self.shaping, self.split, self.render_mode = shaping, split, render_mode
         self.observation_space = _observation_space()
-        self.action_space = spaces.Discrete(ACTIONS)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(ACTIONS)
         self._worlds: Worlds | None = None
 
     @property

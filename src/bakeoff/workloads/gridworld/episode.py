@@ -5,18 +5,23 @@ A level, a task number and the actions are the whole episode, so `replay_actions
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bakeoff.errors import UsageError
 from bakeoff.workloads.gridworld import rooms as at
-from bakeoff.workloads.gridworld.levels import Level
+from bakeoff.workloads.gridworld.levels import Level, find_level
 from bakeoff.workloads.gridworld.rooms import CHANNELS, FLOOR, PAD, STATION
 from bakeoff.workloads.gridworld.walkers import Actions, Walker
 from bakeoff.workloads.gridworld.world import Worlds
 
+HELD_OUT = "held_out.json"
+"""In the directory of a run: its last evaluation, room by room."""
 ARROWS = ("·", "↑", "→", "↓", "←")
 """The actions, for people."""
 
@@ -117,6 +122,45 @@ def replay_actions(level: Level, task: int, actions: Iterable[int], agent: str) 
         return np.array([next(recorded, 0)], np.int64)
 
     return play(level, task, walker, agent)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """An evaluation that a run recorded: of each held-out room, by task number, the actions and the hearts."""
+
+    level: Level
+    rooms: Mapping[int, tuple[str, int]]
+
+    def replay(self, task: int, agent: str) -> Episode:
+        """Play the episode of a task again. Raises UsageError if there is none, or if it goes another way now."""
+        if task not in self.rooms:
+            raise UsageError(f"{agent}: was not evaluated in the room of task {task}; one is {next(iter(self.rooms))}")
+        actions, hearts = self.rooms[task]
+        episode = replay_actions(self.level, task, map(int, actions), agent)
+        if episode.hearts != hearts:
+            raise UsageError(
+                f"{agent}: the recorded actions of task {task} give {episode.hearts} hearts and not {hearts}: "
+                "it was recorded with another version of the world"
+            )
+        return episode
+
+
+def read_recording(path: Path) -> Recording:
+    """Read `held_out.json` of a run's directory, or such a file. Raises UsageError that names the file and the key."""
+    file = path / HELD_OUT if path.is_dir() else path
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        level = find_level(content["level"], content["horizon"])
+        rooms = {int(room["task"]): (str(room["actions"]), int(room["hearts"])) for room in content["rooms"]}
+        if not rooms or not all(actions.isdigit() for actions, _ in rooms.values()):
+            raise ValueError("rooms")
+    except FileNotFoundError:
+        raise UsageError(f"{file}: no such file; a run of the workload gridworld writes it at its end") from None
+    except KeyError as error:
+        raise UsageError(f"{file}: has no key {error}; is it {HELD_OUT} of a run of the workload gridworld?") from error
+    except (OSError, TypeError, ValueError) as error:
+        raise UsageError(f"{file}: is not {HELD_OUT} of a run of the workload gridworld ({error})") from error
+    return Recording(level, rooms)
 
 
 def as_text(episode: Episode, number: int = -1) -> str:

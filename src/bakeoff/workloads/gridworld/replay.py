@@ -21,8 +21,8 @@ COLOURS = (
 )  # fmt: skip
 """Of the appearances A to L."""
 FLOOR, WALL, AGENT, HEART, INK = "#f4f1ea", "#3c3a36", "#1d1d1f", "#d62839", "#222222"
-WIDEST, LARGEST_CELL = 480, 40
-"""Of a picture of a room, in pixels."""
+LARGEST_ROOM, LARGEST_CELL = 440, 40
+"""Side of a picture of a room and of a cell, in pixels."""
 PANEL = 60
 """Height of the text above a room."""
 FRAMES_PER_SECOND = 8
@@ -83,7 +83,7 @@ def _draw(episode: Episode, frame: Frame) -> Image.Image:
     from PIL import Image, ImageDraw, ImageFont
 
     columns, rows = len(episode.walls[0]), len(episode.walls)
-    cell = min(LARGEST_CELL, WIDEST // columns)
+    cell = min(LARGEST_CELL, LARGEST_ROOM // max(columns, rows))
     image = Image.new("RGB", (max(columns * cell, 240), rows * cell + PANEL), "white")
     draw = ImageDraw.Draw(image)
     small, large = ImageFont.load_default(13), ImageFont.load_default(max(9, cell // 2))
@@ -145,7 +145,7 @@ _PLAYER = """
     const state = add(place, "p"), hearts = add(place, "p"), canvas = add(place, "canvas");
     hearts.className = "hearts";
     const columns = episode.walls[0].length, rows = episode.walls.length;
-    const cell = Math.min(40, Math.floor(480 / columns));
+    const cell = Math.min(40, Math.floor(440 / Math.max(columns, rows)));
     canvas.width = columns * cell;
     canvas.height = rows * cell;
     const table = add(place, "table");
