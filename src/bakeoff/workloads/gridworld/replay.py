@@ -38,7 +38,7 @@ def write_gif(episodes: Sequence[Episode], path: Path, fps: int = FRAMES_PER_SEC
     from PIL import Image
 
     length = max(len(episode.frames) for episode in episodes)
-    images = []
+    images: list[Image.Image] = []
     for number in range(length):
         drawn = [_draw(episode, episode.frames[min(number, len(episode.frames) - 1)]) for episode in episodes]
         gap = 16
@@ -48,7 +48,8 @@ def write_gif(episodes: Sequence[Episode], path: Path, fps: int = FRAMES_PER_SEC
         for image in drawn:
             whole.paste(image, (left, 0))
             left += image.width + gap
-        images.append(whole.quantize(64))
+        # One palette for all: choosing one for each frame would take most of the time.
+        images.append(whole.quantize(64, palette=images[0], dither=Image.Dither.NONE) if images else whole.quantize(64))
     durations = [1000 // fps] * (length - 1) + [2000]
     images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0)
 
