@@ -84,17 +84,21 @@ def walk(level: Level, tasks: Tasks, walker: Walker) -> Scores:
 
 
 @kernel
-def measure_moves(grid: Bytes, room: Ints, station: int, moves: NDArray[np.int16], queue: Ints) -> None:
-    """Write the number of moves from every cell to the one in front of a station, by breadth-first search.
-
-    Stations are in the wall and not in a corner, so only one cell is in front of each.
-    """
-    side = grid.shape[0]
-    for y in range(side):
-        for x in range(side):
-            moves[y, x] = UNREACHED
+def front_of(room: Ints, station: int) -> tuple[int, int]:
+    """Row and column of the only cell from which a station can be used: stations are in the wall, not in a corner."""
     y = min(max(room[at.PLACE_Y + station], PAD + 1), PAD + room[at.HEIGHT] - 2)
     x = min(max(room[at.PLACE_X + station], PAD + 1), PAD + room[at.WIDTH] - 2)
+    return y, x
+
+
+@kernel
+def measure_moves(grid: Bytes, room: Ints, station: int, moves: NDArray[np.int16], queue: Ints) -> None:
+    """Write the number of moves from every cell of a room to the front of a station, by breadth-first search."""
+    side = grid.shape[0]
+    for y in range(PAD, PAD + room[at.HEIGHT]):
+        for x in range(PAD, PAD + room[at.WIDTH]):
+            moves[y, x] = UNREACHED
+    y, x = front_of(room, station)
     moves[y, x], queue[0] = 0, y * side + x
     head, tail = 0, 1
     while head < tail:
@@ -149,11 +153,13 @@ def _walk_to_soonest(
 
 @entry
 def unreachable_stations(grids: Bytes, rooms: Ints, moves: NDArray[np.int16], queue: Ints) -> int:
-    """Count stations that no agent can ever use. In rooms of `rooms.draw_room` there is none."""
+    """Count stations that the agent of their room can never use. In rooms of `rooms.draw_room` there is none."""
     count = 0
     for env in range(len(rooms)):
-        room = rooms[env]
+        grid, room = grids[env], rooms[env]
+        measure_moves(grid, room, 0, moves, queue)
+        agent = moves[room[at.Y], room[at.X]] < UNREACHED
         for station in range(room[at.CHAIN] + 1 + room[at.SINKS]):
-            measure_moves(grids[env], room, station, moves, queue)
-            count += moves[room[at.Y], room[at.X]] == UNREACHED
+            y, x = front_of(room, station)
+            count += not (agent and grid[y, CHANNELS * x] == FLOOR and moves[y, x] < UNREACHED)
     return count

@@ -114,6 +114,7 @@ class Worlds:
         self.rewards[:], self.done[:] = 0.0, False
         with compiling_once():
             _reset(self._packed, self.tasks, self.grid, self.rooms, self._seen, self.inventory)
+            self._act(np.zeros(0, np.int64), self.tasks[:0])  # compiles `_step`
 
     def step(self, actions: NDArray[np.integer], next_tasks: Tasks) -> None:
         """Act once in every room. Episodes that end start again at once in the room of their next task.
@@ -122,8 +123,11 @@ class Worlds:
         """
         if len(actions) != len(self) or len(next_tasks) != len(self):  # the kernel would read past their end
             raise ValueError(f"{len(actions)} actions and {len(next_tasks)} next tasks for {len(self)} rooms")
+        self._act(np.ascontiguousarray(actions, np.int64), np.ascontiguousarray(next_tasks, np.uint64))
+
+    def _act(self, actions: NDArray[np.int64], next_tasks: Tasks) -> None:
         _step(
-            self._packed, np.ascontiguousarray(actions, np.int64), np.ascontiguousarray(next_tasks, np.uint64), self.shaping, self.grid, self.rooms, self.tasks, self._seen,
+            self._packed, actions, next_tasks, self.shaping, self.grid, self.rooms, self.tasks, self._seen,
             self.inventory, self.rewards, self.done, self._seen_last, self.final_inventory,
         )  # fmt: skip
 
@@ -211,7 +215,7 @@ def _reset(level: NDArray[np.int64], tasks: Tasks, grid: Bytes, rooms: Ints, see
 @entry
 def _step(
     level: NDArray[np.int64],
-    actions: NDArray[np.integer],
+    actions: NDArray[np.int64],
     next_tasks: Tasks,
     shaping: float,
     grids: Bytes,
@@ -224,7 +228,7 @@ def _step(
     seen_last: Bytes,
     inventory_last: Bytes,
 ) -> None:
-    for env in range(len(tasks)):
+    for env in range(len(actions)):
         grid, room = grids[env], rooms[env]
         if done[env]:
             room[at.STEP], room[at.HEARTS] = 0, 0
