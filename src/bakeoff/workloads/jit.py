@@ -93,8 +93,10 @@ class Kernels:
             yield
             (directory / READY).touch()
 
-    def entry(self, function: F) -> F:
+    def entry(self, function: F, *, fastmath: bool = False) -> F:
         """Decorator for a kernel that Python calls. It is compiled at its first call and cached on disk.
+
+        With `fastmath` sums may be reordered, which lets the compiler vectorize them.
 
         numba reads the cache directory from its global configuration while decorating, so it is set for that moment
         only: other users of numba in this process keep their own.
@@ -103,7 +105,7 @@ class Kernels:
         if directory is not None:
             _config.CACHE_DIR = str(directory)
         try:
-            compiled: F = _njit(cache=directory is not None, error_model="numpy")(function)
+            compiled: F = _njit(cache=directory is not None, error_model="numpy", fastmath=fastmath)(function)
         finally:
             _config.CACHE_DIR = before
         return compiled

@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError as error:
     raise UsageError(f"the gridworld needs the package {error.name}: pip install 'bakeoff[gridworld]'") from error
 
-__all__ = ["compiling_once", "entry", "kernel"]
+__all__ = ["Kernels", "compiling_once", "entry", "kernel"]
 
 KERNELS = Kernels(
     "gridworld", (Path(__file__).with_name(f"{name}.py") for name in ("levels", "rooms", "walkers", "world"))
