@@ -152,8 +152,8 @@ def read_recording(path: Path) -> Recording:
         content = json.loads(file.read_text(encoding="utf-8"))
         level = find_level(content["level"], content["horizon"])
         rooms = {int(room["task"]): (str(room["actions"]), int(room["hearts"])) for room in content["rooms"]}
-        if not rooms or not all(actions.isdigit() for actions, _ in rooms.values()):
-            raise ValueError("rooms")
+        if not rooms or not all(set(actions) <= set("01234") for actions, _ in rooms.values()):
+            raise ValueError("rooms: each needs a task, its hearts and its actions, digits from 0 to 4")
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file; a run of the workload gridworld writes it at its end") from None
     except KeyError as error:

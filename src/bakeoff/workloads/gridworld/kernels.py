@@ -103,21 +103,13 @@ def spread_rows(gradient: Floats, codes: Bytes, first: Ints, stride: Ints, table
 
 
 @entry
-def gru_step(
-    step: int, gates: Floats, product: Floats, before: Floats, after: Floats, inner: Floats, keep: Floats
-) -> None:
+def gru_step(step: int, gates: Floats, product: Floats, before: Floats, after: Floats, inner: Floats, keep: Floats) -> None:
     """One step. `gates` [steps, envs, 3 * width] holds the input's part and then r, z and n; `product` [envs, 3 * width]
     is the state's part, whose last third is kept in `inner`. `before[step]` is the state, `after[step]` the new one,
     and `before[step + 1]` that one again, or zero where `keep` [steps, envs] says that an episode starts."""
     steps, width = gates.shape[0], after.shape[2]
     for env in range(product.shape[0]):
-        gate, part, old, new, hidden = (
-            gates[step, env],
-            product[env],
-            before[step, env],
-            after[step, env],
-            inner[step, env],
-        )
+        gate, part, old, new, hidden = gates[step, env], product[env], before[step, env], after[step, env], inner[step, env]
         for k in range(2 * width):
             gate[k] = HALF + HALF * tanh(HALF * (gate[k] + part[k]))
         for k in range(width):
@@ -134,14 +126,7 @@ def gru_step(
 
 @entry
 def gru_step_back(
-    step: int,
-    gates: Floats,
-    before: Floats,
-    inner: Floats,
-    outward: Floats,
-    carry: Floats,
-    gate_grad: Floats,
-    part_grad: Floats,
+    step: int, gates: Floats, before: Floats, inner: Floats, outward: Floats, carry: Floats, gate_grad: Floats, part_grad: Floats
 ) -> None:
     """The derivative of `gru_step`. `carry` [envs, width] is that of `after[step]` through later steps, and becomes the
     direct part of that of `before[step]`; the part through the product is `part_grad[step]` times the weights."""
@@ -175,15 +160,7 @@ def count_ages(starts: NDArray[np.bool_], past: Ints, ages: Ints) -> None:
 
 @entry
 def attend(
-    query: Floats,
-    keys: Floats,
-    values: Floats,
-    place: Floats,
-    bias: Floats,
-    ages: Ints,
-    last: Ints,
-    weights: Floats,
-    mixed: Floats,
+    query: Floats, keys: Floats, values: Floats, place: Floats, bias: Floats, ages: Ints, last: Ints, weights: Floats, mixed: Floats
 ) -> None:
     """Causal attention over a window.
 
@@ -206,11 +183,7 @@ def attend(
                 for m in range(WINDOW):
                     score[m] = bias[head, m]
                 for k in range(depth):
-                    q, key, where = (
-                        query[env, step, head, k],
-                        keys[env, head, k, begin : begin + WINDOW],
-                        place[head, k],
-                    )
+                    q, key, where = query[env, step, head, k], keys[env, head, k, begin : begin + WINDOW], place[head, k]
                     for m in range(WINDOW):
                         score[m] += q * (key[m] + where[m])
                 score[:unseen] = NEVER

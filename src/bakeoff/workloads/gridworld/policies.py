@@ -353,7 +353,9 @@ class Trxl(BuiltIn):
         last = torch.full((envs,), WINDOW - 1)
         mixed = cast(
             Tensor,
-            Attention.apply(self.asked(normed[:, WINDOW - 1 :]), key_value, self.place, self.place_bias, ages, last),
+            Attention.apply(
+                self.asked(normed[:, WINDOW - 1 :]), key_value, self.place, self.place_bias, ages, last
+            ),
         )
         logits, values = self.finish(encoded, mixed)
         after = (layer_inputs[:, -(WINDOW - 1) :].detach(), ages[:, -1])

@@ -82,9 +82,7 @@ class GridworldWorkload:
 
         from bakeoff.workloads.gridworld.evaluation import HeldOut
 
-        torch.set_num_threads(
-            1
-        )  # the matrices are small: a second thread would wait, and runs in parallel use the cores
+        torch.set_num_threads(1)  # the matrices are small: a second thread would wait, and runs in parallel use the cores
         level = find_level(params.level, params.horizon)
         held_out = HeldOut(level, params.held_out, ctx.rng) if params.held_out else None
         metrics: dict[str, Scalar] = {}
@@ -101,7 +99,9 @@ class GridworldWorkload:
         return Outcome(metrics)
 
 
-def _train(params: GridworldParams, ctx: RunContext, held_out: HeldOut | None, metrics: dict[str, Scalar]) -> Outcome:
+def _train(
+    params: GridworldParams, ctx: RunContext, held_out: HeldOut | None, metrics: dict[str, Scalar]
+) -> Outcome:
     from bakeoff.workloads.gridworld.outputs import MODEL, Outputs, make_policy, save_policy
     from bakeoff.workloads.gridworld.ppo import PPO, Diverged
 
