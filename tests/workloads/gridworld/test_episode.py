@@ -15,8 +15,11 @@ from bakeoff.cli import main
 from bakeoff.errors import UsageError
 from bakeoff.workloads.gridworld.episode import as_text, play, read_recording, replay_actions
 from bakeoff.workloads.gridworld.levels import find_level
+from bakeoff.workloads.gridworld.params import GridworldParams
 from bakeoff.workloads.gridworld.replay import as_html, write_gif, write_html
 from bakeoff.workloads.gridworld.walkers import Clairvoyant, make_walker, walk
+from bakeoff.workloads.gridworld.workload import GridworldWorkload
+from workloads.gridworld.small import SMALL, context
 
 LEVEL, TASK = find_level("level_0"), 4712
 
@@ -138,3 +141,17 @@ def test_bench_prints_steps_per_second() -> None:
     code, output = bakeoff("bench", "--seconds", "0.05", "--envs", "16", "--json")
     figures = json.loads(output)
     assert code == 0 and figures["steps_per_processor_second"] > 0 and figures["level"] == "level_0"
+
+
+def test_a_trained_run_replays_its_evaluation_and_plays_any_other_room(tmp_path: Path) -> None:
+    GridworldWorkload().run(GridworldParams(**SMALL), context(tmp_path))
+    run = str(tmp_path / "run")
+    recorded = read_recording(tmp_path / "run")
+    code, output = bakeoff("play", run, "clairvoyant", "--json")
+    ours, _ = json.loads(output)
+    assert code == 0 and recorded.rooms[ours["task"]][1] == ours["hearts"]
+    code, output = bakeoff("play", run, "--task", "12", "--json")
+    assert code == 0 and json.loads(output)[0]["task"] == 12
+    assert bakeoff("play", run, "--task", "12", "--json")[1] == output
+    code, output = bakeoff("play", run, "--room", "99")
+    assert code == 2 and "evaluated in 4 rooms" in output

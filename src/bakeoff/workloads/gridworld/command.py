@@ -58,7 +58,8 @@ def play(
 ) -> None:
     """Watch AGENTs play the same room: random, clairvoyant (default), or the directory of a run.
 
-    A run replays its last evaluation, which is in the file held_out.json of its directory.
+    A run replays its last evaluation (held_out.json). With --task, --level or --horizon it plays that room with its
+    trained policy (model.pt) instead.
     """
     from bakeoff.workloads.gridworld.replay import write_gif, write_html
 
@@ -87,46 +88,47 @@ def play(
 def _play(
     agents: tuple[str, ...], level: str | None, task: int | None, room: int, horizon: int | None, seed: int
 ) -> list[Episode]:
-    """The episodes of all agents in one room: that of a run's evaluation, of the task number, or one that is drawn."""
+    """The episodes of all agents in one room: that of a run's evaluation, or any other that the options name."""
     import numpy as np
 
-    from bakeoff.workloads.gridworld.episode import Recording, read_recording
-    from bakeoff.workloads.gridworld.episode import play as play_episode
-    from bakeoff.workloads.gridworld.walkers import WALKERS, make_walker
+    from bakeoff.workloads.gridworld.episode import play, read_recording
+    from bakeoff.workloads.gridworld.walkers import WALKERS, Walker, make_walker
     from bakeoff.workloads.gridworld.world import task_numbers
 
-    recordings: dict[str, Recording] = {}
-    for agent in agents:
-        if agent in WALKERS:
-            continue
+    runs = [agent for agent in agents if agent not in WALKERS]
+    for agent in runs:
         if not Path(agent).exists():
             hint = did_you_mean(agent, WALKERS, f"give {', '.join(WALKERS)} or the directory of a run")
             raise UsageError(f"there is no agent {agent!r}; {hint}")
-        recordings[agent] = read_recording(Path(agent))
+    walkers: dict[str, Walker] = {name: make_walker(name, np.random.default_rng(seed)) for name in WALKERS}
     chosen = find_level(level or "level_0", horizon)
-    for agent, recording in recordings.items():
-        if task is None:
-            if room >= len(recording.rooms):
+    if runs and (task, level, horizon) == (None, None, None):
+        recordings = {agent: read_recording(Path(agent)) for agent in runs}
+        first = recordings[runs[0]]
+        if room >= len(first.rooms):
+            raise UsageError(f"--room {room}: {runs[0]} was evaluated in {len(first.rooms)} rooms, counted from 0")
+        task, chosen = list(first.rooms)[room], first.level
+        for agent, recording in recordings.items():
+            if recording.level != chosen:
                 raise UsageError(
-                    f"--room {room}: {agent} was evaluated in {len(recording.rooms)} rooms, 0 to {len(recording.rooms) - 1}"
+                    f"{agent} was evaluated on {recording.level.name} and {runs[0]} on {chosen.name}; choose a --level"
                 )
-            task = list(recording.rooms)[room]
-        if (level or horizon) and chosen != recording.level:
-            raise UsageError(f"{agent} was evaluated on {recording.level.name}: leave out --level and --horizon")
-        if recording.level != next(iter(recordings.values())).level:
-            raise UsageError(
-                f"{agent} was evaluated on {recording.level.name}, not on the level of {next(iter(recordings))}"
-            )
-        chosen = recording.level
+        return [
+            recordings[agent].replay(task, agent) if agent in runs else play(chosen, task, walkers[agent], agent)
+            for agent in agents
+        ]
+    if runs:
+        from bakeoff.workloads.gridworld.evaluation import Player
+        from bakeoff.workloads.gridworld.outputs import MODEL, load_policy
+
+        for agent in runs:
+            policy, facts = load_policy(Path(agent) / MODEL if Path(agent).is_dir() else Path(agent))
+            walkers[agent] = Player(policy, 1, np.random.default_rng(seed))
+            if level is None and agent == runs[0]:
+                chosen = find_level(facts["level"], horizon or facts["horizon"])
     if task is None:
         task = int(task_numbers(np.random.default_rng(seed), 1, "held_out")[0])
-    episodes = []
-    for agent in agents:
-        if agent in recordings:
-            episodes.append(recordings[agent].replay(task, agent))
-        else:
-            episodes.append(play_episode(chosen, task, make_walker(agent, np.random.default_rng(seed)), agent))
-    return episodes
+    return [play(chosen, task, walkers[agent], agent) for agent in agents]
 
 
 def _show(episodes: list[Episode], fps: int) -> None:

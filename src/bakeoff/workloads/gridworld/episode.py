@@ -134,7 +134,7 @@ class Recording:
     def replay(self, task: int, agent: str) -> Episode:
         """Play the episode of a task again. Raises UsageError if there is none, or if it goes another way now."""
         if task not in self.rooms:
-            raise UsageError(f"{agent}: was not evaluated in the room of task {task}; one is {next(iter(self.rooms))}")
+            raise UsageError(f"{agent}: was not evaluated in the room of task {task}; --task lets it play any room")
         actions, hearts = self.rooms[task]
         episode = replay_actions(self.level, task, map(int, actions), agent)
         if episode.hearts != hearts:
@@ -152,8 +152,8 @@ def read_recording(path: Path) -> Recording:
         content = json.loads(file.read_text(encoding="utf-8"))
         level = find_level(content["level"], content["horizon"])
         rooms = {int(room["task"]): (str(room["actions"]), int(room["hearts"])) for room in content["rooms"]}
-        if not rooms or not all(actions.isdigit() for actions, _ in rooms.values()):
-            raise ValueError("rooms")
+        if not rooms or not all(set(actions) <= set("01234") for actions, _ in rooms.values()):
+            raise ValueError("rooms: each needs a task, its hearts and its actions, digits from 0 to 4")
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file; a run of the workload gridworld writes it at its end") from None
     except KeyError as error:

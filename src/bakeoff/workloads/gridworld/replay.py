@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 COLOURS = (
-    "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#9c755f", "#edc948",
-    "#76b7b2", "#ff9da7", "#86bcb6", "#d37295", "#a0cbe8", "#8cd17d",
+    "#5b8fd1", "#f28e2b", "#59a14f", "#b07aa1", "#9c755f", "#edc948",
+    "#4dbdb0", "#ff9da7", "#bab0ac", "#d4489a", "#a9d4f5", "#c5e384",
 )  # fmt: skip
 """Of the appearances A to L."""
 FLOOR, WALL, AGENT, HEART, INK = "#f4f1ea", "#3c3a36", "#1d1d1f", "#d62839", "#222222"
@@ -25,6 +25,8 @@ LARGEST_ROOM, LARGEST_CELL = 440, 40
 """Side of a picture of a room and of a cell, in pixels."""
 PANEL = 60
 """Height of the text above a room."""
+LINE = 18
+"""Height of a line of the legend below it."""
 FRAMES_PER_SECOND = 8
 
 
@@ -85,7 +87,8 @@ def _draw(episode: Episode, frame: Frame) -> Image.Image:
 
     columns, rows = len(episode.walls[0]), len(episode.walls)
     cell = min(LARGEST_CELL, LARGEST_ROOM // max(columns, rows))
-    image = Image.new("RGB", (max(columns * cell, 240), rows * cell + PANEL), "white")
+    below = PANEL + rows * cell + 6
+    image = Image.new("RGB", (max(columns * cell, 240), below + LINE * ((len(episode.stations) + 1) // 2)), "white")
     draw = ImageDraw.Draw(image)
     small, large = ImageFont.load_default(13), ImageFont.load_default(max(9, cell // 2))
     carried = " ".join(f"r{resource}" for resource in frame.carried) or "nothing"
@@ -106,6 +109,10 @@ def _draw(episode: Episode, frame: Frame) -> Image.Image:
         )
         middle = (left + cell // 2, top + cell // 2)
         draw.text(middle, station.look, "white" if cooling else INK, font=large, anchor="mm")
+    for number, station in enumerate(episode.stations):
+        place = (4 + 120 * (number % 2), below + LINE * (number // 2))
+        does = station.does.replace("→", "to")  # Pillow's own font has no arrow
+        draw.text(place, f"{station.look}  {does}", INK, font=small)
     left, top, inset = frame.x * cell, PANEL + frame.y * cell, cell // 6
     draw.ellipse((left + inset, top + inset, left + cell - inset, top + cell - inset), AGENT)
     return image
