@@ -271,6 +271,46 @@ def training(given: Options) -> Section:
     return lines, {"training": {"per_s": rates, "seconds": seconds_of, "parameters": sizes}}
 
 
+def unroll(given: Options) -> Section:
+    """The recurrent unit over 32 steps of 32 environments, forward and backward: compiled loops against torch's own."""
+    import torch
+
+    from bakeoff.workloads.gridworld.policies import Recurrence
+
+    steps, envs, width = 32, 32, 64
+    draws = torch.Generator().manual_seed(0)
+    gates = torch.randn(steps, envs, 3 * width, generator=draws, requires_grad=True)
+    weight = (0.1 * torch.randn(width, 3 * width, generator=draws)).requires_grad_()
+    bias, past, keep = torch.zeros(3 * width), torch.zeros(envs, width), torch.ones(steps, envs)
+
+    def automatic() -> torch.Tensor:
+        state, states = past, []
+        for step in range(steps):
+            part = torch.addmm(bias, state * keep[step][:, None], weight)
+            r, z = (gates[step] + part)[:, : 2 * width].sigmoid().chunk(2, 1)
+            n = (gates[step][:, 2 * width :] + r * part[:, 2 * width :]).tanh()
+            state = n + z * (state - n)
+            states.append(state)
+        return torch.stack(states)
+
+    sides = {"compiled": lambda: Recurrence.apply(gates, weight, bias, past, keep), "automatic": automatic}
+    if not torch.allclose(sides["compiled"](), sides["automatic"](), atol=1e-5):
+        raise SystemExit("the compiled recurrent unit is not the plain one")
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(5 if given.quick else 50):
+        for name, side in sides.items():
+            began = time.process_time()
+            side().sum().backward()
+            times[name].append(time.process_time() - began)
+    taken = {name: float(np.median(values)) for name, values in times.items()}
+    line = check(
+        "recurrent unit, 32 steps of 32 environments and back, against torch's automatic derivatives",
+        f"{1e3 * taken['compiled']:.2g} ms", f"{1e3 * taken['automatic']:.2g} ms",
+        taken["automatic"] / taken["compiled"], 3,
+    )  # fmt: skip
+    return [line], {"unroll": taken}
+
+
 def main() -> None:
     given = options(__doc__ or "")
     with workspace() as directory:
@@ -278,11 +318,12 @@ def main() -> None:
         speed, rates = world(given, directory)
     floor, hearts = walkers(given)
     learning, updates = training(given)
+    cell, unrolls = unroll(given)
     publish(
         "gridworld",
         given,
-        [*speed, *floor, *learning],
-        {**rates, **hearts, **updates},
+        [*speed, *floor, *learning, *cell],
+        {**rates, **hearts, **updates, **unrolls},
         method=METHOD,
         facts=facts,
         programs=versions("numba", "numpy", "gymnasium", "torch"),

@@ -2,6 +2,14 @@
 
 | module | what is in it |
 |---|---|
+| `params` | the parameters of a run |
+| `workload` | the interface to the rest of bakeoff |
+| `capacity` | how large policies are |
+| `policies` | networks with different memories; how to write your own |
+| `kernels` | compiled loops of the policies |
+| `ppo` | the training |
+| `evaluation` | held-out rooms, scores, and their metrics |
+| `outputs` | the files of a run, and its checkpoint |
 | `levels` | from which chains, sinks, sizes and terrains rooms are drawn |
 | `curricula` | in which room an environment plays next |
 | `rooms` | kernels: the room of a task number |
