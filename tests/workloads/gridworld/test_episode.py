@@ -143,6 +143,7 @@ def test_bench_prints_steps_per_second() -> None:
     assert code == 0 and figures["steps_per_processor_second"] > 0 and figures["level"] == "level_0"
 
 
+@pytest.mark.slow
 def test_a_trained_run_replays_its_evaluation_and_plays_any_other_room(tmp_path: Path) -> None:
     GridworldWorkload().run(GridworldParams(**SMALL), context(tmp_path))
     run = str(tmp_path / "run")

@@ -114,7 +114,9 @@ def _play(
                     f"{agent} was evaluated on {recording.level.name} and {runs[0]} on {chosen.name}; choose a --level"
                 )
         return [
-            recordings[agent].replay(task, agent) if agent in runs else play(chosen, task, walkers[agent], agent)
+            recordings[agent].replay(task, _label(agent))
+            if agent in runs
+            else play(chosen, task, walkers[agent], agent)
             for agent in agents
         ]
     if runs:
@@ -128,7 +130,12 @@ def _play(
                 chosen = find_level(facts["level"], horizon or facts["horizon"])
     if task is None:
         task = int(task_numbers(np.random.default_rng(seed), 1, "held_out")[0])
-    return [play(chosen, task, walkers[agent], agent) for agent in agents]
+    return [play(chosen, task, walkers[agent], _label(agent)) for agent in agents]
+
+
+def _label(agent: str) -> str:
+    """How a replay names an agent: a walker by its name, a run by that of its directory."""
+    return Path(agent).resolve().name
 
 
 def _show(episodes: list[Episode], fps: int) -> None:
