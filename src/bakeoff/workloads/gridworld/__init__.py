@@ -15,10 +15,6 @@
 | `rooms` | kernels: the room of a task number |
 | `world` | `Worlds`: a batch of rooms, stepped at once; task numbers |
 | `walkers` | the random and the clairvoyant walker |
-| `policies`, `capacity`, `kernels` | the policies, their size, and their compiled parts |
-| `ppo` | training by PPO |
-| `evaluation` | held-out rooms |
-| `outputs` | the files of a run, and its checkpoint |
 | `episode`, `replay` | one episode, recorded; the same as text, GIF and HTML |
 | `envs` | rooms as Gymnasium environments |
 | `verbs`, `command` | `bakeoff gridworld` on the command line |
