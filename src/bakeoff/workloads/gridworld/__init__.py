@@ -4,15 +4,17 @@
 |---|---|
 | `params` | the parameters of a run |
 | `workload` | the interface to the rest of bakeoff |
+| `capacity` | how large policies are |
+| `policies` | networks with different memories; how to write your own |
+| `kernels` | compiled loops of the policies |
+| `ppo` | the training |
+| `evaluation` | held-out rooms, scores, and their metrics |
+| `outputs` | the files of a run, and its checkpoint |
 | `levels` | from which chains, sinks, sizes and terrains rooms are drawn |
 | `curricula` | in which room an environment plays next |
 | `rooms` | kernels: the room of a task number |
 | `world` | `Worlds`: a batch of rooms, stepped at once; task numbers |
 | `walkers` | the random and the clairvoyant walker |
-| `policies`, `capacity`, `kernels` | the policies, their size, and their compiled parts |
-| `ppo` | training by PPO |
-| `evaluation` | held-out rooms |
-| `outputs` | the files of a run, and its checkpoint |
 | `episode`, `replay` | one episode, recorded; the same as text, GIF and HTML |
 | `envs` | rooms as Gymnasium environments |
 | `verbs`, `command` | `bakeoff gridworld` on the command line |

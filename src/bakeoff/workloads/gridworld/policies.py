@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -140,7 +140,7 @@ class Policy(nn.Module):
 
     def scale(self, name: str, weight: Tensor) -> Tensor | float:
         """The standard deviation of a weight's initial numbers: by default that each output of a layer has variance 1."""
-        return weight.shape[1] ** -0.5
+        return 1 / math.sqrt(weight.shape[1])
 
 
 class Stepwise:
@@ -179,11 +179,11 @@ class BuiltIn(Policy):
         if name == "glyphs":
             return 1.0
         if name == "view":
-            return (DEPTH * CELLS) ** -0.5
+            return 1 / math.sqrt(DEPTH * CELLS)
         if name == "extra":
             return 0.3
         if name == "head.weight":  # CleanRL's: nearly uniform actions, values of the usual size
-            return torch.tensor([0.01] * ACTIONS + [1.0])[:, None] * weight.shape[1] ** -0.5
+            return torch.tensor([0.01] * ACTIONS + [1.0])[:, None] / math.sqrt(weight.shape[1])
         return super().scale(name, weight)
 
     def encode(self, codes: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class BuiltIn(Policy):
         shows, so all contributions are computed once and then looked up: a sixteenth of the operations, the same numbers.
         """
         table = torch.cat(((self.glyphs @ self.view).view(CELL_CODES * CELLS, self.width), self.extra))
-        sums = cast(Tensor, Lookup.apply(table, codes.reshape(-1, COLUMNS), *self._rows))
+        sums: Tensor = Lookup.apply(table, codes.reshape(-1, COLUMNS), *self._rows)  # type: ignore[no-untyped-call]
         return functional.relu(sums + self.offset).view(*codes.shape[:-1], self.width)
 
     def heads(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,7 +216,7 @@ class Lookup(torch.autograd.Function):
         return sums
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         codes, first, stride = ctx.arrays
         table = torch.zeros(ctx.shape)
         kernels.spread_rows(gradient.contiguous().numpy(), codes.numpy(), first, stride, table.numpy())
@@ -236,7 +236,7 @@ class VitReset(BuiltIn):
         self.flatten()
 
     def scale(self, name: str, weight: Tensor) -> Tensor | float:
-        return self.width**-0.5 if name == "state" else super().scale(name, weight)
+        return 1 / math.sqrt(self.width) if name == "state" else super().scale(name, weight)
 
     def initial(self, envs: int) -> Past:
         return (torch.zeros(envs, self.width),)
@@ -244,7 +244,7 @@ class VitReset(BuiltIn):
     def unroll(self, inputs: Inputs, past: Past) -> Output:
         gates = self.gates(self.encode(inputs.codes))
         keep = (~inputs.starts).float()
-        hidden = cast(Tensor, Recurrence.apply(gates, self.state, self.state_bias, past[0], keep))
+        hidden: Tensor = Recurrence.apply(gates, self.state, self.state_bias, past[0], keep)  # type: ignore[no-untyped-call]
         return *self.heads(hidden), (hidden[-1].detach(),)
 
 
@@ -255,7 +255,7 @@ class Recurrence(torch.autograd.Function):
     def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor, past: Tensor, keep: Tensor) -> Tensor:
         steps, envs, width = *gates.shape[:2], past.shape[1]
         gates = gates.detach().clone()
-        before, after, inner = torch.empty(3, steps, envs, width)
+        before, after, inner = (torch.empty(steps, envs, width) for _ in range(3))
         product = torch.empty(envs, 3 * width)
         torch.mul(past, keep[0][:, None], out=before[0])
         arrays = [tensor.numpy() for tensor in (gates, product, before, after, inner, keep)]
@@ -266,7 +266,7 @@ class Recurrence(torch.autograd.Function):
         return after
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         weight, gates, before, inner, keep = ctx.saved_tensors
         steps, envs, width = before.shape
         gate_grad, part_grad = torch.empty(2, *gates.shape)
@@ -351,10 +351,8 @@ class Trxl(BuiltIn):
         normed = self.norm_before(layer_inputs)
         key_value = self.key_value(normed)
         last = torch.full((envs,), WINDOW - 1)
-        mixed = cast(
-            Tensor,
-            Attention.apply(self.asked(normed[:, WINDOW - 1 :]), key_value, self.place, self.place_bias, ages, last),
-        )
+        query = self.asked(normed[:, WINDOW - 1 :])
+        mixed: Tensor = Attention.apply(query, key_value, self.place, self.place_bias, ages, last)  # type: ignore[no-untyped-call]
         logits, values = self.finish(encoded, mixed)
         after = (layer_inputs[:, -(WINDOW - 1) :].detach(), ages[:, -1])
         return logits.transpose(0, 1), values.transpose(0, 1), after
@@ -391,7 +389,7 @@ class Attention(torch.autograd.Function):
         return mixed.view(envs, steps, width)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         saved = ctx.saved_tensors
         query, keys, _, places, *_ = saved
         envs, heads, depth, positions = keys.shape
