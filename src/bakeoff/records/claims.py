@@ -84,15 +84,6 @@ class Claims:
         """Every claim of the edition, whoever made it, in plan order."""
         return list_claims(self._edition)
 
-    def losses_alone(self, position: int) -> int:
-        """How many attempts of the run were lost while other attempts on their node survived."""
-        return int(
-            self._edition.database.value(
-                "SELECT COUNT(*) FROM attempts WHERE edition_id = ? AND position = ? AND lost = 'alone'",
-                (self._edition.edition_id, position),
-            )
-        )
-
     def see(self, nodes: Sequence[NodeRecord]) -> None:
         """Record nodes, or what is new about them."""
         number = self._edition.edition_id

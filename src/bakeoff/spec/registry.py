@@ -28,7 +28,7 @@ from bakeoff.spec.workload import CommandWorkload, Workload
 
 if TYPE_CHECKING:  # `collect` reads an edition without the models of experiment files, whose import takes 0.3 s
     from bakeoff.errors import Problem
-    from bakeoff.spec.experiment import Analysis, Experiment, ExecutorEntry
+    from bakeoff.spec.experiment import Analysis, ExecutorEntry, Experiment
     from bakeoff.spec.plan import Plan
 
 WORKLOADS = "bakeoff.workloads"

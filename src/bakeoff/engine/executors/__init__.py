@@ -104,6 +104,8 @@ class Executor(Protocol):
 class Adopting(Protocol):
     """An executor whose attempts outlive the scheduler, besides `Executor`."""
 
+    claims: Claims
+
     def adopt(self, claim: Claim, attempt: Attempt) -> None:
         """Take over an attempt that an earlier session handed out. It comes back through `wait` like any other.
 

@@ -4,8 +4,8 @@ An adapter implements three protocols:
 
 * `Transport`, the scheduler's end. `PilotExecutor` calls it from the scheduler's one thread, so no method may block
   for long; an engine whose calls block has a thread of its own behind it.
-* `Link`, the pilot's end. The pilot calls it from a thread of its own, which may hang in it: an I/O error or a hang
-  for `PilotSetup.unreachable` seconds makes the pilot end its runs.
+* `Link`, the pilot's end. `exchange` is called by one thread and the other methods by another one; both may hang. An
+  `exchange` that fails or hangs for `PilotSetup.unreachable` seconds makes the pilot end its runs.
 * `Launcher`, which asks the engine for pilots.
 
 On the node the adapter starts whatever makes a `Link` and calls `run_pilot(setup, link, name)` (pilot.py).
@@ -54,7 +54,9 @@ class PilotSetup(msgspec.Struct, frozen=True):
     checkpoints: bool
     settle_after: float
     code: str
-    """Digest of the scheduler's code; a pilot that has other code leaves."""
+    """Digest of the scheduler's code (`engine.hardware.code_digest`); a pilot that has other code leaves."""
+    results: str = ""
+    """Where results are, relative to `base`: not code. Empty when they are elsewhere."""
     heartbeat: float = 5.0
     unreachable: float = 20.0
     """Seconds without the control plane after which a pilot ends its runs. Less than the expiry of claims."""
@@ -74,13 +76,10 @@ class Link(Protocol):
     def exchange(self, messages: Sequence[Upward]) -> list[Downward]:
         """Send `messages`, and return what arrived since the last call.
 
-        Called at least every `heartbeat` seconds, also with nothing to send: that it returns proves that the control
-        plane can be reached. What was sent stays available to the next scheduler, whatever becomes of the pilot, or
+        Called at least four times a second, also with nothing to send: that it returns proves that the control plane
+        can be reached. What was sent stays available to the next scheduler, whatever becomes of the pilot, or
         for as long as the pilot lives where the engine has no place for it.
         """
-
-    def wait(self, timeout: float) -> None:
-        """Return when something may have arrived, or after `timeout` seconds at most."""
 
     def fetch(self, run_id: str, directory: Path) -> None:
         """Bring the run's directory at home to `directory`, which does not exist yet."""
@@ -107,9 +106,6 @@ class Transport(Protocol):
         The first call also returns what was sent to earlier sessions and was not recorded by them. It may return more
         than that: reports of claims that are over are dropped.
         """
-
-    def wait(self, timeout: float) -> None:
-        """Return when something may have arrived, or after `timeout` seconds at most."""
 
     def send(self, pilot: str, messages: Sequence[Downward]) -> None:
         """Send to one pilot. A pilot that is gone is not an error."""
