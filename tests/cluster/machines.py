@@ -77,22 +77,26 @@ class Machine:
             self.run("mount", "--bind", files / file, f"/etc/{file}")
         self.run("ip", "link", "set", "lo", "up")
 
-    def command(self, *argv: str | Path) -> list[str]:
+    def command(self, *argv: str | Path, cwd: Path = Path("/")) -> list[str]:
         """The command line, inside this machine."""
-        return ["nsenter", "-t", str(self.pid), "-n", "-p", "-m", "-u", "--", *map(str, argv)]
+        return ["nsenter", "-t", str(self.pid), "-n", "-p", "-m", "-u", "--", "env", "-C", str(cwd), *map(str, argv)]
 
-    def run(self, *argv: str | Path, env: Mapping[str, str] = {}, check: bool = True, **options: Any) -> str:
+    def run(
+        self, *argv: str | Path, env: Mapping[str, str] = {}, cwd: Path = Path("/"), check: bool = True, **options: Any
+    ) -> str:
         """Standard output of a command in this machine; raises AssertionError with all its output when it fails."""
         done = subprocess.run(
-            self.command(*argv), text=True, capture_output=True, stdin=subprocess.DEVNULL,
+            self.command(*argv, cwd=cwd), text=True, capture_output=True, stdin=subprocess.DEVNULL,
             env={**os.environ, **env}, **options,
         )  # fmt: skip
         assert not check or done.returncode == 0, f"{argv} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def start(self, *argv: str | Path, env: Mapping[str, str] = {}, **options: Any) -> subprocess.Popen[str]:
+    def start(
+        self, *argv: str | Path, env: Mapping[str, str] = {}, cwd: Path = Path("/"), **options: Any
+    ) -> subprocess.Popen[str]:
         """A process in this machine. It ends with the machine, if not earlier."""
-        return subprocess.Popen(self.command(*argv), text=True, env={**os.environ, **env}, **options)
+        return subprocess.Popen(self.command(*argv, cwd=cwd), text=True, env={**os.environ, **env}, **options)
 
     def daemon(self, log: Path, *argv: str | Path, env: Mapping[str, str] = {}) -> None:
         """Start a program in the background, in its own session; its output is added to `log`."""

@@ -40,7 +40,7 @@ class RayCluster:
         self.env = {
             "RAY_AUTH_MODE": "disabled",
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_DISABLE_IMPORT_WARNING": "1",
+            "RAY_raylet_start_wait_time_s": "120",  # a busy machine is slow
             "PATH": f"{RAY.parent}:{os.environ['PATH']}",
         }
         self._hidden: list[Path] = []
@@ -62,7 +62,7 @@ class RayCluster:
         arguments += (f"--node-ip-address={machine.address}", f"--object-store-memory={_STORE}")
         if name == "head":
             arguments += (f"--temp-dir={place}", "--include-dashboard=false", "--disable-usage-stats")
-        machine.run(RAY, "start", *arguments, env=self.env, cwd="/", timeout=120)
+        machine.run(RAY, "start", *arguments, env=self.env, timeout=300)
 
     def start_node(self, name: str) -> None:
         """Join a machine to the cluster, also again after its Ray node has ended."""
