@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from bakeoff.engine.pilots.settings import PilotSettings, pilot_setup
 from bakeoff.errors import BakeoffError, Problem, UsageError
 from bakeoff.records.layout import atomic_write
@@ -59,11 +61,11 @@ class SlurmSettings(PilotSettings):
     """Time limit of a pilot's allocation, such as `"4h"` (default: the partition's)."""
     constraint: str | None = None
     """Features that nodes need to have."""
-    setup: list[str] = []
+    setup: list[str] = Field(default=[])
     """Shell lines before a pilot starts: `module load cuda`, `source venv/bin/activate`."""
     python: str | None = None
     """The interpreter on the nodes (default: the one that runs bakeoff here)."""
-    options: list[str] = []
+    options: list[str] = Field(default=[])
     """Further options of sbatch, such as `--qos=high`."""
 
 
