@@ -51,6 +51,7 @@ class Arrivals:
         place, fresh = self._paths.runs / run_id, self.delivered(token)
         if not fresh.is_dir() or fresh.is_symlink():
             return _token_of(place) == token
+        (fresh / ".token").write_text(token)
         self._replace(place, fresh, token)
         return True
 
@@ -64,7 +65,6 @@ class Arrivals:
 
     def _replace(self, place: Path, fresh: Path, token: str) -> None:
         """Rename `fresh` to `place`; what is there is moved out of the way first, and deleted at the end."""
-        (fresh / ".token").write_text(token)
         self._paths.runs.mkdir(exist_ok=True)
         old = self._incoming / f"{token}.old.part"
         remove(old)

@@ -43,6 +43,8 @@ _QUICKEST, _SLOWEST = 0.001, 0.05
 """Seconds between two looks at the transport: right after something came, and at rest."""
 _PAUSE = 2.0
 """`wait` is called several times a second; when it was not for so many seconds, the scheduler stood still."""
+_SURVIVES = 1.0
+"""A neighbour that is heard of so many seconds after a pilot has fallen silent has survived it."""
 _LOST_IN_A_ROW = 3
 _FAILED_STARTS = 3
 _TIME_TO_LEAVE = 15.0
@@ -383,7 +385,7 @@ class PilotExecutor:
             explained = bool(why) and self._launcher.explained(why)
             # A neighbour that was heard of since shows that the machine is not what failed.
             survived = any(
-                other is not pilot and other.host == pilot.host and other.host and other.heard > pilot.heard + 1.0
+                other is not pilot and other.host == pilot.host and other.host and other.heard > pilot.heard + _SURVIVES
                 for other in self._pilots.values()
             )
             self._count_loss(pilot)
@@ -409,7 +411,6 @@ class PilotExecutor:
 
     def _lose(self, token: str, attempt: Attempt, why: str, *, alone: bool) -> None:
         self._arrivals.rescue(token, attempt.run_id)
-        self._taken[token] = attempt.run_id
         attempt.lost = "alone" if alone else "yes"
         attempt.status, attempt.error = "infra_error", why
         attempt.ended_at = time.time() if attempt.started_at is not None else None
@@ -417,7 +418,6 @@ class PilotExecutor:
 
     def _give_up(self, token: str, attempt: Attempt, status: Literal["cancelled"], why: str) -> None:
         self._release(token)
-        self._taken[token] = attempt.run_id
         attempt.status, attempt.error = status, why
         attempt.ended_at = time.time() if attempt.started_at is not None else None
         self._back.append(attempt)

@@ -57,6 +57,8 @@ from bakeoff.spec.experiment import Limits, Resources
 
 ALLOCATION_ENDS = "BAKEOFF_ALLOCATION_ENDS"
 """When the pilot's allocation ends, in seconds since the epoch by the node's own clock; set by the adapter."""
+NODE = "BAKEOFF_NODE"
+"""The engine's name of the node; set by the adapter where it may differ from the host's."""
 _MARGIN = 10.0
 """Seconds before the end of an allocation in which results still have to go home."""
 _SKEWED = 5.0
@@ -252,6 +254,7 @@ class Pilot:
         """Why it cannot take attempts (empty: it can), the setup of its node, and what it is."""
         setup, refusal, env = self._setup, "", {}
         base = Path(setup.base)
+        host = os.environ.get(NODE) or platform.node()
         resources = Resources.model_validate(setup.resources)
         devices: tuple[str, ...] = ()
         code = hardware.code_digest(base, base / setup.results if setup.results else None)
@@ -262,15 +265,15 @@ class Pilot:
             devices = hardware.find_devices(setup.gpus) if resources.gpus else ()
             hardware.fitting(resources, devices, 1)
         except formats.MissingVariable as missing:
-            refusal = f"env: ${{{missing.args[0]}}} is not set on {platform.node()}"
+            refusal = f"env: ${{{missing.args[0]}}} is not set on {host}"
         except BakeoffError as error:
             refusal = str(error)
         if code != setup.code:
             refusal = (
-                f"{platform.node()} has other code (digest {code}) than the scheduler ({setup.code}): install the same "
+                f"{host} has other code (digest {code}) than the scheduler ({setup.code}): install the same "
                 "bakeoff and the same files there"
             )
-        facts = NodeFacts(platform.node(), hardware.kind_of_node(devices), code, os.getpid())
+        facts = NodeFacts(host, hardware.kind_of_node(devices), code, os.getpid())
         if refusal:
             return refusal, None, facts
         slots = setup.slots
