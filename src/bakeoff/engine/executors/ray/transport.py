@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryFile
 from typing import Any
@@ -27,8 +26,8 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 
 from bakeoff.engine.executors.ray.host import CHUNK, Letter
 from bakeoff.engine.pilots import messages
-from bakeoff.engine.pilots.arrivals import Arrivals, remove
-from bakeoff.engine.pilots.messages import Downward, Report, Upward
+from bakeoff.engine.pilots.arrivals import Arrivals
+from bakeoff.engine.pilots.messages import Downward, Upward
 from bakeoff.engine.pilots.packing import RefusedArchive, pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.records.layout import EditionPaths
@@ -206,10 +205,7 @@ class RayTransport:
 
     def _open(self, name: str, letter: Letter) -> None:
         if letter.kind == "message":
-            message = messages.decode_upward(letter.content)
-            if isinstance(message, Report) and message.directory:
-                message = self._checked(message)
-            self._arrived.append((name, message))
+            self._arrived.append((name, messages.decode_upward(letter.content)))
         elif letter.kind == "fetch" or letter.cargo:
             self._freight.put((name, letter))
         else:
@@ -217,11 +213,6 @@ class RayTransport:
                 self._unpack(letter, BytesIO(letter.content))
             except OSError:
                 pass  # its report finds that it is not there
-
-    def _checked(self, report: Report) -> Report:
-        """The report of an attempt whose small directory could not be unpacked is one of an infrastructure failure;
-        `Arrivals.install` finds that, too, but a scheduler before this one may have installed it."""
-        return report
 
     def _unpack(self, letter: Letter, file: Any) -> None:
         self._saves += 1
@@ -279,5 +270,7 @@ class RayTransport:
 def _reason(error: RayError) -> str:
     """What Ray says about the end of an actor, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = next((line for line in lines if "cause" in line.lower() or "died" in line.lower()), lines[0] if lines else "")
+    reason = next(
+        (line for line in lines if "cause" in line.lower() or "died" in line.lower()), lines[0] if lines else ""
+    )
     return f"{type(error).__name__}: {reason}"[:300]
