@@ -142,13 +142,18 @@ class Machine:
 
     def processes(self, text: str = "") -> Iterator[int]:
         """Ids, as this machine's kernel counts them outside, of its processes whose command line contains `text`."""
-        space = os.readlink(f"/proc/{self.pid}/ns/pid")
+        space = os.readlink(f"/proc/{self.pid}/ns/net")  # runs are in a PID namespace of their own
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == self.pid:
                 continue
             try:
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if command and text in command and os.readlink(entry / "ns/pid") == space:
+                if (
+                    command
+                    and not command.startswith("nsenter ")
+                    and text in command
+                    and os.readlink(entry / "ns/net") == space
+                ):
                     yield int(entry.name)
             except OSError:
                 continue  # it has ended

@@ -122,9 +122,9 @@ class SlurmCluster:
             self.start_node(name)
         self.wait_until_idle()
 
-    def start_node(self, name: str) -> None:
-        """Start slurmd on a machine, also again after it was killed."""
-        self.site[name].daemon(self.home / "daemons.log", "slurmd", "-D", "-N", name, env=self.env)
+    def start_node(self, name: str, env: Mapping[str, str] = {}) -> None:
+        """Start slurmd on a machine, also again after it was killed. Its jobs inherit `env`."""
+        self.site[name].daemon(self.home / "daemons.log", "slurmd", "-D", "-N", name, env={**self.env, **env})
 
     def wait_until_idle(self, names: Sequence[str] = ()) -> None:
         """Until slurmctld may give jobs to these nodes (default: all)."""

@@ -61,7 +61,7 @@ class Experiment:
 
     @contextmanager
     def edition(self, name: str) -> Iterator[Edition]:
-        edition = Edition.open(find_edition(self.root, name))
+        edition = Edition.open(find_edition(name, self.root))
         try:
             yield edition
         finally:
@@ -115,7 +115,7 @@ def test_commands_run_once_on_both_nodes_with_the_files_of_a_local_run_and_leave
 def test_functions_run_from_the_directory_that_ray_sent_and_large_output_comes_home(experiment: Experiment) -> None:
     code = """
 import hashlib, random
-def run(params, ctx):
+def run(ctx):
     block = random.Random(ctx.seed).randbytes(1 << 20)
     with open(ctx.directory / "large", "wb") as file:
         for _ in range(6):

@@ -107,7 +107,7 @@ def command(
     click.echo(f"wrote {path}")
     code = target.start(job, path, click.echo, detach=detach)
     if not detach:
-        click.echo(f"results: {job.root / job.experiment}")
+        click.echo(f"results: {job.home}")
     ctx.exit(code)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bakeoff.errors import BakeoffError, UsageError, did_you_mean
+from bakeoff.records import layout
 from bakeoff.spec.plan import Plan
 from bakeoff.version import __version__
 
@@ -33,6 +34,8 @@ class Job:
     root: Path
     """Where results come home to."""
     nodes: int
+    jobs: int
+    """Runs at a time on each node."""
     cpus: int
     """Of each node."""
     gpus: int
@@ -56,14 +59,19 @@ class Job:
         return f"bakeoff-{plain or 'experiment'}"[:_LONGEST_NAME].rstrip("-")
 
     @property
+    def home(self) -> Path:
+        """Where the experiment's editions come home to; it has the same name below every root."""
+        return layout.experiment_directory(self.root, self.experiment)
+
+    @property
     def place(self) -> Path:
         """The directory of job files and logs."""
-        return self.root / self.experiment / ".launch"
+        return self.home / ".launch"
 
     def command(self, root: str) -> str:
         """The command line that runs the experiment, with results below `root` (which the shell may expand)."""
         words = ["bakeoff", "run", self.file, *(word for each in self.overrides for word in ("--set", each))]
-        words += ["--executor", "ray" if self.nodes > 1 else "local"]
+        words += ["--jobs", str(self.nodes * self.jobs), "--executor", "ray" if self.nodes > 1 else "local"]
         return f"{shlex.join(words)} --root {root}"
 
     def secret_values(self) -> dict[str, str]:
@@ -122,6 +130,7 @@ def make_job(
         base=plan.base.resolve(),
         root=root.absolute(),
         nodes=nodes,
+        jobs=at_once,
         cpus=cpus or max(1, round(at_once * (needs.cpus or 1))),
         gpus=gpus if gpus is not None else -(-int(1000 * at_once * (needs.gpus or 0)) // 1000),
         memory=memory or (at_once * needs.memory if needs.memory else None),

@@ -22,6 +22,8 @@ from bakeoff.engine.launch.job import Job, as_yaml, call, require, set_options
 from bakeoff.engine.pilots.arrivals import remove
 from bakeoff.engine.pilots.packing import pack, unpack
 from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.records import layout
+from bakeoff.records.layout import EditionPaths
 
 _LARGEST = 900_000
 """Bytes that fit into a ConfigMap, which may have 1 MiB with everything (kubernetes.io/docs/concepts/configuration)."""
@@ -117,7 +119,7 @@ class KubeRay:
             *secrets,
             f"kubectl apply -f {path}",
             f"kubectl get rayjob {job.name}   # until it has ended",
-            f"kubectl exec HEAD -- tar -C {_RESULTS}/{job.experiment} --exclude=./latest -cf - .   # into {job.root}",
+            f"kubectl exec HEAD -- sh -c {shlex.quote(_send(job))}   # into {job.home}",
             f"kubectl delete -f {path}",
         ]
 
@@ -164,10 +166,10 @@ class KubeRay:
     def _bring_home(self, job: Job, cluster: str) -> None:
         labels = f"ray.io/cluster={cluster},ray.io/node-type=head"
         head = call("kubectl", "get", "pods", "-l", labels, "-o", "jsonpath={.items[0].metadata.name}").strip()
-        tar = ["tar", "-C", f"{_RESULTS}/{job.experiment}", "--exclude=./latest", "-cf", "-", "."]
-        home = job.root / job.experiment
-        arriving = home / ".arriving"
-        with subprocess.Popen(["kubectl", "exec", head, "--", *tar], stdout=subprocess.PIPE) as process:
+        arriving = job.home / ".arriving"
+        with subprocess.Popen(
+            ["kubectl", "exec", head, "--", "sh", "-c", _send(job)], stdout=subprocess.PIPE
+        ) as process:
             assert process.stdout is not None
             try:
                 unpack(process.stdout, arriving)
@@ -176,12 +178,18 @@ class KubeRay:
                 raise BakeoffError(
                     f"the results could not be brought home: {error}. They are in the pod {head}"
                 ) from error
-        install_editions(arriving, home)
+        install_editions(arriving, job.home)
+
+
+def _send(job: Job) -> str:
+    """The shell command that writes all editions as an archive: files and directories, no links."""
+    place = shlex.quote(f"{_RESULTS}/{job.home.name}")
+    return f"cd {place} && find . \\( -type f -o -type d \\) -print0 | tar --no-recursion --null -T - -cf -"
 
 
 def install_editions(arriving: Path, home: Path) -> None:
     """Rename editions into their place; one that is there already is an older state of the same edition."""
-    for edition in sorted(arriving.iterdir()):
+    for edition in sorted(path for path in arriving.iterdir() if layout.is_edition(path)):
         place = home / edition.name
         old = home / f".old-{edition.name}"
         remove(old)
@@ -189,6 +197,7 @@ def install_editions(arriving: Path, home: Path) -> None:
             os.rename(place, old)
         os.rename(edition, place)
         remove(old)
+        layout.point_latest(EditionPaths(place))
     remove(arriving)
 
 

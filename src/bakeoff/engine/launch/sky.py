@@ -63,7 +63,7 @@ class Sky:
         secrets = "".join(f" --secret {name}" for name in job.secrets)
         return [
             f"sky launch --yes --cluster {job.name}{secrets} {path}",
-            f"rsync -a {job.name}:{_RESULTS}/{job.experiment}/ {job.root / job.experiment}/",
+            f"rsync -a {job.name}:{_RESULTS}/{job.home.name}/ {job.home}/",
             f"sky down --yes {job.name}",
         ]
 
@@ -76,9 +76,8 @@ class Sky:
             say(f"started; results come home with\n  {self.commands(job, path)[1]}")
             return code
         # Whatever the task's end: what it recorded is worth having, and resuming needs it.
-        home = job.root / job.experiment
-        home.mkdir(parents=True, exist_ok=True)
-        copied = subprocess.run(["rsync", "-a", f"{job.name}:{_RESULTS}/{job.experiment}/", f"{home}/"], check=False)
+        job.home.mkdir(parents=True, exist_ok=True)
+        copied = subprocess.run(["rsync", "-a", f"{job.name}:{_RESULTS}/{job.home.name}/", f"{job.home}/"], check=False)
         if copied.returncode:
             raise BakeoffError(
                 f"the results could not be copied; the cluster {job.name} is still up. The same command goes on with it, "
