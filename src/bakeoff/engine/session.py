@@ -25,6 +25,7 @@ from typing import Any
 
 from bakeoff.engine import hardware, processes
 from bakeoff.engine.executors import Executor, ExecutorSetup, NodeSetup
+from bakeoff.engine.pilots import spool
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
@@ -149,6 +150,7 @@ class Session:
         )
         claims = Claims(self.edition, settings.kind, self.number)
         if local:
+            spool.abandon(paths)  # pilots of another executor: their claims are given up, so they may leave
             code = (self.edition.sessions()[-1]["provenance"].get("git") or {}).get("code") or ""
             node = local_node(self.number, platform.node(), hardware.kind_of_node(devices), code[:16])
             claims.see([node])

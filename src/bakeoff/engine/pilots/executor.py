@@ -28,6 +28,7 @@ from bakeoff.engine.pilots.messages import (
     Orders,
     Presence,
     Quit,
+    Recall,
     Report,
     Returned,
     Stop,
@@ -50,6 +51,7 @@ _FAILED_STARTS = 3
 _TIME_TO_LEAVE = 15.0
 """Seconds that pilots get to say goodbye."""
 _NODES_INTERVAL = 5.0
+_BALANCE_INTERVAL = 0.5
 
 
 @dataclass(slots=True)
@@ -133,6 +135,7 @@ class PilotExecutor:
         self._looked_at = now
         self._present_at = 0.0
         self._nodes_at = 0.0
+        self._balance_at = 0.0
 
     # -- what the scheduler calls
 
@@ -176,6 +179,7 @@ class PilotExecutor:
         self._show_presence(now)
         self._expire(now)
         self._keep_pilots(now)
+        self._balance(now)
         self._record_nodes(now)
         back, self._back = self._back, []
         return back
@@ -265,6 +269,20 @@ class PilotExecutor:
         now = time.monotonic()
         self._pilots |= {name: _Pilot(name, heard=now, most=1) for name in names}
         return names
+
+    def _balance(self, now: float) -> None:
+        """Call back what waits in one pilot behind long runs, while another has a free slot and there is nothing else."""
+        if now < self._balance_at or self._stopping is not None or self._setup.once:
+            return
+        self._balance_at = now + _BALANCE_INTERVAL
+        usable = self._usable()
+        free = sum(max(0, pilot.slots - len(pilot.tokens)) for pilot in usable)
+        for pilot in sorted(usable, key=lambda pilot: -len(pilot.tokens)) if free else ():
+            waiting = sorted(token for token in pilot.tokens if self._held[token].attempt.started_at is None)
+            chosen = waiting[: min(free, len(pilot.tokens) - pilot.slots)] if len(pilot.tokens) > pilot.slots else []
+            if chosen:
+                self._transport.send(pilot.name, [Recall(chosen)])
+                free -= len(chosen)
 
     def _show_presence(self, now: float) -> None:
         if now < self._present_at:

@@ -43,6 +43,7 @@ from bakeoff.engine.pilots.messages import (
     Orders,
     Presence,
     Quit,
+    Recall,
     Report,
     Returned,
     Stop,
@@ -375,6 +376,8 @@ class Pilot:
                 self._skew = skew if self._skew is None else min(self._skew, skew)
             case Stop(running):
                 self._stopping = running
+            case Recall(tokens):
+                self._give_back([order for order in self._waiting if order.token in tokens])
             case Abandon(tokens):
                 self._abandon(set(tokens), node)
             case Quit(now):

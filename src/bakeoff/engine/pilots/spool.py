@@ -107,6 +107,13 @@ class Writer:
         self._offset += len(data)
 
 
+def abandon(paths: EditionPaths) -> None:
+    """Remove the spool of an edition that goes on without pilots. Those that live notice, end their runs and leave."""
+    if (paths.directory / SPOOL).exists():
+        shutil.rmtree(paths.directory / SPOOL, ignore_errors=True)
+        Arrivals(paths).close()
+
+
 class SpoolTransport:
     """The scheduler's end (`Transport`)."""
 
