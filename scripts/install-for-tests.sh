@@ -13,7 +13,7 @@ for name in agents trainers; do
     setsid sh -c "scripts/install-$name.sh && touch '$logs/$name.done'" >"$logs/$name" 2>&1 &
     downloads="$downloads -$!"
 done
-for name in bubblewrap containers postgres chromium; do
+for name in bubblewrap containers postgres slurm chromium; do
     scripts/install-$name.sh # one after the other, because apt-get holds a lock
 done
 wait
