@@ -106,6 +106,7 @@ class Session:
                     scheduler = Scheduler(
                         self.plan, self.edition, self.number, executor, queue,
                         switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
+                        renew=self.lease.renew,
                     )  # fmt: skip
                     scheduler.adopt(claims)
                     summary = scheduler.run()

@@ -462,6 +462,11 @@ class PilotExecutor:
                 pilot.state = "gone"
         if self._failed_starts >= max(_FAILED_STARTS, self._wanted) and not self._usable():
             raise BakeoffError(f"pilots of the executor {self.claims.executor} cannot start: {self._refusal}")
+        if self._left_out and not self._held and not self._usable() and self._only_bad_nodes():
+            raise BakeoffError(
+                f"every node that the executor {self.claims.executor} gets was lost {_LOST_IN_A_ROW} times in a row: "
+                f"{', '.join(sorted(self._left_out))}. The same command does the rest when they are well again"
+            )
         for pilot in [pilot for pilot in self._pilots.values() if pilot.state == "gone" and not pilot.tokens]:
             if not pilot.changed:
                 del self._pilots[pilot.name]
@@ -473,6 +478,11 @@ class PilotExecutor:
         alive += sum(p.state == "silent" and now - p.heard <= self._expiry for p in self._pilots.values())
         if alive < self._wanted:
             self._launcher.start(self._open_pilots(self._wanted - alive), avoid=sorted(self._left_out))
+
+    def _only_bad_nodes(self) -> bool:
+        """Whether all pilots that are there are on nodes that are left out, and none is still to come."""
+        here = [pilot for pilot in self._pilots.values() if pilot.state in ("starting", "ready")]
+        return bool(here) and all(pilot.state == "ready" and pilot.host in self._left_out for pilot in here)
 
     def _record_nodes(self, now: float) -> None:
         if now < self._nodes_at:

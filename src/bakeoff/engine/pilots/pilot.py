@@ -64,7 +64,9 @@ _MARGIN = 10.0
 """Seconds before the end of an allocation in which results still have to go home."""
 _SKEWED = 5.0
 """A clock that differs from the scheduler's by less than so many seconds is left as it is."""
-_SAVE_INTERVAL = 10.0
+_SAVE_INTERVAL = 1.0
+_SAVE_SHARE = 20
+"""Between two copies of a checkpoint there is at least so much time as so many copies take."""
 _DELIVERY_TRIES = 5
 _QUICKEST, _SLOWEST = 0.002, 0.25
 """Seconds between two exchanges: while there is something to exchange, and at rest."""
@@ -91,6 +93,8 @@ class Mail:
         """When the control plane was reached last."""
         self.saving: set[str] = set()
         """Claims whose directories are being saved."""
+        self.save_took = 0.0
+        """Seconds that the last one took."""
         self.fetched: deque[tuple[Order, OSError | None]] = deque()
         """Orders whose directories have been brought here, or could not be."""
         self.trouble = ""
@@ -164,9 +168,11 @@ class Mail:
         self.fetched.append((order, error))
 
     def _save(self, token: str, directory: Path) -> None:
+        began = time.monotonic()
         try:
             if directory.is_dir():
                 self._link.save(token, directory)
+                self.save_took = time.monotonic() - began
         except (OSError, shutil.Error):
             pass  # the next one may arrive; until then a lost run goes on from an older one
         finally:
@@ -482,7 +488,7 @@ class Pilot:
                 self._saved[order.token] = (now + 1.0, last)
             elif isinstance(last, _Pending) and last.state == state:
                 self._mail.save(order.token, self._paths.runs / order.attempt.run_id)
-                self._saved[order.token] = (now + _SAVE_INTERVAL, state)
+                self._saved[order.token] = (now + max(_SAVE_INTERVAL, _SAVE_SHARE * self._mail.save_took), state)
                 return
             else:
                 self._saved[order.token] = (now + 0.5, _Pending(state))

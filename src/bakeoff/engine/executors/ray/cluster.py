@@ -74,9 +74,7 @@ def open_executor(setup: ExecutorSetup) -> Executor:
     except BaseException:
         ray.shutdown()
         raise
-    return PilotExecutor(
-        pilot_setup, paths, setup.claims, transport, launcher, pilots=pilots, expiry=settings.expiry
-    )
+    return PilotExecutor(pilot_setup, paths, setup.claims, transport, launcher, pilots=pilots, expiry=settings.expiry)
 
 
 def _code(setup: ExecutorSetup) -> dict[str, Any]:
@@ -114,9 +112,7 @@ def _size(settings: RaySettings, resources: Resources, jobs: int | None) -> tupl
     """(slots for each pilot, pilots): as many as fit, and together not more than `jobs`."""
     needs = {"CPU": resources.cpus or 1.0, "GPU": resources.gpus or 0.0, "memory": float(resources.memory or 0)}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    room = [
-        min(int(node.get(name, 0.0) / need + 1e-9) for name, need in needs.items() if need) for node in nodes
-    ]
+    room = [min(int(node.get(name, 0.0) / need + 1e-9) for name, need in needs.items() if need) for node in nodes]
     room = [number for number in room if number > 0]
     if not room and (settings.slots is None or settings.pilots is None):
         wanted = ", ".join(f"{need:g} {name}" for name, need in needs.items() if need)
@@ -209,7 +205,9 @@ class RayLauncher:
     def close(self) -> None:
         """End all actors, and return when Ray has forgotten them. One on a node that is cut off ends by itself."""
         self._transport.pause()
-        leaving = [actor.leave.remote() for name, actor in self._transport.actors.items() if name not in self._transport.ended]
+        leaving = [
+            actor.leave.remote() for name, actor in self._transport.actors.items() if name not in self._transport.ended
+        ]
         if leaving:
             ray.wait(leaving, num_returns=len(leaving), timeout=10.0)
         for actor in self._transport.actors.values():
@@ -231,4 +229,3 @@ def _remembered(paths: EditionPaths) -> tuple[str, list[str]]:
         return str(edition), [str(name) for name in names]
     except (OSError, ValueError):
         return f"{paths.experiment}-{secrets.token_hex(8)}", []
-

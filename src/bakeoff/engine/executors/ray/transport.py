@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryFile
 from typing import Any
@@ -27,7 +26,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 
 from bakeoff.engine.executors.ray.host import CHUNK, Letter
 from bakeoff.engine.pilots import messages
-from bakeoff.engine.pilots.arrivals import Arrivals, remove
+from bakeoff.engine.pilots.arrivals import Arrivals
 from bakeoff.engine.pilots.messages import Downward, Report, Upward
 from bakeoff.engine.pilots.packing import RefusedArchive, pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
@@ -279,5 +278,7 @@ class RayTransport:
 def _reason(error: RayError) -> str:
     """What Ray says about the end of an actor, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = next((line for line in lines if "cause" in line.lower() or "died" in line.lower()), lines[0] if lines else "")
+    reason = next(
+        (line for line in lines if "cause" in line.lower() or "died" in line.lower()), lines[0] if lines else ""
+    )
     return f"{type(error).__name__}: {reason}"[:300]
