@@ -25,7 +25,6 @@ from typing import Any
 
 from bakeoff.engine import hardware, processes
 from bakeoff.engine.executors import Executor, ExecutorSetup, NodeSetup
-from bakeoff.engine.pilots import spool
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
@@ -151,7 +150,7 @@ class Session:
         )
         claims = Claims(self.edition, settings.kind, self.number)
         if local:
-            spool.abandon(paths)  # pilots of another executor: their claims are given up, so they may leave
+            _leave_pilots(paths)
             code = (self.edition.sessions()[-1]["provenance"].get("git") or {}).get("code") or ""
             node = local_node(self.number, platform.node(), hardware.kind_of_node(devices), code[:16])
             claims.see([node])
@@ -187,6 +186,14 @@ class Session:
             self.edition.close()
         finally:
             self.lease.close()
+
+
+def _leave_pilots(paths: EditionPaths) -> None:
+    """An edition goes on without the pilots that it had: their claims are given up, so they may leave."""
+    if (paths.directory / layout.SPOOL).exists():
+        from bakeoff.engine.pilots import spool
+
+        spool.abandon(paths)
 
 
 def open_session(plan: Plan, options: Options) -> Session:

@@ -31,6 +31,8 @@ DEFAULT_ROOT = "bakeoff-runs"
 DATABASE = "experiment.db"
 LATEST = "latest"
 LEASE = ".lease"
+SPOOL = ".spool"
+"""Messages between a scheduler and its pilots (engine/pilots/spool.py)."""
 BUDGET_FILE, BUDGET_USED_UP = "budget.json", "budget.used-up"
 """What the experiment may still use, for workloads that can stop in the middle of a run; and the mark of one that had
 to: `cost` or `tokens`."""

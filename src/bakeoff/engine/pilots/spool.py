@@ -36,9 +36,8 @@ from bakeoff.engine.pilots.arrivals import Arrivals, copy_synced
 from bakeoff.engine.pilots.messages import Downward, Upward
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.errors import StorageError
-from bakeoff.records.layout import EditionPaths, atomic_write
+from bakeoff.records.layout import SPOOL, EditionPaths, atomic_write
 
-SPOOL = ".spool"
 _PILOTS, _SETUP, _DOWN, _UP = "pilots.json", "setup.json", "down", "up"
 _HEAD = struct.Struct("<II")
 """Length of the content, and its CRC-32."""
