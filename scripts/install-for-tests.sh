@@ -9,7 +9,7 @@ trap '[ -z "$downloads" ] || kill -- $downloads 2>/dev/null || true; rm -rf "$lo
 trap 'exit 130' HUP INT TERM
 
 scripts/install.sh test
-for name in agents trainers; do
+for name in agents trainers launchers; do
     setsid sh -c "scripts/install-$name.sh && touch '$logs/$name.done'" >"$logs/$name" 2>&1 &
     downloads="$downloads -$!"
 done
@@ -18,6 +18,6 @@ for name in bubblewrap containers postgres slurm chromium; do
 done
 wait
 downloads=
-for name in agents trainers; do
+for name in agents trainers launchers; do
     [ -e "$logs/$name.done" ] || { cat "$logs/$name" >&2; echo "scripts/install-$name.sh failed" >&2; exit 1; }
 done

@@ -35,13 +35,13 @@ def slurm_cluster(_slurm: SlurmCluster) -> SlurmCluster:
 
 @pytest.fixture(scope="session")
 def _ray() -> Iterator[RayCluster]:
-    with RayCluster() as cluster:
+    with RayCluster(gpus=2) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def ray_cluster(_ray: RayCluster) -> RayCluster:
-    """A head without CPUs and two nodes, all links up. Replace a node that a test has lost."""
+    """A head without CPUs and two nodes that say they have two GPUs, all links up. Replace a node that a test has lost."""
     for name in _ray.names:
         _ray.restore(name)
     return _ray

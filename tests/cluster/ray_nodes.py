@@ -101,6 +101,11 @@ class RayCluster:
             self.site[name].hide(directory)
         self._hidden.append(directory)
 
+    def show(self, directory: Path) -> None:
+        self._hidden.remove(directory)
+        for name in self.names:
+            self.site[name].show(directory)
+
     def cut(self, name: str) -> None:
         self.site[name].cut()
 

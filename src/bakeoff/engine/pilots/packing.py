@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -25,11 +26,16 @@ class RefusedArchive(OSError):
     """An archive that `pack` would not have made."""
 
 
-def pack(directory: Path, file: IO[bytes]) -> None:
-    """Write the directory's files and directories to `file`; raises OSError. What vanishes meanwhile is left out."""
+def pack(directory: Path, file: IO[bytes], leave_out: Sequence[Path] = ()) -> None:
+    """Write the directory's files and directories to `file`, except those in `leave_out`; raises OSError.
+
+    What vanishes meanwhile is left out, too.
+    """
+    left_out = {os.fspath(path) for path in leave_out}
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for folder, folders, names in os.walk(directory):
-            folders[:] = sorted(name for name in folders if not os.path.islink(os.path.join(folder, name)))
+            paths = ((name, os.path.join(folder, name)) for name in folders)
+            folders[:] = sorted(name for name, path in paths if path not in left_out and not os.path.islink(path))
             for name in (*folders, *sorted(names)):
                 path = os.path.join(folder, name)
                 try:
@@ -46,7 +52,8 @@ def pack(directory: Path, file: IO[bytes]) -> None:
                         archive.addfile(entry)
                     elif stat.S_ISREG(facts.st_mode):
                         entry.size = facts.st_size
-                        archive.addfile(entry, open(descriptor, "rb", closefd=False))
+                        with open(descriptor, "rb", closefd=False) as content:
+                            archive.addfile(entry, content)
                 finally:
                     os.close(descriptor)
 
@@ -79,6 +86,8 @@ def unpack(file: IO[bytes], target: Path, *, sync: bool = True) -> None:
 
 def _take(archive: tarfile.TarFile, entry: tarfile.TarInfo, part: Path, sync: bool) -> None:
     name = PurePosixPath(entry.name)
+    if not name.parts and entry.isdir():
+        return  # `.`, as tar names the directory itself
     if name.is_absolute() or ".." in name.parts or "\0" in entry.name or not name.parts:
         raise RefusedArchive(f"the archive names {entry.name!r}, which is outside of the run's directory")
     if not (entry.isdir() or (entry.isreg() and not entry.issparse())):

@@ -88,7 +88,8 @@ class Mail:
         self._freight: Queue[Callable[[], None]] = Queue()
         self._posted = threading.Event()
         self._closing = False
-        self._carrying = 0
+        self.carrying: dict[str, float | None] = {}
+        """Claims whose reports wait for their directories to arrive, and when their attempts began."""
         self.reached = time.monotonic()
         """When the control plane was reached last."""
         self.saving: set[str] = set()
@@ -109,7 +110,7 @@ class Mail:
 
     def deliver(self, report: Report, directory: Path) -> None:
         """Bring the directory home, delete it here, and send the report."""
-        self._carrying += 1
+        self.carrying[report.token] = report.attempt.started_at
         self._freight.put(lambda: self._deliver(report, directory))
 
     def save(self, token: str, directory: Path) -> None:
@@ -128,7 +129,7 @@ class Mail:
     def close(self, patience: float) -> None:
         """Send what is left, for `patience` seconds at most."""
         deadline = time.monotonic() + patience
-        while (self._carrying or self._out) and time.monotonic() < deadline:
+        while (self.carrying or self._out) and time.monotonic() < deadline:
             time.sleep(0.005)
         self._closing = True
         self._posted.set()
@@ -192,7 +193,7 @@ class Mail:
             report.attempt.error = f"its directory could not be brought home: {reason}"
             report = Report(report.token, report.attempt)
         self.post(report)
-        self._carrying -= 1
+        del self.carrying[report.token]
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -409,6 +410,7 @@ class Pilot:
         """A sign of life: every heartbeat, and soon after something began."""
         started = [(order.token, self._scheduler_time(order.attempt.started_at)) for order in self._running.values()]
         held = started + [(order.token, None) for order in (*self._waiting, *self._fetching.values())]
+        held += self._mail.carrying.copy().items()  # a large directory takes longer than a claim lasts
         if now < self._beat_at and (held == self._last_beat or now < self._beat_at - self._setup.heartbeat + 0.5):
             return
         self._beat_at, self._last_beat = now + self._setup.heartbeat, held

@@ -8,8 +8,7 @@
 
     [executor]
     kind = "ray"                 # RAY_ADDRESS, or a local cluster
-    pilots = 2
-    slots = 8
+    secrets = ["OPENAI_API_KEY"]
 
 Nodes get the experiment file's directory and bakeoff's own code from Ray (`runtime_env`, by content digest), and nothing
 else: there is no shared file system. Their Python needs bakeoff's dependencies.
@@ -21,31 +20,27 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
+from bakeoff.engine.pilots.settings import PilotSettings
 from bakeoff.errors import BakeoffError, Problem
-from bakeoff.spec.experiment import ExecutorEntry, Experiment
+from bakeoff.spec.experiment import Experiment
 
 if TYPE_CHECKING:
     from bakeoff.engine.executors import Executor, ExecutorSetup
 
 
-class RaySettings(ExecutorEntry):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+class RaySettings(PilotSettings):
+    """`[executor]` with `kind = "ray"`."""
 
     address: str | None = None
     """The cluster (default: RAY_ADDRESS, or a local cluster that ends with the command)."""
-    pilots: Annotated[int, Field(ge=1)] | None = None
-    """How many actors run attempts (default: as many as fit on the nodes that there are)."""
-    slots: Annotated[int, Field(ge=1)] | None = None
-    """Runs at a time in each (default: as many as the smallest node can hold)."""
-    secrets: list[str] = []
-    """Variables of this environment that runs on nodes get too, such as OPENAI_API_KEY. They travel in calls of Ray, and
-    are written to no file. Nodes may also have their own."""
-    expiry: Annotated[float, Field(ge=10)] = 30.0
-    """Seconds of silence after which a node counts as lost."""
-    linger: Annotated[float, Field(ge=0)] = 600.0
-    """Seconds that a pilot without a scheduler keeps its results."""
+    slots: Annotated[int, Field(ge=1)] | None = None  # type: ignore[assignment]
+    """Runs at a time in each pilot (default: as many as the smallest node has room for). Without `pilots`, there are as
+    many pilots as the nodes have room for."""
+    secrets: list[str] = Field(default=[])
+    """Variables of this environment that runs on nodes get too, such as `OPENAI_API_KEY`, besides those that `[env]` names
+    as `${NAME}`. They travel in calls of Ray and are written to no file. Nodes may also have their own."""
 
 
 class Ray:

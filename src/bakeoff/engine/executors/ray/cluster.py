@@ -23,15 +23,15 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-import bakeoff
-from bakeoff.engine import hardware
 from bakeoff.engine.executors import Executor, ExecutorSetup
 from bakeoff.engine.executors.ray import RaySettings
 from bakeoff.engine.executors.ray.host import Host
 from bakeoff.engine.executors.ray.transport import RayTransport
 from bakeoff.engine.pilots.executor import PilotExecutor
+from bakeoff.engine.pilots.settings import pilot_setup
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.records import layout
 from bakeoff.records.layout import EditionPaths, atomic_write
 from bakeoff.spec.experiment import Resources
 
@@ -51,41 +51,37 @@ def open_executor(setup: ExecutorSetup) -> Executor:
     _connect(settings.address, _code(setup))
     try:
         slots, pilots = _size(settings, setup.node.resources, setup.jobs)
-        pilot_setup = PilotSetup(
-            workload=setup.node.workload,
-            dialect=setup.node.dialect,
-            experiment=paths.experiment,
-            edition=paths.name,
-            base="",  # wherever Ray unpacks it
-            slots=slots,
-            limits=setup.node.limits.model_dump(mode="json"),
-            resources=setup.node.resources.model_dump(mode="json"),
-            gpus=settings.gpus,
-            env=dict(setup.variables),
-            fresh=setup.node.fresh,
-            checkpoints=setup.node.checkpoints,
-            settle_after=setup.node.settle_after,
-            code=hardware.code_digest(setup.node.base, ignore=paths.directory.parent.parent),
-            absent=settings.expiry,
-            linger=settings.linger,
-        )
+        pilot = msgspec.structs.replace(pilot_setup(setup, settings, base="."), slots=slots)
         transport = RayTransport(paths)
-        launcher = RayLauncher(setup, pilot_setup, transport)
+        launcher = RayLauncher(setup, pilot, transport)
     except BaseException:
         ray.shutdown()
         raise
+<<<<<<< HEAD
     return PilotExecutor(pilot_setup, paths, setup.claims, transport, launcher, pilots=pilots, expiry=settings.expiry)
+=======
+    return PilotExecutor(pilot, paths, setup.claims, transport, launcher, pilots=pilots, expiry=settings.expiry)
+>>>>>>> launch
 
 
 def _code(setup: ExecutorSetup) -> dict[str, Any]:
-    """What Ray sends to nodes, by content digest: the experiment's directory without its results, and bakeoff."""
-    base, results = setup.node.base, setup.node.paths.directory.parent.parent
-    inside = results.resolve().is_relative_to(base.resolve())
-    excluded = [f"/{results.resolve().relative_to(base.resolve())}"] if inside else []
+    """What Ray sends to nodes, by content digest: the experiment's directory without results, and bakeoff.
+
+    Ray applies `excludes` to both. So they name each experiment's results, and not the root: it may be called `results`,
+    as a package of bakeoff is.
+    """
+    base, root, package = setup.node.base.resolve(), setup.node.paths.directory.parent.parent, Path(__file__).parents[3]
+    excluded = []
+    if root.resolve().is_relative_to(base):
+        place = root.resolve().relative_to(base)
+        excluded = [place / name for name in (*layout.experiments(root), setup.node.paths.experiment)]
+        for path in excluded:
+            if (package / path).exists():
+                raise UsageError(f"{base / path} has the name of a package of bakeoff; choose another root with --root")
     return {
         "working_dir": str(base),
-        "excludes": [*_NOT_SENT, *excluded],
-        "py_modules": [str(Path(bakeoff.__file__).parent)],
+        "excludes": [*_NOT_SENT, *(f"/{path.as_posix()}" for path in excluded)],
+        "py_modules": [str(package)],
     }
 
 
@@ -120,6 +116,8 @@ def _size(settings: RaySettings, resources: Resources, jobs: int | None) -> tupl
             f"no node of the Ray cluster has room for a run ({wanted}). "
             "If nodes are added on demand, say how many there will be: [executor] pilots and slots"
         )
+    if settings.pilots is False:
+        return 1, settings.number_of_pilots(jobs)
     slots = settings.slots or min(min(room), jobs or min(room))
     pilots = settings.pilots or max(1, sum(number // slots for number in room))
     if jobs is not None and settings.pilots is None:

@@ -27,7 +27,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 from bakeoff.engine.executors.ray.host import CHUNK, Letter
 from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.arrivals import Arrivals
-from bakeoff.engine.pilots.messages import Downward, Report, Upward
+from bakeoff.engine.pilots.messages import Downward, Upward
 from bakeoff.engine.pilots.packing import RefusedArchive, pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.records.layout import EditionPaths
@@ -205,10 +205,7 @@ class RayTransport:
 
     def _open(self, name: str, letter: Letter) -> None:
         if letter.kind == "message":
-            message = messages.decode_upward(letter.content)
-            if isinstance(message, Report) and message.directory:
-                message = self._checked(message)
-            self._arrived.append((name, message))
+            self._arrived.append((name, messages.decode_upward(letter.content)))
         elif letter.kind == "fetch" or letter.cargo:
             self._freight.put((name, letter))
         else:
@@ -216,11 +213,6 @@ class RayTransport:
                 self._unpack(letter, BytesIO(letter.content))
             except OSError:
                 pass  # its report finds that it is not there
-
-    def _checked(self, report: Report) -> Report:
-        """The report of an attempt whose small directory could not be unpacked is one of an infrastructure failure;
-        `Arrivals.install` finds that, too, but a scheduler before this one may have installed it."""
-        return report
 
     def _unpack(self, letter: Letter, file: Any) -> None:
         self._saves += 1
