@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.engine import hardware, processes
-from bakeoff.engine.executors import Executor, ExecutorSetup, NodeSetup
+from bakeoff.engine.executors import Adopting, Executor, ExecutorSetup, NodeSetup
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
@@ -109,6 +109,10 @@ class Session:
                     )  # fmt: skip
                     scheduler.adopt(claims)
                     summary = scheduler.run()
+                except LeaseHeld:
+                    if isinstance(executor, Adopting):
+                        executor.leave()
+                    raise
                 finally:
                     executor.close()
             summary.left_out = queue.left_out

@@ -116,3 +116,6 @@ class Adopting(Protocol):
 
     def recorded(self, attempts: list[Attempt]) -> None:
         """These came back through `wait`, and are durable now."""
+
+    def leave(self) -> None:
+        """Another scheduler has taken over: what still runs is its, and `close` must leave it alone."""

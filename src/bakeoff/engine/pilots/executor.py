@@ -35,7 +35,7 @@ from bakeoff.engine.pilots.messages import (
     Upward,
 )
 from bakeoff.engine.pilots.transport import Launcher, PilotSetup, Transport
-from bakeoff.errors import BakeoffError
+from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.claims import Claim, Claims, NodeRecord
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import Attempt
@@ -122,6 +122,8 @@ class PilotExecutor:
         self._back: list[Attempt] = []
         now = time.monotonic()
         self._pilots = {name: _Pilot(name, "silent", heard=now) for name in transport.known()}
+        self._left = False
+        """Another scheduler has taken over."""
         self._adopting = True
         """Until the first look: what arrives then was sent to earlier sessions, and old news is not late."""
         self._number = 0
@@ -205,8 +207,14 @@ class PilotExecutor:
             for token, held in list(self._held.items()):  # nobody answers: the user does not wait for an expiry
                 self._give_up(token, held.attempt, "cancelled", "stopped; its node did not answer")
 
+    def leave(self) -> None:
+        self._pilots.clear()
+        self._left = True
+
     def close(self) -> None:
         """Let every pilot leave, and remove what was only needed to talk to them."""
+        if self._left:
+            return
         living = [pilot for pilot in self._pilots.values() if pilot.state != "gone"]
         for pilot in living:
             self._transport.send(pilot.name, [Quit(now=True)])
@@ -217,7 +225,11 @@ class PilotExecutor:
                     self._pilots[name].state = "gone"
             time.sleep(0.02)
         self._launcher.close()
-        self._record_nodes(float("inf"))
+        try:
+            self.claims.drop(list(self._held))  # when the scheduler leaves because of an error: they have ended
+            self._record_nodes(float("inf"))
+        except StorageError:
+            pass  # the first error is the one to report; the next session finds the claims and lets them expire
         self._transport.close()
         self._arrivals.close()
 

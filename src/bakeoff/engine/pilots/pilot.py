@@ -329,14 +329,14 @@ class Pilot:
                 self._give_back(list(self._waiting))
                 node.stop(running=self._stopping)
             self._start(node, now)
-            held = bool(self._running or self._waiting or self._fetching)
+            held = bool(self._running or self._waiting or self._fetching or self._mail.carrying)
             if held:
                 self._busy_at = now
             for attempt in node.wait(_IDLE if not held and now - self._busy_at > 1 else _BUSY):
                 self._ended(attempt.position, attempt.status == "planned")
             self._save(now)
             self._beat(node, now)
-            if not self._running and not self._waiting and not self._fetching:
+            if not held and not self._running:
                 if self._quit or (self._setup.once and self._known):
                     self._mail.post(Bye("nothing left to do"))
                     return "nothing left to do"

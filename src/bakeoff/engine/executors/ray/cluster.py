@@ -57,11 +57,7 @@ def open_executor(setup: ExecutorSetup) -> Executor:
     except BaseException:
         ray.shutdown()
         raise
-<<<<<<< HEAD
-    return PilotExecutor(pilot_setup, paths, setup.claims, transport, launcher, pilots=pilots, expiry=settings.expiry)
-=======
     return PilotExecutor(pilot, paths, setup.claims, transport, launcher, pilots=pilots, expiry=settings.expiry)
->>>>>>> launch
 
 
 def _code(setup: ExecutorSetup) -> dict[str, Any]:
