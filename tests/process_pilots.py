@@ -20,15 +20,13 @@ from bakeoff.errors import Problem
 from bakeoff.spec.experiment import Experiment
 from lab import Lab
 
-PREFIX = ("setsid",)
-
 
 class ProcessSettings(PilotSettings):
     """The shared settings are enough."""
 
 
 class ProcessLauncher:
-    """Starts pilots as processes that outlive the scheduler, and leaves their pids beside the spool."""
+    """Starts pilots as processes that outlive the scheduler, each on a node of its own as far as it knows."""
 
     def __init__(self, spool: Path) -> None:
         self._spool = spool
@@ -40,6 +38,7 @@ class ProcessLauncher:
                 self._processes[name] = subprocess.Popen(
                     [sys.executable, "-P", "-m", "bakeoff.engine.pilots.spool", str(self._spool), name],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                    env={**os.environ, "BAKEOFF_NODE": f"node-{name}"},
                 )  # fmt: skip
 
     def ended(self) -> Mapping[str, str]:

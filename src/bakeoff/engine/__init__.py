@@ -5,6 +5,8 @@
 | `session` | one call of `run`: the edition, its lease, a check that the code is the same |
 | `scheduler`, `queue` | the loop and the budget; which attempt comes next |
 | `executors` | where attempts run: the interface, and the registry |
+| `hardware` | cores, memory and GPU devices of a machine, and how runs share them |
+| `pilots` | runs on other machines: pilots, claims, messages, run directories that come home |
 | `node` | what runs attempts on one machine: commands, warm workers, limits, captured output |
 | `processes` | process trees, marks and cgroups; the supervisor that ends all runs when the node dies |
 

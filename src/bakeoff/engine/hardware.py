@@ -19,7 +19,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import bakeoff
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Resources
 
@@ -163,7 +162,7 @@ def code_digest(base: Path, ignore: Path | None = None) -> str:
     Of a directory with very many files, only the first ones count.
     """
     digest = hashlib.sha256(f"{sys.version_info[:2]}\n".encode())
-    for root in (Path(bakeoff.__file__).parent, base):
+    for root in (Path(__file__).parent.parent, base):
         files: list[Path] = []
         seen = 0
         for folder, folders, names in os.walk(root):

@@ -160,7 +160,10 @@ class Scheduler:
         fail_fast: bool = False,
         observers: Sequence[Observer] = (),
         more: More | None = None,
+        renew: Callable[[], None] = lambda: None,
     ) -> None:
+        """`renew` is called about once a second; what it raises ends the session."""
+        self._renew = renew
         self._retries: Retries = plan.experiment.retries
         self._edition = edition
         self._session = session
@@ -331,6 +334,7 @@ class Scheduler:
             observer.tick(running)
         if now >= self._beat_at:
             self._beat_at = now + _BEAT
+            self._renew()
             try:
                 self._edition.beat(self._session, running)
             except StorageError:

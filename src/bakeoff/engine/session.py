@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.engine import hardware, processes
-from bakeoff.engine.executors import Executor, ExecutorSetup, NodeSetup
+from bakeoff.engine.executors import Adopting, Executor, ExecutorSetup, NodeSetup
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
@@ -105,9 +105,14 @@ class Session:
                     scheduler = Scheduler(
                         self.plan, self.edition, self.number, executor, queue,
                         switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
+                        renew=self.lease.renew,
                     )  # fmt: skip
                     scheduler.adopt(claims)
                     summary = scheduler.run()
+                except LeaseHeld:
+                    if isinstance(executor, Adopting):
+                        executor.leave()
+                    raise
                 finally:
                     executor.close()
             summary.left_out = queue.left_out
@@ -149,6 +154,7 @@ class Session:
         )
         claims = Claims(self.edition, settings.kind, self.number)
         if local:
+            _leave_pilots(paths)
             code = (self.edition.sessions()[-1]["provenance"].get("git") or {}).get("code") or ""
             node = local_node(self.number, platform.node(), hardware.kind_of_node(devices), code[:16])
             claims.see([node])
@@ -184,6 +190,14 @@ class Session:
             self.edition.close()
         finally:
             self.lease.close()
+
+
+def _leave_pilots(paths: EditionPaths) -> None:
+    """An edition goes on without the pilots that it had: their claims are given up, so they may leave."""
+    if (paths.directory / layout.SPOOL).exists():
+        from bakeoff.engine.pilots import spool
+
+        spool.abandon(paths)
 
 
 def open_session(plan: Plan, options: Options) -> Session:

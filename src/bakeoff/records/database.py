@@ -1,7 +1,7 @@
 """The database: tables, and connections to SQLite and PostgreSQL behind one small interface.
 
-SQL is plain, with `?` for values, and rows are tuples; `edition.py` turns them into records. SQLite is in WAL mode with
-full synchronisation, so a committed transaction survives a power cut (https://sqlite.org/pragma.html#pragma_synchronous).
+SQL is plain, with `?` for values, and rows are tuples; `edition.py` turns them into records. SQLite is in WAL mode (on a
+network file system with a rollback journal) with full synchronisation, so a committed transaction survives a power cut (https://sqlite.org/pragma.html#pragma_synchronous).
 
     meta        schema version
     editions    one row for each execution of an experiment
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bakeoff.errors import Damaged, StorageError, UsageError
-from bakeoff.records.files import refused
+from bakeoff.records.files import on_network, refused
 
 URL_VARIABLE = "BAKEOFF_DATABASE_URL"
 LOCK = 7246112
@@ -355,6 +355,13 @@ def connect(place: str, *, readonly: bool = False) -> Database:
         known = database.value(_HAS_META[database.engine]) is not None
         schema = database.value("SELECT value FROM meta WHERE key = 'schema'") if known else None
         version = None if schema is None else _number(schema, database)
+        if not readonly and database.engine == "sqlite":
+            # WAL keeps its index in memory that only processes of one machine share (https://sqlite.org/wal.html), so
+            # on a network file system a rollback journal is used. The mode stays with the file; a file that is only
+            # read is left as it is.
+            wanted = "delete" if on_network(Path(place).parent) else "wal"
+            if database.value("PRAGMA journal_mode") != wanted:
+                database.value(f"PRAGMA journal_mode={wanted}")
         if not readonly and (version is None or version < VERSION):
             _create_tables(database)
         elif version is None:
@@ -379,8 +386,6 @@ def _number(schema: Any, database: Database) -> int:
 
 def _create_tables(database: Database) -> None:
     """Create the tables, or add those that a newer version has."""
-    if database.engine == "sqlite":  # the mode stays with the file; a file that is only read is left as it is
-        database.value("PRAGMA journal_mode=WAL")
     with database.transaction() as transaction:
         # Two first users at once: CREATE TABLE IF NOT EXISTS alone can fail with a unique violation in PostgreSQL.
         if database.engine == "postgres":

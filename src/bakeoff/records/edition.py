@@ -542,6 +542,16 @@ class Edition:
             names = (*names, "node", "lost")
         return self._named(names, "attempts", "AND position = ? AND attempt >= ? ORDER BY attempt", position, since)
 
+    def attempts_by_node(self) -> dict[str, int]:
+        """How many attempts ended on each node; those of older databases, which name none, are left out."""
+        if self.database.version < 5:
+            return {}
+        rows = self.database.rows(
+            "SELECT node, COUNT(*) FROM attempts WHERE edition_id = ? AND node IS NOT NULL GROUP BY node",
+            (self.edition_id,),
+        )
+        return {node: int(number) for node, number in rows}
+
     def losses_alone(self, position: int) -> int:
         """How many attempts of the run were lost while other attempts on their node survived."""
         return int(

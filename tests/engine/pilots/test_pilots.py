@@ -207,10 +207,9 @@ print(json.dumps({"value": state["value"], "resumed": 0}))
 
 @pytest.mark.slow
 def test_a_checkpointing_run_that_loses_its_pilot_goes_on_elsewhere(
-    lab: Lab, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Its pilot is killed three times; result and curve are those of a run that nobody disturbed."""
-    monkeypatch.setenv("BAKEOFF_X", "1")
     lab.write("train.py", TRAIN.replace("SLEEP", "0.1"))
     executor = EXECUTOR.replace("pilots = 2", "pilots = 1").replace("slots = 2", "slots = 1")
     file = "seeds = 1\nparams = { command = 'python3 train.py' }\n"
@@ -236,7 +235,7 @@ def test_a_checkpointing_run_that_loses_its_pilot_goes_on_elsewhere(
 def _saved(lab: Lab) -> list[Path]:
     return [
         path / "checkpoint" / "state.json"
-        for path in lab.directory().glob(".incoming/*.saved-*")
+        for path in lab.root.glob("trial/2*/.incoming/*.saved-*")
         if not path.name.endswith(".part")
     ]
 

@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bakeoff.records.claims import Claim, Claims
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import Attempt
 from bakeoff.spec.experiment import ExecutorEntry, Limits, Resources
+
+if TYPE_CHECKING:  # workers import this module, and need no database
+    from bakeoff.records.claims import Claim, Claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +116,6 @@ class Adopting(Protocol):
 
     def recorded(self, attempts: list[Attempt]) -> None:
         """These came back through `wait`, and are durable now."""
+
+    def leave(self) -> None:
+        """Another scheduler has taken over: what still runs is its, and `close` must leave it alone."""

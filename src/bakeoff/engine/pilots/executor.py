@@ -28,13 +28,14 @@ from bakeoff.engine.pilots.messages import (
     Orders,
     Presence,
     Quit,
+    Recall,
     Report,
     Returned,
     Stop,
     Upward,
 )
 from bakeoff.engine.pilots.transport import Launcher, PilotSetup, Transport
-from bakeoff.errors import BakeoffError
+from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.claims import Claim, Claims, NodeRecord
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import Attempt
@@ -50,6 +51,7 @@ _FAILED_STARTS = 3
 _TIME_TO_LEAVE = 15.0
 """Seconds that pilots get to say goodbye."""
 _NODES_INTERVAL = 5.0
+_BALANCE_INTERVAL = 0.5
 
 
 @dataclass(slots=True)
@@ -120,6 +122,8 @@ class PilotExecutor:
         self._back: list[Attempt] = []
         now = time.monotonic()
         self._pilots = {name: _Pilot(name, "silent", heard=now) for name in transport.known()}
+        self._left = False
+        """Another scheduler has taken over."""
         self._adopting = True
         """Until the first look: what arrives then was sent to earlier sessions, and old news is not late."""
         self._number = 0
@@ -133,6 +137,7 @@ class PilotExecutor:
         self._looked_at = now
         self._present_at = 0.0
         self._nodes_at = 0.0
+        self._balance_at = 0.0
 
     # -- what the scheduler calls
 
@@ -176,6 +181,7 @@ class PilotExecutor:
         self._show_presence(now)
         self._expire(now)
         self._keep_pilots(now)
+        self._balance(now)
         self._record_nodes(now)
         back, self._back = self._back, []
         return back
@@ -201,8 +207,14 @@ class PilotExecutor:
             for token, held in list(self._held.items()):  # nobody answers: the user does not wait for an expiry
                 self._give_up(token, held.attempt, "cancelled", "stopped; its node did not answer")
 
+    def leave(self) -> None:
+        self._pilots.clear()
+        self._left = True
+
     def close(self) -> None:
         """Let every pilot leave, and remove what was only needed to talk to them."""
+        if self._left:
+            return
         living = [pilot for pilot in self._pilots.values() if pilot.state != "gone"]
         for pilot in living:
             self._transport.send(pilot.name, [Quit(now=True)])
@@ -213,7 +225,11 @@ class PilotExecutor:
                     self._pilots[name].state = "gone"
             time.sleep(0.02)
         self._launcher.close()
-        self._record_nodes(float("inf"))
+        try:
+            self.claims.drop(list(self._held))  # when the scheduler leaves because of an error: they have ended
+            self._record_nodes(float("inf"))
+        except StorageError:
+            pass  # the first error is the one to report; the next session finds the claims and lets them expire
         self._transport.close()
         self._arrivals.close()
 
@@ -265,6 +281,20 @@ class PilotExecutor:
         now = time.monotonic()
         self._pilots |= {name: _Pilot(name, heard=now, most=1) for name in names}
         return names
+
+    def _balance(self, now: float) -> None:
+        """Call back what waits in one pilot behind long runs, while another has a free slot and there is nothing else."""
+        if now < self._balance_at or self._stopping is not None or self._setup.once:
+            return
+        self._balance_at = now + _BALANCE_INTERVAL
+        usable = self._usable()
+        free = sum(max(0, pilot.slots - len(pilot.tokens)) for pilot in usable)
+        for pilot in sorted(usable, key=lambda pilot: -len(pilot.tokens)) if free else ():
+            waiting = sorted(token for token in pilot.tokens if self._held[token].attempt.started_at is None)
+            chosen = waiting[: min(free, len(pilot.tokens) - pilot.slots)] if len(pilot.tokens) > pilot.slots else []
+            if chosen:
+                self._transport.send(pilot.name, [Recall(chosen)])
+                free -= len(chosen)
 
     def _show_presence(self, now: float) -> None:
         if now < self._present_at:
@@ -444,6 +474,11 @@ class PilotExecutor:
                 pilot.state = "gone"
         if self._failed_starts >= max(_FAILED_STARTS, self._wanted) and not self._usable():
             raise BakeoffError(f"pilots of the executor {self.claims.executor} cannot start: {self._refusal}")
+        if self._left_out and not self._held and not self._usable() and self._only_bad_nodes():
+            raise BakeoffError(
+                f"every node that the executor {self.claims.executor} gets was lost {_LOST_IN_A_ROW} times in a row: "
+                f"{', '.join(sorted(self._left_out))}. The same command does the rest when they are well again"
+            )
         for pilot in [pilot for pilot in self._pilots.values() if pilot.state == "gone" and not pilot.tokens]:
             if not pilot.changed:
                 del self._pilots[pilot.name]
@@ -455,6 +490,11 @@ class PilotExecutor:
         alive += sum(p.state == "silent" and now - p.heard <= self._expiry for p in self._pilots.values())
         if alive < self._wanted:
             self._launcher.start(self._open_pilots(self._wanted - alive), avoid=sorted(self._left_out))
+
+    def _only_bad_nodes(self) -> bool:
+        """Whether all pilots that are there are on nodes that are left out, and none is still to come."""
+        here = [pilot for pilot in self._pilots.values() if pilot.state in ("starting", "ready")]
+        return bool(here) and all(pilot.state == "ready" and pilot.host in self._left_out for pilot in here)
 
     def _record_nodes(self, now: float) -> None:
         if now < self._nodes_at:

@@ -44,6 +44,12 @@ class Stop(msgspec.Struct, tag="stop", array_like=True, frozen=True):
     running: bool
 
 
+class Recall(msgspec.Struct, tag="recall", array_like=True, frozen=True):
+    """Give back those of these that have not begun: another pilot has nothing to do."""
+
+    tokens: list[str]
+
+
 class Abandon(msgspec.Struct, tag="abandon", array_like=True, frozen=True):
     """These claims are no longer the pilot's: end their runs and report nothing."""
 
@@ -113,7 +119,7 @@ class Bye(msgspec.Struct, tag="bye", array_like=True, frozen=True):
     """The engine asked for it (an allocation that ends, preemption): nobody's fault."""
 
 
-Downward = Orders | Presence | Stop | Abandon | Quit
+Downward = Orders | Presence | Stop | Recall | Abandon | Quit
 Upward = Hello | Beat | Report | Returned | Bye
 
 encode = msgspec.msgpack.Encoder().encode

@@ -43,6 +43,7 @@ from bakeoff.engine.pilots.messages import (
     Orders,
     Presence,
     Quit,
+    Recall,
     Report,
     Returned,
     Stop,
@@ -63,7 +64,9 @@ _MARGIN = 10.0
 """Seconds before the end of an allocation in which results still have to go home."""
 _SKEWED = 5.0
 """A clock that differs from the scheduler's by less than so many seconds is left as it is."""
-_SAVE_INTERVAL = 10.0
+_SAVE_INTERVAL = 1.0
+_SAVE_SHARE = 20
+"""Between two copies of a checkpoint there is at least so much time as so many copies take."""
 _DELIVERY_TRIES = 5
 _QUICKEST, _SLOWEST = 0.002, 0.25
 """Seconds between two exchanges: while there is something to exchange, and at rest."""
@@ -91,6 +94,8 @@ class Mail:
         """When the control plane was reached last."""
         self.saving: set[str] = set()
         """Claims whose directories are being saved."""
+        self.save_took = 0.0
+        """Seconds that the last one took."""
         self.fetched: deque[tuple[Order, OSError | None]] = deque()
         """Orders whose directories have been brought here, or could not be."""
         self.trouble = ""
@@ -164,9 +169,11 @@ class Mail:
         self.fetched.append((order, error))
 
     def _save(self, token: str, directory: Path) -> None:
+        began = time.monotonic()
         try:
             if directory.is_dir():
                 self._link.save(token, directory)
+                self.save_took = time.monotonic() - began
         except (OSError, shutil.Error):
             pass  # the next one may arrive; until then a lost run goes on from an older one
         finally:
@@ -322,14 +329,14 @@ class Pilot:
                 self._give_back(list(self._waiting))
                 node.stop(running=self._stopping)
             self._start(node, now)
-            held = bool(self._running or self._waiting or self._fetching)
+            held = bool(self._running or self._waiting or self._fetching or self._mail.carrying)
             if held:
                 self._busy_at = now
             for attempt in node.wait(_IDLE if not held and now - self._busy_at > 1 else _BUSY):
                 self._ended(attempt.position, attempt.status == "planned")
             self._save(now)
             self._beat(node, now)
-            if not self._running and not self._waiting and not self._fetching:
+            if not held and not self._running:
                 if self._quit or (self._setup.once and self._known):
                     self._mail.post(Bye("nothing left to do"))
                     return "nothing left to do"
@@ -376,6 +383,8 @@ class Pilot:
                 self._skew = skew if self._skew is None else min(self._skew, skew)
             case Stop(running):
                 self._stopping = running
+            case Recall(tokens):
+                self._give_back([order for order in self._waiting if order.token in tokens])
             case Abandon(tokens):
                 self._abandon(set(tokens), node)
             case Quit(now):
@@ -481,7 +490,7 @@ class Pilot:
                 self._saved[order.token] = (now + 1.0, last)
             elif isinstance(last, _Pending) and last.state == state:
                 self._mail.save(order.token, self._paths.runs / order.attempt.run_id)
-                self._saved[order.token] = (now + _SAVE_INTERVAL, state)
+                self._saved[order.token] = (now + max(_SAVE_INTERVAL, _SAVE_SHARE * self._mail.save_took), state)
                 return
             else:
                 self._saved[order.token] = (now + 0.5, _Pending(state))

@@ -36,9 +36,8 @@ from bakeoff.engine.pilots.arrivals import Arrivals, copy_synced
 from bakeoff.engine.pilots.messages import Downward, Upward
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.errors import StorageError
-from bakeoff.records.layout import EditionPaths, atomic_write
+from bakeoff.records.layout import SPOOL, EditionPaths, atomic_write
 
-SPOOL = ".spool"
 _PILOTS, _SETUP, _DOWN, _UP = "pilots.json", "setup.json", "down", "up"
 _HEAD = struct.Struct("<II")
 """Length of the content, and its CRC-32."""
@@ -105,6 +104,13 @@ class Writer:
         finally:
             os.close(descriptor)  # NFS sends what was written now, and says here when it could not
         self._offset += len(data)
+
+
+def abandon(paths: EditionPaths) -> None:
+    """Remove the spool of an edition that goes on without pilots. Those that live notice, end their runs and leave."""
+    if (paths.directory / SPOOL).exists():
+        shutil.rmtree(paths.directory / SPOOL, ignore_errors=True)
+        Arrivals(paths).close()
 
 
 class SpoolTransport:
