@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import signal
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ _RAY_FILE = ".ray.json"
 _CALLS = 8
 """Calls that an actor answers at the same time: some of them wait."""
 _TIME_TO_END = 20.0
+_CONNECTS = 10.0
 _GIVEN_VARIABLES = re.compile(r"\$\{(\w+)\}")
 _NOT_SENT = [".git", ".venv", "venv", "__pycache__", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache"]
 
@@ -82,6 +84,14 @@ def _code(setup: ExecutorSetup) -> dict[str, Any]:
 
 
 def _connect(address: str | None, runtime_env: dict[str, Any]) -> None:
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    where = address or "a local cluster"
+    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address or "")
+    try:
+        if found is not None:  # Ray itself tries for minutes
+            socket.create_connection((found[1], int(found[2])), timeout=_CONNECTS).close()
+    except (OSError, OverflowError) as error:
+        raise BakeoffError(f"cannot connect to Ray ({where}): {error}. Is the cluster running?") from error
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     os.environ.setdefault("RAY_RUNTIME_ENV_IGNORE_GITIGNORE", "1")  # data may be ignored by git, and is needed
     try:
@@ -90,7 +100,6 @@ def _connect(address: str | None, runtime_env: dict[str, Any]) -> None:
             log_to_driver=False, logging_level=logging.ERROR,
         )  # fmt: skip
     except Exception as error:  # Ray raises many kinds here
-        where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
         raise BakeoffError(
             f"cannot connect to Ray ({where}): {error}\nIs the cluster running, and is this machine one of its nodes? "
             "`ray status` says so"
