@@ -309,6 +309,22 @@ def test_a_node_that_was_lost_three_times_in_a_row_is_left_out(session: Session)
         bench.executor.wait(0)
 
 
+def test_an_idle_pilot_that_fell_silent_is_given_nothing_until_it_speaks(session: Session) -> None:
+    bench = Bench(session)
+    bench.executor.wait(0)
+    (pilot,) = bench.wire.started
+    bench.wire.hello(pilot)
+    bench.executor.wait(0)
+    assert bench.executor.capacity() == 4
+    until = time.monotonic() + 1.5 * EXPIRY
+    while time.monotonic() < until:
+        bench.executor.wait(0.02)
+    assert bench.executor.capacity() == 0 and len(bench.wire.started) == 2, "another one is started"
+    bench.wire.arriving = [(pilot, Beat([], 4))]
+    bench.executor.wait(0)
+    assert bench.executor.capacity() == 4
+
+
 def test_what_a_pilot_gives_back_is_not_an_attempt(session: Session) -> None:
     bench = Bench(session)
     bench.ready()
