@@ -27,7 +27,7 @@ from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import Scheduler, Switch
 from bakeoff.engine.session import Options, Session, open_session
 from bakeoff.errors import BakeoffError, LeaseHeld
-from bakeoff.records.claims import Claims, list_claims, list_nodes
+from bakeoff.records.claims import Claims, arms_by_kind, list_claims, list_nodes
 from bakeoff.records.run import Attempt
 from bakeoff.spec.load import load_plan
 from lab import Lab
@@ -309,6 +309,22 @@ def test_a_node_that_was_lost_three_times_in_a_row_is_left_out(session: Session)
         bench.executor.wait(0)
 
 
+def test_an_idle_pilot_that_fell_silent_is_given_nothing_until_it_speaks(session: Session) -> None:
+    bench = Bench(session)
+    bench.executor.wait(0)
+    (pilot,) = bench.wire.started
+    bench.wire.hello(pilot)
+    bench.executor.wait(0)
+    assert bench.executor.capacity() == 4
+    until = time.monotonic() + 1.5 * EXPIRY
+    while time.monotonic() < until:
+        bench.executor.wait(0.02)
+    assert bench.executor.capacity() == 0 and len(bench.wire.started) == 2, "another one is started"
+    bench.wire.arriving = [(pilot, Beat([], 4))]
+    bench.executor.wait(0)
+    assert bench.executor.capacity() == 4
+
+
 def test_what_a_pilot_gives_back_is_not_an_attempt(session: Session) -> None:
     bench = Bench(session)
     bench.ready()
@@ -363,3 +379,26 @@ def test_the_next_session_adopts_claims_and_takes_in_what_finished(lab: Lab) -> 
         assert summary.statuses == {"succeeded": 4}
         assert [order.attempt.position for _, order in wire.orders()] == [3], "only the one that was lost is done again"
         assert [len(second.edition.attempts(position)) for position in range(4)] == [1, 1, 1, 2]
+
+
+def test_claims_and_nodes_are_the_same_in_postgres(
+    lab: Lab, postgres_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BAKEOFF_DATABASE_URL", postgres_url())
+    lab.experiment("seeds = 4\nretries = { lost = 3 }\nparams = { command = 'true' }\n")
+    with closing(open_session(load_plan(lab.place / "trial.toml"), Options(lab.root))) as session:
+        bench = Bench(session)
+        bench.ready()
+        (pilot, order), *others = bench.wire.orders()
+        assert len(list_claims(session.edition)) == 4
+        bench.wire.arriving = [(pilot, result(order)), (pilot, Returned([other.token for _, other in others]))]
+        done = next(attempt for attempt in bench.wait_for(4) if attempt.status == "succeeded")
+        session.edition.finish([done], session.number)
+        with pytest.raises(LeaseHeld, match="taken over"):
+            session.edition.finish([done], session.number)
+        bench.executor._record_nodes(float("inf"))
+        bench.executor._record_nodes(float("inf"))
+        assert list_claims(session.edition) == [] and len(session.edition.attempts(done.position)) == 1
+        assert [(node.host, node.kind) for node in list_nodes(session.edition)] == [("n1", "a kind")]
+        assert arms_by_kind(session.edition) == {"a kind": {"default": 1}}
+        assert session.edition.attempts_by_node() == {pilot: 1} and session.edition.losses_alone(0) == 0

@@ -126,6 +126,22 @@ def test_a_killed_pilot_loses_its_attempts_to_others(lab: Lab) -> None:
 
 
 @pytest.mark.slow
+def test_a_pilot_that_is_preempted_says_so_and_nobody_waits_for_an_expiry(lab: Lab) -> None:
+    """SIGTERM is what an engine sends before it takes a node away."""
+    executor = EXECUTOR.replace("expiry = 2", "expiry = 600").replace("slots = 2", "slots = 1")
+    lab.experiment(f"seeds = 2\nlimits = {{ grace = 0.5 }}\nparams = {{ command = '''{BEGUN}'''}}\n" + executor)
+    process = lab.start("run", "trial.toml")
+    eventually(lambda: len(executions(lab)) == 2, "both run")
+    kill(pilots_of(lab)[:1], signal.SIGTERM)
+    eventually(lambda: sorted(executions(lab).values()) == [1, 2], "its run is begun again")
+    (lab.place / "go").touch()
+    assert process.wait(timeout=LONG) == 0
+    tried = max((lab.attempts(row["run_id"]) for row in lab.rows()), key=len)
+    assert [(entry["status"], entry["lost"]) for entry in tried] == [("infra_error", "yes"), ("succeeded", None)]
+    assert "the allocation ended or was preempted" in tried[0]["error"]
+
+
+@pytest.mark.slow
 def test_a_pilot_that_stood_still_is_fenced(lab: Lab) -> None:
     """SIGSTOP for longer than the expiry: its runs are done by others, and what it reports then is dropped."""
     lab.experiment(f"seeds = 2\nparams = {{ command = '''{BEGUN}'''}}\n" + EXECUTOR.replace("slots = 2", "slots = 1"))

@@ -6,8 +6,9 @@ the model of its settings, a check, and `open`, which takes an `ExecutorSetup` a
     [project.entry-points."bakeoff.executors"]
     local = "bakeoff.engine.executors.local:LOCAL"
     slurm = "bakeoff.engine.executors.slurm:SLURM"
+    ray = "bakeoff.engine.executors.ray:RAY"
 
-`local` opens a node on this machine (engine/node). `slurm` starts pilots, which open nodes on other machines
+`local` opens a node on this machine (engine/node). `slurm` and `ray` start pilots, which open nodes on other machines
 (engine/pilots). Only an adapter imports its engine. `Session.run` (engine/session.py) opens the one that the experiment
 file names.
 """

@@ -4,9 +4,11 @@
 |---|---|
 | `messages` | what scheduler and pilots tell each other |
 | `transport` | the interface that an engine implements: carry messages, start and end pilots |
+| `settings` | settings that all executors with pilots share, and the setup of a pilot |
 | `executor` | the scheduler's side: hands out claimed attempts, fences late reports, notices losses, adopts |
 | `pilot` | the node's side: a long-lived process with slots, around a local node (engine/node) |
 | `arrivals` | run directories that come home: beside their place, then renamed |
+| `packing` | a run directory as an archive, for engines without a shared file system |
 | `spool` | the transport of engines with a shared file system: two append files for each pilot |
 
     scheduler: PilotExecutor -- Transport ~~~~~~~~ Link -- Pilot -- Node (commands, workers)

@@ -401,6 +401,9 @@ class PilotExecutor:
     def _expire(self, now: float) -> None:
         """Take back what has not been heard of for too long. Only called after everything that waits has been read."""
         expired: dict[str, list[str]] = {}
+        for pilot in self._pilots.values():  # an idle one, too: what it were given would only be lost
+            if pilot.state == "ready" and now - pilot.heard > self._expiry:
+                pilot.state = "silent"
         for token, held in self._held.items():
             if held.pilot.state == "starting" and held.pilot.facts is None:
                 continue  # its pilot waits in the engine's queue

@@ -149,13 +149,17 @@ class SpoolTransport:
         atomic_write(self.directory / _PILOTS, json.dumps(list(self._readers)))
 
     def receive(self) -> list[tuple[str, Upward]]:
-        received = []
+        received: list[tuple[str, Upward]] = []
         for name, reader in self._readers.items():
             try:
                 frames = reader.read()
             except OSError:
                 continue  # the network file system is away: the claims of these pilots expire if that lasts
-            received += [(name, messages.decode_upward(frame)) for frame in frames]
+            for frame in frames:
+                try:
+                    received.append((name, messages.decode_upward(frame)))
+                except msgspec.DecodeError:
+                    continue  # not ours: a pilot of another version, or somebody else's hand
         return received
 
     def send(self, pilot: str, sent: Sequence[Downward]) -> None:
