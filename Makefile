@@ -1,7 +1,7 @@
 # The first target that you run creates .venv.
 BIN := .venv/bin
-# One worker more than there are cores, because tests spend about half of their time waiting for processes.
-PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) + 1) --dist worksteal
+# Two workers for each core, because tests spend about half of their time waiting for processes.
+PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) \* 2) --dist worksteal
 FIGURES := overhead collect startup plan compare schedsim market market_http market_latency rollouts
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
@@ -22,7 +22,7 @@ check: lint ## run lint, type checks, and the quick tests that need only Python:
 	$(PYTEST) -n $(shell nproc) -m "$(ANYWHERE)" # quick tests hardly wait, and each worker takes its time to start
 
 test: ## install what the tests need, run every check and every test
-	@scripts/install.sh test
+	@[ -x $(BIN)/python ] || scripts/create-venv.sh # both of the following use it
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target for-tests lint
 	$(PYTEST)
 
@@ -30,6 +30,7 @@ for-tests:
 	@scripts/install-for-tests.sh
 
 coverage: ## run the same tests and print the lines that no test reaches
+	@scripts/install.sh test
 	@scripts/install-for-tests.sh
 	$(PYTEST) --cov
 

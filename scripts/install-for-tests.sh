@@ -1,5 +1,6 @@
 #!/bin/sh
-# install-for-tests.sh: install everything that the tests use. Downloads take most of the time, so some run in parallel.
+# install-for-tests.sh: install everything that the tests use besides what `install.sh test` puts into .venv. It needs
+# only a .venv that exists, so both can run at once. Downloads take most of the time, so some run in parallel.
 set -eu
 cd "$(dirname "$0")/.."
 logs=$(mktemp -d)
@@ -8,7 +9,6 @@ downloads=
 trap '[ -z "$downloads" ] || kill -- $downloads 2>/dev/null || true; rm -rf "$logs"' EXIT
 trap 'exit 130' HUP INT TERM
 
-scripts/install.sh test
 for name in agents trainers launchers; do
     setsid sh -c "scripts/install-$name.sh && touch '$logs/$name.done'" >"$logs/$name" 2>&1 &
     downloads="$downloads -$!"

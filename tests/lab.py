@@ -11,12 +11,15 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import chdir, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from click.testing import CliRunner, Result
+
 import bakeoff
+from bakeoff.cli import main
 from bakeoff.engine.scheduler import Summary
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
@@ -100,6 +103,15 @@ class Lab:
         if code is not None:
             assert process.returncode == code, f"exit code {process.returncode}\n{stdout}\n{stderr}"
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def look(self, *arguments: str | Path, code: int | None = 0) -> Result:
+        """The command line in this process, for verbs that only read: no start, no imports."""
+        with self._as_environment(), chdir(self.place):
+            result = CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="bakeoff")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert code is None or result.exit_code == code, f"exit code {result.exit_code}\n{result.output}"
+        return result
 
     def run(self, name: str = "trial", overrides: tuple[str, ...] = (), **how: Any) -> Summary:
         """Through the Python door, in this process."""

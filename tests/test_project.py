@@ -65,7 +65,6 @@ def test_an_install_that_fails_ends_the_downloads_that_it_started(tmp_path: Path
     shutil.copy(ROOT / "scripts" / "install-for-tests.sh", scripts)
     started, tag = tmp_path / "started", f"4{os.getpid()}"
     steps = {
-        "install": "",
         "install-agents": f"sleep {tag} & touch {started}; wait",
         "install-trainers": f"sleep {tag}",
         "install-bubblewrap": f"until [ -e {started} ]; do sleep 0.02; done; exit 3",

@@ -27,6 +27,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tasks": ("httpx", "httpx_sse", "pytest", "starlette", "uvicorn"),
     "train": ("torch",),
     "wandb": ("wandb",),
+    "gridworld": ("llvmlite", "numba", "torch"),  # last: other workloads that miss these name their own extra
 }
 """The extras of pyproject.toml, and the packages of each that our code imports, by import name."""
 

@@ -76,12 +76,13 @@ def test_a_core_install_runs_compares_plots_and_reports(run_without: Run) -> Non
     [
         ("market", ["market", "run", "--agent", "null", "--duration", "2"]),
         ("market", ["run", EXAMPLES / "market.toml"]),
+        ("gridworld", ["gridworld", "play"]),
         ("agents", ["market", "serve", "--port", "0"]),
         ("agents", ["market", "mcp"]),
         ("wandb", ["variance", "wandb:team/project", "--metric", "score"]),
         pytest.param("tasks", ["run", EXAMPLES / "smollm2.toml"], marks=pytest.mark.apt),  # bubblewrap
     ],
-    ids=["market run", "run market", "market serve", "market mcp", "variance of W&B", "run tasks"],
+    ids=["market run", "run market", "gridworld play", "market serve", "market mcp", "variance of W&B", "run tasks"],
 )
 def test_a_verb_without_its_extra_names_it(run_without: Run, extra: str, argv: list[str | Path]) -> None:
     done = run_without(EXTRAS[extra], "-m", "bakeoff", *argv)
@@ -105,8 +106,9 @@ def test_a_sandbox_without_its_extra_names_it(run_without: Run, sandbox: str) ->
     assert f"pip install 'bakeoff[{sandbox}]'" in done.stdout + done.stderr
 
 
-def test_environments_without_their_extra_name_it(run_without: Run) -> None:
-    done = run_without(EXTRAS["environments"], "-c", "import bakeoff.workloads.market.envs")
+@pytest.mark.parametrize("workload", ["market", "gridworld"])
+def test_environments_without_their_extra_name_it(run_without: Run, workload: str) -> None:
+    done = run_without(EXTRAS["environments"], "-c", f"import bakeoff.workloads.{workload}.envs")
     assert "pip install 'bakeoff[environments]'" in done.stderr
 
 

@@ -58,10 +58,10 @@ def test_failures_say_why_in_run_status_and_report_without_secrets(lab: Lab) -> 
     assert len(re.findall(r"FAILED .* exit code 3: ValueError: lr of [ab] with \[redacted\]$", done.stderr, re.M)) == 4
     assert re.search(r"^last failure: \w+ failed: exit code 3: ValueError: lr of", done.stdout, re.M)
     assert "try the failed ones again: the same command with --retry-failed" in done.stdout
-    status = lab.cli("status", "trial").stdout
+    status = lab.look("status", "trial").stdout
     assert "failed: exit code 3: ValueError: lr of b with [redacted]" in status
     assert f"bakeoff run {lab.place}/trial.toml --retry-failed" in status
-    lab.cli("report", "trial", "--out-dir", "report")
+    lab.look("report", "trial", "--out-dir", "report")
     pages = "".join(page.read_text() for page in (lab.place / "report").glob("*.html"))
     assert "exit code 3: ValueError: lr of a with [redacted]" in pages
     for text in (done.stderr, done.stdout, status, (lab.directory() / "runs").parent.joinpath("experiment.db").read_bytes().decode("latin-1")):  # fmt: skip
@@ -74,7 +74,7 @@ def test_an_exception_of_several_lines_is_shown_from_its_first_line(lab: Lab) ->
     lab.experiment('workload = "python"\nparams = { function = "raising:run" }', raising=code)
     done = lab.cli("run", "trial.toml", code=1)
     assert "ValueError: first second [redacted]" in done.stderr and KEY not in done.stderr + done.stdout
-    assert "ValueError: first second [redacted]" in lab.cli("status").stdout
+    assert "ValueError: first second [redacted]" in lab.look("status").stdout
 
 
 # -- a metric that is not there
@@ -122,11 +122,11 @@ bounds = [0, 10]
     assert "--retry-failed" not in done.stdout, "it would not try them"
     told = json.loads(lab.cli("run", "trial.toml", "--json", code=1).stdout)
     assert (told["succeeded"], told["failed"], told["unscored"]) == (10, 2, 2)
-    facts = json.loads(lab.cli("status", "--json").stdout)
+    facts = json.loads(lab.look("status", "--json").stdout)
     assert (facts["succeeded"], facts["failed"], facts["arms"]["a"]["failed"]) == (10, 2, 1)
     assert facts["unscored"][0]["why"] == why
-    assert f"succeeded without a score: {why}" in lab.cli("status").stdout
-    assert re.search(r"failed\D+2\b", lab.cli("compare", "trial", code=None).stdout)
+    assert f"succeeded without a score: {why}" in lab.look("status").stdout
+    assert re.search(r"failed\D+2\b", lab.look("compare", "trial", code=None).stdout)
 
 
 @pytest.mark.slow

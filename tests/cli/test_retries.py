@@ -43,7 +43,7 @@ def run(lab: Lab, voids: str, retries: str) -> None:
 @pytest.mark.slow
 def test_voided_tries_are_shown_by_arm_and_reason_everywhere_and_arms_that_differ_get_a_warning(lab: Lab) -> None:
     run(lab, "void", "infra = 2")
-    facts = json.loads(lab.cli("status", "retried", "--json").stdout)
+    facts = json.loads(lab.look("status", "retried", "--json").stdout)
     status = facts["retries"]
     cheat, honest = status["arms"]["cheat"], status["arms"]["honest"]
     tries = cheat["affected"]
@@ -53,12 +53,13 @@ def test_voided_tries_are_shown_by_arm_and_reason_everywhere_and_arms_that_diffe
     assert (honest["runs"], honest["affected"], honest["reasons"]) == (16, 0, {})
     (warning,) = status["warnings"]
     assert f"cheat {tries} of 16, honest 0 of 16 (Fisher's exact test, p = " in warning
-    for verb in (["status"], ["summarize"], ["compare"], ["compare", "--markdown", "/dev/stdout"]):
-        text = lab.cli(verb[0], "retried", *verb[1:], code=None).stdout
+    for verb in (["status"], ["summarize"], ["compare"], ["compare", "--markdown", "shown.md"]):
+        text = lab.look(verb[0], "retried", *verb[1:], code=None).stdout
+        text = (lab.place / verb[-1]).read_text() if verb[-1].endswith(".md") else text
         assert f"infra_error {tries}" in text and warning in text, verb
     for verb in ("summarize", "compare"):
-        assert json.loads(lab.cli(verb, "retried", "--json", code=None).stdout)["retries"] == status
-    lab.cli("report", "retried")
+        assert json.loads(lab.look(verb, "retried", "--json", code=None).stdout)["retries"] == status
+    lab.look("report", "retried")
     page = (lab.directory("retried") / "report" / "index.html").read_text()
     assert f"infra_error {tries}" in page and "Fisher&#39;s exact test" in page
 
@@ -66,7 +67,7 @@ def test_voided_tries_are_shown_by_arm_and_reason_everywhere_and_arms_that_diffe
 @pytest.mark.slow
 def test_repeating_failures_is_a_choice_that_every_verdict_names(lab: Lab) -> None:
     run(lab, "fail", "failed = 1")
-    facts = json.loads(lab.cli("compare", "retried", "--json", code=None).stdout)["retries"]
+    facts = json.loads(lab.look("compare", "retried", "--json", code=None).stdout)["retries"]
     tries = facts["arms"]["cheat"]["affected"]
     assert facts["arms"]["cheat"]["reasons"] == {"failed": tries} and facts["arms"]["cheat"]["after_failure"] == tries
     assert (
@@ -80,6 +81,6 @@ def test_a_few_voided_tries_on_both_sides_are_shown_and_not_warned_about(lab: La
     code = CODE.replace("% 2 == 0", "> 0").replace('voids != "never"', "True").replace("[voids]", '["void"]')
     lab.experiment(EXPERIMENT.format(voids="void", retries="infra = 1"), "retried", coin=code)
     lab.cli("run", "retried.toml")
-    facts = json.loads(lab.cli("status", "retried", "--json").stdout)["retries"]
+    facts = json.loads(lab.look("status", "retried", "--json").stdout)["retries"]
     assert [entry["affected"] for entry in facts["arms"].values()] == [1, 1] and facts["warnings"] == []
-    assert "Tries that do not count" in lab.cli("status", "retried").stdout
+    assert "Tries that do not count" in lab.look("status", "retried").stdout

@@ -36,7 +36,7 @@ def test_an_arm_that_kills_itself_when_it_is_wrong_is_not_better(lab: Lab) -> No
     rows = lab.of_arm("sly")
     assert {row["attempts"] for row in rows} == {1}
     assert [row["error"] for row in rows if row["status"] == "failed"] == ["killed by SIGKILL"] * 20
-    assert "Undecided" in lab.cli("compare", "trial", code=3).stdout
+    assert "Undecided" in lab.look("compare", "trial", code=3).stdout
 
 
 COMMANDS = {

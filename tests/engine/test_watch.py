@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 
 import pytest
 
 from bakeoff.engine import processes
 from bakeoff.engine.node.node import Watch, death, ending, shell_code
+from bakeoff.sandbox.supervisor import _Supervisor
 from bakeoff.spec.experiment import Limits
 from lab import eventually, process_exists
 
@@ -56,10 +58,24 @@ def test_a_tree_that_is_ended_gets_sigterm_and_after_the_grace_period_sigkill(st
     process.stdout.close()
 
 
-def test_processes_that_end_while_they_are_counted_are_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def _run_exceeds(pids: list[int], limit: int) -> bool:
+    return processes.memory(pids, limit) > limit
+
+
+def _sandbox_exceeds(pids: list[int], limit: int) -> bool:
+    supervisor = object.__new__(_Supervisor)
+    supervisor._in_memory = []
+    return supervisor._exceeded(pids, {"watch_mb": limit >> 20, "watch_pids": None}) == "memory"
+
+
+@pytest.mark.parametrize("exceeds", [_run_exceeds, _sandbox_exceeds])
+def test_processes_that_end_while_they_are_counted_are_not_counted_twice(
+    monkeypatch: pytest.MonkeyPatch, exceeds: Callable[[list[int], int], bool]
+) -> None:
     """A page counts for each of its processes by its share, and the others' shares grow when one of them ends."""
     shared = mmap.mmap(-1, 32 << 20)
     shared.write(bytes(range(256)) * (len(shared) // 256))
+    limit = processes.memory([os.getpid()], 1) + len(shared) // 2
     children: list[int] = []
     for _ in range(4):
         if (pid := os.fork()) == 0:
@@ -80,12 +96,12 @@ def test_processes_that_end_while_they_are_counted_are_not_counted_twice(monkeyp
     try:
         eventually(lambda: processes.resident(children) > 4 * len(shared), "all have the pages")
         monkeypatch.setattr(processes, "text", read_and_end)
-        counted = processes.memory([*children, os.getpid()], 1)
+        assert not exceeds([*children, os.getpid()], limit)
+        assert not children, "all of them ended while they were counted"
     finally:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    assert counted < processes.memory([os.getpid()], 1) + len(shared) / 2
 
 
 def test_a_tree_above_its_memory_is_killed_at_once() -> None:

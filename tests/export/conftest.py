@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import sharing
 import talking
 from bakeoff.export.exporting import FORMATS, export
 from bakeoff.export.rollouts import Filters
@@ -49,10 +50,12 @@ def seen(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     python = home / "bin/python"
     if not python.exists():
         pytest.fail("the training libraries are not installed: run `make test`, or scripts/install-trainers.sh", False)
-    output = tmp_path_factory.mktemp("seen") / "seen.json"
     # Coverage would follow into an environment that has none of it.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE_")}
-    command = [python, "-W", "ignore", Path(__file__).with_name("loading.py"), exported, output]
-    done = subprocess.run(command, cwd=exported, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(output.read_text())
+
+    def load(place: Path) -> None:
+        command = [python, "-W", "ignore", Path(__file__).with_name("loading.py"), exported, place / "seen.json"]
+        done = subprocess.run(command, cwd=exported, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+
+    return json.loads((sharing.made_once(tmp_path_factory, "seen", load) / "seen.json").read_text())

@@ -30,6 +30,11 @@ def test_the_half_tie_tail_is_the_binomial_tail_minus_half_the_observed(b: int, 
     assert evidence.tails(0.0).greater + evidence.tails(0.0).less == pytest.approx(1.0)
 
 
+def test_no_p_is_above_1_nor_below_its_floor_when_every_run_ends_the_same() -> None:
+    test = unpaired_binary([1.0] * 3, [1.0] * 3, strict=True)
+    assert test.p == test.floor == 1.0
+
+
 @given(st.integers(0, 30), st.integers(1, 30), st.integers(0, 30), st.integers(1, 30))
 @settings(max_examples=80, deadline=None)
 def test_exact_fisher_is_scipys(wins_a: int, n_a: int, wins_b: int, n_b: int) -> None:

@@ -287,7 +287,7 @@ p_values = st.lists(st.floats(0.0, 1.0) | st.sampled_from([0.01, 0.025, 0.05, 0.
 
 @pytest.mark.slow
 @given(p_values, st.sampled_from([0.01, 0.05, 0.1]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)  # theirs takes a tenth of a second
 def test_holm_is_statsmodels(p: list[float], alpha: float) -> None:
     ours = holm(p, alpha)
     rejected, adjusted, *_ = multipletests(p, alpha, method="holm")
@@ -408,7 +408,7 @@ def test_skewed_values_at_the_margin_are_seldom_called_equivalent_in_any_design(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "most"), [(8, 0.09), (10, 0.09), (15, 0.08)])
+@pytest.mark.parametrize(("n", "most"), [(8, 0.09), (15, 0.08)])  # 10: tests/calibration
 def test_skewed_differences_at_the_margin_are_seldom_called_equivalent(n: int, most: float) -> None:
     """The true difference is the margin itself, so 'equivalent' is an error."""
     rng, replicates, margin = np.random.default_rng(n), 1000, 3.0
@@ -417,6 +417,41 @@ def test_skewed_differences_at_the_margin_are_seldom_called_equivalent(n: int, m
         p_eq = paired_test(margin + rng.exponential(size=n) - 1.0, margin=margin).p_eq
         assert p_eq is not None
         false += p_eq <= 0.05
+    assert false / replicates <= most + 2 * math.sqrt(most * (1 - most) / replicates)
+
+
+MOSTLY_ZERO = [[0.0] * 6, [-10.4] + [0.0] * 5, [-8.5, -0.1] + [0.0] * 4, *[[0.0] * 6 for _ in range(3)]]
+"""Six tasks with six seeds each, of which only two ever differ."""
+
+
+@pytest.mark.parametrize(
+    "make", [stratified_paired_test, lambda d, margin: paired_test(np.concatenate(d), margin=margin)]
+)
+def test_units_that_are_mostly_equal_are_equivalent_within_a_margin_that_none_of_them_comes_near(
+    make: Callable[[list[list[float]], float], Test],
+) -> None:
+    test = make(MOSTLY_ZERO, 25.0)
+    assert test.p_eq is not None and test.p_eq <= 0.05 / 8
+    interval = test.equivalence_interval(0.9)
+    assert interval is not None and -10.4 <= interval.low < interval.high < 10.4
+    # Inside the range of the units the bootstrap votes as before: a few large losses are skew.
+    inside = make(MOSTLY_ZERO, 2.0)
+    assert inside.p_eq is not None and inside.p_eq > 0.05 >= inside.evidence.p_equivalent(2.0)
+
+
+def test_few_units_say_nothing_about_a_margin_beyond_all_of_them_when_most_are_equal() -> None:
+    assert (paired_test([0.0] * 7 + [-1.0], margin=2.0).p_eq or 0.0) > 0.05
+    assert (paired_test([0.0] * 13 + [-1.0], margin=2.0).p_eq or 1.0) <= 0.05
+
+
+@pytest.mark.slow
+def test_seldom_large_differences_at_the_margin_are_seldom_called_equivalent() -> None:
+    rng, replicates, most, shape = np.random.default_rng(9), 200, 0.08, (4, 4)
+    false = 0
+    for _ in range(replicates):
+        d = MARGIN + np.where(rng.random(shape) < 0.3, rng.exponential(size=shape) / 0.3, 0.0) - 1.0
+        p_eq = stratified_paired_test(list(d), MARGIN).p_eq
+        false += p_eq is not None and p_eq <= 0.05
     assert false / replicates <= most + 2 * math.sqrt(most * (1 - most) / replicates)
 
 

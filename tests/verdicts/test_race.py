@@ -115,10 +115,10 @@ def test_losers_get_no_more_seeds_and_the_best_arm_is_named(lab: Lab) -> None:
     for runner in found["runners"]:
         if runner["left_at"] is not None:
             assert runs[runner["arm"]] == 4 * math.ceil(runner["left_at"] / 4)
-    report = json.loads(lab.cli("compare", "trial", "--json").stdout)["sequential"]
+    report = json.loads(lab.look("compare", "trial", "--json").stdout)["sequential"]
     assert report["race"]["best"] == "c" and report["decided"]
     assert all(each["control"] == "c" and each["threshold"] == 240.0 for each in report["comparisons"])
-    assert "leave --control" in lab.cli("compare", "trial", "--arms", "a", code=2).stderr
+    assert "leave --control" in lab.look("compare", "trial", "--arms", "a", code=2).stderr
 
 
 @pytest.mark.slow

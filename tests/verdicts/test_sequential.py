@@ -388,11 +388,11 @@ def test_fixed_and_sequential_editions_do_not_become_each_other(lab: Lab) -> Non
 def test_compare_reports_the_confidence_sequence_and_no_test_of_fixed_size(lab: Lab) -> None:
     experiment(lab)
     lab.run()
-    found = json.loads(lab.cli("compare", "trial", "--json").stdout)
+    found = json.loads(lab.look("compare", "trial", "--json").stdout)
     assert "comparisons" not in found
     (one,) = found["sequential"]["comparisons"]
     assert (one["verdict"], one["test"]) == ("better", "symmetric e-process")
-    assert "fixed when it began" in lab.cli("compare", "trial", "--alpha", "0.2", code=2).stderr
+    assert "fixed when it began" in lab.look("compare", "trial", "--alpha", "0.2", code=2).stderr
 
 
 @pytest.mark.slow

@@ -147,11 +147,11 @@ def test_the_command_says_where_the_report_is(lab: Lab) -> None:
     told = lab.cli("report", "plain").stdout
     index = lab.directory("plain") / "report" / "index.html"
     assert told.startswith(f"wrote: {index} ") and index.exists()
-    facts = json.loads(lab.cli("report", "plain", "--out_dir", lab.place / "elsewhere", "--json").stdout)
+    facts = json.loads(lab.look("report", "plain", "--out_dir", lab.place / "elsewhere", "--json").stdout)
     assert Path(facts["index"]) == lab.place / "elsewhere" / "index.html"
     assert facts["runs"] == 3 and 10_000 < facts["bytes"] < MOST_BYTES
-    assert "not both" in lab.cli("report", "plain", "--exp_dir", lab.place, code=2).stderr
-    assert "no experiment" in lab.cli("report", "--exp_dir", lab.place / "nowhere", code=2).stderr
+    assert "not both" in lab.look("report", "plain", "--exp_dir", lab.place, code=2).stderr
+    assert "no experiment" in lab.look("report", "--exp_dir", lab.place / "nowhere", code=2).stderr
 
 
 @pytest.mark.slow

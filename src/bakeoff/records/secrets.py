@@ -61,6 +61,8 @@ _SECRET_OPTION = (
     r"(?<!sort.key)(?<!dict.key)(?<!primary.key)(?<!foreign.key)(?<!group.key))"
 )
 """Options and settings on a command line whose values are not recorded."""
+_OPTION = r"-(?:-?|[A-Za-z]{1,3}\d{0,4}|-[A-Za-z][A-Za-z0-9_.\-]{0,60})"
+"""An argument that is an option itself (-v, -j2, --name), where the value of the one before it could be."""
 _SPLIT = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"
 
 
@@ -205,8 +207,17 @@ SHAPES: tuple[Shape, ...] = (
         (
             r"(?i)(?<![\w\-])(?:--[a-z0-9\-_.]{0,40}?(?:password|passwd|passphrase|pwd|token|secret|api[\-_]?key"
             r"|access[\-_]?key|secret[\-_]?key|private[\-_]?key|credentials?)(?:=|\s{1,3})|(?:-u|--user|--proxy-user)[= ][^\s:]{1,100}:)"
-            r"(?![\-$<{\[/]|\.\.\.)(?P<s>\"[^\"\n]{1,1000}\"|'[^'\n]{1,1000}'|[^\s\"']{1,1000})"
+            rf"(?!{_OPTION}(?:[\s=]|$)|[$<{{\[/]|\.\.\.)(?P<s>\"[^\"\n]{{1,1000}}\"|'[^'\n]{{1,1000}}'|[^\s\"']{{1,1000}})"
         ),
+    ),
+    Shape(
+        "line of .pgpass",  # host:port:database:user:password, at the usual ports, in a diff too
+        (":543", ":6432:", ":6543:", ":*:"),
+        (
+            r"(?m)^[+\- ]?[\w.*/\-]{1,200}:(?:543\d|6432|6543|\*):(?:[^:\s\\]|\\.){1,100}:(?:[^:\s\\]|\\.){1,100}:"
+            r"(?P<s>(?:[^:\s\\]|\\.){1,1000})[ \t\r]{0,3}$"
+        ),
+        lambda match: not match["s"].startswith(REDACTED),
     ),
     Shape(
         "password of a program",  # .netrc, and programs whose option for it is one letter
@@ -309,7 +320,8 @@ def hide_argv(argv: Sequence[str]) -> list[str]:
     for part in argv:
         name, equals, value = part.partition("=")
         secret = re.fullmatch(_SECRET_OPTION, name) is not None
-        if hidden and not part.startswith(("-", "$")):
+        option = re.fullmatch(_OPTION, name) is not None
+        if hidden and not option and not part.startswith("$"):
             shown.append(REDACTED)
         elif equals and secret and value and not value.startswith("$"):
             shown.append(f"{name}={REDACTED}")

@@ -263,20 +263,17 @@ class _Supervisor:
             # Memory with shared pages counted once: Pss of /proc/PID/smaps_rollup (proc_pid_smaps(5)).
             total = shared = 0
             for pid in pids:
-                try:
-                    with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-                        sizes = {
-                            line.split()[0]: int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss")
-                        }
-                except OSError:
-                    total += processes.resident([pid])
-                    continue
-                total += sizes.get(b"Pss:", 0)
-                shared += sizes.get(b"Pss_Shmem:", 0)
+                lines = processes.text(f"/proc/{pid}/smaps_rollup").splitlines()
+                sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in lines if line.startswith("Pss")}
+                # Without a size it belongs to another user, or has ended.
+                total += sizes["Pss:"] if "Pss:" in sizes else processes.resident([pid])
+                shared += sizes.get("Pss_Shmem:", 0)
             # What the processes have mapped of shared memory may be files of the box, `stored`, or none of them: the
             # larger counts.
             if total - shared + max(shared, stored) > limit:
-                return "memory"
+                # The shares of the others grow when a process ends: then pages may have been counted twice.
+                left = [pid for pid in pids if processes.alive(pid)]
+                return "memory" if len(left) == len(pids) else self._exceeded(left, request)
         return "pids" if request["watch_pids"] is not None and len(pids) > request["watch_pids"] else ""
 
     def _end_rest(self) -> tuple[float, int]:

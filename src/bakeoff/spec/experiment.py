@@ -323,6 +323,8 @@ class Analysis(Section):
     final: Annotated[int, Field(ge=3)] | None = None
     """Units (seeds or tasks) at which the verdict is given: none before, at alpha there, none after. Looks and a plan that
     grows do not matter then. It has to be in the file before the first result."""
+    given: str = ""
+    """What all runs share, so that the verdict is about nothing else: `from this warm start`."""
     matched: list[str] | dict[str, Annotated[float, Field(ge=0, lt=1)]] = []
     """Parameters and metrics that must be equal between arms for the comparison to be fair. A table gives the share by
     which arms may differ: `{parameters = 0.05}`."""

@@ -45,7 +45,7 @@ class RateDifference(Evidence):
             "n": n,
             "effect": effect,
             "at_zero": Tails(*(max(TINY, min(1.0, p)) for p in (at_zero.greater, at_zero.less))),
-            "floor": max(2.0 * TINY, 2.0 * self.weight * smallest),
+            "floor": min(1.0, max(2.0 * TINY, 2.0 * self.weight * smallest)),
         }
         for name, value in facts.items():
             object.__setattr__(self, name, value)

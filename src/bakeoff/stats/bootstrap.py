@@ -36,6 +36,11 @@ from bakeoff.stats.ttests import crossed_variance
 Method = Literal["percentile", "bca", "studentized"]
 RESAMPLES = 9_999
 """Of the bootstrap that guards a verdict; together with the observed sample they make a round 10,000."""
+NEAR_SIDE = 0.8
+"""The most of a law's units that may lie on one side of its mean where the guard is to hold.
+
+0.60 and 0.63 for the lognormal (sigma .5) and exponential laws that it is calibrated on, 0.69 for sigma 1, 0.78 for an
+exponential of which seven values in ten are 0. The chance that n units all lie there is at most 0.8^n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,9 @@ class Studentized(Evidence):
     over tasks. Resamples stay inside their task. It follows the skew of the data, which a symmetric test does not.
     Resamples are drawn from data in a canonical order and sign, so that neither the order of rows nor the naming of arms
     and tasks changes the answer.
+
+    Where most units are equal, resamples have next to no spread, and their t would keep values that are many times as far
+    away as any unit. A centre beyond all n units has a second p, NEAR_SIDE**n: that so many units all fall short of it.
     """
 
     method = "studentized bootstrap"
@@ -177,14 +185,27 @@ class Studentized(Evidence):
         self._t: Array = np.sort(-t if mirrored else t)
         self.effect = float(np.ldexp(self._centre, self._exponent))
         self.floor = 2.0 / (resamples + 1.0)
+        arms = zip(xs or [np.zeros(1)] * len(ys), ys, strict=True)
+        ranges = [(y[0] - x[-1], y[-1] - x[0]) for x, y in arms]
+        self._lowest, self._highest = float(min(low for low, _ in ranges)), float(max(high for _, high in ranges))
 
     def tails(self, x: float) -> Tails:
         """The share of resamples whose t is at least, and at most, that of the data against x."""
         with np.errstate(over="ignore", under="ignore"):
-            observed = (self._centre - float(np.ldexp(x, -self._exponent))) / self._se
+            point = float(np.ldexp(x, -self._exponent))
+            observed = (self._centre - point) / self._se
         at_least = self._t.size - int(np.searchsorted(self._t, observed, side="left"))
         at_most = int(np.searchsorted(self._t, observed, side="right"))
-        return Tails((1 + at_least) / (self._t.size + 1), (1 + at_most) / (self._t.size + 1))
+        greater, less = (1 + at_least) / (self._t.size + 1), (1 + at_most) / (self._t.size + 1)
+        return Tails(
+            min(greater, self._beyond) if point < self._lowest else greater,
+            min(less, self._beyond) if point > self._highest else less,
+        )
+
+    @property
+    def _beyond(self) -> float:
+        """p of a centre that lies beyond every unit."""
+        return max(self.floor / 2.0, NEAR_SIDE**self.n)
 
     def interval(self, level: float) -> Interval:
         """All x that are kept at 1 - level. An end that is itself rejected is open."""
@@ -193,9 +214,10 @@ class Studentized(Evidence):
         if k < 0:
             return Interval(-math.inf, math.inf, level, low_open=True, high_open=True)
         k = min(k, (self._t.size - 1) // 2)
-        low, high = (
-            float(np.ldexp(self._centre - float(t) * self._se, self._exponent)) for t in (self._t[-1 - k], self._t[k])
-        )
+        low, high = (self._centre - float(t) * self._se for t in (self._t[-1 - k], self._t[k]))
+        if self._beyond <= tail(level) * (1.0 + 1e-12):
+            low, high = max(low, self._lowest), min(high, self._highest)
+        low, high = float(np.ldexp(low, self._exponent)), float(np.ldexp(high, self._exponent))
         return Interval(low, high, level, low_open=math.isinf(low), high_open=math.isinf(high))
 
 
@@ -233,6 +255,8 @@ class StudentizedCrossed(Studentized):
             t.append(_studentized_t(mean, np.sqrt(np.maximum(variance, 0.0))))
         self._t = np.sort(-np.concatenate(t) if mirrored else np.concatenate(t))
         self._se, self._centre = math.sqrt(crossed_variance(x).total), -centre if mirrored else centre
+        values = (-x if mirrored else x) + self._centre
+        self._lowest, self._highest = float(values.min()), float(values.max())
         self.n = min(x.shape)
         self.effect = float(np.ldexp(self._centre, self._exponent))
         self.floor = 2.0 / (resamples + 1.0)

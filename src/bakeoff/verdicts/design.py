@@ -108,6 +108,8 @@ class Design:
     population: str
     """For whom the verdict speaks, in words."""
     unmatched: Unmatched | None = None
+    given: str = ""
+    """What all runs share (`analysis.given`)."""
     """Runs on tasks and seeds that only one of the arms has."""
 
     @property
@@ -209,7 +211,10 @@ def build_design(
         sign=1.0 if observations.larger_is_better else -1.0,
         missing=sum(cell.missing for cell in (*a.values(), *b.values())),
         failed=sum(row.state == "failed" for arm in {control, candidate} for row in observations.by_arm.get(arm, ())),
-        population=population_of(kind, unit, tasks, a, b, observations.analysis.seeds == "fixed"),
+        population=population_of(
+            kind, unit, tasks, a, b, observations.analysis.seeds == "fixed", observations.analysis.given
+        ),
+        given=observations.analysis.given,
         unmatched=unmatched,
     )
 
@@ -348,11 +353,19 @@ def _ends(
 
 
 def population_of(
-    kind: Kind, unit: Unit, tasks: Sequence[str], control: Cells, candidate: Cells, fixed_seeds: bool = False
+    kind: Kind,
+    unit: Unit,
+    tasks: Sequence[str],
+    control: Cells,
+    candidate: Cells,
+    fixed_seeds: bool = False,
+    given: str = "",
 ) -> str:
     """For whom the verdict speaks, by which unit, and how many of them there are (`8 and 24` where arms differ)."""
+    shared = f", {given}" if given else ""
     if kind == "crossed":
-        return f"for tasks like these {len(tasks)} and seeds like these {len({seed for _, seed in control} - {None})} (units: both)"
+        seeds = len({seed for _, seed in control} - {None})
+        return f"for tasks like these {len(tasks)} and seeds like these {seeds}{shared} (units: both)"
     if kind in (*ONE_PAIR_A_UNIT, "fixed seeds"):
         number = str(len(control) if kind == "fixed seeds" else len({place[unit == "seed"] for place in control}))
     else:
@@ -360,15 +373,15 @@ def population_of(
         sizes = [len(cells) if within_task else _arm_size(unit, cells) for cells in (control, candidate)]
         number = f"{sizes[0]} per arm" if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
     if unit == "task":
-        seeds = len({seed for _, seed in (*control, *candidate)} - {None}) if fixed_seeds else 0
-        with_seeds = f" with these {seeds} seeds only" if seeds > 1 else ""
-        return f"for tasks like these {len(tasks)}{with_seeds} (unit: task, N = {number})"
+        only = len({seed for _, seed in (*control, *candidate)} - {None}) if fixed_seeds else 0
+        with_seeds = f" with these {only} seeds only" if only > 1 else ""
+        return f"for tasks like these {len(tasks)}{with_seeds}{shared} (unit: task, N = {number})"
     if len(tasks) > 1:
         where = f"on these {len(tasks)} tasks only"
     else:
         where = f"for {unit}s like these" if tasks[0] == "default" else f"on {tasks[0]!r} only"
     within = " within task" if kind in ("fixed seeds", "fixed rollouts") else ""
-    return f"{where} (unit: {unit}{within}, N = {number})"
+    return f"{where}{shared} (unit: {unit}{within}, N = {number})"
 
 
 def _arm_size(unit: Unit, cells: Cells) -> int:

@@ -116,7 +116,7 @@ def _first_units(design: Design, rows: Sequence[Observation], final: int) -> Des
         tasks=tasks,
         seeds=tuple(seed for seed in design.seeds if design.unit == "task" or seed in kept),
         missing=sum(cell.missing for cell in (*control.values(), *candidate.values())),
-        population=population_of(design.kind, design.unit, tasks, control, candidate),
+        population=population_of(design.kind, design.unit, tasks, control, candidate, given=design.given),
     )
 
 

@@ -183,7 +183,9 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
         }
         names = {number: results.rows[number].name for number in curves}
         values = reduce_all(curves, analysis.summary, analysis.direction == "maximize", names)
-        notes += unequal_lengths(metric, curves.values())
+        # An arm whose runs all logged a single value, such as a model before training, has no horizon.
+        steppers = {results.rows[number].arm for number, (steps, _) in curves.items() if len(steps) > 1}
+        notes += unequal_lengths(metric, [c for number, c in curves.items() if results.rows[number].arm in steppers])
     else:
         values = {number: row.metrics.get(metric) for number, row in enumerate(results.rows)}
     rows = []

@@ -316,7 +316,9 @@ def compare_pairs(
         verdict, reason, at = _verdict(design, low, high, rule, settings)
         paths, interval, highest = evidence(low, high, rule)
         interval = interval.negated() if design.sign < 0 else interval
-        population = population_of(design.kind, "seed", design.tasks, design.control, design.candidate)
+        population = population_of(
+            design.kind, "seed", design.tasks, design.control, design.candidate, given=design.given
+        )
         lost, failed = design.missing, design.failed
     p = min(1.0, 2.0 * math.exp(-highest))
     values = known[np.isfinite(known)]

@@ -190,6 +190,8 @@ class Page:
     slug: str
     """The file's name without its ending: small letters, digits and dashes."""
     html: str
+    headline: str = ""
+    """A sentence that the front page shows before its verdicts, as text."""
     listed: bool = True
     """False: only the workload's other pages lead to it."""
     files: Mapping[str, str | bytes] = field(default_factory=dict)

@@ -5,9 +5,11 @@
 | `command` | a command line |
 | `python` | a function in a warm worker |
 | `market` | an agent in a market world |
+| `gridworld` | one training of a policy in rooms of a gridworld |
 | `tasks` | a coding agent on a task in a sandbox |
 | `language` | one training of a small language model by policy gradients |
 | `schedsim` | a simulation of scheduling policies |
 | `template`, `metrics` | command templates, and metrics that a command leaves behind |
+| `jit` | compiled kernels, for worlds that need speed |
 | `program`, `functions` | whether a command's program or a function is there, before any run starts |
 """

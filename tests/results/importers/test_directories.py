@@ -140,6 +140,10 @@ class TestValues:
         (note,) = observe(self.source(tmp_path, steps=5), "reward").notes
         assert "unequal steps (4 to 9)" in note
 
+    def test_an_arm_that_logs_one_value_only_does_not_end_early(self, tmp_path: Path) -> None:
+        final = Analysis(summary=Summary(type="final", last=1))
+        assert observe(self.source(tmp_path, steps=1), "reward", final).notes == ()
+
     def test_a_series_that_became_nan_is_a_failure(self, tmp_path: Path) -> None:
         lines = [{"step": i, "reward": float("nan") if i == 3 else 1.0} for i in range(5)]
         source = as_results([directories.read_run(write(tmp_path / "a_s1", lines))], "runs")

@@ -164,6 +164,8 @@ def test_pass_at_k_is_the_share_of_samples_of_k_with_a_right_answer(right: int, 
         ({"width": 30}, "cannot be divided into 4 heads"),
         ({"phrases": ["first add"]}, "phrases are used with planning = 'phrases' only"),
         ({"learning_rate": math.nan}, "finite"),
+        ({"model": "some/directory", "width": 32}, "width is for the small GPT; leave it out"),
+        ({"shots": 2}, "shots are for a model by path"),
     ],
 )
 def test_parameters_that_cannot_work_are_refused(params: dict[str, Any], message: str) -> None:

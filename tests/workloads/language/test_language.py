@@ -123,6 +123,7 @@ params = {{ advantage = "dr_grpo", generations_every = 5 }}
     assert [step for step, _ in lab.series(row["run_id"], "one")["heldout_accuracy"]] == [5, 11]
     answer = json.loads(lab.cli("compare", "one", "--json", code=None).stdout)
     assert "heldout_accuracy" in json.dumps(answer)
+    assert "for seeds like these, from this warm start (unit: seed" in json.dumps(answer)
     assert row["formula"].startswith("A = r - mean; token: A;") and row["parameters"] > 10_000
 
     # Every answer is a rollout with its own id, and its advantage is that of its group.
@@ -292,6 +293,22 @@ def test_a_campaign_of_the_original_becomes_an_experiment(lab: Lab) -> None:
     judged = lab.cli("litmus", *arguments, code=None)
     assert judged.returncode in (0, 1, 3), judged.stderr
     assert "gram_entropy_delta" in judged.stdout
+
+
+def test_a_campaign_without_a_file_has_the_five_conditions_of_the_original(lab: Lab) -> None:
+    lab.write(
+        "base.toml",
+        '[training]\nbatch_size = 4\n[planning]\ndetector = "regex"\n[logging]\nstrategic_grams = "first add, first divide"\n',
+    )
+    given = ("--max-steps", "100", "--seeds", "42,101,202", "--wandb-project", "test-sweep")
+    planned = lab.cli("language", "campaign", "--config", "base.toml", *given, "--output", "logs/c")
+    assert "15 runs: 5 conditions, 3 seeds" in planned.stdout
+    written = json.loads((lab.place / "logs/c/experiment.json").read_text())
+    assert written["params"] == {
+        "batch_size": 4, "planning": "phrases", "phrases": ["first add", "first divide"], "wandb_project": "test-sweep", "steps": 100,
+    }  # fmt: skip
+    assert [arm["name"] for arm in written["arms"]][::4] == ["grpo+none", "maxrl+gtpo_sepa"]
+    lab.cli("language", "campaign", "--output", "logs/d")
 
 
 def test_a_campaign_file_that_is_wrong_names_the_key(lab: Lab) -> None:

@@ -30,8 +30,15 @@ params = {{ advantage = "dr_grpo", own_sampling = true }}
 """)
     lab.cli("run", "trial.toml")
     lab.cli("report", "trial")
+    front = (lab.directory() / "report" / "index.html").read_text()
+    assert (
+        front.index("No arm beats start")
+        < front.index("the two equal arms of the A/A pair differ by")
+        < front.index('id="verdicts"')
+    )
     page = (lab.directory() / "report" / "training.html").read_text()
     assert "No arm beats start, which trains nothing" in page, "two seeds have no interval, so nothing is claimed"
+    assert '<th scope="col" class=r>pass@4</th>' in page
     assert "from this warm start (" in page and "A = r - mean; token: A;" in page
     for heading in (
         "Learning curves",

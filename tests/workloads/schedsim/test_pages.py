@@ -59,7 +59,7 @@ def foreign(lab: Lab) -> Path:
 
 @pytest.mark.slow
 def test_a_sweep_gets_its_pictures_where_its_users_look_for_them(lab: Lab) -> None:
-    lab.cli("report", "--exp_dir", lab.root / "smoke")
+    lab.look("report", "--exp_dir", lab.root / "smoke")
     report = lab.root / "smoke" / "report"
     for name in PICTURES:
         assert (report / "assets" / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
@@ -73,7 +73,7 @@ def test_a_sweep_gets_its_pictures_where_its_users_look_for_them(lab: Lab) -> No
 @pytest.mark.slow
 def test_files_of_another_tool_are_enough_and_links_lead_to_them(lab: Lab, foreign: Path) -> None:
     before = sorted(foreign.rglob("*"))
-    told = lab.cli("report", "--exp_dir", foreign, "--out_dir", lab.place / "report").stdout
+    told = lab.look("report", "--exp_dir", foreign, "--out_dir", lab.place / "report").stdout
     assert "runs=12" in told and sorted(foreign.rglob("*")) == before
     names = (lab.place / "report/assets/names.js").read_text()
     home = re.search(r'"home":"([^"]+)"', names)
@@ -85,8 +85,8 @@ def test_files_of_another_tool_are_enough_and_links_lead_to_them(lab: Lab, forei
 @pytest.mark.slow
 def test_a_table_of_runs_is_enough_too(lab: Lab, foreign: Path) -> None:
     table = lab.place / "runs.csv"
-    lab.cli("collect", "--exp_dir", foreign, "--out_csv", table)
-    lab.cli("report", "--exp_dir", foreign, "--runs_csv", table, "--out_dir", lab.place / "csv")
+    lab.look("collect", "--exp_dir", foreign, "--out_csv", table)
+    lab.look("report", "--exp_dir", foreign, "--runs_csv", table, "--out_dir", lab.place / "csv")
     recorded = {
         run.run_id: (run.status, shown(run.metrics.get("makespan_p95_ms"))) for run in read_directory(foreign).rows
     }

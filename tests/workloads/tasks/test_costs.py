@@ -44,7 +44,7 @@ def test_a_cost_budget_of_an_experiment_counts_what_tasks_report(lab: Lab) -> No
         ended = lab.cli("run", file, cwd=lab.place, code=None)
         asked = len(model.requests)
     assert "budget of 5.5 cost used up" in ended.stderr + ended.stdout
-    status = json.loads(lab.cli("status", "bench", "--json").stdout)
+    status = json.loads(lab.look("status", "bench", "--json").stdout)
     assert status["budget"]["cost"]["used"] == pytest.approx(asked)
     assert 3 <= asked <= 6  # before the next call, not after the next run; estimates may be too low
 
@@ -111,11 +111,11 @@ def test_estimated_tokens_are_marked_sums_and_means_are_labelled_and_custom_metr
     assert {row["tokens_estimated"] for row in lab.rows("bench")} == {1}
     (calls, *_) = lab.directory("bench").glob("runs/*/calls.jsonl")
     assert '"estimated":true' in calls.read_text()
-    shown = lab.cli("summarize", "bench").stdout
+    shown = lab.look("summarize", "bench").stdout
     assert "sum of tokens" in shown and "mean total_score" in shown
     assert "~" in shown and "estimated from the length" in shown
     assert any(line.split()[:1] == ["files_touched"] and "3.5" in line for line in shown.splitlines())
-    facts = json.loads(lab.cli("summarize", "bench", "--json").stdout)
+    facts = json.loads(lab.look("summarize", "bench", "--json").stdout)
     assert facts["by_arm"][0]["estimated"] is True
     assert facts["others"]["files_touched"]["default"] == {"value": 3.5, "n": 2}
     (row, *_) = lab.rows("bench")

@@ -143,11 +143,11 @@ def test_strange_runs_are_scored_exported_and_reported_beside_the_others(lab: La
     assert [(row["status"], row["attempts"], row["total_score"]) for row in rows] == [("succeeded", 1, 0.0)] * 6
     lab.cli("eval", name, "-j2", cwd=lab.place)
     for verb in ("summarize", "status", "compare"):
-        lab.cli(verb, name, code=None, cwd=lab.place)
-    lab.cli("report", name, cwd=lab.place)
+        lab.look(verb, name, code=None)
+    lab.look("report", name)
     pages = {page.name: page.read_text() for page in (lab.directory(name) / "report").glob("rollout-*.html")}
     assert len(pages) == 6 and not any("cannot be shown" in page for page in pages.values())
-    lab.cli("collect", name, cwd=lab.place)
+    lab.look("collect", name)
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_one_run_with_damaged_files_leaves_the_report_of_the_others_as_it_is(lab
     (first / "evaluation_results.json").write_text('{"left_out": 3, "test_results": 5, "steps": "x"}')
     (first / "trajectory.jsonl.zst").write_bytes(b"nothing that can be read")
     (second / "evaluation_results.json").write_bytes(b"\xff[")
-    lab.cli("report", "bench", cwd=lab.place)
+    lab.look("report", "bench")
     pages = {page.name: page.read_text() for page in (lab.directory("bench") / "report").glob("rollout-*.html")}
     assert len(pages) == 3 and sum("cannot be shown" in page for page in pages.values()) == 1
     lab.cli("export", "bench", "--format", "jsonl", cwd=lab.place, code=None)

@@ -71,7 +71,7 @@ def test_an_agent_that_spoils_the_tries_that_it_got_wrong_is_not_better(lab: Lab
         lab.cli("run", lab.write("x.toml", experiment(agents, models, rollouts=6, more=TASKS)), "-j2", cwd=lab.place)
     assert tries(lab) == {"honest on sums": ["succeeded"] * 6, "cheat on sums": ["succeeded"] * 6}
     assert sum(row["total_score"] for row in lab.rows("outcomes")) == 6
-    compared = json.loads(lab.cli("compare", "outcomes", "--json", code=None).stdout)
+    compared = json.loads(lab.look("compare", "outcomes", "--json", code=None).stdout)
     assert "better" not in json.dumps(compared["comparisons"][0]["verdict"]).lower()
 
 
@@ -128,7 +128,7 @@ def test_every_try_counts_whatever_an_agent_leaves(lab: Lab, kind: str) -> None:
     assert tries(lab) == {f"{name} on sums": ["succeeded"] for name in agents}
     again = json.loads(lab.cli("eval", "outcomes", "-j2", "--json", cwd=lab.place).stdout)
     assert [(row["before"], row["after"]) for row in again["results"]] == [(0.0, 0.0)] * len(agents)
-    lab.cli("report", "outcomes", cwd=lab.place)
+    lab.look("report", "outcomes")
     pages = [page.read_text() for page in (lab.directory("outcomes") / "report").glob("rollout-*.html")]
     assert len(pages) == len(agents)
     lab.cli("export", "outcomes", "--format", "jsonl", cwd=lab.place)

@@ -229,7 +229,7 @@ def test_changed_tests_are_applied_to_stored_work_without_an_agent(lab: Lab) -> 
     assert (row["before"], row["after"]) == (1.0, 0.0)
     assert only(lab)["total_score"] == 0.0
     assert [one["status"] for one in lab.attempts(str(only(lab)["run_id"]), "bench")] == ["succeeded"] * 2
-    retries = json.loads(lab.cli("status", "bench", "--json", cwd=lab.place).stdout)["retries"]
+    retries = json.loads(lab.look("status", "bench", "--json").stdout)["retries"]
     assert [arm["affected"] for arm in retries["arms"].values()] == [0], "scoring again is no try"
     (kept,) = lab.directory("bench").glob("runs/*/attempts/1/evaluation_results.json")
     assert json.loads(kept.read_text())["total_score"] == 1.0
@@ -245,7 +245,7 @@ def test_changed_tests_are_applied_to_stored_work_without_an_agent(lab: Lab) -> 
 def test_summaries_count_passes_by_task_and_arm_and_a_report_has_a_page_for_each_rollout(lab: Lab) -> None:
     lab.cli("run", benchmark(lab, rollouts=3), cwd=lab.place)
     (folder,) = (lab.place / "data/rollouts/bench").iterdir()
-    ended = lab.cli("summarize", "bench", "--rollout", folder.name, "--json", cwd=lab.place)
+    ended = lab.look("summarize", "bench", "--rollout", folder.name, "--json")
     found = json.loads(ended.stdout)
     (one,) = found["by_task"]
     assert (one["task"], one["tries"], one["mean"], one["passed"]) == ("sums", 3, 1.0, 3)
@@ -254,7 +254,7 @@ def test_summaries_count_passes_by_task_and_arm_and_a_report_has_a_page_for_each
         (2, 1.0, 1.0),
         (3, 1.0, 1.0),
     ]
-    lab.cli("report", "bench", cwd=lab.place)
+    lab.look("report", "bench")
     report = lab.directory("bench") / "report"
     pages = {page.name: page.read_text() for page in report.glob("*.html")}
     assert '<a href="task-0-sums.html">sums</a></th><td class="r">1 <small>3 of 3</small>' in pages["tasks.html"]

@@ -6,6 +6,7 @@
 | `workload` | the interface to the rest of bakeoff |
 | `tasks` | prompts, verifiers, vocabulary and plans of the tasks |
 | `model` | a small GPT, sampling and the optimizer |
+| `pretrained` | models of Hugging Face, and tasks in their tokens |
 | `pretrain` | warm starts, and their cache |
 | `advantages`, `transforms`, `planning` | what each token is trained with: the formulas |
 | `backpressure` | the batch size, if it follows throughput |

@@ -10,12 +10,13 @@
     transform_mode = "gtpo_sepa"
     lr = 1e-3
 
-A condition may change any key that is understood. `grpo` of retrain has no standard deviation, so it becomes `dr_grpo`. Keys
+Without conditions there are retrain's five. A condition may change any key that is understood. `grpo` of retrain has no standard deviation, so it becomes `dr_grpo`. Keys
 about a large model, its adapter and its servers have no meaning here; `read` lists them as notes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,13 +58,20 @@ KEYS = {
     "backpressure.increase_margin": "bp_increase_margin",
     "backpressure.min_batch_size": "bp_min_batch_size",
     "backpressure.max_batch_size": "bp_max_batch_size",
+    "planning.detector": "planning",
+    "planning.threshold": "planning_threshold",
+    "logging.strategic_grams": "phrases",
     "logging.wandb_project": "wandb_project",
 }
 """Where retrain has a setting, and the parameter that it is here."""
 _FIELDS: dict[str, str] = {
     **{name: name for name in LanguageParams.model_fields},
     **{place.replace(".", "_"): name for place, name in KEYS.items()},
-    **{place.partition(".")[2]: name for place, name in KEYS.items() if place.startswith(("algorithm", "training"))},
+    **{
+        place.partition(".")[2]: name
+        for place, name in KEYS.items()
+        if place.startswith(("algorithm", "training", "logging"))
+    },
 }
 """The names that conditions use: retrain's flat ones, and ours."""
 
@@ -81,10 +89,29 @@ class Campaign:
         return [(arm["name"], seed) for arm in self.experiment["arms"] for seed in self.experiment["seeds"]]
 
 
-def read(path: Path, *, max_steps: int | None = None, seeds: str | None = None, project: str | None = None) -> Campaign:
-    """Read a campaign file. Raises SpecError with the keys that are wrong."""
-    tree = parse(read_text(path), path)
-    campaign = tree.pop("campaign", None)
+def _ours(name: str, value: Any) -> Any:
+    """A value of retrain as this workload writes it."""
+    if name == "planning" and value == "regex":
+        return "phrases"
+    if name == "phrases" and isinstance(value, str):  # a JSON list, or a list with commas
+        return json.loads(value) if value.startswith("[") else [part.strip() for part in value.split(",")]
+    return value
+
+
+def read(
+    path: Path | None,
+    *,
+    max_steps: int | None = None,
+    seeds: str | None = None,
+    project: str | None = None,
+    base: bool = False,
+) -> Campaign:
+    """Read a campaign file, or one with the settings of its runs only (`base`). None stands for an empty one.
+
+    Raises SpecError with the keys that are wrong.
+    """
+    tree = parse(read_text(path), path) if path is not None else {}
+    campaign = tree.pop("campaign", {} if base or path is None else None)
     if not isinstance(campaign, Mapping):
         raise SpecError([Problem("campaign", "this file has no section [campaign]", "see docs/language.md")], path)
     params: dict[str, Any] = dict(tree.pop("language", {}))  # our own parameters, such as the task
@@ -94,12 +121,13 @@ def read(path: Path, *, max_steps: int | None = None, seeds: str | None = None, 
             place = f"{section}.{key}".rstrip(".")
             if place in KEYS:
                 if value != "":  # an empty text keeps the default, as in retrain
-                    params[KEYS[place]] = value
+                    params[KEYS[place]] = _ours(KEYS[place], value)
             else:
                 notes.append(f"{place} has no meaning here")
     if project:
         params["wandb_project"] = project
     params["steps"] = max_steps or campaign.get("max_steps") or params.get("steps", MOST_STEPS)
+    usual = {"advantage": "maxrl", "transform": "none", **params}
     if params.get("advantage") == "grpo":
         params["advantage"] = "dr_grpo"
     entries: list[Any] = campaign.get("conditions") or [
@@ -112,8 +140,9 @@ def read(path: Path, *, max_steps: int | None = None, seeds: str | None = None, 
         for key, value in entry.items():
             if key not in _FIELDS:
                 wrong.append(Problem(f"campaign.conditions.{number}.{key}", "is not a setting of this workload"))
-            own[_FIELDS.get(str(key), str(key))] = value
-        label = f"{own.get('advantage', 'maxrl')}+{own.get('transform', 'none')}"
+            name = _FIELDS.get(str(key), str(key))
+            own[name] = _ours(name, value)
+        label = "+".join(str({**usual, **own}[name]) for name in ("advantage", "transform"))
         changes = ",".join(f"{key}={value}" for key, value in entry.items() if not key.endswith("_mode"))
         if own.get("advantage") == "grpo":
             own["advantage"] = "dr_grpo"
@@ -132,5 +161,12 @@ def read(path: Path, *, max_steps: int | None = None, seeds: str | None = None, 
     if any(arm["params"].get("advantage") == "dr_grpo" for arm in arms):
         notes.append("grpo of retrain is r - mean: it is called dr_grpo here")
     return Campaign(
-        {"name": path.stem, "workload": "language", "seeds": chosen, "params": params, "arms": arms}, tuple(notes)
+        {
+            "name": path.stem if path else "campaign",
+            "workload": "language",
+            "seeds": chosen,
+            "params": params,
+            "arms": arms,
+        },
+        tuple(notes),
     )

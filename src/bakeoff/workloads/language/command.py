@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +16,11 @@ from bakeoff.cli.options import json_option
 from bakeoff.errors import UsageError
 from bakeoff.text import number
 from bakeoff.workloads.language.params import LanguageParams
-from bakeoff.workloads.language.tasks import TASKS, Task
+from bakeoff.workloads.language.tasks import TASKS, Codec, Task
 from bakeoff.workloads.language.workload import need_torch
+
+if TYPE_CHECKING:
+    from bakeoff.workloads.language.model import Policy
 
 _DEFAULTS = LanguageParams()
 task_option = click.option("--task", type=click.Choice(TASKS), default=_DEFAULTS.task, show_default=True)
@@ -33,14 +37,14 @@ def command() -> None:
 @click.option("--width", type=click.IntRange(8, 1024), default=_DEFAULTS.width, show_default=True)
 @click.option("--layers", type=click.IntRange(1, 24), default=_DEFAULTS.layers, show_default=True)
 @click.option("--heads", type=click.IntRange(1), default=_DEFAULTS.heads, show_default=True)
-@click.option("--steps", type=click.IntRange(1), default=_DEFAULTS.warm_steps, show_default=True)
+@click.option("--steps", type=click.IntRange(1), help="(default: the task's, 700 for most)")
 @click.option("--seed", type=int, default=_DEFAULTS.warm_seed, show_default=True)
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="Where to write it (default: the cache)."
 )
 @json_option
 def pretrain(
-    task: str, width: int, layers: int, heads: int, steps: int, seed: int, output: Path | None, as_json: bool
+    task: str, width: int, layers: int, heads: int, steps: int | None, seed: int, output: Path | None, as_json: bool
 ) -> None:
     """Train a warm start: a model that carries out any plan, and mostly does not know which plan fits.
 
@@ -54,7 +58,7 @@ def pretrain(
         raise UsageError(f"width {width} cannot be divided into {heads} heads")
     torch.set_num_threads(1)
     chosen = Task(task)
-    start = warm.cached(chosen, warm.shape_of(chosen, width, layers, heads), steps, seed)
+    start = warm.cached(chosen, warm.shape_of(chosen, width, layers, heads), steps or chosen.rules.warm_steps, seed)
     if output is not None:
         warm.save(start, chosen, output)
     facts = {"task": task, "digest": start.digest, **start.facts}
@@ -92,19 +96,15 @@ def play(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Let MODEL answer: a file of `pretrain`, or a run's directory. The plan stands in [brackets]."""
+    """Let MODEL answer: a file of `pretrain`, a run's directory, or a Hugging Face model's. Plans stand in [brackets]."""
     import numpy as np
     import torch
 
-    from bakeoff.workloads.language import pretrain as warm
     from bakeoff.workloads.language.model import sample
-    from bakeoff.workloads.language.outputs import MODEL
     from bakeoff.workloads.language.tasks import Prompt
 
     torch.set_num_threads(1)
-    path = model / MODEL if model.is_dir() else model
-    chosen = Task(task or warm.task_of(path))
-    start = warm.load(path, chosen)
+    policy, codec, chosen = _opened(model, task)
     rng = np.random.default_rng(seed)
     known = {own.id: own for split in ("train", "heldout") for own in chosen.prompts(split)}
     picked: list[Prompt]
@@ -117,15 +117,14 @@ def play(
         heldout = chosen.prompts("heldout")
         picked = [heldout[number] for number in rng.choice(len(heldout), min(prompts, len(heldout)), replace=False)]
     group = 1 if greedy else answers
-    draws = None if greedy else rng.random((chosen.longest_answer, group * len(picked)), dtype=np.float32)
-    questions = torch.tensor([chosen.encode(own.words) for own in picked])
-    drawn = sample(start.model, questions, group, chosen.longest_answer, draws)
+    draws = None if greedy else rng.random((codec.longest_answer, group * len(picked)), dtype=np.float32)
+    drawn = sample(policy, torch.tensor(codec.questions(picked)), group, codec.longest_answer, draws)
     rows: list[dict[str, Any]] = [
         {
             "prompt": picked[row // group].id,
-            "answer": chosen.decode(ids),
-            "plan": " ".join(chosen.vocabulary[number] for number in ids if number in chosen.planning_ids),
-            "reward": chosen.reward(picked[row // group], ids),
+            "answer": codec.decode(ids),
+            "plan": " ".join(word for word in codec.decode(ids).split() if word in chosen.planning_words),
+            "reward": codec.reward(picked[row // group], ids),
         }
         for row, ids in enumerate(drawn.ids.tolist())
     ]
@@ -133,14 +132,36 @@ def play(
         print_json(rows)
         return
     for row in rows:
-        rest = row["answer"].removeprefix(row["plan"])
-        marked = f"[{row['plan']}]{rest}" if row["plan"] and rest != row["answer"] else row["answer"]
+        parts = itertools.groupby(row["answer"].split(), lambda word: word in chosen.planning_words)
+        marked = " ".join(f"[{' '.join(words)}]" if plan else " ".join(words) for plan, words in parts)
         click.echo(f"{row['reward']:.0f}  {row['prompt']} {marked}")
     click.echo(f"{np.mean([row['reward'] for row in rows]):.1%} of {len(rows)} answers are right")
 
 
+def _opened(model: Path, task: str | None) -> tuple[Policy, Codec, Task]:
+    """The model at a path, how it reads and writes, and its task. Raises UsageError."""
+    from bakeoff.workloads.language import pretrain as warm
+    from bakeoff.workloads.language.outputs import DIRECTORY, MODEL
+
+    for place in (model / DIRECTORY, model):
+        if (place / "config.json").is_file():
+            from bakeoff.workloads.language import pretrained
+
+            notes = pretrained.notes(place)
+            name = task or notes.get("task")
+            if name is None:
+                raise UsageError(f"{place}: which task? Add --task, one of {', '.join(TASKS)}")
+            chosen = Task(name)
+            policy, codec, _ = pretrained.load(place, chosen, notes.get("shots", _DEFAULTS.shots))
+            return policy, codec, chosen
+    path = model / MODEL if model.is_dir() else model
+    chosen = Task(task or warm.task_of(path))
+    return warm.load(path, chosen).model, chosen, chosen
+
+
 @command.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="Settings of the runs, in a file without [campaign].")
 @click.option("--max-steps", type=click.IntRange(1), help="Steps of each run (default: the file's).")
 @click.option("--seeds", help="Such as 42,101,202 (default: the file's).")
 @click.option("--wandb-project", help="Log every run to this W&B project, grouped by condition.")
@@ -148,7 +169,8 @@ def play(
 @click.option("--jobs", type=click.IntRange(1), help="Runs at a time (default: the number of cores).")
 @click.option("--execute", is_flag=True, help="Run it. Without this, only the plan is written.")
 def campaign(
-    file: Path,
+    file: Path | None,
+    config: Path | None,
     max_steps: int | None,
     seeds: str | None,
     wandb_project: str | None,
@@ -158,13 +180,16 @@ def campaign(
 ) -> None:
     """Turn a campaign FILE of retrain (conditions times seeds) into an experiment, and run it with --execute.
 
+    Without FILE: retrain's five conditions and eight seeds.
     Writes experiment.json and manifest.json; with --execute also runs/CONDITION_sSEED, where the campaign's own scripts,
     `bakeoff compare --baseline ... --candidate ...` and `bakeoff litmus` find the runs. Exits with 1 if a run failed.
     """
     from bakeoff.api import load
     from bakeoff.workloads.language.campaign import read
 
-    plan = read(file, max_steps=max_steps, seeds=seeds, project=wandb_project)
+    if file is not None and config is not None:
+        raise UsageError("give a campaign FILE or --config, not both")
+    plan = read(file or config, max_steps=max_steps, seeds=seeds, project=wandb_project, base=config is not None)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     now = datetime.now(UTC)
@@ -185,7 +210,7 @@ def campaign(
     ]
     manifest: dict[str, Any] = {
         "timestamp": f"{now:%Y%m%d_%H%M%S}",
-        "campaign_toml": str(file),
+        "campaign_toml": str(file or config or ""),
         "conditions": [arm["name"] for arm in plan.experiment["arms"]],
         "seeds": plan.experiment["seeds"],
         "wandb_project": plan.experiment["params"].get("wandb_project", ""),

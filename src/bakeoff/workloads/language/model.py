@@ -1,6 +1,6 @@
-"""A small GPT, and sampling from it in batches with cached keys and values.
+"""A small GPT, and sampling from language models in batches with cached keys and values.
 
-`GPT.extend` is the only forward pass: it reads tokens after what a cache holds. Sampling calls it token by token, and
+`extend` is the only forward pass: it reads tokens after what a cache holds. Sampling calls it token by token, and
 training calls it once for the prompts and once for all answers, so a group's prompt is computed once for all its
 answers. Weights are one flat vector with the modules' parameters as views of it, and gradients are another: the norm of a
 gradient and a step of Adam are a few operations on vectors, which is most of the time that small models would lose.
@@ -9,7 +9,7 @@ gradient and a step of Adam are a few operations on vectors, which is most of th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,8 +19,60 @@ from torch.nn import functional
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-Cache = list[tuple[Tensor, Tensor]]
-"""For each layer the keys and the values so far, [rows, heads, positions, width of a head]."""
+Cache = Any
+"""What a model remembers of the tokens it has read. `GPT`: for each layer the keys and the values so far, [rows, heads,
+positions, width of a head]."""
+
+
+class Policy(nn.Module):
+    """A causal language model that can be sampled from and trained."""
+
+    flat: Tensor
+    """All weights, one vector."""
+    flat_gradient: Tensor
+    ending: Tensor
+    """For each token whether it ends an answer."""
+    rows_at_once: int | None = None
+    """How many answers fit into memory in an update (None: any number)."""
+
+    def extend(self, tokens: Tensor, cache: Cache | None = None) -> tuple[Tensor, Cache]:
+        """Read `tokens` [rows, length] after the cache: hidden states [rows, length, width] and the longer cache."""
+        raise NotImplementedError
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def repeated(self, cache: Cache, times: int) -> Cache:
+        """Every row of the cache `times` times."""
+        raise NotImplementedError
+
+    def answer_logits(self, prompts: Tensor, answers: Tensor) -> Tensor:
+        """Logits of every token of the answers, [rows, length, vocabulary].
+
+        `prompts` [groups, length] and `answers` [groups * group size, length]: rows of a group stand together.
+        """
+        hidden, cache = self.extend(prompts)
+        group = answers.shape[0] // prompts.shape[0]
+        first = hidden[:, -1:].repeat_interleave(group, 0)
+        rest, _ = self.extend(answers[:, :-1], self.repeated(cache, group))
+        return self.logits(torch.cat((first, rest), 1))
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self.flat.numel()
+
+    def flatten(self) -> None:
+        """Move the parameters into `flat`, and their gradients into `flat_gradient`."""
+        weights = list(self.parameters())
+        self.flat = torch.cat([weight.detach().reshape(-1) for weight in weights])
+        self.flat_gradient = torch.zeros_like(self.flat)
+        start = 0
+        for weight in weights:
+            end = start + weight.numel()
+            weight.data = self.flat[start:end].view_as(weight)
+            weight.grad = self.flat_gradient[start:end].view_as(weight)
+            start = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +116,9 @@ class Block(nn.Module):
         return x + self.narrow(functional.gelu(self.wide(self.before_mlp(x)))), key, value
 
 
-class GPT(nn.Module):
-    """A causal language model; the output layer is the embedding of tokens."""
+class GPT(Policy):
+    """A small model; the output layer is the embedding of tokens."""
 
-    flat: Tensor
-    """All weights, one vector."""
-    flat_gradient: Tensor
     mask: Tensor
 
     def __init__(self, shape: Shape, generator: torch.Generator) -> None:
@@ -89,31 +138,15 @@ class GPT(nn.Module):
                     weight.zero_()
         mask = torch.full((shape.positions, shape.positions), float("-inf")).triu(1)
         self.register_buffer("mask", mask, persistent=False)
-        self._flatten()
-
-    def _flatten(self) -> None:
-        weights = list(self.parameters())
-        self.flat = torch.cat([weight.detach().reshape(-1) for weight in weights])
-        self.flat_gradient = torch.zeros_like(self.flat)
-        start = 0
-        for weight in weights:
-            end = start + weight.numel()
-            weight.data = self.flat[start:end].view_as(weight)
-            weight.grad = self.flat_gradient[start:end].view_as(weight)
-            start = end
-
-    @property
-    def size(self) -> int:
-        """The number of parameters."""
-        return self.flat.numel()
+        self.register_buffer("ending", torch.arange(shape.vocabulary) == 0, persistent=False)
+        self.flatten()
 
     def extend(self, tokens: Tensor, cache: Cache | None = None) -> tuple[Tensor, Cache]:
-        """Read `tokens` [rows, length] after the cache: hidden states [rows, length, width] and the longer cache."""
         start = cache[0][0].shape[2] if cache else 0
         end = start + tokens.shape[1]
         x = self.tokens(tokens) + self.places.weight[start:end]
         mask = self.mask[start:end, :end] if tokens.shape[1] > 1 else None
-        longer: Cache = []
+        longer = []
         for number, block in enumerate(self.blocks):
             x, key, value = block(x, cache[number] if cache else None, mask)
             longer.append((key, value))
@@ -122,39 +155,26 @@ class GPT(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         return functional.linear(hidden, self.tokens.weight)
 
-    def answer_logits(self, prompts: Tensor, answers: Tensor) -> Tensor:
-        """Logits of every token of the answers, [rows, length, vocabulary].
-
-        `prompts` [groups, length] and `answers` [groups * group size, length]: rows of a group stand together.
-        """
-        hidden, cache = self.extend(prompts)
-        group = answers.shape[0] // prompts.shape[0]
-        first = hidden[:, -1:].repeat_interleave(group, 0)
-        rest, _ = self.extend(answers[:, :-1], repeated(cache, group))
-        return self.logits(torch.cat((first, rest), 1))
-
-
-def repeated(cache: Cache, times: int) -> Cache:
-    """Every row of the cache `times` times."""
-    return [(key.repeat_interleave(times, 0), value.repeat_interleave(times, 0)) for key, value in cache]
+    def repeated(self, cache: Cache, times: int) -> Cache:
+        return [(key.repeat_interleave(times, 0), value.repeat_interleave(times, 0)) for key, value in cache]
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Answers [rows, length] of a batch. What follows `<end>` (token 0) is 0 everywhere."""
+    """Answers [rows, length] of a batch. What follows the token that ends an answer is 0 everywhere."""
 
     ids: Tensor
     logprobs: Tensor
     """Of the sampled tokens, at the temperature that they were sampled with."""
     mask: Tensor
-    """1.0 for tokens that the model wrote, `<end>` included."""
+    """1.0 for tokens that the model wrote, the one that ends an answer included."""
     entropy: Tensor
     """Shannon entropy of the distribution that each token was drawn from, in nats."""
 
 
 @torch.no_grad()
 def sample(
-    model: GPT,
+    model: Policy,
     prompts: Tensor,
     group: int,
     longest: int,
@@ -166,7 +186,7 @@ def sample(
     hidden, cache = model.extend(prompts)
     rows = prompts.shape[0] * group
     logits = model.logits(hidden[:, -1]).repeat_interleave(group, 0)
-    cache = repeated(cache, group)
+    cache = model.repeated(cache, group)
     alive = torch.ones(rows, dtype=torch.bool)
     ids, logprobs, masks, entropies = [], [], [], []
     for position in range(longest):
@@ -183,7 +203,7 @@ def sample(
         ids.append(chosen)
         logprobs.append(scores.gather(1, chosen[:, None])[:, 0] * masks[-1])
         entropies.append(-(chances * scores).sum(-1) * masks[-1])
-        alive = alive & (chosen != 0)
+        alive = alive & ~model.ending[chosen]
         if position + 1 == longest or not alive.any():
             break
         hidden, cache = model.extend(chosen[:, None], cache)
@@ -194,7 +214,7 @@ def sample(
 class Adam:
     """AdamW on the flat weights: betas 0.9 and 0.95, eps 1e-8, constant learning rate, as retrain configures it."""
 
-    def __init__(self, model: GPT, weight_decay: float = 0.0) -> None:
+    def __init__(self, model: Policy, weight_decay: float = 0.0) -> None:
         self.model = model
         self.weight_decay = weight_decay
         self.mean = torch.zeros_like(model.flat)

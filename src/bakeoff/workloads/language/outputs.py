@@ -4,7 +4,7 @@
     emergence/steps.jsonl       rewards, counts and entropies by step
     emergence/generations.jsonl answers as text, of every tenth step
     completions.parquet         one row for each answer: group, prompt, reward, advantage, ids, log-probabilities, plan
-    model.pt                    the trained model, for `bakeoff language play`
+    model.pt                    the trained model, for `bakeoff language play`; a Hugging Face model is a directory `model`
 
 While the run goes on, all but metrics.jsonl grow inside its checkpoint. `state.pt` says how long each file was when it was
 written; a run that goes on after a kill cuts them to that length, so no step is in them twice.
@@ -31,6 +31,7 @@ STEPS = "steps.jsonl"
 GENERATIONS = "generations.jsonl"
 STATE = "state.pt"
 MODEL = "model.pt"
+DIRECTORY = "model"
 _STEP_KEYS = (
     "step", "mean_reward", "correct_count", "total_count", "condition", "exec_entropy_mean", "exec_entropy_var",
     "plan_entropy_mean", "plan_entropy_var", "gram_entropy_delta", "gram_entropy_pair_count", "planning_token_ratio",
@@ -77,7 +78,7 @@ class Outputs:
             self._pending.append(self._frame(step, batch))
 
     def _generations(self, step: int, batch: Batch) -> list[dict[str, Any]]:
-        size, decode = self._trainer.params.group_size, self._trainer.task.decode
+        size, decode = self._trainer.params.group_size, self._trainer.codec.decode
         return [
             {
                 "step": step,
@@ -100,12 +101,12 @@ class Outputs:
                 "group": np.repeat(np.arange(len(batch.prompts), dtype=np.int32), size),
                 "sample": np.tile(np.arange(size, dtype=np.int32), len(batch.prompts)),
                 "prompt_id": [prompt.id for prompt in batch.prompts for _ in range(size)],
-                "completion": [self._trainer.task.decode(ids) for ids in batch.ids.tolist()],
+                "completion": [self._trainer.codec.decode(ids) for ids in batch.ids.tolist()],
                 "reward": batch.rewards.reshape(-1),
                 "advantage": batch.advantages.reshape(-1),
                 "informative": np.repeat(batch.informative, size),
                 "tokens": lengths.astype(np.int32),
-                "truncated": batch.written[:, -1] & (batch.ids[:, -1] != 0),
+                "truncated": batch.truncated,
             }
         )
         lists = {
@@ -113,6 +114,9 @@ class Outputs:
             "logprobs": batch.logprobs.astype(np.float32),
             "planning": batch.planning,
         }
+        if self._trainer.codec is not self._trainer.task:  # a token is not a word, so its text is kept, too
+            texts = [self._trainer.codec.pieces(ids) for ids in batch.ids.tolist()]
+            frame = frame.with_columns(pl.Series("pieces", texts, dtype=pl.List(pl.String)))
         own = [
             pl.Series(name, values).cast(pl.List(pl.Series(values[0]).dtype)).rename(name)
             for name, values in lists.items()

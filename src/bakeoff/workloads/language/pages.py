@@ -1,7 +1,7 @@
 """The report page of a training campaign: what was learnt, learning curves, entropies, and answers side by side.
 
 The first line says whether any arm beats `start`, the arm that trains nothing. Next to every difference stands that of the
-A/A pair, two arms that differ only in their random numbers: smaller differences than that are noise.
+A/A pair, two arms that differ only in their random numbers.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ ENTROPIES = {
     "sepa_gate_open": "gate of sepa (1 is open)",
 }
 CURVES = {METRIC: "held-out accuracy", "heldout_pass_at_4": "held-out pass@4", "correct_rate": "training correct rate"}
+BESIDE = {"heldout_pass_at_4": "pass@4", "heldout_greedy": "greedy"}
+"""What stands beside the accuracy of sampled answers."""
 CLOCKS = {"tokens": "sampled tokens", "processor_s": "processor seconds"}
 GROUPS = {"informative_groups": "informative groups", "informative_groups_expected": "expected from the correct rate"}
 
@@ -67,41 +69,57 @@ def pages(edition: Edition) -> list[Page]:
         return []
     by_arm = {arm: [t for t in trained if t.run.arm == arm] for arm in contents.base_arms}
     by_arm = {arm: list(own) for arm, own in by_arm.items() if own}
-    html = _summary(contents, by_arm) + _pooled(contents, by_arm)
+    params = {cell.arm: LanguageParams.model_validate(cell.params) for cell in contents.cells.values()}
+    start = next((arm for arm in by_arm if params[arm].steps == 0), None)
+    learnt, noise = _learnt(by_arm, start), _noise(by_arm, params)
+    html = _summary(by_arm, params, start, learnt, noise) + _pooled(by_arm, params)
     for slug, figure in _figures(contents, by_arm).items():
         html += picture_html(slim(figure), slug)
-    return [Page("Training", "training", html + _answers(edition, by_arm))]
+    aside = f" On single seeds, the two equal arms of the A/A pair differ by {noise}." if noise else ""
+    return [Page("Training", "training", html + _answers(edition, by_arm), learnt + aside)]
 
 
 # -- what was learnt
 
 
-def _summary(contents: Contents, by_arm: Mapping[str, Sequence[Training]]) -> str:
-    params = {cell.arm: LanguageParams.model_validate(cell.params) for cell in contents.cells.values()}
-    start = next((arm for arm in by_arm if params[arm].steps == 0), None)
-    noise = _noise(by_arm, params)
-    rows, winners = [], []
+def _learnt(by_arm: Mapping[str, Sequence[Training]], start: str | None) -> str:
+    """Whether any arm beats the one that trains nothing."""
+    if start is None:
+        return "There is no arm with steps = 0, so it cannot be said whether any arm learnt something."
+    others = [own for arm, own in by_arm.items() if arm != start]
+    winners = sum(t_interval(_paired(own, by_arm[start]))[0] > 0 for own in others)
+    if winners:
+        return f"{winners} of {len(others)} arms beat {start}, which trains nothing."
+    return f"No arm beats {start}, which trains nothing: differences between the others are not progress."
+
+
+def _summary(
+    by_arm: Mapping[str, Sequence[Training]],
+    params: Mapping[str, LanguageParams],
+    start: str | None,
+    learnt: str,
+    noise: str,
+) -> str:
+    rows = []
     for arm, own in by_arm.items():
         finals = np.array([training.final for training in own])
         cells = [f'<th scope="row">{escape(arm)}</th>', _cell(len(own)), _cell(number(float(finals.mean())))]
+        for metric in BESIDE:
+            last = [float(t.series[metric][1][-1]) for t in own if metric in t.series]
+            cells.append(_cell(number(float(np.mean(last))) if last else "-"))
         if start is not None:
             text = ""
             if arm != start:
                 low, high = t_interval(_paired(own, by_arm[start]))
-                if low > 0:
-                    winners.append(arm)
                 text = f"{number(float(_paired(own, by_arm[start]).mean()), sign=True)}"
                 text += f" ({number(low)} to {number(high)})" if np.isfinite(low) else ""
             cells.append(_cell(text))
         cells.append(_cell(noise or "-"))
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    first = "There is no arm with steps = 0, so it cannot be said whether any arm learnt something."
-    if start is not None and winners:
-        first = f"{len(winners)} of {len(by_arm) - 1} arms beat {escape(start)}, which trains nothing."
-    elif start is not None:
-        first = f"No arm beats {escape(start)}, which trains nothing: differences between the others are not progress."
     heads = (
-        ["arm", "seeds", "held-out accuracy"] + ([f"against {escape(start)} (95 %)"] if start else []) + ["A/A pair"]
+        ["arm", "seeds", "held-out accuracy", *BESIDE.values()]
+        + ([f"against {escape(start)} (95 %)"] if start else [])
+        + ["A/A pair"]
     )
     head = "".join(f'<th scope="col"{" class=r" if number else ""}>{name}</th>' for number, name in enumerate(heads))
     formulas = "".join(
@@ -119,21 +137,20 @@ def _summary(contents: Contents, by_arm: Mapping[str, Sequence[Training]]) -> st
         }
     )
     return (
-        f'<section><h2>What was learnt</h2><p><strong>{first}</strong></p><div class="scroll"><table class="numbers">'
+        f'<section><h2>What was learnt</h2><p><strong>{escape(learnt)}</strong></p><div class="scroll"><table class="numbers">'
         f"<caption><span>Last evaluation on held-out prompts, from this warm start ({escape(', '.join(digests))}): results "
         "speak for trainings from it, not for other models. Intervals: 95 % t interval of the paired difference. A/A pair: "
-        "mean and largest difference of two arms that differ only in their random numbers; compare decides.</span></caption>"
+        "difference of two arms that differ only in their random numbers, on single seeds; compare decides.</span></caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         f"{''.join(f'<p class=note>{escape(text)}</p>' for text in warnings)}<ul>{formulas}</ul></section>"
     )
 
 
-def _pooled(contents: Contents, by_arm: Mapping[str, Sequence[Training]]) -> str:
+def _pooled(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, LanguageParams]) -> str:
     """Fisher's exact test on all answers of the last evaluation, as the original's guide suggests it.
 
     Answers of one training are alike, so it claims too much; the design effect says by how much.
     """
-    params = {cell.arm: LanguageParams.model_validate(cell.params) for cell in contents.cells.values()}
     arms = [arm for arm in by_arm if params[arm].steps]
     if len(arms) < 2:
         return ""
@@ -180,7 +197,7 @@ def _noise(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, Langua
             if alike == params[other] and params[arm].steps:
                 differences = np.abs(_paired(by_arm[arm], by_arm[other]))
                 if differences.size:
-                    return f"{number(float(differences.mean()))}, at most {number(float(differences.max()))}"
+                    return f"{differences.mean():.3f} on average, {differences.max():.3f} at most"
     return ""
 
 
@@ -262,7 +279,7 @@ def _answers(edition: Edition, by_arm: Mapping[str, Sequence[Training]]) -> str:
     )
     heads = "".join(f'<th scope="col">{escape(arm)}</th>' for arm in kept)
     return (
-        f'<section><h2>Answers</h2><div class="scroll"><table><caption><span>Sampled in the last step, seed '
+        f'<section><h2>Answers</h2><div class="scroll"><table class="numbers"><caption><span>Sampled in the last step, seed '
         f"{next(iter(by_arm.values()))[0].run.seed}: up to {SHOWN_ANSWERS} of each group, right ones marked ✓, the plan "
         "underlined. completions.parquet in a run's directory has every answer.</span></caption>"
         f'<thead><tr><th scope="col">prompt</th>{heads}</tr></thead><tbody>{html}</tbody></table></div></section>'
@@ -273,10 +290,14 @@ def _group(frame: pl.DataFrame) -> str:
     right = int((frame["reward"] > 0.5).sum())
     lines = []
     for row in frame.head(SHOWN_ANSWERS).iter_rows(named=True):
-        words = row["completion"].split()
-        marked = " ".join(
-            f"<u>{escape(word)}</u>" if plan else escape(word)
-            for word, plan in zip(words, row["planning"], strict=False)
-        )
+        pieces = row.get("pieces") or [f" {word}" for word in row["completion"].split()]
+        marked = "".join(
+            f" <u>{escape(piece[1:])}</u>"
+            if plan and piece[:1] == " "
+            else f"<u>{escape(piece)}</u>"
+            if plan
+            else escape(piece)
+            for piece, plan in zip(pieces, row["planning"], strict=False)
+        ).strip()
         lines.append(f"{'✓' if row['reward'] > 0.5 else '✗'} <code>{marked}</code>")
     return f"<small>{right} of {frame.height} right</small><br>{'<br>'.join(lines)}"

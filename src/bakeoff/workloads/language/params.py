@@ -26,13 +26,18 @@ class LanguageParams(BaseModel):
     settings: ClassVar[frozenset[str]] = frozenset({"save_every", "completions", "generations_every", "wandb_project"})
 
     task: TaskName = "countdown"
+    model: str | None = None
+    """A directory of a Hugging Face causal language model to start from (extra `hf`); otherwise a small GPT is trained, whose
+    size and warm start the next parameters set."""
+    shots: Annotated[int, Field(ge=0, le=64)] = 4
+    """With `model`: solved examples in front of each prompt."""
     width: Annotated[int, Field(ge=8, le=1024)] = 64
     layers: Annotated[int, Field(ge=1, le=24)] = 2
     heads: Count = 4
     warm_start: str | None = None
     """A file of `bakeoff language pretrain` (default: one is trained once and cached)."""
-    warm_steps: Count = 700
-    """Steps of the cached warm start's training."""
+    warm_steps: Count | None = None
+    """Steps of the cached warm start's training (default: the task's, 700 for most)."""
     warm_seed: int = 0
 
     advantage: Advantage = "maxrl"
@@ -48,10 +53,15 @@ class LanguageParams(BaseModel):
     sepa_delay: Annotated[int, Field(ge=0)] = 50
     sepa_gate: float = 0.1
     """Lambda stays 0 until a step's correct rate reaches this; 0 for no gate."""
-    planning: Literal["exact", "phrases"] = "exact"
-    """How planning tokens are found: from the task's construction, or by retrain's search for phrases."""
+    planning: Literal["exact", "phrases", "semantic"] = "exact"
+    """How planning tokens are found: from the task's construction, by retrain's search for phrases, or by retrain's
+    embeddings of sentences (extra `semantic`)."""
     phrases: list[str] = []
     """For `phrases` (default: the task's own plans)."""
+    planning_threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.02
+    """For `semantic`: how much more similar to planning than to execution a sentence must be."""
+    planning_model: str | None = None
+    """For `semantic`: a directory of another embedding model."""
 
     steps: Annotated[int, Field(ge=0)] = 120
     """Updates. With 0 one batch is sampled and measured, and nothing is trained."""
@@ -112,6 +122,11 @@ class LanguageParams(BaseModel):
             )
         if self.phrases and self.planning != "phrases":
             raise ValueError("phrases are used with planning = 'phrases' only")
+        if self.model is None and self.shots != type(self).model_fields["shots"].default:
+            raise ValueError("shots are for a model by path; set model, or leave shots out")
+        for name in ("width", "layers", "heads", "warm_start", "warm_steps", "warm_seed"):
+            if self.model is not None and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is for the small GPT; leave it out with model = {self.model!r}")
         if self.bp_min_batch_size > self.bp_max_batch_size:
             raise ValueError("bp_min_batch_size is above bp_max_batch_size")
         return self

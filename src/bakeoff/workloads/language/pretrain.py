@@ -1,8 +1,8 @@
 """Warm starts: a model that carries out any plan and mostly does not know which plan fits.
 
-It is trained on all four answers to each training prompt. The right plan gets `KNOWN` of the probability and the rest is
-spread evenly, so about 30 to 40 % of sampled answers are right, almost all of the uncertainty is in the plans, and there
-is something left to learn by reinforcement.
+It is trained on the answers of all plans to each training prompt. Strategies that lead to a right answer get some of the
+probability (`Plan.known`) and the rest is spread evenly, so about 30 to 40 % of sampled answers are right, almost all of the
+uncertainty is in the plans, and there is something left to learn by reinforcement.
 
 A warm start that is not finished collapses under normal learning rates; `execution_surprisal` shows whether it is. Runs share
 warm starts through a cache directory. The name of a file is a digest of everything that decides its weights.
@@ -22,17 +22,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.identity import canonical_json
-from bakeoff.workloads.language.model import GPT, Adam, Shape, sample
-from bakeoff.workloads.language.tasks import Prompt, Task
+from bakeoff.workloads.language.model import GPT, Adam, Policy, Shape, sample
+from bakeoff.workloads.language.tasks import END, Codec, Prompt, Task
 
 FORMAT = "bakeoff-language-model-1"
-KNOWN = 0.2
-"""How much of a plan's probability goes to the right one; the rest is spread evenly."""
-BATCH = 40
-"""Prompts of a step, each with its four answers."""
+BATCH = 160
+"""Answers of a step, all of each prompt's."""
 PEAK_RATE = 4e-3
 LONGEST_NORM = 1.0
 SAMPLE = 256
@@ -43,9 +42,11 @@ SAMPLE = 256
 class WarmStart:
     """A model to start from, with what was measured right after its training."""
 
-    model: GPT
+    model: Policy
     digest: str
     facts: dict[str, float]
+    codec: Codec | None = None
+    """How a model by path reads and writes; None for words."""
 
 
 def shape_of(task: Task, width: int, layers: int, heads: int) -> Shape:
@@ -59,20 +60,21 @@ def train(task: Task, shape: Shape, steps: int, seed: int) -> WarmStart:
     rng = np.random.Generator(np.random.Philox(key=seed))
     prompts = task.prompts("train")
     questions = torch.tensor([task.encode(prompt.words) for prompt in prompts])
-    solved = [task.answers(prompt) for prompt in prompts]
     longest = task.longest_answer
-    answers = torch.tensor([[ids + [0] * (longest - len(ids)) for ids, _ in of_prompt] for of_prompt in solved])
+    solved = [task.answers(prompt) for prompt in prompts]
+    encoded = [[task.encode([*words, END]) for words, _ in of_prompt] for of_prompt in solved]
+    answers = torch.tensor([[ids + [0] * (longest - len(ids)) for ids in of_prompt] for of_prompt in encoded])
     right = torch.tensor([[float(is_right) for _, is_right in of_prompt] for of_prompt in solved])
-    choices = right.shape[1]
-    weights = (1 - KNOWN) / choices + KNOWN * right / right.sum(1, keepdim=True)
+    places, weights = choices(task, answers, right)
     optimizer = Adam(model)
+    size = BATCH // answers.shape[1]
     for step in range(steps):
-        chosen = torch.from_numpy(rng.integers(0, len(prompts), BATCH))
-        rows = answers[chosen].reshape(BATCH * choices, longest)
+        chosen = torch.from_numpy(rng.integers(0, len(prompts), size))
+        rows = answers[chosen].flatten(0, 1)
         logprobs = model.answer_logits(questions[chosen], rows).log_softmax(-1).gather(2, rows[:, :, None])[:, :, 0]
         written = torch.cat((torch.ones(len(rows), 1), (rows[:, :-1] != 0).float()), 1)
-        # Only the second word, the strategy, is a choice: it is weighted by its probability, the rest follows from it.
-        written[:, 1] = choices * weights[chosen].reshape(-1)
+        # Only strategies are choices: each is weighted by its probability, the rest follows from it.
+        written.scatter_(1, places[chosen].flatten(0, 1), weights[chosen].flatten(0, 1))
         loss = -(logprobs * written).sum(1).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         model.flat_gradient.mul_(min(1.0, LONGEST_NORM / (float(model.flat_gradient.norm()) + 1e-6)))
@@ -86,7 +88,28 @@ def train(task: Task, shape: Shape, steps: int, seed: int) -> WarmStart:
     return WarmStart(model, "", facts)
 
 
-def measure(model: GPT, task: Task, prompts: Sequence[Prompt], rng: np.random.Generator) -> dict[str, float]:
+def choices(task: Task, answers: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the strategies stand in `answers` [prompts, answers, tokens], and their weights in the loss.
+
+    Both are [prompts, answers, plans]. A weight is the probability that a warm start should give to the strategy after the
+    ones before it, times the number of strategies, because the mean over all answers is taken.
+    """
+    plans = task.rules.plans
+    tree = right.view(-1, *(len(plan.strategies) for plan in plans))
+    weights = []
+    for depth, plan in enumerate(plans, 1):
+        later = tuple(range(depth + 1, tree.dim()))
+        leads = tree.amax(later, keepdim=True) if later else tree  # 1 if a right answer can still be reached
+        total, number = leads.sum(depth, keepdim=True), len(plan.strategies)
+        aimed = (1 - plan.known) / number + plan.known * leads / total
+        weights.append(number * torch.where(total > 0, aimed, torch.tensor(1 / number)).expand_as(tree).flatten(1))
+    starts = torch.tensor([task.ids[plan.word] for plan in plans])
+    # A plan's word comes right before its strategy, and occurs once.
+    places = (answers[:, :, :, None] == starts).int().argmax(2) + 1
+    return places, torch.stack(weights, 2)
+
+
+def measure(model: Policy, task: Task, prompts: Sequence[Prompt], rng: np.random.Generator) -> dict[str, float]:
     """Accuracy, sampled (four answers to each prompt) and greedy, and the surprisal of execution and plan tokens."""
     questions = torch.tensor([task.encode(prompt.words) for prompt in prompts])
     group, longest = 4, task.longest_answer
@@ -115,7 +138,17 @@ def cached(task: Task, shape: Shape, steps: int, seed: int) -> WarmStart:
 
     Runs in parallel wait for the first: a lock, which the kernel releases when its holder dies, guards the training.
     """
-    identity = [FORMAT, task.digest, asdict(shape), steps, seed, KNOWN, BATCH, PEAK_RATE, torch.__version__]
+    identity = [
+        FORMAT,
+        task.digest,
+        asdict(shape),
+        steps,
+        seed,
+        [plan.known for plan in task.rules.plans],
+        BATCH,
+        PEAK_RATE,
+        torch.__version__,
+    ]
     path = cache_directory() / f"{hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:16]}.pt"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,6 +161,7 @@ def cached(task: Task, shape: Shape, steps: int, seed: int) -> WarmStart:
 
 def save(start: WarmStart, task: Task, path: Path) -> None:
     """Write the model atomically."""
+    assert isinstance(start.model, GPT)
     content = {
         "format": FORMAT,
         "task": task.name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,10 +20,10 @@ import torch
 from bakeoff.errors import UsageError
 from bakeoff.workloads.language.advantages import Floats, advantages, expected_informative, informative
 from bakeoff.workloads.language.backpressure import BackPressure
-from bakeoff.workloads.language.model import GPT, Adam, Sampled, sample
+from bakeoff.workloads.language.model import Adam, Policy, Sampled, sample
 from bakeoff.workloads.language.params import LanguageParams
-from bakeoff.workloads.language.planning import Detector
-from bakeoff.workloads.language.tasks import Prompt, Task
+from bakeoff.workloads.language.planning import detector
+from bakeoff.workloads.language.tasks import Codec, Prompt, Task
 from bakeoff.workloads.language.transforms import Pooling, row_variances, spread, token_advantages
 
 Rng = Callable[[str], np.random.Generator]
@@ -40,6 +40,8 @@ class Batch:
     ids: npt.NDArray[np.int64]
     logprobs: Floats
     written: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    """[rows]: answers that were cut off."""
     planning: npt.NDArray[np.bool_]
     rewards: Floats
     """[groups, group size]"""
@@ -56,13 +58,21 @@ class Diverged(Exception):
 class Trainer:
     """`rng(name)` is a fresh random generator of that name, the same at every call; `model` is trained in place."""
 
-    def __init__(self, params: LanguageParams, task: Task, model: GPT, rng: Rng, sampling: Rng | None = None) -> None:
+    def __init__(
+        self,
+        params: LanguageParams,
+        task: Task,
+        model: Policy,
+        rng: Rng,
+        sampling: Rng | None = None,
+        codec: Codec | None = None,
+    ) -> None:
         self.params = params
         self.task = task
+        self.codec: Codec = codec or task
         self.model = model
         self._sampling = sampling or rng
-        plans = [f"{task.rules.plan} {strategy}" for strategy in task.rules.strategies]
-        self._detect = Detector(task, (params.phrases or plans) if params.planning == "phrases" else None)
+        self._detect = detector(params, task, self.codec)
         self._train = task.prompts("train")
         self._order = rng("prompts").permutation(len(self._train))
         heldout = task.prompts("heldout")
@@ -91,7 +101,7 @@ class Trainer:
 
     @property
     def longest(self) -> int:
-        return min(self.params.max_tokens or self.task.longest_answer, self.task.longest_answer)
+        return min(self.params.max_tokens or self.codec.longest_answer, self.codec.longest_answer)
 
     @property
     def totals(self) -> dict[str, float]:
@@ -138,19 +148,21 @@ class Trainer:
         return row, batch
 
     def _encoded(self, prompts: list[Prompt]) -> torch.Tensor:
-        return torch.tensor([self.task.encode(prompt.words) for prompt in prompts])
+        return torch.tensor(self.codec.questions(prompts))
 
     def _judged(self, prompts: list[Prompt], drawn: Sampled) -> Batch:
         params, group = self.params, self.params.group_size
         ids = drawn.ids.numpy()
-        right = [self.task.reward(prompts[row // group], answer) for row, answer in enumerate(ids.tolist())]
+        right = [self.codec.reward(prompts[row // group], answer) for row, answer in enumerate(ids.tolist())]
         rewards = np.where(np.array(right) > 0.5, 1.0, params.wrong_reward).reshape(len(prompts), group)
         written = drawn.mask.numpy() > 0
+        ended = self.model.ending[drawn.ids[:, -1]].numpy()
         return Batch(
             prompts,
             ids,
             drawn.logprobs.numpy().astype(np.float64),
             written,
+            written[:, -1] & ~ended,
             self._detect(ids) & written,
             rewards,
             advantages(params.advantage, rewards),
@@ -168,7 +180,6 @@ class Trainer:
         self._correct += int(correct.sum())
         self._answers += correct.size
         surprisal = np.minimum(-batch.logprobs, 50.0)
-        truncated = batch.written[:, -1] & (batch.ids[:, -1] != 0)
         row: dict[str, Any] = {
             "step": self.step,
             "advantage_mode": params.advantage,
@@ -181,7 +192,7 @@ class Trainer:
             "running_correct_rate": self._correct / self._answers,
             "sepa_lambda": pooling,
             "sepa_gate_open": self.pooling.is_open,
-            "max_token_hit_rate": float(truncated.mean()),
+            "max_token_hit_rate": float(batch.truncated.mean()),
             "informative_groups": float(batch.informative.mean()),
             "informative_groups_expected": expected_informative(rewards),
             "shannon_entropy": float(drawn.entropy.sum() / drawn.mask.sum()),
@@ -212,7 +223,7 @@ class Trainer:
     def _update(
         self, batch: Batch, drawn: Sampled, questions: torch.Tensor, trained: npt.NDArray[np.bool_], pooling: float
     ) -> dict[str, float]:
-        """One step of the optimizer on the groups in `trained`."""
+        """One step of the optimizer on the groups in `trained`: the loss is -sum(ratio * advantage) / tokens."""
         params = self.params
         rows = np.repeat(trained, params.group_size)
         weights = token_advantages(
@@ -226,12 +237,17 @@ class Trainer:
             pooling=pooling,
         )
         counted = batch.written[rows] if params.loss_tokens == "informative" else batch.written
-        kept = torch.from_numpy(rows)
-        ids, old = drawn.ids[kept], drawn.logprobs[kept]
-        values = torch.from_numpy(weights.astype(np.float32))
-        loss, deviation = self._loss(questions[torch.from_numpy(trained)], ids, old, values, int(counted.sum()))
-        loss.backward()  # type: ignore[no-untyped-call]
-        value, norm = loss.item(), self.model.flat_gradient.norm().item()
+        kept, values = torch.from_numpy(rows), torch.from_numpy(weights.astype(np.float32))
+        ids, old, written = drawn.ids[kept], drawn.logprobs[kept], drawn.mask[kept]
+        asked = questions[torch.from_numpy(trained)]
+        value, deviation = 0.0, 0.0
+        for groups, part in self._parts(len(asked)):
+            ratio = ((self._logprobs(asked[groups], ids[part]) - old[part]) * written[part]).exp()
+            loss = -(ratio * values[part]).sum() / int(counted.sum())
+            loss.backward()  # type: ignore[no-untyped-call]
+            value += loss.item()
+            deviation = max(deviation, float((ratio.detach() - 1).abs().max()))
+        norm = self.model.flat_gradient.norm().item()
         if not (math.isfinite(value) and math.isfinite(norm)):
             raise Diverged(f"the loss is {value} at step {self.step}; try a lower learning_rate")
         self.optimizer.step(params.learning_rate)
@@ -244,18 +260,18 @@ class Trainer:
         scores = self.model.answer_logits(questions, ids) / self.params.temperature
         return scores.log_softmax(-1).gather(2, ids[:, :, None])[:, :, 0]
 
-    def _loss(
-        self, questions: torch.Tensor, ids: torch.Tensor, old: torch.Tensor, values: torch.Tensor, tokens: int
-    ) -> tuple[torch.Tensor, float]:
-        """-sum(ratio * advantage) / tokens, and the largest distance of a ratio from 1."""
-        written = torch.cat((torch.ones(len(ids), 1), (ids[:, :-1].cumprod(1) != 0).float()), 1)
-        ratio = ((self._logprobs(questions, ids) - old) * written).exp()
-        return -(ratio * values).sum() / tokens, float((ratio.detach() - 1).abs().max())
+    def _parts(self, groups: int) -> Iterator[tuple[slice, slice]]:
+        """(groups, their rows) that fit into memory together; one part for small models."""
+        size = self.params.group_size
+        at_once = max(1, self.model.rows_at_once // size) if self.model.rows_at_once else groups
+        for start in range(0, groups, at_once):
+            yield slice(start, start + at_once), slice(start * size, (start + at_once) * size)
 
     @torch.no_grad()
     def _probe(self, questions: torch.Tensor, drawn: Sampled) -> None:
         """Warn if the first update moved the policy so far that little of the warm start can be left."""
-        moved = (drawn.logprobs - self._logprobs(questions, drawn.ids) * drawn.mask).sum() / drawn.mask.sum()
+        now = torch.cat([self._logprobs(questions[of], drawn.ids[part]) for of, part in self._parts(len(questions))])
+        moved = (drawn.logprobs - now * drawn.mask).sum() / drawn.mask.sum()
         if not float(moved) < DESTROYED:
             self.warning = (
                 f"the first update moved the policy by {float(moved):.2f} nats a token: learning_rate = "
@@ -264,14 +280,14 @@ class Trainer:
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy on the held-out prompts: sampled, greedy, and the chance that one of four answers is right."""
-        params, task = self.params, self.task
+        params, reward = self.params, self.codec.reward
         questions = self._encoded(self._heldout)
         drawn = sample(self.model, questions, params.eval_samples, self.longest, self._draws, params.temperature)
         greedy = sample(self.model, questions, 1, self.longest, None)
         right = np.array(
-            [task.reward(self._heldout[row // params.eval_samples], ids) for row, ids in enumerate(drawn.ids.tolist())]
+            [reward(self._heldout[row // params.eval_samples], ids) for row, ids in enumerate(drawn.ids.tolist())]
         ).reshape(len(self._heldout), params.eval_samples)
-        best = [task.reward(prompt, ids) for prompt, ids in zip(self._heldout, greedy.ids.tolist(), strict=True)]
+        best = [reward(prompt, ids) for prompt, ids in zip(self._heldout, greedy.ids.tolist(), strict=True)]
         return {
             "heldout_accuracy": float(right.mean()),
             "heldout_greedy": float(np.mean(best)),

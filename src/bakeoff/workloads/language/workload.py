@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +30,7 @@ class LanguageWorkload:
         "summary": {"type": "final", "last": 1},
         "bounds": [0.0, 1.0],
         "failure_score": 0.0,
+        "given": "from this warm start",
     }
     """The rate of right answers on training prompts, which retrain compares, ranks conditions differently: a policy can
     raise it at the cost of prompts that it never saw."""
@@ -43,6 +45,14 @@ class LanguageWorkload:
             raise UsageError(
                 f"eval_prompts: {params.task} has {heldout} held-out prompts, and {params.eval_prompts} are asked for"
             )
+        if params.planning == "semantic":
+            from bakeoff.workloads.language.planning import embedding_directory
+
+            embedding_directory(params.planning_model)
+        if params.model is not None:
+            from bakeoff.workloads.language.pretrained import check
+
+            check(base / params.model)
         if params.warm_start is not None:
             from bakeoff.workloads.language.pretrain import load
 
@@ -60,14 +70,14 @@ class LanguageWorkload:
         import torch
 
         from bakeoff.workloads.language import tracking
-        from bakeoff.workloads.language.outputs import MODEL, Outputs
-        from bakeoff.workloads.language.pretrain import WarmStart, save
+        from bakeoff.workloads.language.outputs import Outputs
         from bakeoff.workloads.language.trainer import Diverged, Trainer
 
         torch.set_num_threads(1)  # two threads take five times the processor time, and runs in parallel use the cores
         task = Task(params.task)
         start = warm_start(params, task, ctx.base)
-        trainer = Trainer(params, task, start.model, ctx.rng, lambda name: ctx.rng(name, own=params.own_sampling))
+        sampling = partial(ctx.rng, own=params.own_sampling)
+        trainer = Trainer(params, task, start.model, ctx.rng, sampling, start.codec)
         outputs = Outputs(ctx.directory, ctx.checkpoint, trainer)
         metrics: dict[str, Scalar] = {
             "formula": params.formula,
@@ -96,7 +106,7 @@ class LanguageWorkload:
             if tracked is not None:
                 tracked.finish()
         outputs.close()
-        save(WarmStart(start.model, "", last), task, ctx.directory / MODEL)
+        write_model(start, task, last, ctx.directory)
         metrics |= trainer.totals
         if trainer.warning:
             metrics["warning"] = trainer.warning
@@ -106,11 +116,29 @@ class LanguageWorkload:
 
 def warm_start(params: LanguageParams, task: Task, base: Path) -> WarmStart:
     """The model that a run starts from."""
-    from bakeoff.workloads.language.pretrain import cached, load, shape_of
+    from bakeoff.workloads.language.pretrain import WarmStart, cached, load, shape_of
 
+    if params.model is not None:
+        from bakeoff.workloads.language import pretrained
+
+        model, codec, digest = pretrained.load(base / params.model, task, params.shots)
+        return WarmStart(model, digest, {}, codec)
     if params.warm_start is not None:
         return load(base / params.warm_start, task)
-    return cached(task, shape_of(task, params.width, params.layers, params.heads), params.warm_steps, params.warm_seed)
+    shape = shape_of(task, params.width, params.layers, params.heads)
+    return cached(task, shape, params.warm_steps or task.rules.warm_steps, params.warm_seed)
+
+
+def write_model(start: WarmStart, task: Task, facts: dict[str, float], directory: Path) -> None:
+    """The trained model: model.pt, or a directory `model` for a Hugging Face model."""
+    from bakeoff.workloads.language.outputs import DIRECTORY, MODEL
+    from bakeoff.workloads.language.pretrain import WarmStart, save
+    from bakeoff.workloads.language.pretrained import Pretrained, Subwords
+
+    if isinstance(start.model, Pretrained) and isinstance(start.codec, Subwords):
+        start.codec.save(start.model, directory / DIRECTORY)
+    else:
+        save(WarmStart(start.model, "", facts), task, directory / MODEL)
 
 
 def need_torch() -> None:

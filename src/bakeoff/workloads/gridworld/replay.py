@@ -1,0 +1,222 @@
+"""Draw recorded episodes: a picture of a frame, an animated GIF, and an HTML page that plays them side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bakeoff.workloads.gridworld.episode import Episode, Frame
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+COLOURS = (
+    "#5b8fd1", "#f28e2b", "#59a14f", "#b07aa1", "#9c755f", "#edc948",
+    "#4dbdb0", "#ff9da7", "#bab0ac", "#d4489a", "#a9d4f5", "#c5e384",
+)  # fmt: skip
+"""Of the appearances A to L."""
+FLOOR, WALL, AGENT, HEART, INK = "#f4f1ea", "#3c3a36", "#1d1d1f", "#d62839", "#222222"
+LARGEST_ROOM, LARGEST_CELL = 440, 40
+"""Side of a picture of a room and of a cell, in pixels."""
+PANEL = 60
+"""Height of the text above a room."""
+LINE = 18
+"""Height of a line of the legend below it."""
+FRAMES_PER_SECOND = 8
+
+
+def picture(episode: Episode, number: int = -1) -> NDArray[np.uint8]:
+    """A frame as an array [height, width, 3] of colours."""
+    return np.asarray(_draw(episode, episode.frames[number]), np.uint8)
+
+
+def write_gif(episodes: Sequence[Episode], path: Path, fps: int = FRAMES_PER_SECOND) -> None:
+    """Write an animation of episodes side by side. The shorter ones wait for the longest at their last frame."""
+    from PIL import Image
+
+    length = max(len(episode.frames) for episode in episodes)
+    images: list[Image.Image] = []
+    for number in range(length):
+        drawn = [_draw(episode, episode.frames[min(number, len(episode.frames) - 1)]) for episode in episodes]
+        gap = 16
+        size = (sum(image.width for image in drawn) + gap * (len(drawn) - 1), max(image.height for image in drawn))
+        whole = Image.new("RGB", size, "white")
+        left = 0
+        for image in drawn:
+            whole.paste(image, (left, 0))
+            left += image.width + gap
+        # One palette for all: choosing one for each frame would take most of the time.
+        images.append(whole.quantize(64, palette=images[0], dither=Image.Dither.NONE) if images else whole.quantize(64))
+    durations = [1000 // fps] * (length - 1) + [2000]
+    images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0)
+
+
+def write_html(episodes: Sequence[Episode], path: Path) -> None:
+    """Write a page that needs nothing else and plays episodes side by side."""
+    title = f"{episodes[0].level}, task {episodes[0].task}"
+    page = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n<body>{as_html(episodes)}'
+    path.write_text(page, encoding="utf-8")
+
+
+def as_html(episodes: Sequence[Episode]) -> str:
+    """A part of a page that plays episodes side by side."""
+    drawn = json.dumps({"episodes": [_for_script(episode) for episode in episodes], "colours": COLOURS})
+    # Data of a script element ends at "</", which no string may contain.
+    return _PLAYER.replace("DATA", drawn.replace("</", "<\\/")).replace("FPS", str(FRAMES_PER_SECOND))
+
+
+def _for_script(episode: Episode) -> dict[str, Any]:
+    return {
+        "agent": episode.agent,
+        "level": episode.level,
+        "task": str(episode.task),  # too large for a number of JavaScript
+        "horizon": episode.horizon,
+        "walls": episode.walls,
+        "stations": [[s.x, s.y, s.look, s.does] for s in episode.stations],
+        "frames": [[f.x, f.y, f.hearts, list(f.carried), "".join(f.cooling)] for f in episode.frames],
+    }
+
+
+def _draw(episode: Episode, frame: Frame) -> Image.Image:
+    from PIL import Image, ImageDraw, ImageFont
+
+    columns, rows = len(episode.walls[0]), len(episode.walls)
+    cell = min(LARGEST_CELL, LARGEST_ROOM // max(columns, rows))
+    below = PANEL + rows * cell + 6
+    image = Image.new("RGB", (max(columns * cell, 240), below + LINE * ((len(episode.stations) + 1) // 2)), "white")
+    draw = ImageDraw.Draw(image)
+    small, large = ImageFont.load_default(13), ImageFont.load_default(max(9, cell // 2))
+    carried = " ".join(f"r{resource}" for resource in frame.carried) or "nothing"
+    draw.text((4, 4), f"{episode.agent}  {episode.level}".strip(), INK, font=small)
+    draw.text((4, 22), f"step {frame.step} of {episode.horizon}", INK, font=small)
+    draw.text((150, 22), f"hearts {frame.hearts}", HEART, font=small)
+    draw.text((4, 40), f"carries {carried}", INK, font=small)
+    for y, row in enumerate(episode.walls):
+        for x, kind in enumerate(row):
+            box = (x * cell, PANEL + y * cell, (x + 1) * cell - 1, PANEL + (y + 1) * cell - 1)
+            draw.rectangle(box, FLOOR if kind == "." else WALL)
+    for station in episode.stations:
+        left, top = station.x * cell, PANEL + station.y * cell
+        cooling = station.look in frame.cooling
+        colour = COLOURS[ord(station.look) - ord("A")]
+        draw.rectangle(
+            (left, top, left + cell - 1, top + cell - 1), WALL if cooling else colour, colour, max(1, cell // 12)
+        )
+        middle = (left + cell // 2, top + cell // 2)
+        draw.text(middle, station.look, "white" if cooling else INK, font=large, anchor="mm")
+    for number, station in enumerate(episode.stations):
+        place = (4 + 120 * (number % 2), below + LINE * (number // 2))
+        does = station.does.replace("→", "to")  # Pillow's own font has no arrow
+        draw.text(place, f"{station.look}  {does}", INK, font=small)
+    left, top, inset = frame.x * cell, PANEL + frame.y * cell, cell // 6
+    draw.ellipse((left + inset, top + inset, left + cell - inset, top + cell - inset), AGENT)
+    return image
+
+
+_PLAYER = """
+<div class="gridworld-replay">
+<style>
+.gridworld-replay { font: 14px/1.4 system-ui, sans-serif; color: #222; max-width: 70rem; }
+.gridworld-replay .rooms { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }
+.gridworld-replay h3 { margin: 0 0 .2rem; font-size: 1rem; }
+.gridworld-replay p { margin: .1rem 0; min-height: 1.3em; }
+.gridworld-replay .hearts { color: #d62839; font-weight: 600; }
+.gridworld-replay .controls { display: flex; gap: .6rem; align-items: center; margin: .8rem 0; }
+.gridworld-replay input[type=range] { flex: 1; }
+.gridworld-replay table { border-collapse: collapse; margin-top: .4rem; }
+.gridworld-replay td { padding: 0 .6rem 0 0; }
+.gridworld-replay .look { display: inline-block; width: 1.3em; text-align: center; border-radius: 3px; font-weight: 600; }
+</style>
+<div class="controls">
+<button type="button" aria-label="Play or pause">Pause</button>
+<input type="range" min="0" value="0" aria-label="Step">
+<label>Speed <select><option value="0.5">½×</option><option value="1" selected>1×</option><option value="4">4×</option></select></label>
+</div>
+<div class="rooms"></div>
+<script type="application/json">DATA</script>
+<script>
+(() => {
+  const root = document.currentScript.closest(".gridworld-replay");
+  const { episodes, colours } = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  const [button, slider, speed] = ["button", "input", "select"].map((name) => root.querySelector(name));
+  const colour = (look) => colours[look.charCodeAt(0) - 65];
+  const add = (parent, tag, text = "") => Object.assign(parent.appendChild(document.createElement(tag)), { textContent: text });
+  const views = episodes.map((episode) => {
+    const place = add(root.querySelector(".rooms"), "section");
+    add(place, "h3", episode.agent || "agent");
+    add(place, "p", `${episode.level}, task ${episode.task}`);
+    const state = add(place, "p"), hearts = add(place, "p"), canvas = add(place, "canvas");
+    hearts.className = "hearts";
+    const columns = episode.walls[0].length, rows = episode.walls.length;
+    const cell = Math.min(40, Math.floor(440 / Math.max(columns, rows)));
+    canvas.width = columns * cell;
+    canvas.height = rows * cell;
+    const table = add(place, "table");
+    for (const [, , look, does] of episode.stations) {
+      const row = add(table, "tr"), sign = add(add(row, "td"), "span", look);
+      sign.className = "look";
+      sign.style.background = colour(look);
+      add(row, "td", does);
+    }
+    return { episode, state, hearts, cell, pen: canvas.getContext("2d") };
+  });
+  const draw = ({ episode, state, hearts, cell, pen }, number) => {
+    const step = Math.min(number, episode.frames.length - 1);
+    const [agentX, agentY, won, carried, cooling] = episode.frames[step];
+    state.textContent = `step ${step} of ${episode.horizon}, carries ${carried.map((r) => "r" + r).join(" ") || "nothing"}`;
+    hearts.textContent = "♥".repeat(won) + (won ? ` ${won}` : "no heart yet");
+    episode.walls.forEach((row, y) => [...row].forEach((kind, x) => {
+      pen.fillStyle = kind === "." ? "#f4f1ea" : "#3c3a36";
+      pen.fillRect(x * cell, y * cell, cell - 1, cell - 1);
+    }));
+    pen.font = `600 ${Math.max(9, cell / 2)}px system-ui, sans-serif`;
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    for (const [x, y, look] of episode.stations) {
+      const waits = cooling.includes(look);
+      pen.fillStyle = colour(look);
+      pen.fillRect(x * cell, y * cell, cell - 1, cell - 1);
+      if (waits) {
+        pen.fillStyle = "#3c3a36";
+        pen.fillRect(x * cell + 3, y * cell + 3, cell - 7, cell - 7);
+      }
+      pen.fillStyle = waits ? "#ffffff" : "#222222";
+      pen.fillText(look, (x + 0.5) * cell, (y + 0.5) * cell);
+    }
+    pen.fillStyle = "#1d1d1f";
+    pen.beginPath();
+    pen.arc((agentX + 0.5) * cell - 0.5, (agentY + 0.5) * cell - 0.5, cell / 3, 0, 2 * Math.PI);
+    pen.fill();
+  };
+  const last = Math.max(...episodes.map((episode) => episode.frames.length)) - 1;
+  slider.max = last;
+  let step = 0, playing = true, previous = 0;
+  const show = (number) => {
+    step = number;
+    slider.value = Math.floor(number);
+    views.forEach((view) => draw(view, Math.floor(number)));
+  };
+  const tick = (now) => {
+    if (playing && previous) show(Math.min(last, step + ((now - previous) / 1000) * FPS * Number(speed.value)));
+    if (step >= last && playing) toggle();
+    previous = now;
+    requestAnimationFrame(tick);
+  };
+  const toggle = () => {
+    if (!playing && step >= last) step = 0;
+    playing = !playing;
+    button.textContent = playing ? "Pause" : "Play";
+  };
+  button.addEventListener("click", toggle);
+  slider.addEventListener("input", () => { if (playing) toggle(); show(Number(slider.value)); });
+  show(0);
+  requestAnimationFrame(tick);
+})();
+</script>
+</div>
+"""

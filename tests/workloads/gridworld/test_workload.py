@@ -1,0 +1,218 @@
+"""The workload through the engine and the command line: files, determinism, kills, references, bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bakeoff.errors import UsageError
+from bakeoff.records.rundir import set_aside
+from bakeoff.workloads.gridworld.levels import find_level
+from bakeoff.workloads.gridworld.outputs import load_policy
+from bakeoff.workloads.gridworld.params import GridworldParams
+from bakeoff.workloads.gridworld.workload import GridworldWorkload
+from bakeoff.workloads.gridworld.world import Worlds
+from lab import Lab
+from workloads.gridworld.small import SMALL, context
+
+TIMES = ("steps_per_s", "processor_s")
+
+
+def toml(**changes: Any) -> str:
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**SMALL, **changes}.items())
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in lines]
+
+
+def left_behind(directory: Path) -> dict[str, Any]:
+    """Everything that a run wrote, without times."""
+    weights = directory / "model.pt"
+    return {
+        "metrics": rows(directory),
+        "held_out": json.loads((directory / "held_out.json").read_text()),
+        "weights": torch.load(weights, weights_only=True)["weights"].numpy().tobytes() if weights.exists() else None,
+    }
+
+
+DOOMED = """
+import json, os, signal, sys
+from pathlib import Path
+from bakeoff.workloads.gridworld.ppo import PPO
+from bakeoff.workloads.gridworld.workload import GridworldParams, GridworldWorkload
+from workloads.gridworld.small import context
+update = PPO.update
+def die(self):
+    if self.updates == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return update(self)
+PPO.update = die
+GridworldWorkload().run(GridworldParams(**json.loads(sys.argv[1])), context(Path(sys.argv[2])))
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_at_any_update_ends_like_one_that_was_not(tmp_path: Path) -> None:
+    values = {**SMALL, "policy": "trxl", "curriculum": "learning_progress", "steps": 1024}
+    params = GridworldParams(**values)
+    quiet, killed = tmp_path / "quiet", tmp_path / "killed"
+    assert GridworldWorkload().run(params, context(quiet)).status == "succeeded"
+    for attempt, fatal in enumerate((1, 11), 1):  # before the first checkpoint, and between two
+        done = subprocess.run(
+            [sys.executable, "-c", DOOMED, json.dumps(values), str(killed), str(fatal)],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        assert done.returncode == -signal.SIGKILL
+        set_aside(killed / "run", attempt, checkpoint=True)
+    assert GridworldWorkload().run(params, context(killed, 3)).status == "succeeded"
+    expected = left_behind(quiet / "run")
+    assert left_behind(killed / "run") == expected
+    assert [row["update"] for row in expected["metrics"]] == list(range(1, 17))
+    assert not list((killed / "run" / "checkpoint").iterdir()), "a finished run needs no checkpoint"
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_the_number_of_jobs_and_compare_reads_them(lab: Lab) -> None:
+    lab.write("mine.py", OWN_POLICY)
+    text = f"""
+workload = "gridworld"
+seeds = 3
+[params]
+{toml()}
+[[arms]]
+name = "vit_reset"
+[[arms]]
+name = "again"
+params = {{ own_sampling = true }}
+[[arms]]
+name = "copy"
+params = {{ save_every = 100 }}
+[[arms]]
+name = "mine"
+params = {{ policy = "mine:Shallow" }}
+[[arms]]
+name = "random"
+params = {{ policy = "random" }}
+[[arms]]
+name = "clairvoyant"
+params = {{ policy = "clairvoyant" }}
+"""
+    for name in ("one", "two"):
+        lab.experiment(text, name)
+        lab.cli("run", f"{name}.toml", "--jobs", "1" if name == "one" else "2")
+        assert lab.statuses(name) == {"succeeded": 18}
+    results = {
+        name: {(row["arm"], row["seed"]): left_behind(lab.run_directory(row["run_id"], name)) for row in lab.rows(name)}
+        for name in ("one", "two")
+    }
+    assert results["one"] == results["two"]
+    first = results["one"]
+    assert first["vit_reset", 0]["weights"] == first["copy", 0]["weights"], "arms share random numbers"
+    assert first["vit_reset", 0]["weights"] != first["again", 0]["weights"], "this one has its own"
+    tasks = {arm: [room["task"] for room in first[arm, 0]["held_out"]["rooms"]] for arm in ("again", "mine", "random")}
+    assert tasks["again"] == tasks["mine"] == tasks["random"], "all arms of a seed are evaluated in the same rooms"
+
+    row = lab.of_arm("vit_reset", "one")[0]
+    assert row["parameters"] == 27_070 and row["flops_per_step"] > 20_000
+    assert row["random_hearts"] < row["clairvoyant_hearts"]
+    assert [step for step, _ in lab.series(row["run_id"], "one")["heldout_hearts"]] == [256, 512]
+    compared = lab.cli("compare", "one", "--control", "random", "--json", code=None)
+    assert compared.returncode in (0, 3) and "heldout_hearts" in compared.stdout
+    assert "not a fair comparison: parameters must be matched" in compared.stdout, "mine is smaller"
+
+
+OWN_POLICY = """
+import torch
+from torch import nn
+from bakeoff.workloads.gridworld.policies import Policy
+
+class Shallow(Policy):
+    def __init__(self, width):
+        super().__init__(width)
+        self.cells = nn.Embedding(28, width)
+        self.head = nn.Linear(width, 6)
+        self.flatten()
+
+    def initial(self, envs):
+        return ()
+
+    def unroll(self, inputs, past):
+        output = self.head(self.cells(inputs.cells.long()).sum(-2))
+        return output[..., :5], output[..., 5], ()
+"""
+
+
+def test_an_evaluation_can_be_replayed_from_its_file(tmp_path: Path) -> None:
+    params = GridworldParams(**{**SMALL, "policy": "clairvoyant", "level": "level_1"})
+    assert GridworldWorkload().run(params, context(tmp_path)).status == "succeeded"
+    content = json.loads((tmp_path / "run" / "held_out.json").read_text())
+    assert len(content["rooms"]) == SMALL["held_out"]
+    for room in content["rooms"]:
+        task = np.array([int(room["task"])], np.uint64)
+        assert task[0] % 2 == 1, "held out"
+        worlds = Worlds(find_level(content["level"], content["horizon"]), task)
+        for action in room["actions"]:
+            worlds.step(np.array([int(action)]), task)
+        assert worlds.done[0] and worlds.hearts[0] == room["hearts"] == room["clairvoyant"]
+
+
+def test_a_policy_is_read_from_its_file(tmp_path: Path) -> None:
+    GridworldWorkload().run(GridworldParams(**SMALL), context(tmp_path))
+    policy, content = load_policy(tmp_path / "run" / "model.pt")
+    assert policy.size == 27_070 and content["level"] == "level_0"
+    (tmp_path / "other.pt").write_bytes(b"no")
+    with pytest.raises(UsageError, match="not a policy of the workload gridworld"):
+        load_policy(tmp_path / "other.pt")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"policy": "trlx"}, "there is no policy 'trlx'; did you mean 'trxl'"),
+        ({"level": "leve_0"}, "there is no level 'leve_0'; did you mean 'level_0'"),
+        ({"curriculum": "stagd"}, "there is no curriculum 'stagd'; did you mean 'staged'"),
+        ({"envs": 100, "minibatches": 8}, "100 environments cannot be divided into 8 equal parts; use 5 minibatches"),
+        ({"policy": "random", "held_out": 0}, "random is not trained, so there would be nothing to measure"),
+        ({"horizon": 3}, "a horizon of 3 steps is too short"),
+        ({"width": 16}, "width"),
+    ],
+)
+def test_bad_parameters_are_reported_before_anything_runs(lab: Lab, params: dict[str, Any], message: str) -> None:
+    lab.experiment(f'workload = "gridworld"\n[params]\n{toml(**params)}')
+    assert message in lab.cli("validate", "trial.toml", code=2).stderr
+
+
+def test_arms_that_cannot_be_compared_are_reported_before_anything_runs(lab: Lab) -> None:
+    arms = '[[arms]]\nname = "small"\nparams = {}\n[[arms]]\nname = "large"\nparams = { width = 64, policy = "trxl" }\n'
+    lab.experiment(f'workload = "gridworld"\n[params]\n{toml()}{arms}')
+    error = lab.cli("validate", "trial.toml", code=2).stderr
+    assert "large has 52,353 parameters and small has 27,070" in error and "more than 2 %" in error
+    lab.experiment(f'workload = "gridworld"\n[params]\n{toml()}{arms}[analysis]\nmatched = []\n')
+    lab.cli("validate", "trial.toml")
+    lab.experiment(f'workload = "gridworld"\n[params]\n{toml(held_out=0)}')
+    assert "the experiment is judged by heldout_hearts" in lab.cli("validate", "trial.toml", code=2).stderr
+    lab.experiment(f'workload = "gridworld"\n[params]\n{toml(held_out=0)}[analysis]\nmetric = "train_hearts"\n')
+    lab.cli("validate", "trial.toml")
+    lab.experiment(f'workload = "gridworld"\n[params]\n{toml(policy="nowhere:Net")}')
+    assert "nowhere" in lab.cli("validate", "trial.toml", code=2).stderr
+
+
+@pytest.mark.parametrize("package", ["torch", "numba"])
+def test_without_a_package_the_extra_is_named(lab: Lab, package: str) -> None:
+    hide = f"import sys\nsys.modules[{package!r}] = None\nimport importlib.util as u\nreal = u.find_spec\n"
+    hide += f"u.find_spec = lambda name, *rest: None if name == {package!r} else real(name, *rest)\n"
+    lab.write("hidden/sitecustomize.py", hide)
+    lab.environment["PYTHONPATH"] = str(lab.place / "hidden")
+    lab.experiment(f'workload = "gridworld"\n[params]\n{toml()}')
+    assert "pip install 'bakeoff[gridworld]'" in lab.cli("run", "trial.toml", code=2).stderr
