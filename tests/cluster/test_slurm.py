@@ -101,7 +101,7 @@ def test_runs_on_slurm_leave_what_local_ones_leave_and_nothing_in_the_queue(desk
 
 
 def test_a_node_that_is_cut_off_loses_its_runs_to_the_other(desk: Desk) -> None:
-    desk.write(f"seeds = 4\nparams = {{ command = '''{RUN}''' }}\n" + EXECUTOR.replace("pilots = 2", "pilots = 2"))
+    desk.write(f"seeds = 4\nparams = {{ command = '''{RUN}''' }}\n" + EXECUTOR)
     process = desk.start()
     eventually(lambda: len(desk.began()) == 4, "both nodes work")
     node = desk.cluster.site["n1"]
@@ -114,7 +114,8 @@ def test_a_node_that_is_cut_off_loses_its_runs_to_the_other(desk: Desk) -> None:
     assert process.returncode == 0, stdout + stderr
     tried = desk.attempts()
     assert [entries[-1]["status"] for entries in tried] == ["succeeded"] * 4
-    assert sorted(len(entries) for entries in tried) == [1, 1, 2, 2], "each run of the cut node once more"
+    assert all(entry["lost"] for entries in tried for entry in entries[:-1]), "all others were lost with a node"
+    assert sum(len(entries) > 1 for entries in tried) >= 2, "each run of the cut node was done once more"
 
 
 def test_a_killed_scheduler_is_followed_by_one_that_adopts(desk: Desk) -> None:
