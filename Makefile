@@ -6,7 +6,7 @@ FIGURES := overhead collect startup plan compare schedsim market market_http mar
 BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
 # Selects the tests that need only Python; pyproject.toml explains the markers.
-ANYWHERE := not (slow or root or apt or npm or trainers or browser or daemon)
+ANYWHERE := not (slow or root or apt or npm or trainers or launchers or browser or daemon)
 .PHONY: help demo check test for-tests coverage lint docs site structure bench figures calibration release clean
 
 help: ## list the targets
@@ -74,7 +74,7 @@ release: ## check version and changelog, build sdist and wheel, test the wheel i
 	@scripts/pip-install.sh $(BIN)/python build
 	$(BIN)/python scripts/release.py
 
-clean: ## remove .venv, agents, trainers, caches and build output; keep results in bakeoff-runs/
-	rm -rf .venv .agents .trainers build dist site .coverage .coverage.* htmlcov
+clean: ## remove .venv, agents, trainers, launchers, caches and build output; keep results in bakeoff-runs/
+	rm -rf .venv .agents .trainers .launchers build dist site .coverage .coverage.* htmlcov
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

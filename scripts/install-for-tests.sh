@@ -9,15 +9,15 @@ downloads=
 trap '[ -z "$downloads" ] || kill -- $downloads 2>/dev/null || true; rm -rf "$logs"' EXIT
 trap 'exit 130' HUP INT TERM
 
-for name in agents trainers; do
+for name in agents trainers launchers; do
     setsid sh -c "scripts/install-$name.sh && touch '$logs/$name.done'" >"$logs/$name" 2>&1 &
     downloads="$downloads -$!"
 done
-for name in bubblewrap containers postgres chromium; do
+for name in bubblewrap containers postgres slurm chromium; do
     scripts/install-$name.sh # one after the other, because apt-get holds a lock
 done
 wait
 downloads=
-for name in agents trainers; do
+for name in agents trainers launchers; do
     [ -e "$logs/$name.done" ] || { cat "$logs/$name" >&2; echo "scripts/install-$name.sh failed" >&2; exit 1; }
 done

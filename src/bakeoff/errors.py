@@ -23,6 +23,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "modal": ("modal",),
     "pandas": ("pandas", "pyarrow"),
     "postgres": ("psycopg",),
+    "ray": ("ray",),
     "tasks": ("httpx", "httpx_sse", "pytest", "starlette", "uvicorn"),
     "train": ("torch",),
     "wandb": ("wandb",),

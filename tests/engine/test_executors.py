@@ -7,14 +7,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pydantic import ConfigDict
 
-from bakeoff.engine.executors import Executor, NodeSetup
+from bakeoff.engine.executors import Executor, ExecutorSetup
+from bakeoff.engine.executors.slurm import SlurmSettings
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import Scheduler, Summary, Switch
 from bakeoff.engine.session import Options, Session, open_session
-from bakeoff.errors import SpecError, UsageError
+from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.records.run import Attempt
 from bakeoff.spec import registry
+from bakeoff.spec.experiment import ExecutorEntry, Experiment
 from bakeoff.spec.load import load_plan
 from lab import Lab
 
@@ -106,27 +109,69 @@ def test_a_stopped_scheduler_asks_the_executor_to_give_back_what_has_not_begun(l
     assert lab.statuses() == {"succeeded": 1, "planned": 5}
 
 
+class Elsewhere:
+    """An `ExecutorKind` with a setting of its own."""
+
+    class Settings(ExecutorEntry):
+        model_config = ConfigDict(extra="forbid", frozen=True)
+        queue: str = "short"
+
+    def __init__(self) -> None:
+        self.setups: list[ExecutorSetup] = []
+
+    def check(self, experiment: Experiment) -> list[Problem]:
+        return []
+
+    def open(self, setup: ExecutorSetup) -> Executor:
+        self.setups.append(setup)
+        return Scripted()
+
+
 def test_executors_are_found_by_their_entry_point(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    setups: list[NodeSetup] = []
-
-    def load(group: str, name: str, noun: str) -> object:
-        assert (group, name, noun) == ("bakeoff.executors", "elsewhere", "executor")
-        return lambda setup: setups.append(setup) or Scripted()
-
-    monkeypatch.setattr(registry, "load", load)
+    kind = Elsewhere()
+    monkeypatch.setattr(registry, "executor", {"elsewhere": kind}.__getitem__)
     monkeypatch.setattr(registry, "executors", lambda: ["elsewhere", "local"])
-    lab.experiment(FILE + '[executor]\nkind = "elsewhere"\n')
+    lab.experiment(FILE + '[executor]\nkind = "elsewhere"\nqueue = "long"\n')
     assert lab.run(jobs=5).statuses == {"succeeded": 6}
-    (setup,) = setups
-    assert (setup.workload, setup.jobs, setup.session, setup.base) == ("python", 5, 1, lab.place)
-    assert setup.paths.directory == lab.directory()
+    (setup,) = kind.setups
+    node = setup.node
+    assert (node.workload, node.jobs, node.session, node.base) == ("python", 5, 1, lab.place)
+    assert node.paths.directory == lab.directory() and setup.settings.queue == "long"
 
 
 def test_local_is_installed_and_another_kind_names_those_that_are(tmp_path: Path) -> None:
-    assert registry.executors() == ["local"]
+    assert {"local", "slurm"} <= set(registry.executors())
     file = tmp_path / "trial.toml"
     file.write_text('params = { command = "true" }\n[executor]\nkind = "lokal"\n')
     with pytest.raises(SpecError, match=r"trial.toml:3: executor.kind: no executor called 'lokal'\n.*'local'"):
         load_plan(file)
-    with pytest.raises(UsageError, match="no executor called 'ray'; known executors: local"):
-        registry.load(registry.EXECUTORS, "ray", "executor")
+    with pytest.raises(UsageError, match="no executor called 'nomad'; known executors: local"):
+        registry.executor("nomad")
+
+
+def test_settings_of_an_executor_are_checked_by_it(tmp_path: Path) -> None:
+    file = tmp_path / "trial.toml"
+    file.write_text('params = { command = "true" }\n[executor]\nkind = "slurm"\npartiton = "gpu"\n')
+    with pytest.raises(SpecError, match=r"trial.toml:4: executor.partiton: unknown key\n.*did you mean 'partition'"):
+        load_plan(file)
+    file.write_text(
+        'params = { command = "true" }\nlimits = { time = "2h" }\n[executor]\nkind = "slurm"\ntime = "1h"\n'
+    )
+    with pytest.raises(SpecError, match=r"limits.time: a run may take 7200 s, and an allocation of 3600 s"):
+        load_plan(file)
+
+
+def test_another_executor_on_the_command_line_leaves_the_settings_of_the_files_own_out(tmp_path: Path) -> None:
+    file = tmp_path / "trial.toml"
+    file.write_text('params = { command = "true" }\n[executor]\nkind = "slurm"\npartition = "gpu"\ngpus = 2\n')
+    ids = {run.run_id for run in load_plan(file)}
+    plan = load_plan(file, executor="local")
+    assert plan.experiment.executor is not None and plan.experiment.executor.model_dump() == {
+        "kind": "local",
+        "gpus": 2,
+    }
+    assert {run.run_id for run in plan} == ids
+    plan = load_plan(file, ["executor.partition=cpu", "executor.slots=4", "resources.gpus=0.5"], executor="slurm")
+    assert isinstance(plan.experiment.executor, SlurmSettings)
+    assert (plan.experiment.executor.partition, plan.experiment.executor.slots) == ("cpu", 4)
+    assert {run.run_id for run in plan} == ids, "neither the executor nor resources are part of what a run is"

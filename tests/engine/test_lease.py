@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from bakeoff.errors import LeaseHeld
+from bakeoff.records import layout
+from bakeoff.records.layout import Lease
 from lab import LONG, Lab, eventually, reported
 
 MARKING = 'jobs = 2\nseeds = 6\nparams = { command = "echo {seed} >> done; while ! [ -e flag ]; do sleep 0.02; done" }'
@@ -153,3 +161,37 @@ def test_postgresql_refuses_a_second_scheduler_from_elsewhere(lab: Lab, postgres
         assert "is being run from another machine" in lab.cli("run", "trial.toml", code=1).stderr
         waiting = lab.start("run", "trial.toml", "--wait")
     assert waiting.wait(timeout=LONG) == 0
+
+
+@pytest.mark.slow
+def test_on_a_network_file_system_another_machines_lease_is_watched_before_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock does not reach this machine: only what the file says does."""
+    monkeypatch.setattr(layout, "LEASE_EXPIRES", 1.2)
+    path = tmp_path / "trial" / "edition" / ".lease"
+    path.parent.mkdir(parents=True)
+    first = Lease(path, network=True)
+    theirs = json.loads(path.read_text())
+    fcntl.flock(first._file, fcntl.LOCK_UN)
+    path.write_text(json.dumps({**theirs, "host": "elsewhere"}))
+
+    def beat() -> None:
+        for number in range(20):
+            time.sleep(0.1)
+            path.write_text(json.dumps({**theirs, "host": "elsewhere", "beat": number}))
+
+    living = threading.Thread(target=beat)
+    living.start()
+    with pytest.raises(LeaseHeld, match=r"is being run by process .* on elsewhere"):
+        Lease(path, network=True)
+    living.join()
+    second = Lease(path, network=True)  # nothing changed for long enough: that machine is gone
+    monkeypatch.setattr(layout, "LEASE_EXPIRES", 0.0)
+    with pytest.raises(LeaseHeld, match="was taken over by process"):
+        first.renew()
+    second.renew()
+    second.close()
+    first.close()
+    assert json.loads(path.read_text())["over"]
+    Lease(path, network=True).close()  # given back: nobody has to be watched

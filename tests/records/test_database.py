@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -16,6 +17,7 @@ import pytest
 
 from bakeoff.errors import StorageError, UsageError
 from bakeoff.records import layout
+from bakeoff.records.claims import arms_by_kind, list_claims, list_nodes
 from bakeoff.records.database import VERSION, connect
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import Lease
@@ -224,3 +226,32 @@ def test_a_full_disk_loses_nothing_that_was_reported(sqlite_edition: Edition) ->
     edition = Edition.open(sqlite_edition.paths)
     assert [run.position for run in edition.runs() if run.status == "succeeded"] == reported and reported
     edition.close()
+
+
+def test_on_a_network_file_system_the_database_has_a_rollback_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory that WAL needs is not shared between machines; a file that was moved there changes its mode too."""
+    connect(str(tmp_path / "a.db")).close()
+    monkeypatch.setattr("bakeoff.records.database.on_network", lambda path: True)
+    for name in ("a.db", "b.db"):
+        database = connect(str(tmp_path / name))
+        assert database.value("PRAGMA journal_mode") == "delete"
+        database.close()
+        assert not list(tmp_path.glob(f"{name}-*"))
+
+
+def test_a_database_of_version_4_gains_claims_and_nodes_when_it_is_written(sqlite_edition: Edition) -> None:
+    paths = sqlite_edition.paths
+    with sqlite_edition.database.transaction() as transaction:
+        transaction.run("DROP TABLE claims")
+        transaction.run("DROP TABLE nodes")
+        transaction.run("ALTER TABLE attempts DROP COLUMN node")
+        transaction.run("ALTER TABLE attempts DROP COLUMN lost")
+        transaction.run("UPDATE meta SET value = '4' WHERE key = 'schema'")
+    with closing(Edition.open(paths)) as old:
+        assert old.database.version == 4 and list_claims(old) == [] and list_nodes(old) == []
+        assert old.attempts(0) == [] and old.attempts_by_node() == {} and arms_by_kind(old) == {}
+    with closing(Edition.open(paths, readonly=False)) as new:
+        assert new.database.version == VERSION and list_claims(new) == []
+        assert new.losses_alone(0) == 0

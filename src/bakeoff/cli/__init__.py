@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "init": ("bakeoff.cli.init", "Write a small experiment file that runs, to start from."),
     "validate": ("bakeoff.cli.validate", "Check an experiment file and show what it would run."),
     "run": ("bakeoff.cli.run", "Run what an experiment file asks for and is not done yet."),
+    "launch": ("bakeoff.cli.launch", "Run an experiment as a job of SkyPilot, KubeRay or Slurm."),
     "prereg": ("bakeoff.cli.prereg", "Freeze plan, metric, test and alpha with a hash before the first result."),
     "ls": ("bakeoff.cli.ls", "List experiments, or the editions of one."),
     "status": ("bakeoff.cli.status", "Show the progress of an edition, its failures and its plain means."),

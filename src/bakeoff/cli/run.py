@@ -78,6 +78,7 @@ def workload_options() -> dict[str, WorkloadOption]:
 @click.option("--retry-failed", is_flag=True, help="Also repeat runs that failed because of their arm.")
 @click.option("--only", multiple=True, metavar="EXPR", help="Only runs that match, such as arm=full or 'seed < 5'.")
 @set_option
+@click.option("--executor", metavar="NAME", help="Where runs are executed: local, slurm or another that is installed.")
 @click.option("--until-decided", is_flag=True, help="Add seeds in blocks until an anytime-valid test has decided.")
 @click.option("--max-seeds", type=click.IntRange(min=1), help="With --until-decided: most seeds, 7 or more (default: the file's).")  # fmt: skip
 @click.option("--block", type=click.IntRange(min=1), help="With --until-decided: seeds between two looks.")
@@ -102,6 +103,7 @@ def command(
     out_root: Path | None,
     overrides: tuple[str, ...],
     name: str | None,
+    executor: str | None,
     only: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
@@ -124,7 +126,7 @@ def command(
 
     source = file or config or only_experiment_file()
     with quiet_stdout(as_json):
-        plan = load_plan(source, (*overrides, f"name={name}") if name else overrides)
+        plan = load_plan(source, (*overrides, f"name={name}") if name else overrides, executor)
         for note in plan.notes:
             print_note(note)
         options = Options(

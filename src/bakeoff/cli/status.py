@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from bakeoff.cli import display
 from bakeoff.cli.options import edition_argument, json_option, root_option
+from bakeoff.records.claims import arms_by_kind, list_claims, list_nodes
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
 from bakeoff.records.run import Uncounted, by_arm, failures, list_runs, run_notes, uncounted, unscored
@@ -85,8 +87,46 @@ def gather(edition: Edition) -> dict[str, Any]:
         "notes": run_notes((run.run_id, run.status, run.error) for run in edition.runs(["succeeded"])),
         "budget": used,
         "retries": _retries(edition),
+        "nodes": _nodes(edition),
+        "kinds_of_nodes": arms_by_kind(edition),
         "database": edition.database.label,
     }
+
+
+def _nodes(edition: Edition) -> list[dict[str, Any]]:
+    """One entry for each machine that ran attempts, in the order in which they came."""
+    ended, held = edition.attempts_by_node(), Counter(claim.pilot for claim in list_claims(edition))
+    hosts: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for node in list_nodes(edition):
+        entry = hosts.setdefault(
+            (node.executor, node.host, node.kind),
+            {
+                "host": node.host, "executor": node.executor, "kind": node.kind, "code": node.code, "attempts": 0,
+                "holds": 0, "lost": 0, "late": 0,
+            },
+        )  # fmt: skip
+        entry["attempts"] += ended.get(node.node, 0)
+        entry["holds"] += held[node.node]
+        entry["lost"] += node.lost
+        entry["late"] += node.late
+    return list(hosts.values())
+
+
+def _show_nodes(nodes: list[dict[str, Any]], kinds: dict[str, dict[str, int]]) -> None:
+    """A table of the nodes unless there is only this machine, and a warning when they are of several kinds."""
+    if any(node["executor"] != "local" for node in nodes) or len(nodes) > 1:
+        click.echo()
+        click.secho("Nodes", bold=True)
+        headers = ["host", "executor", "attempts", "holds", "lost", "late", "kind"]
+        rows = [[str(node[name]) for name in headers] for node in nodes]
+        display.print_table(headers, rows, right=("attempts", "holds", "lost", "late"))
+    if len(kinds) > 1:
+        shares = "; ".join(
+            f"{kind}: {', '.join(f'{arm} {n}' for arm, n in arms.items())}" for kind, arms in kinds.items()
+        )
+        click.echo(
+            f"warning: arms ran on different kinds of nodes, so times and rates may differ for that reason ({shares})"
+        )
 
 
 def _retries(edition: Edition) -> dict[str, Any]:
@@ -129,6 +169,7 @@ def _show(facts: dict[str, Any]) -> None:
         display.print_table(table.headers, table.rows, right=table.right)
         for warning in facts["retries"]["warnings"]:
             click.echo(f"warning: {warning}")
+    _show_nodes(facts["nodes"], facts["kinds_of_nodes"])
     for note in facts["notes"][:MOST_FAILURES]:
         click.echo(f"note: {display.one_line(note, 200)}")
     if len(facts["notes"]) > MOST_FAILURES:

@@ -5,7 +5,11 @@
 | `session` | one call of `run`: the edition, its lease, a check that the code is the same |
 | `scheduler`, `queue` | the loop and the budget; which attempt comes next |
 | `executors` | where attempts run: the interface, and the registry |
+| `launch` | a job that runs the whole experiment on a cluster or a cloud, and brings its results home |
+| `hardware` | cores, memory and GPU devices of a machine, and how runs share them |
+| `pilots` | runs on other machines: pilots, claims, messages, run directories that come home |
 | `node` | what runs attempts on one machine: commands, warm workers, limits, captured output |
+| `launch` | jobs of SkyPilot, KubeRay and Slurm that run a whole experiment elsewhere |
 | `processes` | process trees, marks and cgroups; the supervisor that ends all runs when the node dies |
 
 Data flows in one type: the queue makes an `Attempt` (records/run.py), an executor runs it and fills in the result, the

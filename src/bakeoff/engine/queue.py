@@ -9,7 +9,7 @@ import heapq
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 
 from bakeoff.records.edition import Edition
@@ -41,7 +41,8 @@ class _Group:
 
 
 class Queue:
-    """`only` chooses runs, `retry_failed` adds those that failed. The scheduler takes attempts one by one:
+    """`only` chooses runs, `retry_failed` adds those that failed. `claimed` are positions of runs that an earlier session
+    handed to other machines: they are left out, and `adopt` takes them. The scheduler takes attempts one by one:
 
     attempt = queue.take()
     ...
@@ -56,10 +57,12 @@ class Queue:
         *,
         only: Callable[[RunRecord], bool] | None = None,
         retry_failed: bool = False,
+        claimed: Collection[int] = (),
     ) -> None:
         self._cells = {cell.index: cell for cell in plan.cells}
         self._edition = edition
         self._only = only
+        self._claimed = frozenset(claimed)
         self._statuses = (*OPEN, *FAILED) if retry_failed else OPEN
         self._limits = {number: entry.limit for number, entry in enumerate(plan.experiment.concurrency)}
         self._group_of: dict[int, _Group] = {}
@@ -111,19 +114,31 @@ class Queue:
                 return None
             run = group.page.popleft()
             self._offer(group)
-            cell = self._cells[run.cell]
-            params = self._params.get(run.cell)
-            if params is None:
-                params = json.dumps(dict(cell.params))
-                self._remembered += len(params)
-                if self._remembered > _REMEMBERED:
-                    self._params.clear()
-                    self._remembered = len(params)
-                self._params[run.cell] = params
-            attempt = run.next_attempt(flags=cell.arm.flags, ablation=cell.arm.ablation, params=params)
+            attempt = self._order(run)
         for key in self._group_of[attempt.cell].keys:
             self._running[key] += 1
         return attempt
+
+    def adopt(self, position: int) -> Attempt | None:
+        """The attempt of a claimed run, which counts as running from here on; None when the plan no longer has it."""
+        run = self._edition.run(position)
+        if run.cell not in self._cells:
+            return None
+        for key in self._group_of[run.cell].keys:
+            self._running[key] += 1
+        return self._order(run)
+
+    def _order(self, run: RunRecord) -> Attempt:
+        cell = self._cells[run.cell]
+        params = self._params.get(run.cell)
+        if params is None:
+            params = json.dumps(dict(cell.params))
+            self._remembered += len(params)
+            if self._remembered > _REMEMBERED:
+                self._params.clear()
+                self._remembered = len(params)
+            self._params[run.cell] = params
+        return run.next_attempt(flags=cell.arm.flags, ablation=cell.arm.ablation, params=params)
 
     def _full(self, group: _Group) -> Key | None:
         """A limit that keeps the group's runs from starting now."""
@@ -168,7 +183,7 @@ class Queue:
             heapq.heappush(self._ready, (group.page[0].position, group.number))
 
     def _chosen(self, run: RunRecord) -> bool:
-        return self._only is None or self._only(run)
+        return (self._only is None or self._only(run)) and run.position not in self._claimed
 
     def _read(self) -> bool:
         """Read the next page of all runs, and give each to its group. False when there are no more."""
@@ -184,7 +199,7 @@ class Queue:
             if group is None:
                 continue  # of a cell that the plan no longer has
             if not self._chosen(run):
-                self.left_out += 1
+                self.left_out += run.position not in self._claimed
             elif group.after is None:
                 if len(group.page) >= self._held:
                     group.after = group.page[-1].position

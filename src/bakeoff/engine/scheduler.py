@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from bakeoff.engine.executors import Executor
+from bakeoff.engine.executors import Adopting, Executor
 from bakeoff.engine.queue import Queue
 from bakeoff.errors import BakeoffError, StorageError
+from bakeoff.records.claims import Claim, Claims
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import BUDGET_FILE, BUDGET_USED_UP, atomic_write
 from bakeoff.records.run import Attempt
@@ -159,11 +160,15 @@ class Scheduler:
         fail_fast: bool = False,
         observers: Sequence[Observer] = (),
         more: More | None = None,
+        renew: Callable[[], None] = lambda: None,
     ) -> None:
+        """`renew` is called about once a second; what it raises ends the session."""
+        self._renew = renew
         self._retries: Retries = plan.experiment.retries
         self._edition = edition
         self._session = session
         self._executor = executor
+        self._keeper = executor if isinstance(executor, Adopting) else None
         self._queue = queue
         self._switch = switch
         self._fail_fast = fail_fast
@@ -173,6 +178,9 @@ class Scheduler:
         self._in_flight: dict[int, Attempt] = {}
         """Attempts that were started and are not recorded yet, by position."""
         self._failures: Counter[int] = Counter()
+        """How often a run that may be tried again has failed in this session, by position."""
+        self._losses: Counter[int] = Counter()
+        """The same for losses of nodes, which have their own budget."""
         self._ended: list[Attempt] = []
         self._failing = False
         """With fail-fast: a run has failed, so nothing more is started while that is being recorded."""
@@ -181,6 +189,23 @@ class Scheduler:
         self._beat_at = 0.0
         self._tick_at = 0.0
         self.summary = Summary()
+
+    def adopt(self, claims: Sequence[Claim]) -> None:
+        """Take over attempts that an earlier session handed to other machines. Call it before `run`.
+
+        An executor that cannot know them, because the earlier one was of another kind, leaves them to be done again.
+        """
+        keeper, given_up = self._keeper, []
+        for claim in claims:
+            attempt = self._queue.adopt(claim.position)
+            if attempt is not None and keeper is not None and claim.executor == keeper.claims.executor:
+                self._in_flight[attempt.position] = attempt
+                keeper.adopt(claim, attempt)
+                continue
+            given_up.append(claim.token)
+            if attempt is not None:
+                self._queue.give_back(attempt)
+        Claims(self._edition, "", self._session).drop(given_up)
 
     def run(self) -> Summary:
         """The loop: start, record, wait, until there is nothing left to do."""
@@ -229,14 +254,26 @@ class Scheduler:
         """An attempt ended: decide whether it is retried, and record it with its group."""
         if not self._ended:
             self._record_at = max(self._not_before, time.monotonic() + _GROUP)
-        retries = self._retries
-        allowed = {"infra_error": retries.infra, "failed": retries.failed, "timeout": retries.failed}
+        retries, position = self._retries, attempt.position
+        counter, allowed = self._failures, 0
+        match attempt.status:
+            case "infra_error" if attempt.lost:
+                counter, allowed = self._losses, retries.lost
+                if attempt.lost == "alone" and self._edition.losses_alone(position) > 0:
+                    # Otherwise a run that crashes its node when it loses would be tried until it wins.
+                    attempt.status, allowed = "failed", 0
+                    attempt.error = f"lost twice while other runs on its node survived; the last time: {attempt.error}"
+            case "infra_error":
+                allowed = retries.infra
+            case "failed" | "timeout":
+                allowed = retries.failed
         # A session that is stopping retries nothing: an attempt that ended now is the last word until the next session.
-        attempt.final = bool(self._switch.state) or self._failures[attempt.position] >= allowed.get(attempt.status, 0)
+        attempt.final = bool(self._switch.state) or counter[position] >= allowed
         if attempt.final:
-            self._failures.pop(attempt.position, None)
+            self._failures.pop(position, None)
+            self._losses.pop(position, None)
         else:
-            self._failures[attempt.position] += 1
+            counter[position] += 1
         self._failing |= self._fail_fast and attempt.final and attempt.status not in _NO_FAILURE
         self._ended.append(attempt)
 
@@ -245,6 +282,8 @@ class Scheduler:
         began = time.monotonic()
         group, self._ended = self._ended, []
         self._persist(group)
+        if self._keeper is not None:
+            self._keeper.recorded(group)
         for attempt in group:
             del self._in_flight[attempt.position]
             self._queue.ended(attempt)
@@ -257,7 +296,8 @@ class Scheduler:
                     self._switch.press(f"stopped at the first failure: {attempt.run_id} ({cause})", now=True)
             else:
                 delay = self._retries.backoff * 2 ** (self._failures[attempt.position] - 1)
-                self._queue.again(attempt, min(delay, _LONGEST_BACKOFF))
+                # Not the run's node but another one takes it: there is nothing to wait for.
+                self._queue.again(attempt, 0.0 if attempt.lost else min(delay, _LONGEST_BACKOFF))
             for observer in self._observers:
                 observer.finished(attempt)
         if self._account.unmetered is not None:
@@ -294,6 +334,7 @@ class Scheduler:
             observer.tick(running)
         if now >= self._beat_at:
             self._beat_at = now + _BEAT
+            self._renew()
             try:
                 self._edition.beat(self._session, running)
             except StorageError:

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import sys
 import time
@@ -22,17 +23,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bakeoff.engine import processes
-from bakeoff.engine.executors import Executor, NodeSetup
+from bakeoff.engine import hardware, processes
+from bakeoff.engine.executors import Adopting, Executor, ExecutorSetup, NodeSetup
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
 from bakeoff.records import layout, provenance
+from bakeoff.records.claims import Claims, list_claims, local_node
 from bakeoff.records.edition import Edition, beginning
 from bakeoff.records.layout import EditionPaths, Lease
 from bakeoff.records.run import RunRecord
 from bakeoff.records.secrets import frozen_copy, hide_argv
 from bakeoff.spec import formats, registry
+from bakeoff.spec.experiment import ExecutorEntry
 from bakeoff.spec.load import located
 from bakeoff.spec.plan import Plan, facts
 from bakeoff.spec.select import Test
@@ -87,15 +90,29 @@ class Session:
         """Do what is missing, and what `more` adds. The observers are closed in any case."""
         how = "failed"
         try:
-            queue = Queue(self.plan, self.edition, only=self.selected(), retry_failed=self.options.retry_failed)
+            claims = list_claims(self.edition)
+            queue = Queue(
+                self.plan,
+                self.edition,
+                only=self.selected(),
+                retry_failed=self.options.retry_failed,
+                claimed={claim.position for claim in claims},
+            )
             summary = Summary()
-            if more or not queue.empty():
+            if more or claims or not queue.empty():
                 executor = self._open_executor()
                 try:
-                    summary = Scheduler(
+                    scheduler = Scheduler(
                         self.plan, self.edition, self.number, executor, queue,
                         switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
-                    ).run()  # fmt: skip
+                        renew=self.lease.renew,
+                    )  # fmt: skip
+                    scheduler.adopt(claims)
+                    summary = scheduler.run()
+                except LeaseHeld:
+                    if isinstance(executor, Adopting):
+                        executor.leave()
+                    raise
                 finally:
                     executor.close()
             summary.left_out = queue.left_out
@@ -115,23 +132,38 @@ class Session:
         """The executor that the experiment file names, with the setup of its nodes. Raises UsageError."""
         experiment, paths = self.plan.experiment, self.edition.paths
         live = self.options.stream or registry.dialect(self.plan.dialect).live_files
+        settings = experiment.executor or ExecutorEntry()
+        local = settings.kind == "local"
+        # Nodes of a cluster find out on their own machine what they have, and fill in variables there.
+        devices = hardware.find_devices(settings.gpus) if local and experiment.resources.gpus else ()
         setup = NodeSetup(
             workload=experiment.workload,
             dialect=self.plan.dialect,
             paths=paths,
             base=self.plan.base,
-            jobs=self.jobs,
+            jobs=hardware.fitting(experiment.resources, devices, self.jobs) if local else self.jobs,
             limits=experiment.limits,
-            env=environment(self.plan),
+            resources=experiment.resources,
+            gpus=devices,
+            env=environment(self.plan) if local else {},
             fresh=experiment.isolation == "fresh",
             checkpoints=experiment.resume.checkpoints,
             settle_after=0.0 if live else _SETTLE_AFTER,
             edition_mark=self._mark(),
             session=self.number,
         )
-        kind = experiment.executor.kind if experiment.executor else "local"
-        factory: Callable[[NodeSetup], Executor] = registry.load(registry.EXECUTORS, kind, "executor")
-        return factory(setup)
+        claims = Claims(self.edition, settings.kind, self.number)
+        if local:
+            _leave_pilots(paths)
+            code = (self.edition.sessions()[-1]["provenance"].get("git") or {}).get("code") or ""
+            node = local_node(self.number, platform.node(), hardware.kind_of_node(devices), code[:16])
+            claims.see([node])
+            self.edition.node = node.node
+        asked = self.options.jobs or experiment.jobs
+        executor: Executor = registry.executor(settings.kind).open(
+            ExecutorSetup(setup, settings, experiment.env, asked, claims)
+        )
+        return executor
 
     def _mark(self) -> str:
         """What tells processes of this edition from all others, also from those of a copy of its directory.
@@ -158,6 +190,14 @@ class Session:
             self.edition.close()
         finally:
             self.lease.close()
+
+
+def _leave_pilots(paths: EditionPaths) -> None:
+    """An edition goes on without the pilots that it had: their claims are given up, so they may leave."""
+    if (paths.directory / layout.SPOOL).exists():
+        from bakeoff.engine.pilots import spool
+
+        spool.abandon(paths)
 
 
 def open_session(plan: Plan, options: Options) -> Session:
@@ -197,7 +237,11 @@ def check_plan(plan: Plan, options: Options) -> tuple[str, ...]:
             raise UsageError("the plan is empty: no run is left after include and exclude")
         env = {**os.environ, **environment(plan)}
         plan = _chosen(plan, options.only)
-        here = plan.experiment.executor is None or plan.experiment.executor.kind == "local"
+        settings = plan.experiment.executor or ExecutorEntry()
+        here = settings.kind == "local"
+        if here:
+            devices = hardware.find_devices(settings.gpus) if plan.experiment.resources.gpus else ()
+            hardware.fitting(plan.experiment.resources, devices, options.jobs or plan.experiment.jobs or 1)
         if isinstance(workload, PlanChecked) and here and (wrong := list(workload.check_plan(plan, env))):
             more = len(wrong) - _MOST_PROBLEMS
             raise SpecError([*wrong[:_MOST_PROBLEMS], *([Problem("", f"... and {more} more")] if more > 0 else [])])

@@ -4,11 +4,12 @@
 |---|---|
 | `edition` | one edition in the database: writing and reading |
 | `run` | `RunRecord`, `CellRecord`, `Attempt`; metrics as text; counts, failures and plain means |
+| `claims` | attempts that other machines have, and the nodes that ran attempts |
 | `looks` | who has seen results, and when: verdicts that were shown, growths of the plan |
 | `lookup` | a run and its output by name; deleting an edition |
 | `database` | the tables; SQLite and PostgreSQL behind one interface |
 | `layout` | where things lie on disk, editions by name, the lease, atomic writes |
-| `files` | opening and writing files of an edition without following a link |
+| `files` | opening and writing files of an edition without following a link; which file systems are shared |
 | `damage` | checksums of rows and blocks, and what a damaged edition is called |
 | `rundir` | a run's directory: `meta.json` and earlier attempts |
 | `logs` | the curve of a run, from its `metrics.jsonl` and from the logs of other trainers |

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import asdict
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -63,6 +63,8 @@ class _Attempt(TypedDict):
     ended_at: _Time | None
     exit_code: int | None
     error: str | None
+    node: NotRequired[str | None]
+    lost: NotRequired[str | None]
 
 
 class _Facts(TypedDict):

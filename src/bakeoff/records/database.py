@@ -1,7 +1,7 @@
 """The database: tables, and connections to SQLite and PostgreSQL behind one small interface.
 
-SQL is plain, with `?` for values, and rows are tuples; `edition.py` turns them into records. SQLite is in WAL mode with
-full synchronisation, so a committed transaction survives a power cut (https://sqlite.org/pragma.html#pragma_synchronous).
+SQL is plain, with `?` for values, and rows are tuples; `edition.py` turns them into records. SQLite is in WAL mode (on a
+network file system with a rollback journal) with full synchronisation, so a committed transaction survives a power cut (https://sqlite.org/pragma.html#pragma_synchronous).
 
     meta        schema version
     editions    one row for each execution of an experiment
@@ -14,6 +14,8 @@ full synchronisation, so a committed transaction survives a power cut (https://s
     trajectories  an index of trajectory files
     looks       one row for each verdict that was shown (since version 4)
     growths     one row for each time that the plan became longer (since version 4)
+    claims      one row for each attempt that another machine has and that has not come back (since version 5)
+    nodes       one row for each machine or pilot that ran attempts (since version 5)
 
 A run costs one row in `runs` and one in `attempts`; a step never costs a row.
 """
@@ -31,12 +33,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bakeoff.errors import Damaged, StorageError, UsageError
-from bakeoff.records.files import refused
+from bakeoff.records.files import on_network, refused
 
 URL_VARIABLE = "BAKEOFF_DATABASE_URL"
 LOCK = 7246112
 """The first key of our advisory locks in PostgreSQL; any number that other programs are unlikely to use."""
-VERSION = 4
+VERSION = 5
 """A newer version only adds tables and columns: an older database gets them when it is next written to."""
 
 _RESTART = 10.0
@@ -144,11 +146,35 @@ CREATE TABLE IF NOT EXISTS growths (
   planned_before INTEGER NOT NULL,
   planned_after INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS claims (
+  edition_id INTEGER NOT NULL,
+  token TEXT NOT NULL,
+  position INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  session INTEGER NOT NULL,
+  pilot TEXT NOT NULL,
+  executor TEXT NOT NULL,
+  PRIMARY KEY (edition_id, position)
+);
+CREATE TABLE IF NOT EXISTS nodes (
+  edition_id INTEGER NOT NULL,
+  node TEXT NOT NULL,
+  session INTEGER NOT NULL,
+  executor TEXT NOT NULL,
+  host TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  code TEXT NOT NULL,
+  seen_at {real} NOT NULL,
+  lost INTEGER NOT NULL DEFAULT 0,
+  late INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (edition_id, node)
+);
 """
-ADDED = (("runs", "crc", "BIGINT"),)
-"""(table, column, type) of columns that came after the first version. `crc` is a checksum of a run's row (version 3)."""
+ADDED = (("runs", "crc", "BIGINT"), ("attempts", "node", "TEXT"), ("attempts", "lost", "TEXT"))
+"""(table, column, type) of columns that came after the first version. `crc` is a checksum of a run's row (version 3);
+`node` is where an attempt ran, and `lost` how it was lost, if it was (version 5)."""
 TABLE_NAMES = (
-    "runs", "attempts", "superseded", "series", "trajectories", "looks", "growths", "cells", "sessions", "editions",
+    "runs", "attempts", "superseded", "series", "trajectories", "looks", "growths", "claims", "nodes", "cells", "sessions", "editions",
 )  # fmt: skip
 """Tables with rows of editions, in the order in which an edition's rows can be deleted."""
 
@@ -252,10 +278,13 @@ class Database:
         """Change rows, inside a `transaction`. Returns how many were changed."""
         return int(self._execute(sql, values).rowcount)
 
-    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Change rows once for each of `rows`, inside a `transaction`."""
-        if rows != []:  # saves a round trip to a server
-            self._connection.cursor().executemany(sql.replace("?", self._placeholder), rows)
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        """Change rows once for each of `rows`, inside a `transaction`. Returns how many were changed."""
+        if rows == []:  # saves a round trip to a server
+            return 0
+        cursor = self._connection.cursor()
+        cursor.executemany(sql.replace("?", self._placeholder), rows)
+        return int(cursor.rowcount)
 
     def _execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
         """A cursor of the DB-API (PEP 249)."""
@@ -326,6 +355,13 @@ def connect(place: str, *, readonly: bool = False) -> Database:
         known = database.value(_HAS_META[database.engine]) is not None
         schema = database.value("SELECT value FROM meta WHERE key = 'schema'") if known else None
         version = None if schema is None else _number(schema, database)
+        if not readonly and database.engine == "sqlite":
+            # WAL keeps its index in memory that only processes of one machine share (https://sqlite.org/wal.html), so
+            # on a network file system a rollback journal is used. The mode stays with the file; a file that is only
+            # read is left as it is.
+            wanted = "delete" if on_network(Path(place).parent) else "wal"
+            if database.value("PRAGMA journal_mode") != wanted:
+                database.value(f"PRAGMA journal_mode={wanted}")
         if not readonly and (version is None or version < VERSION):
             _create_tables(database)
         elif version is None:
@@ -350,8 +386,6 @@ def _number(schema: Any, database: Database) -> int:
 
 def _create_tables(database: Database) -> None:
     """Create the tables, or add those that a newer version has."""
-    if database.engine == "sqlite":  # the mode stays with the file; a file that is only read is left as it is
-        database.value("PRAGMA journal_mode=WAL")
     with database.transaction() as transaction:
         # Two first users at once: CREATE TABLE IF NOT EXISTS alone can fail with a unique violation in PostgreSQL.
         if database.engine == "postgres":

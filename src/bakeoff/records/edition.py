@@ -52,6 +52,7 @@ _CELLS = "SELECT cell, arm, task, base, ablation, flags, task_digest, params, co
 _pack = msgspec.msgpack.Encoder().encode
 OPENED: deque[EditionPaths] = deque(maxlen=100)
 """Editions that this process opened last: where to look for damage when a verb fails (`records.damage`)."""
+_UNCLAIM = "DELETE FROM claims WHERE edition_id = ? AND position = ? AND token = ?"
 _NOTHING_RUNS = "UPDATE runs SET status = 'planned' WHERE edition_id = ? AND status = 'running'"
 
 
@@ -85,6 +86,8 @@ class Edition:
     paths: EditionPaths
     _backend: int | None = None
     """The server's process that holds our lock."""
+    node: str | None = None
+    """What runs attempts that name no node: the record of this machine (records/claims.py)."""
     _session: int | None = None
     _began: tuple[float, float] = (0.0, 0.0)
     """When the session began: seconds since the epoch, and `time.monotonic()`."""
@@ -279,7 +282,11 @@ class Edition:
                 "INSERT INTO sessions (edition_id, session, started_at, seen_at, planned, provenance) VALUES (?, ?, ?, ?, ?, ?)",
                 (self.edition_id, number, now, now, planned, json.dumps(provenance)),
             )
-            transaction.run(_NOTHING_RUNS, (self.edition_id,))  # what a dead scheduler left as running was lost with it
+            # What a dead scheduler left as running was lost with it, except on machines that may go on without it.
+            transaction.run(
+                f"{_NOTHING_RUNS} AND position NOT IN (SELECT position FROM claims WHERE edition_id = ?)",
+                (self.edition_id, self.edition_id),
+            )
         self._session = number
         return number
 
@@ -323,18 +330,28 @@ class Edition:
         """Record attempts that ended, in one transaction. When this returns they are durable.
 
         `same_work` are attempts that score again what the last ones did: nothing was spent once more.
+
+        An attempt with a token ends its claim in the same transaction. Raises LeaseHeld, and records nothing, when that
+        claim is gone: then another scheduler has taken over.
         """
         edition = self.edition_id
         final = [a for a in attempts if a.final]
         again = [a for a in attempts if not a.final]
         retried = [(edition, a.position) for a in final if a.number > 1]
+        claimed = [(edition, a.position, a.token) for a in attempts if a.token is not None]
         with self.database.transaction() as transaction:
             if transaction.uncertain and self.attempts(attempts[0].position, attempts[0].number):
                 return  # the connection was lost after this very transaction had been committed
+            if claimed and transaction.many(_UNCLAIM, claimed) != len(claimed):
+                raise LeaseHeld(
+                    f"{self.paths.experiment}/{self.paths.name} was taken over by another scheduler: claims of this one "
+                    "are gone"
+                )
             transaction.many(
-                "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO attempts (edition_id, position, attempt, session, status, started_at, ended_at, exit_code, "
+                "error, node, lost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(edition, a.position, a.number, session, a.status, a.started_at, a.ended_at, a.exit_code,
-                  _hidden(a.error)) for a in attempts],
+                  _hidden(a.error), a.node or self.node, a.lost) for a in attempts],
             )  # fmt: skip
             # What an earlier attempt left is not this one's; what it reported is kept, since it was paid for.
             transaction.many(
@@ -519,9 +536,30 @@ class Edition:
 
     def attempts(self, position: int, since: int = 1) -> list[dict[str, Any]]:
         """A run's attempts from number `since` on, oldest first: attempt, session, status, started_at, ended_at,
-        exit_code, error."""
-        names = ("attempt", "session", "status", "started_at", "ended_at", "exit_code", "error")
+        exit_code, error, node, lost."""
+        names: tuple[str, ...] = ("attempt", "session", "status", "started_at", "ended_at", "exit_code", "error")
+        if self.database.version > 4:
+            names = (*names, "node", "lost")
         return self._named(names, "attempts", "AND position = ? AND attempt >= ? ORDER BY attempt", position, since)
+
+    def attempts_by_node(self) -> dict[str, int]:
+        """How many attempts ended on each node; those of older databases, which name none, are left out."""
+        if self.database.version < 5:
+            return {}
+        rows = self.database.rows(
+            "SELECT node, COUNT(*) FROM attempts WHERE edition_id = ? AND node IS NOT NULL GROUP BY node",
+            (self.edition_id,),
+        )
+        return {node: int(number) for node, number in rows}
+
+    def losses_alone(self, position: int) -> int:
+        """How many attempts of the run were lost while other attempts on their node survived."""
+        return int(
+            self.database.value(
+                "SELECT COUNT(*) FROM attempts WHERE edition_id = ? AND position = ? AND lost = 'alone'",
+                (self.edition_id, position),
+            )
+        )
 
     def tried(self) -> dict[str, int]:
         """How many runs of each arm were tried at all, in plan order."""

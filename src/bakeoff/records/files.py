@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path, PurePath
 from typing import BinaryIO
@@ -121,3 +122,22 @@ def _open(name: str, flags: int, here: int, path: Path) -> int:
 
 def _link(path: Path) -> OSError:
     return OSError(errno.ELOOP, "is a symbolic link, and links in an edition are not followed", str(path))
+
+
+_NETWORK = re.compile(
+    r"nfs\d?|smb\d?|smbfs|cifs|afs|lustre|gpfs|beegfs|ceph|orangefs|pvfs2|9p|fuse\.(?:sshfs|glusterfs|ceph.*|juicefs|s3fs|.*nfs.*)"
+)
+"""Types of file systems that other machines may write to at the same time."""
+
+
+def on_network(path: Path) -> bool:
+    """Whether the file system of `path` is shared with other machines, as far as its type tells (proc(5), mountinfo)."""
+    try:
+        device = os.stat(path).st_dev
+        with open("/proc/self/mountinfo") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    number = f"{os.major(device)}:{os.minor(device)}"
+    kinds = [line.rpartition(" - ")[2].split()[0] for line in lines if line.split()[2] == number]
+    return any(_NETWORK.fullmatch(kind) for kind in kinds)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError, did_you_mean
+from bakeoff.records.files import on_network
 from bakeoff.spec import formats
 from bakeoff.spec.identity import NOT_IN_DIRECTORIES, slug
 
@@ -30,6 +31,8 @@ DEFAULT_ROOT = "bakeoff-runs"
 DATABASE = "experiment.db"
 LATEST = "latest"
 LEASE = ".lease"
+SPOOL = ".spool"
+"""Messages between a scheduler and its pilots (engine/pilots/spool.py)."""
 BUDGET_FILE, BUDGET_USED_UP = "budget.json", "budget.used-up"
 """What the experiment may still use, for workloads that can stop in the middle of a run; and the mark of one that had
 to: `cost` or `tokens`."""
@@ -222,6 +225,9 @@ def atomic_write(path: Path, content: str | bytes | Callable[[Any], object]) -> 
 
 # -- the right to write
 
+LEASE_EXPIRES = 30.0
+"""Seconds without a renewal after which a lease on a network file system is over."""
+
 
 class Lease:
     """The right to write an edition, held from construction until `close`, or until this process is gone.
@@ -229,10 +235,16 @@ class Lease:
     It is an flock(2) on the file `.lease`, which the kernel releases when its holder dies, however it dies: no cleanup
     is needed after a crash. The file's content only says who holds it.
 
+    On a network file system a lock may not reach other machines (flock(2), nfs(5): `local_lock`, `nolock`). There the
+    holder also writes a number that it changes while it lives (`renew`). Who finds another machine's name in the file
+    watches for LEASE_EXPIRES seconds whether that number still changes, and takes over only if it does not. A holder
+    that was away for longer finds the other's name and stops.
+
     Raises LeaseHeld, which names the holder, and StorageError when the file cannot be written or locked.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, network: bool | None = None) -> None:
+        """`network` says whether the file system is shared with other machines (default: its type tells)."""
         try:
             self._file = open(path, "a+", opener=_no_link)  # noqa: SIM115 - held as long as the lease
         except OSError as error:
@@ -260,16 +272,80 @@ class Lease:
                 f"{path.parent.parent.name}/{path.parent.name} is being run by {holder}. "
                 "Wait for it (--wait does), stop it, or start a new edition with --fresh"
             )
+        self._path = path
+        self._network = on_network(path.parent) if network is None else network
+        self._renewed = time.monotonic()
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        self._facts: dict[str, Any] = {"pid": os.getpid(), "host": platform.node(), "since": since}
+        if self._network:
+            try:
+                self._watch_other()
+            except BaseException:
+                self._file.close()
+                raise
+            self._facts["token"] = os.urandom(8).hex()
+        self._write(0)
+
+    def _write(self, beat: int) -> None:
+        facts = {**self._facts, "beat": beat} if self._network else self._facts
         try:
+            self._file.seek(0)
             self._file.truncate(0)
-            self._file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), "since": since}))
+            self._file.write(json.dumps(facts))
             self._file.flush()
+            if self._network:
+                os.fsync(self._file.fileno())
         except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+            raise StorageError(f"{self._path}: cannot be written: {error.strerror}") from error
+
+    def _read(self) -> dict[str, Any]:
+        """What the file holds now. It is opened again, because that is when NFS asks the server."""
+        try:
+            with open(self._path, opener=_no_link) as file:
+                facts = json.loads(file.read())
+        except (OSError, ValueError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def _watch_other(self) -> None:
+        """Wait until it is certain that the last holder, on another machine, is gone. Raises LeaseHeld when it lives."""
+        first = self._read()
+        if "token" not in first or first.get("over") or first.get("host") == platform.node():
+            return  # nobody, one that gave it back, or one of this machine, whose lock the kernel would show
+        deadline = time.monotonic() + LEASE_EXPIRES
+        while time.monotonic() < deadline:
+            time.sleep(min(0.5, LEASE_EXPIRES / 10))
+            now = self._read()
+            if now.get("over"):
+                return
+            if now != first:
+                raise LeaseHeld(
+                    f"{self._path.parent.parent.name}/{self._path.parent.name} is being run by process {first.get('pid')} "
+                    f"on {first.get('host')}. Wait for it (--wait does), stop it, or start a new edition with --fresh"
+                )
+
+    def renew(self) -> None:
+        """Show that the holder lives; call it about once a second. It does something on network file systems only.
+
+        Raises LeaseHeld when another machine has taken over, because this one was away for too long.
+        """
+        now = time.monotonic()
+        if not self._network or now - self._renewed < LEASE_EXPIRES / 6:
+            return
+        self._renewed = now
+        facts = self._read()
+        if facts.get("token") not in (None, self._facts["token"]):
+            raise LeaseHeld(
+                f"{self._path.parent.parent.name}/{self._path.parent.name} was taken over by process {facts.get('pid')} "
+                f"on {facts.get('host')}, while this one was away"
+            )
+        self._write(int(now * 10))
 
     def close(self) -> None:
         """Give the right back."""
+        if self._network and self._read().get("token") == self._facts.get("token"):
+            self._facts["over"] = True
+            self._write(0)
         self._file.close()
 
 

@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -162,6 +162,12 @@ class Attempt(msgspec.Struct, array_like=True):
     """`time.monotonic()` on the machine that ran it when it ended; times of day may jump."""
     final: bool = True
     """False when the scheduler tries the run again: the attempt is kept, and the run stays planned."""
+    node: str | None = None
+    """Where it ran; None: on the machine of its session."""
+    token: str | None = None
+    """The claim under which it was handed to another machine (records/claims.py)."""
+    lost: Literal["yes", "alone"] | None = None
+    """Its node was lost with it; `alone`: while other attempts on that node survived."""
 
     @classmethod
     def of(cls, run: Run, **fields: Any) -> Attempt:

@@ -131,7 +131,7 @@ def _overlap(key: str, others: Mapping[str, str]) -> str | None:
 
 
 def _check_entries(experiment: Experiment, arms: Sequence[Arm], tasks: Sequence[Task]) -> None:
-    """Names stand once, ablations name arms that exist, and the executor is installed."""
+    """Names stand once, and ablations name arms that exist."""
     entries: tuple[tuple[str, Sequence[Arm | Task]], ...] = (("arms", arms), ("tasks", tasks))
     for section, named in entries:
         seen: set[str] = set()
@@ -145,10 +145,6 @@ def _check_entries(experiment: Experiment, arms: Sequence[Arm], tasks: Sequence[
         for name in ablation.arms or ():
             if name not in known:
                 raise SpecError([Problem(f"ablations.{number}.arms", f"no arm called {name!r}", _one_of(name, known))])
-    kind = experiment.executor.kind if experiment.executor is not None else None
-    if kind is not None and kind not in registry.executors():
-        fix = _one_of(kind, registry.executors())
-        raise SpecError([Problem("executor.kind", f"no executor called {kind!r}", fix)])
 
 
 def _one_of(name: str, known: Iterable[str]) -> str:

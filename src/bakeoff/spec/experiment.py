@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializeAsAny,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -189,11 +190,33 @@ class Limits(Section):
     """Seconds between the polite signal and the final one."""
 
 
+class Resources(Section):
+    """What one run needs. They decide how many runs fit beside each other, and are not part of run ids."""
+
+    cpus: Annotated[float, Field(gt=0)] | None = None
+    """Cores (default: the number of runs at a time is `jobs` alone)."""
+    gpus: Annotated[float, Field(ge=0)] | None = None
+    """Devices. A fraction shares one device: with `0.5`, two runs see the same one."""
+    memory: Size | None = None
+    """Memory, such as `"8GB"`. It only decides how many runs fit; `limits.memory` ends a run that takes more."""
+
+    @field_validator("gpus")
+    @classmethod
+    def _whole_above_one(cls, value: float | None) -> float | None:
+        if value is not None and value > 1 and value != int(value):
+            raise ValueError("a run takes a share of one device (0.5) or whole devices (2)")
+        return value
+
+
 class ExecutorEntry(Section):
-    """Where runs are executed."""
+    """Where runs are executed. Executors of a cluster have further keys, which they check themselves."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
 
     kind: str = "local"
     """`local` is this machine; others are installed as entry points of the group `bakeoff.executors`."""
+    gpus: Annotated[int, Field(ge=0)] | None = None
+    """Devices of a node (default: those that are detected)."""
 
 
 class Retries(Section):
@@ -201,6 +224,8 @@ class Retries(Section):
 
     infra: Annotated[int, Field(ge=0)] = 2
     """After infrastructure failures."""
+    lost: Annotated[int, Field(ge=0)] = 5
+    """After a node was lost with the run on it: preempted, cut off or crashed. Such a run goes back at once."""
     failed: Annotated[int, Field(ge=0)] = 0
     """After failures of the arm itself. Every retry changes what is measured, so the default is none."""
     backoff: Pause = 1.0
@@ -370,13 +395,14 @@ class Experiment(Section):
     isolation: Literal["warm", "fresh"] = "warm"
     """`fresh` gives each in-process run its own process."""
     limits: Limits = Limits()
+    resources: Resources = Resources()
     retries: Retries = Retries()
     resume: Resume = Resume()
     concurrency: list[Concurrency] = []
     budget: Budget = Budget()
     analysis: Analysis = Analysis()
     sequential: Sequential | None = None
-    executor: ExecutorEntry | None = None
+    executor: SerializeAsAny[ExecutorEntry] | None = None
     """Where runs are executed; on this machine by default."""
 
     @field_validator("matrix", mode="before")

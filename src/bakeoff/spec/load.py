@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from bakeoff.errors import Problem, SpecError, UsageError
+from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import formats, registry
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import Experiment
@@ -33,13 +33,17 @@ _LARGEST = 1 << 20
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
+def load_plan(path: Path, overrides: Sequence[str] = (), executor: str | None = None) -> Plan:
     """Read, override, fill in variables, validate and expand.
 
-    `overrides` are `key.path=value`, as `--set` takes them. Every problem is a SpecError with file, line and key.
+    `overrides` are `key.path=value`, as `--set` takes them. `executor` is a kind that goes before the file's; the
+    settings that the file has for its own kind are left out then. Every problem is a SpecError with file, line and key.
     """
     text = read_text(path)
     tree = parse(text, path)
+    entry = tree.get("executor", {})
+    if executor is not None and isinstance(entry, dict) and entry.get("kind", "local") != executor:
+        tree["executor"] = {"kind": executor, **{key: entry[key] for key in entry if key == "gpus"}}
     for override in overrides:
         apply_override(tree, override)
     base = path.resolve().parent
@@ -53,9 +57,30 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
             if missing:
                 raise SpecError(missing)
         plan = expand(validate(tree, path), base=base) if dialect is NATIVE else dialect.plan(tree, path)
-        return replace(plan, overrides=tuple(overrides))
+        return replace(plan, overrides=tuple(overrides), experiment=_with_executor(plan.experiment))
     except SpecError as error:
         raise located(error, path, text) from error
+
+
+def _with_executor(experiment: Experiment) -> Experiment:
+    """The experiment with the settings of its executor checked by the executor. Raises SpecError."""
+    entry = experiment.executor
+    if entry is None:
+        return experiment
+    if entry.kind not in registry.executors():
+        known = registry.executors()
+        fix = did_you_mean(entry.kind, known, f"one of {', '.join(known)}")
+        raise SpecError([Problem("executor.kind", f"no executor called {entry.kind!r}", fix)])
+    kind = registry.executor(entry.kind)
+    table = entry.model_dump()
+    try:
+        settings = kind.Settings.model_validate(table)
+    except ValidationError as error:
+        raise SpecError(problems(error, kind.Settings, ("executor",), given=table)) from error
+    experiment = experiment.model_copy(update={"executor": settings})
+    if wrong := list(kind.check(experiment)):
+        raise SpecError(wrong)
+    return experiment
 
 
 def read_model(path: Path, model: type[_Model], **defaults: Any) -> _Model:

@@ -17,7 +17,7 @@ ask for its name. Every hook has a default that does nothing, so `NATIVE`, the d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -27,12 +27,26 @@ from bakeoff.errors import UsageError, did_you_mean, missing_extra
 from bakeoff.spec.workload import CommandWorkload, Workload
 
 if TYPE_CHECKING:  # `collect` reads an edition without the models of experiment files, whose import takes 0.3 s
-    from bakeoff.spec.experiment import Analysis
+    from bakeoff.errors import Problem
+    from bakeoff.spec.experiment import Analysis, ExecutorEntry, Experiment
     from bakeoff.spec.plan import Plan
 
 WORKLOADS = "bakeoff.workloads"
 DIALECTS = "bakeoff.dialects"
 EXECUTORS = "bakeoff.executors"
+
+
+class ExecutorKind(Protocol):
+    """An executor as experiment files know it: the value of an entry point of the group `bakeoff.executors`."""
+
+    Settings: type[ExecutorEntry]
+    """What `[executor]` may hold; an unknown key is an error."""
+
+    def check(self, experiment: Experiment) -> Iterable[Problem]:
+        """What is wrong with this experiment for this executor. `experiment.executor` is an instance of `Settings`."""
+
+    def open(self, setup: Any) -> Any:
+        """An `Executor` for an `ExecutorSetup` (engine/executors). Raises UsageError or BakeoffError."""
 
 
 class IdentifiedRun(Protocol):
@@ -127,6 +141,12 @@ def load(group: str, name: str, noun: str) -> Any:
 def executors() -> list[str]:
     """The names of all installed executors; `bakeoff.engine.session` opens them."""
     return sorted(plugins.entry_points(EXECUTORS))
+
+
+def executor(kind: str) -> ExecutorKind:
+    """The executor called `kind`. Raises UsageError when there is none or it cannot be imported."""
+    entry: ExecutorKind = load(EXECUTORS, kind, "executor")
+    return entry
 
 
 def kinds() -> list[str]:

@@ -1,13 +1,16 @@
 """Executors decide where attempts run. The scheduler knows only the interface below.
 
-Executors are found through the entry-point group `bakeoff.executors`; an entry is a callable that takes a `NodeSetup`
-and returns an `Executor`. `local` is one of them: it opens a node on this machine (engine/node). An executor for a
-cluster would open nodes on other machines with the same setup, and pass `Attempt`s to them and back.
+Executors are found through the entry-point group `bakeoff.executors`; an entry is an `ExecutorKind` (spec/registry.py):
+the model of its settings, a check, and `open`, which takes an `ExecutorSetup` and returns an `Executor`.
 
     [project.entry-points."bakeoff.executors"]
-    local = "bakeoff.engine.node.node:open_node"
+    local = "bakeoff.engine.executors.local:LOCAL"
+    slurm = "bakeoff.engine.executors.slurm:SLURM"
+    ray = "bakeoff.engine.executors.ray:RAY"
 
-`Session.run` (engine/session.py) opens the one that the experiment file names.
+`local` opens a node on this machine (engine/node). `slurm` and `ray` start pilots, which open nodes on other machines
+(engine/pilots). Only an adapter imports its engine. `Session.run` (engine/session.py) opens the one that the experiment
+file names.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import Attempt
-from bakeoff.spec.experiment import Limits
+from bakeoff.spec.experiment import ExecutorEntry, Limits, Resources
+
+if TYPE_CHECKING:  # workers import this module, and need no database
+    from bakeoff.records.claims import Claim, Claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,10 @@ class NodeSetup:
     jobs: int
     """How many attempts may run at once."""
     limits: Limits
+    resources: Resources
+    """What one attempt needs; `jobs` keeps to it already."""
+    gpus: tuple[str, ...]
+    """The devices that attempts share."""
     env: Mapping[str, str]
     """Added to the environment of every run."""
     fresh: bool
@@ -46,6 +56,21 @@ class NodeSetup:
     edition_mark: str
     """Marks all processes of this edition, also those of earlier sessions."""
     session: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSetup:
+    """What an executor has to know. `node` is for nodes, on whatever machine they are."""
+
+    node: NodeSetup
+    settings: ExecutorEntry
+    """An instance of the kind's `Settings`."""
+    variables: Mapping[str, str]
+    """The experiment's `env` as written: an executor that sends it elsewhere lets `${NAME}` be filled in there."""
+    jobs: int | None
+    """What the user asked for (`--jobs`, `jobs`); None when nothing was asked for."""
+    claims: Claims
+    """Where an executor that hands attempts to other machines records that, before it does."""
 
 
 class Executor(Protocol):
@@ -76,3 +101,22 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End whatever still runs and free all resources."""
+
+
+@runtime_checkable
+class Adopting(Protocol):
+    """An executor whose attempts outlive the scheduler, besides `Executor`."""
+
+    claims: Claims
+
+    def adopt(self, claim: Claim, attempt: Attempt) -> None:
+        """Take over an attempt that an earlier session handed out. It comes back through `wait` like any other.
+
+        Called before the first `wait`.
+        """
+
+    def recorded(self, attempts: list[Attempt]) -> None:
+        """These came back through `wait`, and are durable now."""
+
+    def leave(self) -> None:
+        """Another scheduler has taken over: what still runs is its, and `close` must leave it alone."""

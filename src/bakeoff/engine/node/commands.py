@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -46,6 +47,7 @@ class _Running:
     began: float
     """`time.monotonic()`."""
     oom_before: int
+    devices: tuple[str, ...]
     settled: bool = False
 
 
@@ -80,6 +82,9 @@ class CommandNode(Node):
             self._orphans.foster = self._enclosure.init if self._enclosure is not None else None
         return self._enclosure
 
+    def width(self) -> int:
+        return self._setup.jobs
+
     def capacity(self) -> int:
         return self._setup.jobs - len(self._running) - len(self._concluded) - len(self._collecting)
 
@@ -97,11 +102,13 @@ class CommandNode(Node):
             if self._dialect.live_files:
                 self._write_meta(attempt, context, command)
             capture = self._captures.pop()
+            devices, variables = self._take_devices()
             try:
                 enclosure = self._enclosed()
-                pid = self._spawn(attempt, context, command, capture, mark)
+                pid = self._spawn(attempt, context, command, capture, mark, variables)
             except BaseException:
                 self._captures.append(capture)
+                self._give_devices(devices)
                 raise
         except Exception as error:  # it never ran, so the arm did not fail
             attempt.exit_code = 127
@@ -125,13 +132,23 @@ class CommandNode(Node):
             enclosure,
             began,
             processes.oom_kills(),
+            devices,
         )
         if self._setup.settle_after == 0:
             self._settle(run)
 
-    def _spawn(self, attempt: Attempt, context: Context, command: Command, capture: Capture, mark: str) -> int:
+    def _spawn(
+        self,
+        attempt: Attempt,
+        context: Context,
+        command: Command,
+        capture: Capture,
+        mark: str,
+        variables: Mapping[str, str],
+    ) -> int:
         env = {
             **self._env,
+            **variables,
             **command.env,
             **context.environment(json.dumps(self._user_params(attempt))),
             processes.MARK: f"{mark}{attempt.number}",
@@ -220,6 +237,7 @@ class CommandNode(Node):
         _, status = os.waitpid(run.pid, 0)
         self._poll.unregister(run.pidfd)
         os.close(run.pidfd)
+        self._give_devices(run.devices)
         return os.waitstatus_to_exitcode(status)
 
     def _keep_output(self, run: _Running, renew: bool) -> dict[str, Path]:
@@ -237,6 +255,11 @@ class CommandNode(Node):
         self._stop_at = self._stop_at or time.monotonic()
         if running:
             for run in self._running.values():
+                run.watch.end("cancelled")
+
+    def end(self, position: int) -> None:
+        for run in self._running.values():
+            if run.attempt.position == position:
                 run.watch.end("cancelled")
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from bakeoff.engine import processes
 from bakeoff.engine.executors import Executor, NodeSetup
+from bakeoff.engine.hardware import DeviceSlots, device_variables
 from bakeoff.engine.node.collect import SMALL, Collected, Collector, collect
 from bakeoff.engine.node.context import Context
 from bakeoff.errors import UsageError
@@ -56,6 +57,8 @@ class Node(Executor):
         """First ends what an earlier scheduler of this edition left running."""
         self._setup = setup
         self._limits = setup.limits
+        share = setup.resources.gpus
+        self._devices = DeviceSlots(setup.gpus, share) if share else None
         # The session is part of the mark, so that the supervisor of a scheduler that was killed does not take the next
         # scheduler's runs for its own.
         self._mark = f"{setup.edition_mark}:{setup.session}"
@@ -84,6 +87,14 @@ class Node(Executor):
         except BaseException:
             Node.close(self)
             raise
+
+    @abstractmethod
+    def width(self) -> int:
+        """How many attempts it can take at once when it has none: its slots, or more when runs are very short."""
+
+    @abstractmethod
+    def end(self, position: int) -> None:
+        """End one attempt, which then comes back as cancelled, or as unbegun. A pilot calls it when its claim is over."""
 
     @abstractmethod
     def _open(self) -> None:
@@ -118,6 +129,18 @@ class Node(Executor):
         self._supervisor.stdin.close()
         self._supervisor.wait()
         processes.become_subreaper(False)
+
+    def _take_devices(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Devices for one run or worker, and the variables that name them; none where runs need none."""
+        if self._devices is None:
+            return (), {}
+        devices = self._devices.take()
+        assert devices is not None, "there are no more runs at a time than slots"
+        return devices, device_variables(devices)
+
+    def _give_devices(self, devices: tuple[str, ...]) -> None:
+        if self._devices is not None:
+            self._devices.give(devices)
 
     # -- one attempt
 
@@ -318,10 +341,7 @@ def _check_steps(attempt: Attempt, last_step: int | None, command: Command | Non
 
 
 def open_node(setup: NodeSetup) -> Node:
-    """The node for the setup's workload: one that spawns commands, or one with warm workers.
-
-    This is the executor `local` of the entry-point group `bakeoff.executors`.
-    """
+    """The node for the setup's workload: one that spawns commands, or one with warm workers."""
     from bakeoff.engine.node.commands import CommandNode
     from bakeoff.engine.node.workers import WorkerNode
 

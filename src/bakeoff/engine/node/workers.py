@@ -58,6 +58,7 @@ class _Worker:
     results: socket.socket
     watch: Watch
     oom_before: int
+    devices: tuple[str, ...]
     assigned: deque[Attempt] = field(default_factory=deque)
     """Oldest first; the first one is the one being done."""
     since: float = 0.0
@@ -104,6 +105,9 @@ class WorkerNode(Node):
         if self._setup.fresh or self._typical is None or self._typical > _SHORT:
             return 1
         return max(2, min(_MOST_AHEAD, int(0.004 / max(self._typical, 1e-5))))
+
+    def width(self) -> int:
+        return self._setup.jobs * self._ahead()
 
     def capacity(self) -> int:
         ahead = self._ahead()
@@ -155,7 +159,8 @@ class WorkerNode(Node):
         mark = f"{self._mark}:{name}:"
         # One thread of linear algebra in each worker: there are as many workers as cores. A fixed hash seed: the order
         # of sets must not depend on the worker. What the user has set goes before both.
-        env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **os.environ}
+        devices, variables = self._take_devices()
+        env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **os.environ, **variables}
         env[processes.MARK] = mark
         # -P keeps the working directory out of sys.path while our modules are imported: a `queue.py` beside the
         # experiment file must not replace the standard one.
@@ -179,9 +184,8 @@ class WorkerNode(Node):
             pass  # it died at once; `_died` counts it as a failed start
         reporting.close()  # so that `results` ends when the worker does; `theirs` stays open, to take orders back
         results.setblocking(False)
-        worker = _Worker(
-            name, process, ours, theirs, results, Watch(process.pid, mark, self._limits), processes.oom_kills()
-        )
+        watch = Watch(process.pid, mark, self._limits)
+        worker = _Worker(name, process, ours, theirs, results, watch, processes.oom_kills(), devices)
         self._selector.register(results, selectors.EVENT_READ, worker)
         self._workers.append(worker)
         return worker
@@ -318,6 +322,7 @@ class WorkerNode(Node):
         self._forget(worker)
 
     def _forget(self, worker: _Worker) -> None:
+        self._give_devices(worker.devices)
         self._selector.unregister(worker.results)
         for end in (worker.results, worker.orders, worker.taken_back):
             end.close()
@@ -332,6 +337,13 @@ class WorkerNode(Node):
             self._take_back(worker)
             if running and worker.assigned:
                 worker.watch.end("cancelled")
+
+    def end(self, position: int) -> None:
+        for worker in self._workers:
+            if worker.assigned and worker.assigned[0].position == position:
+                worker.watch.end("cancelled")
+            elif any(attempt.position == position for attempt in worker.assigned):
+                self._take_back(worker)
 
     def close(self) -> None:
         try:

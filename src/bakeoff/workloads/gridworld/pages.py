@@ -32,7 +32,7 @@ from bakeoff.workloads.gridworld.params import GridworldParams
 HEARTS, SCORE = "heldout_hearts", "normalised_score"
 CURVES = {HEARTS: "held-out hearts", SCORE: "normalised score", "in_context_gain": "in-context gain, hearts"}
 LEVEL = "level_number"
-CURRICULUM = {LEVEL: "level of the training", "curriculum_rooms": "rooms that the curriculum draws from"}
+CURRICULUM = {LEVEL: "level of the training", "curriculum_rooms": "rooms to draw from"}
 UPDATES = {
     "entropy": "entropy of actions, nats",
     "kl": "KL divergence of an update",
@@ -204,7 +204,7 @@ def _figures(contents: Contents, trained: Sequence[Training]) -> dict[str, Figur
             "processor seconds of training", source,
         ),
         "learning-curriculum": _curves(
-            contents, [each for each in runs if _varies(each)], CURRICULUM, steps, "Progress of the curriculum", "step",
+            contents, [_where_it_varies(each) for each in runs], CURRICULUM, steps, "Progress of the curriculum", "step",
             f"{contents.label}.",
         ),
         "learning-levels": _radial(contents, runs),
@@ -213,9 +213,10 @@ def _figures(contents: Contents, trained: Sequence[Training]) -> dict[str, Figur
     return {slug: figure for slug, figure in drawn.items() if figure is not None}
 
 
-def _varies(training: Training) -> bool:
-    """Whether its curriculum changes anything."""
-    return any(np.ptp(training.series[metric][1]) > 0 for metric in CURRICULUM if metric in training.series)
+def _where_it_varies(training: Training) -> Training:
+    """The series of its curriculum that change at all."""
+    known = {metric: training.series[metric] for metric in CURRICULUM if metric in training.series}
+    return replace(training, series={metric: curve for metric, curve in known.items() if np.ptp(curve[1]) > 0})
 
 
 def _curves(

@@ -1,0 +1,79 @@
+"""The executor `ray`: pilots are actors of a Ray cluster. Only this package imports Ray, and only when runs start.
+
+| module | what it does |
+|---|---|
+| `host` | what runs on a node: the actor, and the pilot's end of the wire |
+| `cluster` | connects to the cluster; starts and ends actors (`Launcher`) |
+| `transport` | the scheduler's end: carries messages and run directories by actor calls (`Transport`) |
+
+    [executor]
+    kind = "ray"                 # RAY_ADDRESS, or a local cluster
+    secrets = ["OPENAI_API_KEY"]
+
+Nodes get the experiment file's directory and bakeoff's own code from Ray (`runtime_env`, by content digest), and nothing
+else: there is no shared file system. Their Python needs bakeoff's dependencies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from bakeoff.engine.pilots.settings import PilotSettings
+from bakeoff.errors import BakeoffError, Problem
+from bakeoff.spec.experiment import Experiment
+
+if TYPE_CHECKING:
+    from bakeoff.engine.executors import Executor, ExecutorSetup
+
+
+class RaySettings(PilotSettings):
+    """`[executor]` with `kind = "ray"`."""
+
+    address: str | None = None
+    """The cluster (default: RAY_ADDRESS, or a local cluster that ends with the command)."""
+    slots: Annotated[int, Field(ge=1)] | None = None  # type: ignore[assignment]
+    """Runs at a time in each pilot (default: as many as the smallest node has room for). Without `pilots`, there are as
+    many pilots as the nodes have room for."""
+    secrets: list[str] = Field(default=[])
+    """Variables of this environment that runs on nodes get too, such as `OPENAI_API_KEY`, besides those that `[env]` names
+    as `${NAME}`. They travel in calls of Ray and are written to no file. Nodes may also have their own."""
+
+
+class Ray:
+    """An `ExecutorKind`."""
+
+    Settings = RaySettings
+
+    def check(self, experiment: Experiment) -> Iterable[Problem]:
+        for key, text in _texts(experiment.model_dump(include={"params", "arms", "tasks"}), ""):
+            if re.match(r"\.\.(/|$)", text):
+                problem = f"{text!r} is outside of the experiment file's directory, which is all that Ray nodes get"
+                yield Problem(key, problem, "move it below that directory, or name a path that exists on every node")
+
+    def open(self, setup: ExecutorSetup) -> Executor:
+        try:
+            import ray  # noqa: F401
+        except ImportError as error:
+            raise BakeoffError("executor ray needs Ray: pip install 'bakeoff[ray]'") from error
+        from bakeoff.engine.executors.ray.cluster import open_executor
+
+        return open_executor(setup)
+
+
+def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """(dotted key, text) of every text in a tree."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _texts(each, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from _texts(each, f"{key}.{number}")
+
+
+RAY = Ray()

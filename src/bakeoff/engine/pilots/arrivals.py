@@ -1,0 +1,158 @@
+"""Run directories that come home. They arrive beside their place, complete and synced, and are then renamed into it.
+
+    <edition>/.incoming/<token>          a directory that was delivered
+    <edition>/.incoming/<token>.saved-3  the third copy of a directory whose run goes on
+    <edition>/.incoming/*.part           on its way
+
+Names are tokens, so a pilot that lost its claim cannot touch what belongs to another attempt of the run: only the
+scheduler renames into `runs/`, and only for the current claim.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from bakeoff.records.layout import EditionPaths
+
+INCOMING = ".incoming"
+_SAVED = re.compile(r"(.+)\.saved-(\d{1,9})")
+
+
+class Arrivals:
+    """`runs/` of an edition, and what is on its way there."""
+
+    def __init__(self, paths: EditionPaths) -> None:
+        self._paths = paths
+        self._incoming = paths.directory / INCOMING
+
+    def delivered(self, token: str) -> Path:
+        """Where the directory of an attempt that ended has to be, when its report is taken in."""
+        return self._incoming / token
+
+    def saved(self, token: str, number: int) -> Path:
+        """Where copy `number` of a directory goes whose run goes on; a higher number replaces a lower one."""
+        return self._incoming / f"{token}.saved-{number}"
+
+    def open(self) -> None:
+        """Make the place. What is on its way from an earlier session stays: its pilots may still deliver."""
+        self._incoming.mkdir(mode=0o700, exist_ok=True)
+
+    def install(self, token: str, run_id: str) -> bool:
+        """Put a delivered directory into its place. False when it is not there: it was lost on its way.
+
+        A scheduler that is killed after this and before the attempt is recorded comes here again, and finds the
+        directory in its place: `.token` in it says whose it is.
+        """
+        place, fresh = self._paths.runs / run_id, self.delivered(token)
+        if not fresh.is_dir() or fresh.is_symlink():
+            return _token_of(place) == token
+        (fresh / ".token").write_text(token)
+        self._replace(place, fresh, token)
+        return True
+
+    def rescue(self, token: str, run_id: str) -> bool:
+        """Put the newest saved copy of a lost attempt into its place, for the next attempt to go on from."""
+        copies = sorted((number, path) for name, number, path in self._copies() if name == token)
+        if copies:
+            self._replace(self._paths.runs / run_id, copies[-1][1], token)
+        self.discard(token)
+        return bool(copies)
+
+    def _replace(self, place: Path, fresh: Path, token: str) -> None:
+        """Rename `fresh` to `place`; what is there is moved out of the way first, and deleted at the end."""
+        self._paths.runs.mkdir(exist_ok=True)
+        old = self._incoming / f"{token}.old.part"
+        remove(old)
+        if os.path.lexists(place):
+            os.rename(place, old)
+        os.rename(fresh, place)
+        sync_directory(place.parent)
+        remove(old)
+
+    def discard(self, token: str) -> None:
+        """Delete everything of a claim that is over."""
+        remove(self.delivered(token))
+        for name, _, path in self._copies():
+            if name == token:
+                remove(path)
+
+    def _copies(self) -> Iterator[tuple[str, int, Path]]:
+        """(token, number, path) of all saved copies."""
+        for name in os.listdir(self._incoming) if self._incoming.is_dir() else ():
+            if (found := _SAVED.fullmatch(name)) is not None:
+                yield found[1], int(found[2]), self._incoming / name
+
+    def settled(self, run_id: str) -> None:
+        """The attempt is recorded: its directory needs no name of a claim any longer."""
+        (self._paths.runs / run_id / ".token").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Delete what arrived and was never asked for."""
+        remove(self._incoming)
+
+
+def _token_of(directory: Path) -> str | None:
+    try:
+        return (directory / ".token").read_text()
+    except OSError:
+        return None
+
+
+def copy_synced(source: Path, target: Path) -> None:
+    """Copy a directory so that `target` appears whole and is on disk, or not at all.
+
+    Links stay links, and pipes, sockets and devices are left out.
+    """
+    part = target.with_name(f"{target.name}.part")
+    remove(part)
+    part.parent.mkdir(mode=0o700, exist_ok=True)
+    _copy(source, part)
+    remove(target)
+    os.rename(part, target)
+    sync_directory(target.parent)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.mkdir()
+    for entry in os.scandir(source):
+        there = target / entry.name
+        try:
+            kind = entry.stat(follow_symlinks=False).st_mode
+            if stat.S_ISLNK(kind):
+                there.symlink_to(os.readlink(entry.path))
+            elif stat.S_ISDIR(kind):
+                _copy(Path(entry.path), there)
+            elif stat.S_ISREG(kind):
+                shutil.copyfile(entry.path, there, follow_symlinks=False)
+                shutil.copystat(entry.path, there, follow_symlinks=False)
+                _sync(there)
+        except FileNotFoundError:
+            continue  # a run that goes on has replaced it meanwhile
+    shutil.copystat(source, target)
+    _sync(target)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Make names in a directory durable."""
+    _sync(path)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link or a tree, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

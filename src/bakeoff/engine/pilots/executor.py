@@ -1,0 +1,519 @@
+"""The scheduler's side of pilots: an `Executor` that hands claimed attempts to pilots and takes in what comes back.
+
+The scheduler calls `start` for a few attempts and then `wait`. `wait` records claims for all of them in one transaction,
+sends them, reads what has arrived, and last of all looks for claims that have expired: what waits to be read always
+counts before silence does.
+
+A report counts only with the token of a current claim. Everything else that comes from a claim that is over is dropped,
+counted for its node, and answered with `Abandon`, so that a pilot that was cut off for a while ends its old runs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bakeoff.engine.pilots.arrivals import Arrivals
+from bakeoff.engine.pilots.messages import (
+    Abandon,
+    Beat,
+    Bye,
+    Hello,
+    NodeFacts,
+    Order,
+    Orders,
+    Presence,
+    Quit,
+    Recall,
+    Report,
+    Returned,
+    Stop,
+    Upward,
+)
+from bakeoff.engine.pilots.transport import Launcher, PilotSetup, Transport
+from bakeoff.errors import BakeoffError, StorageError
+from bakeoff.records.claims import Claim, Claims, NodeRecord
+from bakeoff.records.layout import EditionPaths
+from bakeoff.records.run import Attempt
+
+_QUICKEST, _SLOWEST = 0.001, 0.05
+"""Seconds between two looks at the transport: right after something came, and at rest."""
+_PAUSE = 2.0
+"""`wait` is called several times a second; when it was not for so many seconds, the scheduler stood still."""
+_SURVIVES = 1.0
+"""A neighbour that is heard of so many seconds after a pilot has fallen silent has survived it."""
+_LOST_IN_A_ROW = 3
+_FAILED_STARTS = 3
+_TIME_TO_LEAVE = 15.0
+"""Seconds that pilots get to say goodbye."""
+_NODES_INTERVAL = 5.0
+_BALANCE_INTERVAL = 0.5
+
+
+@dataclass(slots=True)
+class _Pilot:
+    """A pilot as the scheduler knows it."""
+
+    name: str
+    state: Literal["starting", "ready", "leaving", "silent", "gone"] = "starting"
+    """`silent`: its claims expired; it may come back. `gone`: it said goodbye, or never will."""
+    facts: NodeFacts | None = None
+    slots: int = 0
+    most: int = 0
+    tokens: set[str] = field(default_factory=set)
+    heard: float = 0.0
+    """`time.monotonic()` of its last message."""
+    lost: int = 0
+    late: int = 0
+    changed: bool = False
+    """There is something new about it to record."""
+
+    @property
+    def host(self) -> str:
+        return self.facts.host if self.facts is not None else ""
+
+
+@dataclass(slots=True)
+class _Held:
+    """An attempt with its claim."""
+
+    attempt: Attempt
+    pilot: _Pilot
+    heard: float
+    """`time.monotonic()` of the last beat that named it, or of when it was handed out."""
+
+
+class PilotExecutor:
+    """`Executor` and `Adopting` over any transport.
+
+    `setup` is what every pilot gets; `expiry` the seconds after which a silent claim is lost; `pilots` how many are kept
+    going. With `setup.once` there is one pilot for each attempt instead, and `pilots` is how many there may be at a time.
+    """
+
+    def __init__(
+        self,
+        setup: PilotSetup,
+        paths: EditionPaths,
+        claims: Claims,
+        transport: Transport,
+        launcher: Launcher,
+        *,
+        pilots: int,
+        expiry: float,
+    ) -> None:
+        self.claims = claims
+        self._setup = setup
+        self._transport = transport
+        self._launcher = launcher
+        self._wanted = pilots
+        self._expiry = expiry
+        self._arrivals = Arrivals(paths)
+        self._arrivals.open()
+        self._runs = paths.runs
+        self._ready: list[Attempt] = []
+        """Started by the scheduler and not yet claimed."""
+        self._held: dict[str, _Held] = {}
+        self._taken: dict[str, str] = {}
+        """Token to run id of attempts that were returned with a result and are not recorded yet."""
+        self._back: list[Attempt] = []
+        now = time.monotonic()
+        self._pilots = {name: _Pilot(name, "silent", heard=now) for name in transport.known()}
+        self._left = False
+        """Another scheduler has taken over."""
+        self._adopting = True
+        """Until the first look: what arrives then was sent to earlier sessions, and old news is not late."""
+        self._number = 0
+        self._failed_starts = 0
+        self._refusal = ""
+        self._in_a_row: Counter[str] = Counter()
+        """Losses since the last success, by host."""
+        self._left_out: set[str] = set()
+        self._stopping: bool | None = None
+        self._stop_at = 0.0
+        self._looked_at = now
+        self._present_at = 0.0
+        self._nodes_at = 0.0
+        self._balance_at = 0.0
+
+    # -- what the scheduler calls
+
+    def capacity(self) -> int:
+        if self._setup.once:
+            return self._wanted - len(self._held) - len(self._ready)
+        room = sum(max(0, pilot.most - len(pilot.tokens)) for pilot in self._usable())
+        return room - len(self._ready)
+
+    def start(self, attempt: Attempt) -> None:
+        self._ready.append(attempt)
+
+    def adopt(self, claim: Claim, attempt: Attempt) -> None:
+        pilot = self._pilots.get(claim.pilot)
+        if pilot is None:  # its place is gone: nothing can come from it any more, and it expires
+            pilot = self._pilots[claim.pilot] = _Pilot(claim.pilot, "silent", heard=time.monotonic())
+        attempt.token = claim.token
+        attempt.number = claim.attempt
+        pilot.tokens.add(claim.token)
+        self._held[claim.token] = _Held(attempt, pilot, time.monotonic())
+
+    def wait(self, timeout: float) -> list[Attempt]:
+        now = time.monotonic()
+        deadline, interval = now + timeout, _QUICKEST
+        if now - self._looked_at > _PAUSE:  # we were stopped, suspended or held up: nobody could reach us
+            for held in self._held.values():
+                held.heard += now - self._looked_at
+            for pilot in self._pilots.values():
+                pilot.heard += now - self._looked_at
+        self._hand_out()
+        while True:
+            received = self._transport.receive()
+            for name, message in received:
+                self._handle(name, message)
+            self._adopting = False
+            self._looked_at = now = time.monotonic()
+            if self._back or now >= deadline:
+                break
+            interval = _QUICKEST if received else min(1.5 * interval, _SLOWEST)
+            time.sleep(min(interval, deadline - now))
+        self._show_presence(now)
+        self._expire(now)
+        self._keep_pilots(now)
+        self._balance(now)
+        self._record_nodes(now)
+        back, self._back = self._back, []
+        return back
+
+    def recorded(self, attempts: list[Attempt]) -> None:
+        over = [attempt.token for attempt in attempts if attempt.token is not None]
+        for token in over:
+            run_id = self._taken.pop(token, None)
+            if run_id is not None:
+                self._arrivals.settled(run_id)
+        self._transport.recorded(over)
+
+    def stop(self, *, running: bool) -> None:
+        self._back += self._ready
+        self._ready = []
+        if self._stopping is None or (running and not self._stopping):
+            self._stopping, self._stop_at = running, time.monotonic()
+            for pilot in self._pilots.values():
+                if pilot.tokens:
+                    self._transport.send(pilot.name, [Stop(running)])
+        patience = self._setup.limits.get("grace", 5.0) + _TIME_TO_LEAVE
+        if running and time.monotonic() - self._stop_at > patience:
+            for token, held in list(self._held.items()):  # nobody answers: the user does not wait for an expiry
+                self._give_up(token, held.attempt, "cancelled", "stopped; its node did not answer")
+
+    def leave(self) -> None:
+        self._pilots.clear()
+        self._left = True
+
+    def close(self) -> None:
+        """Let every pilot leave, and remove what was only needed to talk to them."""
+        if self._left:
+            return
+        living = [pilot for pilot in self._pilots.values() if pilot.state != "gone"]
+        for pilot in living:
+            self._transport.send(pilot.name, [Quit(now=True)])
+        deadline = time.monotonic() + _TIME_TO_LEAVE
+        while any(pilot.state in ("ready", "leaving") for pilot in living) and time.monotonic() < deadline:
+            for name, message in self._transport.receive():
+                if isinstance(message, Bye):
+                    self._pilots[name].state = "gone"
+            time.sleep(0.02)
+        self._launcher.close()
+        try:
+            self.claims.drop(list(self._held))  # when the scheduler leaves because of an error: they have ended
+            self._record_nodes(float("inf"))
+        except StorageError:
+            pass  # the first error is the one to report; the next session finds the claims and lets them expire
+        self._transport.close()
+        self._arrivals.close()
+
+    # -- handing out
+
+    def _usable(self) -> list[_Pilot]:
+        return [p for p in self._pilots.values() if p.state == "ready" and p.host not in self._left_out]
+
+    def _hand_out(self) -> None:
+        """Claim what the scheduler started, durably, and then send it."""
+        if not self._ready:
+            return
+        batches: dict[str, list[Order]] = {}
+        rooms = {pilot.name: pilot.most - len(pilot.tokens) for pilot in self._usable()}
+        if self._setup.once:
+            rooms = dict.fromkeys(self._open_pilots(len(self._ready)), 1)
+        claims = []
+        now = time.monotonic()
+        while self._ready and rooms:
+            name = max(rooms, key=lambda name: (rooms[name] / max(1, self._pilots[name].most), name))
+            if rooms[name] <= 0:
+                break
+            rooms[name] -= 1
+            attempt, pilot = self._ready.pop(0), self._pilots[name]
+            token = f"{self.claims.session}.{attempt.position}.{attempt.number}.{secrets.token_hex(8)}"
+            attempt.token, attempt.node = token, name
+            claims.append(
+                Claim(token, attempt.position, attempt.number, self.claims.session, name, self.claims.executor)
+            )
+            self._held[token] = _Held(attempt, pilot, now)
+            pilot.tokens.add(token)
+            resumes = (self._runs / attempt.run_id).is_dir() if attempt.number > 1 else False
+            batches.setdefault(name, []).append(Order(token, attempt, resumes))
+        self._back += self._ready  # a pilot left meanwhile
+        self._ready = []
+        self.claims.add(claims)
+        for name, orders in batches.items():
+            self._transport.send(name, [Orders(orders), *([Quit()] if self._setup.once else ())])
+        if self._setup.once:
+            self._launcher.start(list(batches), avoid=sorted(self._left_out))
+
+    def _open_pilots(self, number: int) -> list[str]:
+        """Places for so many further pilots, which are not started yet."""
+        names = []
+        for _ in range(number):
+            self._number += 1
+            names.append(f"{self.claims.session}-{self._number}")
+        self._transport.open(dict.fromkeys(names, self._setup))
+        now = time.monotonic()
+        self._pilots |= {name: _Pilot(name, heard=now, most=1) for name in names}
+        return names
+
+    def _balance(self, now: float) -> None:
+        """Call back what waits in one pilot behind long runs, while another has a free slot and there is nothing else."""
+        if now < self._balance_at or self._stopping is not None or self._setup.once:
+            return
+        self._balance_at = now + _BALANCE_INTERVAL
+        usable = self._usable()
+        free = sum(max(0, pilot.slots - len(pilot.tokens)) for pilot in usable)
+        for pilot in sorted(usable, key=lambda pilot: -len(pilot.tokens)) if free else ():
+            waiting = sorted(token for token in pilot.tokens if self._held[token].attempt.started_at is None)
+            chosen = waiting[: min(free, len(pilot.tokens) - pilot.slots)] if len(pilot.tokens) > pilot.slots else []
+            if chosen:
+                self._transport.send(pilot.name, [Recall(chosen)])
+                free -= len(chosen)
+
+    def _show_presence(self, now: float) -> None:
+        if now < self._present_at:
+            return
+        self._present_at = now + self._setup.heartbeat
+        presence = Presence(self.claims.session, time.time())
+        for pilot in self._pilots.values():
+            if pilot.state != "gone":
+                self._transport.send(pilot.name, [presence])
+
+    # -- what comes back
+
+    def _handle(self, name: str, message: Upward) -> None:
+        pilot = self._pilots.get(name)
+        if pilot is None:
+            return
+        pilot.heard = time.monotonic()
+        if pilot.state == "silent" and pilot.facts is not None and pilot.most and not self._adopting:
+            pilot.state = "ready"  # it was cut off, and is back
+        match message:
+            case Hello():
+                self._said_hello(pilot, message)
+            case Beat(held, most):
+                pilot.most = most
+                self._beat(pilot, held)
+            case Report(token, attempt, directory):
+                self._report(pilot, token, attempt, directory)
+            case Returned(tokens):
+                self._returned(pilot, tokens)
+            case Bye():
+                self._said_bye(pilot, message)
+
+    def _said_hello(self, pilot: _Pilot, hello: Hello) -> None:
+        pilot.facts, pilot.slots, pilot.most, pilot.changed = hello.node, hello.slots, hello.most, True
+        if hello.refusal:
+            pilot.state, self._refusal = "leaving", hello.refusal
+            self._failed_starts += 1
+        elif hello.node.code != self._setup.code:  # of an earlier session with other code: it may finish what it has
+            pilot.state = "leaving"
+            self._transport.send(pilot.name, [Quit()])
+        elif not self._adopting:  # an old hello says nothing about now: the next beat does
+            pilot.state = "ready"
+
+    def _beat(self, pilot: _Pilot, held: Sequence[tuple[str, float | None]]) -> None:
+        over = []
+        for token, began in held:
+            entry = self._held.get(token)
+            if entry is None:
+                if token not in self._taken:
+                    over.append(token)
+            else:
+                entry.heard = pilot.heard
+                entry.attempt.started_at = began
+        if over and not self._adopting:
+            self._transport.send(pilot.name, [Abandon(over)])
+
+    def _report(self, pilot: _Pilot, token: str, report: Attempt, directory: bool) -> None:
+        held = self._release(token)
+        if held is None:
+            if not self._adopting and token not in self._taken:
+                pilot.late += 1
+                pilot.changed = True
+                self._arrivals.discard(token)
+            return
+        attempt = held.attempt
+        attempt.take_result(report)
+        attempt.command, attempt.node = report.command, pilot.name
+        if directory and not self._arrivals.install(token, attempt.run_id):
+            attempt.status, attempt.error = "infra_error", "its directory was lost on its way home"
+        self._arrivals.discard(token)
+        self._taken[token] = attempt.run_id
+        self._in_a_row.pop(pilot.host, None)
+        self._failed_starts = 0
+        self._back.append(attempt)
+
+    def _returned(self, pilot: _Pilot, tokens: Sequence[str]) -> None:
+        given = [(token, held) for token in tokens if (held := self._release(token)) is not None]
+        self.claims.drop([token for token, _ in given])
+        for _, held in given:
+            held.attempt.status, held.attempt.started_at, held.attempt.token = "planned", None, None
+            self._back.append(held.attempt)
+
+    def _said_bye(self, pilot: _Pilot, bye: Bye) -> None:
+        """Those of its attempts that it names, and any that it had not read yet, are lost with it."""
+        pilot.state = "gone"
+        unread = [token for token in pilot.tokens if token not in bye.lost]
+        self._returned(pilot, unread)
+        for token in bye.lost:
+            held = self._release(token)
+            if held is not None:
+                self._lose(token, held.attempt, f"{pilot.host}: {bye.why}", alone=False)
+        if not bye.expected:
+            self._refusal = bye.why
+
+    def _release(self, token: str) -> _Held | None:
+        """The claim is over; None when it already was."""
+        held = self._held.pop(token, None)
+        if held is not None:
+            held.pilot.tokens.discard(token)
+        return held
+
+    # -- losses
+
+    def _expire(self, now: float) -> None:
+        """Take back what has not been heard of for too long. Only called after everything that waits has been read."""
+        expired: dict[str, list[str]] = {}
+        for pilot in self._pilots.values():  # an idle one, too: what it were given would only be lost
+            if pilot.state == "ready" and now - pilot.heard > self._expiry:
+                pilot.state = "silent"
+        for token, held in self._held.items():
+            if held.pilot.state == "starting" and held.pilot.facts is None:
+                continue  # its pilot waits in the engine's queue
+            if now - held.heard > self._expiry:
+                expired.setdefault(held.pilot.name, []).append(token)
+        for name, tokens in expired.items():
+            pilot = self._pilots[name]
+            dead = now - pilot.heard > self._expiry
+            if dead:
+                pilot.state = "silent"
+            why = self._launcher.ended().get(name, "")
+            explained = bool(why) and self._launcher.explained(why)
+            # A neighbour that was heard of since shows that the machine is not what failed.
+            survived = any(
+                other is not pilot and other.host == pilot.host and other.host and other.heard > pilot.heard + _SURVIVES
+                for other in self._pilots.values()
+            )
+            self._count_loss(pilot)
+            text = f"node {pilot.host or name} was lost" + (f" ({why})" if why else f": silent for {self._expiry:g} s")
+            for token in tokens:
+                entry = self._release(token)
+                assert entry is not None
+                began = entry.attempt.started_at is not None
+                self._lose(token, entry.attempt, text, alone=began and survived and not explained)
+            if not dead:  # it lives, and does not know these: an order was lost
+                self._transport.send(name, [Abandon(tokens)])
+
+    def _count_loss(self, pilot: _Pilot) -> None:
+        pilot.lost += 1
+        pilot.changed = True
+        if pilot.host:
+            self._in_a_row[pilot.host] += 1
+            if self._in_a_row[pilot.host] >= _LOST_IN_A_ROW and pilot.host not in self._left_out:
+                self._left_out.add(pilot.host)
+                for other in self._pilots.values():
+                    if other.host == pilot.host and other.state == "ready":
+                        self._transport.send(other.name, [Quit()])
+
+    def _lose(self, token: str, attempt: Attempt, why: str, *, alone: bool) -> None:
+        self._arrivals.rescue(token, attempt.run_id)
+        attempt.lost = "alone" if alone else "yes"
+        attempt.status, attempt.error = "infra_error", why
+        attempt.ended_at = time.time() if attempt.started_at is not None else None
+        self._back.append(attempt)
+
+    def _give_up(self, token: str, attempt: Attempt, status: Literal["cancelled"], why: str) -> None:
+        self._release(token)
+        attempt.status, attempt.error = status, why
+        attempt.ended_at = time.time() if attempt.started_at is not None else None
+        self._back.append(attempt)
+
+    # -- pilots
+
+    def _keep_pilots(self, now: float) -> None:
+        """Start pilots in the place of those that are gone. Raises BakeoffError when they keep failing to start."""
+        for name, why in self._launcher.ended().items():
+            pilot = self._pilots.get(name)
+            if pilot is None or pilot.state == "gone":
+                continue
+            if pilot.state == "starting" and now - pilot.heard > self._setup.heartbeat:
+                # It ended without a word. A last one may still be on its way through the file system.
+                pilot.state = "gone"
+                if not self._launcher.explained(why):
+                    self._failed_starts += 1
+                    self._refusal = f"it ended without a word ({why})\n{self._launcher.log(name)}".rstrip()
+                for token in list(pilot.tokens):
+                    held = self._release(token)
+                    if held is not None:
+                        self._lose(token, held.attempt, f"its pilot never began ({why})", alone=False)
+            elif pilot.state == "silent" and not pilot.tokens:
+                pilot.state = "gone"
+        if self._failed_starts >= max(_FAILED_STARTS, self._wanted) and not self._usable():
+            raise BakeoffError(f"pilots of the executor {self.claims.executor} cannot start: {self._refusal}")
+        if self._left_out and not self._held and not self._usable() and self._only_bad_nodes():
+            raise BakeoffError(
+                f"every node that the executor {self.claims.executor} gets was lost {_LOST_IN_A_ROW} times in a row: "
+                f"{', '.join(sorted(self._left_out))}. The same command does the rest when they are well again"
+            )
+        for pilot in [pilot for pilot in self._pilots.values() if pilot.state == "gone" and not pilot.tokens]:
+            if not pilot.changed:
+                del self._pilots[pilot.name]
+                self._transport.forget(pilot.name)
+        if self._setup.once or self._stopping is not None:
+            return
+        alive = sum(pilot.state in ("starting", "ready") for pilot in self._pilots.values())
+        # An adopted pilot that has not spoken yet may: it gets one expiry to do so.
+        alive += sum(p.state == "silent" and now - p.heard <= self._expiry for p in self._pilots.values())
+        if alive < self._wanted:
+            self._launcher.start(self._open_pilots(self._wanted - alive), avoid=sorted(self._left_out))
+
+    def _only_bad_nodes(self) -> bool:
+        """Whether all pilots that are there are on nodes that are left out, and none is still to come."""
+        here = [pilot for pilot in self._pilots.values() if pilot.state in ("starting", "ready")]
+        return bool(here) and all(pilot.state == "ready" and pilot.host in self._left_out for pilot in here)
+
+    def _record_nodes(self, now: float) -> None:
+        if now < self._nodes_at:
+            return
+        self._nodes_at = time.monotonic() + _NODES_INTERVAL
+        changed = [pilot for pilot in self._pilots.values() if pilot.changed and pilot.facts is not None]
+        records = []
+        for pilot in changed:
+            assert pilot.facts is not None
+            pilot.changed = False
+            facts = pilot.facts
+            records.append(
+                NodeRecord(
+                    pilot.name, self.claims.session, self.claims.executor, facts.host, facts.kind, facts.code, time.time(),
+                    pilot.lost, pilot.late,
+                )
+            )  # fmt: skip
+        if records:
+            self.claims.see(records)

@@ -1,0 +1,116 @@
+"""Run directories as archives, for engines without a shared file system.
+
+    pack(directory, file)           # on one machine
+    unpack(file, target)            # on another: refuses everything but plain files and directories below `target`
+
+An archive is a plain tar. Links are left out when it is packed, and refused when it is unpacked: a run may make links to
+anywhere, and whoever reads its results later must not be led out of them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from bakeoff.engine.pilots.arrivals import remove, sync_directory
+
+_MODE = 0o755
+"""Permissions that files keep at most."""
+
+
+class RefusedArchive(OSError):
+    """An archive that `pack` would not have made."""
+
+
+def pack(directory: Path, file: IO[bytes], leave_out: Sequence[Path] = ()) -> None:
+    """Write the directory's files and directories to `file`, except those in `leave_out`; raises OSError.
+
+    What vanishes meanwhile is left out, too.
+    """
+    left_out = {os.fspath(path) for path in leave_out}
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for folder, folders, names in os.walk(directory):
+            paths = ((name, os.path.join(folder, name)) for name in folders)
+            folders[:] = sorted(name for name, path in paths if path not in left_out and not os.path.islink(path))
+            for name in (*folders, *sorted(names)):
+                path = os.path.join(folder, name)
+                try:
+                    # Never opens a pipe, and follows no link that has taken the place of a file.
+                    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                except OSError:
+                    continue
+                try:
+                    facts = os.fstat(descriptor)
+                    entry = tarfile.TarInfo(os.path.relpath(path, directory))
+                    entry.mode, entry.mtime = stat.S_IMODE(facts.st_mode), facts.st_mtime
+                    if stat.S_ISDIR(facts.st_mode):
+                        entry.type = tarfile.DIRTYPE
+                        archive.addfile(entry)
+                    elif stat.S_ISREG(facts.st_mode):
+                        entry.size = facts.st_size
+                        with open(descriptor, "rb", closefd=False) as content:
+                            archive.addfile(entry, content)
+                finally:
+                    os.close(descriptor)
+
+
+def unpack(file: IO[bytes], target: Path, *, sync: bool = True) -> None:
+    """Make `target` from an archive: it appears whole and synced, or not at all.
+
+    Raises RefusedArchive for links, devices, sparse files, and names that lead out of the directory; OSError for an
+    archive that is torn.
+    """
+    part = target.with_name(f"{target.name}.part")
+    remove(part)
+    part.mkdir(mode=0o700, parents=True)
+    try:
+        with tarfile.open(fileobj=file, mode="r|") as archive:
+            for entry in archive:
+                _take(archive, entry, part, sync)
+        if sync:
+            for folder, _, _ in os.walk(part):
+                sync_directory(Path(folder))
+        remove(target)
+        os.rename(part, target)
+        if sync:
+            sync_directory(target.parent)
+    except tarfile.TarError as error:
+        raise OSError(f"the archive is torn: {error}") from error
+    finally:
+        remove(part)
+
+
+def _take(archive: tarfile.TarFile, entry: tarfile.TarInfo, part: Path, sync: bool) -> None:
+    name = PurePosixPath(entry.name)
+    if not name.parts and entry.isdir():
+        return  # `.`, as tar names the directory itself
+    if name.is_absolute() or ".." in name.parts or "\0" in entry.name or not name.parts:
+        raise RefusedArchive(f"the archive names {entry.name!r}, which is outside of the run's directory")
+    if not (entry.isdir() or (entry.isreg() and not entry.issparse())):
+        raise RefusedArchive(f"the archive has {entry.name!r}, which is neither a file nor a directory")
+    path = part / name
+    try:
+        if entry.isdir():
+            path.mkdir(parents=True, exist_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = archive.extractfile(entry)
+        assert content is not None  # it is a file
+        with path.open("xb") as file:
+            left = entry.size
+            while left and (chunk := content.read(min(left, 1 << 20))):
+                file.write(chunk)
+                left -= len(chunk)
+            if left:
+                raise OSError(f"the archive is torn in {entry.name!r}")
+            os.fchmod(file.fileno(), entry.mode & _MODE | 0o600)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.utime(path, (entry.mtime, entry.mtime))
+    except (FileExistsError, NotADirectoryError) as error:
+        raise RefusedArchive(f"the archive has {entry.name!r} twice") from error

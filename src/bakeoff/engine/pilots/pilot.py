@@ -1,0 +1,521 @@
+"""A pilot: a long-lived process on a node that runs the attempts it is sent, in slots, and reports what came of them.
+
+It opens a local node (engine/node) in scratch of its machine, so spawning, warm workers, limits, captured output and
+the supervisor are those of the local executor. `Mail` talks to the scheduler in threads of its own, because a network
+file system may hang: the pilot itself goes on, and ends its runs when nothing could be sent for `unreachable` seconds.
+
+    run_pilot(setup, link, "3-0")      # returns when the pilot has left, with the reason
+
+What it decides by itself:
+
+* It takes nothing when its code is not the scheduler's, or a variable of the experiment is not set here.
+* It starts nothing that may take longer than its allocation lasts, and gives such attempts back.
+* On SIGTERM (the allocation ends, or it is preempted) it gives back what waits, ends what runs, and says so.
+* Without a scheduler it does what it holds, and leaves after `linger` seconds without anything to do.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import Queue
+from types import FrameType
+
+from bakeoff.engine import hardware
+from bakeoff.engine.executors import NodeSetup
+from bakeoff.engine.node.node import Node, open_node
+from bakeoff.engine.pilots.messages import (
+    Abandon,
+    Beat,
+    Bye,
+    Downward,
+    Hello,
+    NodeFacts,
+    Order,
+    Orders,
+    Presence,
+    Quit,
+    Recall,
+    Report,
+    Returned,
+    Stop,
+    Upward,
+)
+from bakeoff.engine.pilots.transport import Link, PilotSetup
+from bakeoff.errors import BakeoffError
+from bakeoff.records.layout import EditionPaths
+from bakeoff.records.rundir import CHECKPOINT
+from bakeoff.spec import formats
+from bakeoff.spec.experiment import Limits, Resources
+
+ALLOCATION_ENDS = "BAKEOFF_ALLOCATION_ENDS"
+"""When the pilot's allocation ends, in seconds since the epoch by the node's own clock; set by the adapter."""
+NODE = "BAKEOFF_NODE"
+"""The engine's name of the node; set by the adapter where it may differ from the host's."""
+_MARGIN = 10.0
+"""Seconds before the end of an allocation in which results still have to go home."""
+_SKEWED = 5.0
+"""A clock that differs from the scheduler's by less than so many seconds is left as it is."""
+_SAVE_INTERVAL = 1.0
+_SAVE_SHARE = 20
+"""Between two copies of a checkpoint there is at least so much time as so many copies take."""
+_DELIVERY_TRIES = 5
+_QUICKEST, _SLOWEST = 0.002, 0.25
+"""Seconds between two exchanges: while there is something to exchange, and at rest."""
+_BUSY, _IDLE = 0.005, 0.1
+"""Seconds that the node waits for its runs, with free slots and without anything to do."""
+
+
+class Mail:
+    """Letters to and from the scheduler, and the run directories that go with them.
+
+    Two threads call the link: one exchanges messages, the other carries directories, so that no gigabyte holds up a
+    heartbeat. A report is sent when its directory has been delivered.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._out: deque[Upward] = deque()
+        self._in: deque[Downward] = deque()
+        self._freight: Queue[Callable[[], None]] = Queue()
+        self._posted = threading.Event()
+        self._closing = False
+        self.carrying: dict[str, float | None] = {}
+        """Claims whose reports wait for their directories to arrive, and when their attempts began."""
+        self.reached = time.monotonic()
+        """When the control plane was reached last."""
+        self.saving: set[str] = set()
+        """Claims whose directories are being saved."""
+        self.save_took = 0.0
+        """Seconds that the last one took."""
+        self.fetched: deque[tuple[Order, OSError | None]] = deque()
+        """Orders whose directories have been brought here, or could not be."""
+        self.trouble = ""
+        """What the last failed exchange said."""
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange, self._carry)]
+        for thread in self._threads:
+            thread.start()
+
+    def post(self, message: Upward) -> None:
+        self._out.append(message)
+        self._posted.set()
+
+    def deliver(self, report: Report, directory: Path) -> None:
+        """Bring the directory home, delete it here, and send the report."""
+        self.carrying[report.token] = report.attempt.started_at
+        self._freight.put(lambda: self._deliver(report, directory))
+
+    def save(self, token: str, directory: Path) -> None:
+        """Bring home a copy of the directory of a run that goes on."""
+        self.saving.add(token)
+        self._freight.put(lambda: self._save(token, directory))
+
+    def fetch(self, order: Order, directory: Path) -> None:
+        """Bring the run's directory at home to `directory`; then the order is in `fetched`, with the error if any."""
+        self._freight.put(lambda: self._fetch(order, directory))
+
+    def take(self) -> list[Downward]:
+        """What has arrived."""
+        return [self._in.popleft() for _ in range(len(self._in))]
+
+    def close(self, patience: float) -> None:
+        """Send what is left, for `patience` seconds at most."""
+        deadline = time.monotonic() + patience
+        while (self.carrying or self._out) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self._closing = True
+        self._posted.set()
+        self._threads[0].join(max(0.1, deadline - time.monotonic()))
+
+    def _exchange(self) -> None:
+        interval = _QUICKEST
+        while not self._closing or self._out:
+            batch = list(self._out)
+            try:
+                arrived = self._link.exchange(batch)
+            except OSError as error:
+                self.trouble = str(error)
+                if self._closing:
+                    return
+                time.sleep(0.2)  # and then the same again
+                continue
+            self.reached = time.monotonic()
+            for _ in batch:
+                self._out.popleft()
+            self._in.extend(arrived)
+            interval = _QUICKEST if batch or arrived else min(interval * 1.5, _SLOWEST)
+            self._posted.wait(interval)
+            self._posted.clear()
+
+    def _carry(self) -> None:
+        while True:
+            self._freight.get()()
+
+    def _fetch(self, order: Order, directory: Path) -> None:
+        error = None
+        try:
+            shutil.rmtree(directory, ignore_errors=True)
+            self._link.fetch(order.attempt.run_id, directory)
+        except (OSError, shutil.Error) as trouble:
+            error = OSError(f"its earlier directory could not be brought here: {trouble}")
+        self.fetched.append((order, error))
+
+    def _save(self, token: str, directory: Path) -> None:
+        began = time.monotonic()
+        try:
+            if directory.is_dir():
+                self._link.save(token, directory)
+                self.save_took = time.monotonic() - began
+        except (OSError, shutil.Error):
+            pass  # the next one may arrive; until then a lost run goes on from an older one
+        finally:
+            self.saving.discard(token)
+
+    def _deliver(self, report: Report, directory: Path) -> None:
+        """A directory that cannot be brought home is an infrastructure failure, never a success without files."""
+        for number in range(1, _DELIVERY_TRIES + 1):
+            try:
+                self._link.deliver(report.token, directory)
+                break
+            except (OSError, shutil.Error) as error:
+                reason = str(error)
+                time.sleep(0.2 * 2**number)
+        else:
+            report.attempt.status = "infra_error"
+            report.attempt.error = f"its directory could not be brought home: {reason}"
+            report = Report(report.token, report.attempt)
+        self.post(report)
+        del self.carrying[report.token]
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Pilot:
+    """One pilot, from Hello to Bye."""
+
+    def __init__(self, setup: PilotSetup, link: Link, name: str) -> None:
+        self._setup = setup
+        self._link = link
+        self._name = name
+        self._limits = Limits.model_validate(setup.limits)
+        self._scratch = Path(tempfile.mkdtemp(prefix=f"bakeoff-{name}-"))
+        self._paths = EditionPaths(self._scratch / setup.experiment / setup.edition)
+        self._paths.runs.mkdir(parents=True)
+        self._waiting: deque[Order] = deque()
+        self._running: dict[int, Order] = {}
+        """Orders that the node has, by position."""
+        self._fetching: dict[str, Order] = {}
+        """Orders whose directories are on their way here, by token."""
+        self._abandoned: set[str] = set()
+        self._known: set[str] = set()
+        """Tokens of all orders that ever came: one may arrive twice."""
+        self._saved: dict[str, tuple[float, object]] = {}
+        """For a run with a checkpoint: when it may be saved again, and what it was like when it was saved last."""
+        self._skew: float | None = None
+        self._scheduler_seen = self._busy_at = time.monotonic()
+        self._beat_at = 0.0
+        self._last_beat: list[tuple[str, float | None]] | None = None
+        self._stopping: bool | None = None
+        """None, or whether what runs is to end as well."""
+        self._quit = False
+        self._terminated = False
+        ends = os.environ.get(ALLOCATION_ENDS)
+        self._ends = None if not ends else time.monotonic() + float(ends) - time.time()
+        self._mail = Mail(link)
+
+    # -- the life of a pilot
+
+    def run(self) -> str:
+        """Say hello, work, leave. Returns why it left."""
+        try:
+            refusal, node_setup, facts = self._prepare()
+            if refusal or node_setup is None:
+                self._mail.post(Hello(facts, self._setup.slots, 0, refusal))
+                self._mail.post(Bye(refusal, expected=False))
+                self._mail.close(self._setup.unreachable)
+                return refusal
+            node = open_node(node_setup)
+            try:
+                signal.signal(signal.SIGTERM, self._on_sigterm)
+                self._mail.post(Hello(facts, self._setup.slots, 2 * node.width()))
+                why = self._work(node)
+            except BakeoffError as error:
+                why = str(error)
+                lost = [order.token for order in self._running.values()]
+                self._mail.post(Bye(why, lost, expected=False))
+            finally:
+                node.close()
+            silent = time.monotonic() - self._mail.reached > self._setup.unreachable
+            self._mail.close(0.5 if silent else self._setup.unreachable)
+            return why
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _prepare(self) -> tuple[str, NodeSetup | None, NodeFacts]:
+        """Why it cannot take attempts (empty: it can), the setup of its node, and what it is."""
+        setup, refusal, env = self._setup, "", {}
+        base = Path(setup.base)
+        host = os.environ.get(NODE) or platform.node()
+        resources = Resources.model_validate(setup.resources)
+        devices: tuple[str, ...] = ()
+        code = hardware.code_digest(base, base / setup.results if setup.results else None)
+        try:
+            os.environ.update(setup.variables)
+            known = formats.variables()
+            env = {name: formats.expand(text, known) for name, text in setup.env.items()}
+            devices = hardware.find_devices(setup.gpus) if resources.gpus else ()
+            hardware.fitting(resources, devices, 1)
+        except formats.MissingVariable as missing:
+            refusal = f"env: ${{{missing.args[0]}}} is not set on {host}"
+        except BakeoffError as error:
+            refusal = str(error)
+        if code != setup.code:
+            refusal = (
+                f"{host} has other code (digest {code}) than the scheduler ({setup.code}): install the same "
+                "bakeoff and the same files there"
+            )
+        facts = NodeFacts(host, hardware.kind_of_node(devices), code, os.getpid())
+        if refusal:
+            return refusal, None, facts
+        slots = setup.slots
+        if resources.gpus:  # the engine may have assigned fewer devices than the slots would need
+            slots = min(slots, hardware.DeviceSlots(devices, resources.gpus).total)
+        return (
+            "",
+            NodeSetup(
+                workload=setup.workload,
+                dialect=setup.dialect,
+                paths=self._paths,
+                base=base,
+                jobs=slots,
+                limits=self._limits,
+                resources=resources,
+                gpus=devices,
+                env=env,
+                fresh=setup.fresh,
+                checkpoints=setup.checkpoints,
+                settle_after=setup.settle_after,
+                # Of its own: a scheduler of the same edition on this machine sweeps what carries the edition's mark.
+                edition_mark=f"pilot-{self._name}-{os.urandom(6).hex()}",
+                session=0,
+            ),
+            facts,
+        )
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self._terminated = True
+
+    def _work(self, node: Node) -> str:
+        """The loop. Returns why it ended."""
+        while True:
+            for message in self._mail.take():
+                self._handle(message, node)
+            now = time.monotonic()
+            if now - self._mail.reached > self._setup.unreachable:
+                # Its claims expire soon, and then others do its runs: two must not go on at once.
+                node.stop(running=True)
+                why = f"the control plane could not be reached for {self._setup.unreachable:g} s"
+                return f"{why}: {self._mail.trouble}" if self._mail.trouble else why
+            if self._terminated:
+                return self._leave_early(node)
+            if self._stopping is not None:
+                self._give_back(list(self._waiting))
+                node.stop(running=self._stopping)
+            self._start(node, now)
+            held = bool(self._running or self._waiting or self._fetching or self._mail.carrying)
+            if held:
+                self._busy_at = now
+            for attempt in node.wait(_IDLE if not held and now - self._busy_at > 1 else _BUSY):
+                self._ended(attempt.position, attempt.status == "planned")
+            self._save(now)
+            self._beat(node, now)
+            if not held and not self._running:
+                if self._quit or (self._setup.once and self._known):
+                    self._mail.post(Bye("nothing left to do"))
+                    return "nothing left to do"
+                alone = now - self._scheduler_seen
+                if alone > self._setup.absent + self._setup.linger and now - self._busy_at > self._setup.linger:
+                    self._mail.post(Bye("no scheduler came"))
+                    return "no scheduler came"
+
+    def _leave_early(self, node: Node) -> str:
+        """The allocation ends: give back what waits, end what runs, and report what ended in time."""
+        self._give_back(list(self._waiting))
+        node.stop(running=True)
+        deadline = time.monotonic() + min(self._limits.grace, _MARGIN) + 1.0
+        lost = {order.token for order in self._running.values()}
+        self._mail.post(Returned(list(self._fetching)))
+        while self._running and time.monotonic() < deadline:
+            for attempt in node.wait(0.05):
+                order = self._running[attempt.position]
+                if attempt.status not in ("cancelled", "planned"):
+                    lost.discard(order.token)  # it ended by itself
+                    self._ended(attempt.position, False)
+                else:
+                    directory = self._paths.runs / order.attempt.run_id
+                    if directory.is_dir() and (directory / CHECKPOINT).is_dir() and order.token not in self._abandoned:
+                        self._mail.save(order.token, directory)  # it may have written a checkpoint in its last seconds
+                    del self._running[attempt.position]
+        while self._mail.saving and time.monotonic() < deadline + _MARGIN:
+            time.sleep(0.02)
+        self._mail.post(Bye("the allocation ended or was preempted", sorted(lost - self._abandoned)))
+        return "terminated"
+
+    # -- messages
+
+    def _handle(self, message: Downward, node: Node) -> None:
+        self._scheduler_seen = time.monotonic()
+        match message:
+            case Orders(orders):
+                fresh = [order for order in orders if order.token not in self._known]
+                self._known.update(order.token for order in fresh)
+                self._waiting.extend(fresh)
+                self._stopping = None
+            case Presence(_, clock):
+                skew = time.time() - clock
+                self._skew = skew if self._skew is None else min(self._skew, skew)
+            case Stop(running):
+                self._stopping = running
+            case Recall(tokens):
+                self._give_back([order for order in self._waiting if order.token in tokens])
+            case Abandon(tokens):
+                self._abandon(set(tokens), node)
+            case Quit(now):
+                self._quit = True
+                if now:
+                    self._abandon({order.token for order in (*self._waiting, *self._running.values())}, node)
+
+    def _abandon(self, tokens: set[str], node: Node) -> None:
+        """End these runs and say nothing about them."""
+        self._abandoned |= tokens
+        self._waiting = deque(order for order in self._waiting if order.token not in tokens)
+        for position, order in self._running.items():
+            if order.token in tokens:
+                node.end(position)
+
+    def _give_back(self, orders: Sequence[Order]) -> None:
+        if orders:
+            gone = {order.token for order in orders}
+            self._waiting = deque(order for order in self._waiting if order.token not in gone)
+            self._mail.post(Returned([order.token for order in orders]))
+
+    def _beat(self, node: Node, now: float) -> None:
+        """A sign of life: every heartbeat, and soon after something began."""
+        started = [(order.token, self._scheduler_time(order.attempt.started_at)) for order in self._running.values()]
+        held = started + [(order.token, None) for order in (*self._waiting, *self._fetching.values())]
+        held += self._mail.carrying.copy().items()  # a large directory takes longer than a claim lasts
+        if now < self._beat_at and (held == self._last_beat or now < self._beat_at - self._setup.heartbeat + 0.5):
+            return
+        self._beat_at, self._last_beat = now + self._setup.heartbeat, held
+        self._mail.post(Beat(held, 2 * node.width()))
+
+    def _scheduler_time(self, at: float | None) -> float | None:
+        """A time of this node's clock by the scheduler's, if they differ."""
+        return at if at is None or self._skew is None or abs(self._skew) < _SKEWED else at - self._skew
+
+    # -- attempts
+
+    def _start(self, node: Node, now: float) -> None:
+        """Start what there is room for, and give back what would outlast the allocation."""
+        if self._waiting and self._ends is not None:
+            longest = (self._limits.time or 0.0) + self._limits.grace + _MARGIN
+            if now + longest > self._ends:
+                self._give_back(list(self._waiting))
+                self._quit = True
+        while self._mail.fetched:
+            order, error = self._mail.fetched.popleft()
+            del self._fetching[order.token]
+            if error is None:
+                self._waiting.appendleft(Order(order.token, order.attempt))
+            else:
+                self._running[order.attempt.position] = order
+                node.refuse(order.attempt, error)
+        while self._waiting and node.capacity() > 0:
+            order = self._waiting.popleft()
+            if order.resumes:
+                self._fetching[order.token] = order
+                self._mail.fetch(order, self._paths.runs / order.attempt.run_id)
+            else:
+                self._running[order.attempt.position] = order
+                node.start(order.attempt)
+
+    def _ended(self, position: int, unbegun: bool) -> None:
+        order = self._running.pop(position)
+        attempt = order.attempt
+        directory = self._paths.run(attempt.run_id)
+        self._saved.pop(order.token, None)
+        if order.token in self._abandoned:
+            shutil.rmtree(directory, ignore_errors=True)
+            return
+        if unbegun:
+            if self._stopping is None:
+                self._waiting.appendleft(order)  # a worker left; another one takes it
+            else:
+                self._mail.post(Returned([order.token]))
+            return
+        attempt.params = "{}"  # the scheduler has them
+        attempt.started_at = self._scheduler_time(attempt.started_at)
+        attempt.ended_at = self._scheduler_time(attempt.ended_at)
+        attempt.node = self._name
+        if directory.is_dir() and not directory.is_symlink():
+            # Its own place until it is delivered: the run may come back here meanwhile.
+            leaving = self._scratch / "leaving" / order.token
+            leaving.parent.mkdir(exist_ok=True)
+            os.rename(directory, leaving)
+            self._mail.deliver(Report(order.token, attempt, True), leaving)
+        else:
+            self._mail.post(Report(order.token, attempt))
+
+    def _save(self, now: float) -> None:
+        """Send home a run's directory when its checkpoint changed and has been left alone since the last look.
+
+        A copy of files that are being written would be a checkpoint that never was. So it is copied when two looks, half
+        a second apart or more, see the same files, sizes and times.
+        """
+        if not self._setup.checkpoints or self._mail.saving:
+            return
+        for order in self._running.values():
+            at, last = self._saved.get(order.token, (0.0, None))
+            if now < at:
+                continue
+            state = _state_of(self._paths.runs / order.attempt.run_id / CHECKPOINT)
+            if not state or state == last:
+                self._saved[order.token] = (now + 1.0, last)
+            elif isinstance(last, _Pending) and last.state == state:
+                self._mail.save(order.token, self._paths.runs / order.attempt.run_id)
+                self._saved[order.token] = (now + max(_SAVE_INTERVAL, _SAVE_SHARE * self._mail.save_took), state)
+                return
+            else:
+                self._saved[order.token] = (now + 0.5, _Pending(state))
+
+
+class _Pending:
+    """A checkpoint that changed, as it was at the last look."""
+
+    def __init__(self, state: object) -> None:
+        self.state = state
+
+
+def _state_of(directory: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, size and time of change of every file; empty when there is no such directory, or nothing in it."""
+    files = []
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            try:
+                facts = os.lstat(os.path.join(folder, name))
+            except OSError:
+                continue
+            files.append((os.path.join(folder, name), facts.st_size, facts.st_mtime_ns))
+    return tuple(sorted(files))
+
+
+def run_pilot(setup: PilotSetup, link: Link, name: str) -> str:
+    """Be a pilot until there is nothing left to do. Returns why it left."""
+    return Pilot(setup, link, name).run()

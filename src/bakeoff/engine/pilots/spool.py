@@ -1,0 +1,225 @@
+"""The transport of engines with a shared file system: a spool directory with two append files for each pilot.
+
+    <edition>/.spool/
+      pilots.json          names of all pilots of this edition that may live
+      <pilot>/setup.json   what the pilot has to know
+      <pilot>/down         frames from the scheduler
+      <pilot>/up           frames from the pilot
+
+    python -m bakeoff.engine.pilots.spool SPOOL PILOT      # on the node: be that pilot
+
+Every file has one writer and one reader and a name that is fixed before the pilot starts, and it is opened again for each
+read: NFS looks at the server only when a file is opened (close-to-open consistency, nfs(5)), and caches directories and
+names that are not there for up to a minute. No lock is taken. What is written is flushed by closing the file.
+
+A frame is length, checksum and content. Another client may see a file grow before its content arrives; then the checksum
+is wrong, and the frame is read again later. A writer that was interrupted writes at the same offset again, so a torn
+frame never stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from bakeoff.engine.pilots import messages
+from bakeoff.engine.pilots.arrivals import Arrivals, copy_synced
+from bakeoff.engine.pilots.messages import Downward, Upward
+from bakeoff.engine.pilots.transport import PilotSetup
+from bakeoff.errors import StorageError
+from bakeoff.records.layout import SPOOL, EditionPaths, atomic_write
+
+_PILOTS, _SETUP, _DOWN, _UP = "pilots.json", "setup.json", "down", "up"
+_HEAD = struct.Struct("<II")
+"""Length of the content, and its CRC-32."""
+_PAGE = 4 << 20
+"""Bytes that one read takes in."""
+_LARGEST = 1 << 30
+
+
+class Reader:
+    """The frames of a file that somebody else appends to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> list[bytes]:
+        """Frames that came since the last call, as far as they are whole. Raises OSError when it cannot be read."""
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if os.fstat(descriptor).st_size <= self._offset:
+                return []
+            data = os.pread(descriptor, _PAGE, self._offset)
+            if len(data) >= _HEAD.size:
+                length = _HEAD.unpack_from(data)[0]
+                if length <= _LARGEST and _HEAD.size + length > _PAGE:  # one frame that is larger than a page
+                    data = os.pread(descriptor, _HEAD.size + length, self._offset)
+        finally:
+            os.close(descriptor)
+        frames, at = [], 0
+        while at + _HEAD.size <= len(data):
+            length, checksum = _HEAD.unpack_from(data, at)
+            content = data[at + _HEAD.size : at + _HEAD.size + length]
+            if len(content) < length or zlib.crc32(content) != checksum or not length:
+                break  # it has not arrived whole
+            frames.append(content)
+            at += _HEAD.size + length
+        self._offset += at
+        return frames
+
+
+class Writer:
+    """Appends frames to a file that nobody else writes."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self._path = path
+        self._offset = offset
+
+    @classmethod
+    def append(cls, path: Path) -> Writer:
+        """Go on behind the whole frames that are there: those of an earlier scheduler."""
+        reader = Reader(path)
+        while reader.read():
+            pass
+        return cls(path, reader._offset)
+
+    def write(self, contents: Sequence[bytes]) -> None:
+        """Raises OSError, and then nothing counts as written: the same is to be written again."""
+        data = b"".join(_HEAD.pack(len(content), zlib.crc32(content)) + content for content in contents)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(descriptor, data[written:], self._offset + written)
+        finally:
+            os.close(descriptor)  # NFS sends what was written now, and says here when it could not
+        self._offset += len(data)
+
+
+def abandon(paths: EditionPaths) -> None:
+    """Remove the spool of an edition that goes on without pilots. Those that live notice, end their runs and leave."""
+    if (paths.directory / SPOOL).exists():
+        shutil.rmtree(paths.directory / SPOOL, ignore_errors=True)
+        Arrivals(paths).close()
+
+
+class SpoolTransport:
+    """The scheduler's end (`Transport`)."""
+
+    def __init__(self, paths: EditionPaths) -> None:
+        self.directory = paths.directory / SPOOL
+        self._readers: dict[str, Reader] = {}
+        self._writers: dict[str, Writer] = {}
+        try:
+            self.directory.mkdir(mode=0o700, exist_ok=True)
+            names = json.loads((self.directory / _PILOTS).read_text())
+        except FileNotFoundError:
+            names = []
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{self.directory}: cannot be used as a spool: {error}") from error
+        for name in names:
+            self._readers[name] = Reader(self.directory / name / _UP)
+            self._writers[name] = Writer.append(self.directory / name / _DOWN)
+
+    def known(self) -> list[str]:
+        return list(self._readers)
+
+    def open(self, pilots: Mapping[str, PilotSetup]) -> None:
+        for name, setup in pilots.items():
+            folder = self.directory / name
+            folder.mkdir(mode=0o700)
+            (folder / _SETUP).write_bytes(msgspec.json.encode(setup))
+            for file in (_DOWN, _UP):  # before anybody looks for them: a name that is not there is cached as well
+                (folder / file).touch(mode=0o600)
+            self._readers[name] = Reader(folder / _UP)
+            self._writers[name] = Writer(folder / _DOWN)
+        self._remember()
+
+    def _remember(self) -> None:
+        atomic_write(self.directory / _PILOTS, json.dumps(list(self._readers)))
+
+    def receive(self) -> list[tuple[str, Upward]]:
+        received: list[tuple[str, Upward]] = []
+        for name, reader in self._readers.items():
+            try:
+                frames = reader.read()
+            except OSError:
+                continue  # the network file system is away: the claims of these pilots expire if that lasts
+            for frame in frames:
+                try:
+                    received.append((name, messages.decode_upward(frame)))
+                except msgspec.DecodeError:
+                    continue  # not ours: a pilot of another version, or somebody else's hand
+        return received
+
+    def send(self, pilot: str, sent: Sequence[Downward]) -> None:
+        writer = self._writers.get(pilot)
+        if writer is not None:
+            try:
+                writer.write([messages.encode(message) for message in sent])
+            except FileNotFoundError:
+                pass  # forgotten by another hand
+            except OSError as error:
+                raise StorageError(f"{self.directory}: cannot be written: {error.strerror}") from error
+
+    def recorded(self, tokens: Sequence[str]) -> None:
+        """Nothing to do: files keep reports, and `forget` removes them."""
+
+    def forget(self, pilot: str) -> None:
+        if self._readers.pop(pilot, None) is not None:
+            del self._writers[pilot]
+            self._remember()
+            shutil.rmtree(self.directory / pilot, ignore_errors=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class SpoolLink:
+    """A pilot's end (`Link`). `spool` is the spool directory in the edition's."""
+
+    def __init__(self, spool: Path, pilot: str) -> None:
+        self._paths = EditionPaths(spool.parent)
+        self._arrivals = Arrivals(self._paths)
+        self._reader = Reader(spool / pilot / _DOWN)
+        self._writer = Writer(spool / pilot / _UP)
+        self._saves = 0
+
+    def exchange(self, sent: Sequence[Upward]) -> list[Downward]:
+        if sent:
+            self._writer.write([messages.encode(message) for message in sent])
+        return [messages.decode_downward(frame) for frame in self._reader.read()]
+
+    def fetch(self, run_id: str, directory: Path) -> None:
+        shutil.copytree(self._paths.run(run_id), directory, symlinks=True)
+
+    def deliver(self, token: str, directory: Path) -> None:
+        copy_synced(directory, self._arrivals.delivered(token))
+
+    def save(self, token: str, directory: Path) -> None:
+        self._saves += 1
+        copy_synced(directory, self._arrivals.saved(token, self._saves))
+
+
+def main() -> None:
+    """Be the pilot `sys.argv[2]` of the spool `sys.argv[1]`."""
+    from bakeoff.engine.pilots.pilot import run_pilot
+
+    spool, name = Path(sys.argv[1]), sys.argv[2]
+    setup = msgspec.json.decode((spool / name / _SETUP).read_bytes(), type=PilotSetup)
+    print(f"bakeoff pilot {name} begins at {time.strftime('%Y-%m-%d %H:%M:%S')}", flush=True)
+    print(f"bakeoff pilot {name} leaves: {run_pilot(setup, SpoolLink(spool, name), name)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

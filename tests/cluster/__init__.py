@@ -1,0 +1,1 @@
+"""Tests on clusters of real daemons; benchmarks use the same clusters."""

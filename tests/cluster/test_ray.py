@@ -1,0 +1,198 @@
+"""Experiments on a Ray cluster without a shared file system: the results root is hidden from its nodes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakeoff.records.edition import Edition
+from bakeoff.records.layout import find_edition
+from cluster.ray_nodes import RayCluster
+from lab import eventually
+
+BAKEOFF = Path(sys.executable).with_name("bakeoff")
+KEY = "sk-" + "q7Zt" * 6
+EXECUTOR = '[executor]\nkind = "ray"\nslots = 4\nexpiry = 15\n'
+COMMANDS = """
+name = "commands"
+workload = "command"
+seeds = 12
+[params]
+command = "echo {seed} on $(hostname) > /dev/stderr; echo {arm}-{seed} > {out}/result; test -n \\"$KEY\\" && sleep 0.1"
+[[arms]]
+name = "a"
+[[arms]]
+name = "b"
+[env]
+KEY = "${SECRET_KEY}"
+"""
+
+
+class Experiment:
+    """A directory with experiment files, and a results root that nodes do not see."""
+
+    def __init__(self, cluster: RayCluster, place: Path) -> None:
+        self.cluster, self.place = cluster, place
+        self.root = place / "results"
+        self.root.mkdir()
+        self.env = {"BAKEOFF_ROOT": str(self.root), "SECRET_KEY": KEY}
+
+    def write(self, text: str, **modules: str) -> Path:
+        for name, code in modules.items():
+            (self.place / f"{name}.py").write_text(code)
+        path = self.place / "exp.toml"
+        path.write_text(text)
+        return path
+
+    def run(self, *options: str | Path, check: bool = True) -> str:
+        return self.cluster.run(BAKEOFF, "run", "exp.toml", *options, env=self.env, cwd=self.place, check=check)
+
+    def start(self, *options: str | Path) -> Any:
+        return self.cluster.start(BAKEOFF, "run", "exp.toml", *options, env=self.env, cwd=self.place)
+
+    @contextmanager
+    def edition(self, name: str) -> Iterator[Edition]:
+        edition = Edition.open(find_edition(name, self.root))
+        try:
+            yield edition
+        finally:
+            edition.close()
+
+    def left(self) -> list[str]:
+        """What is left of pilots: actors, and processes on nodes."""
+        code = (
+            "import ray\nray.init(log_to_driver=False, logging_level='ERROR')\n"
+            "print(*[a['name'] for a in ray.util.list_named_actors(all_namespaces=True)])"
+        )
+        actors = self.cluster.run(sys.executable, "-c", code).split()
+        return actors + [
+            str(pid) for name in self.cluster.names for pid in self.cluster.site[name].processes("bakeoff.e")
+        ]
+
+
+@pytest.fixture
+def experiment(ray_cluster: RayCluster, tmp_path: Path) -> Iterator[Experiment]:
+    made = Experiment(ray_cluster, tmp_path)
+    ray_cluster.hide(made.root)
+    yield made
+    ray_cluster.show(made.root)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("out/*")}
+
+
+def test_commands_run_once_on_both_nodes_with_the_files_of_a_local_run_and_leave_nothing(
+    experiment: Experiment,
+) -> None:
+    experiment.write(COMMANDS + EXECUTOR)
+    experiment.run()
+    with experiment.edition("commands") as edition:
+        assert edition.counts() == {"succeeded": 24}
+        assert {run.attempts for run in edition.runs()} == {1}
+    runs = experiment.root / "commands" / "latest" / "runs"
+    hosts = Counter(path.read_text().split()[-1] for path in runs.glob("*/stderr.txt"))
+    assert set(hosts) == {"n1", "n2"} and hosts.total() == 24
+    assert experiment.left() == []
+    found = files(runs)
+    experiment.write(COMMANDS)
+    experiment.run("--fresh")
+    assert files(experiment.root / "commands" / "latest" / "runs") == found
+    # The key reached the runs, which fail without it, and no file of Ray or of the edition.
+    for place in (experiment.root, experiment.cluster.home):
+        assert not [path for path in place.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
+def test_functions_run_from_the_directory_that_ray_sent_and_large_output_comes_home(experiment: Experiment) -> None:
+    code = """
+import hashlib, random
+def run(ctx):
+    block = random.Random(ctx.seed).randbytes(1 << 20)
+    with open(ctx.directory / "large", "wb") as file:
+        for _ in range(6):
+            file.write(block)
+    return {"score": ctx.seed}
+"""
+    text = 'name = "large"\nworkload = "python"\nseeds = 4\nparams = { function = "bulky:run" }\n'
+    experiment.write(text + EXECUTOR, bulky=code)
+    experiment.run()
+    with experiment.edition("large") as edition:
+        assert edition.counts() == {"succeeded": 4}
+    import random
+
+    for path in (experiment.root / "large" / "latest" / "runs").glob("*/large"):
+        seed = int(path.parent.name.split("__s")[1].split("__")[0])
+        assert path.read_bytes() == random.Random(seed).randbytes(1 << 20) * 6
+    assert not list((experiment.root / "large" / "latest").glob(".incoming*"))
+
+
+def test_a_scheduler_that_was_killed_adopts_what_still_runs(experiment: Experiment) -> None:
+    """Each execution leaves a line on its node; nothing is executed twice."""
+    log = Path("/tmp") / f"{experiment.place.name}.executions"
+    command = f"sh -c 'echo {{seed}} >> {log}; sleep 6; echo done > {{out}}/result'"
+    text = f'name = "adopted"\nworkload = "command"\nseeds = 8\n[params]\ncommand = "{command}"\n'
+    experiment.write(text + EXECUTOR)
+    try:
+        scheduler = experiment.start()
+        eventually(lambda: log.exists() and len(log.read_text().split()) == 8, "all 8 run")
+        time.sleep(1.0)
+        experiment.cluster.site.head.signal("bakeoff run exp.toml")
+        scheduler.wait()
+        experiment.run()
+        with experiment.edition("adopted") as edition:
+            assert edition.counts() == {"succeeded": 8}
+            assert {run.attempts for run in edition.runs()} == {1}
+        assert sorted(map(int, log.read_text().split())) == list(range(8))
+        assert experiment.left() == []
+    finally:
+        log.unlink(missing_ok=True)
+
+
+def test_stopping_twice_ends_what_runs_on_nodes(experiment: Experiment) -> None:
+    text = 'name = "stopped"\nworkload = "command"\nseeds = 4\nparams = { command = "sleep 3041" }\n'
+    experiment.write(text + EXECUTOR)
+    scheduler = experiment.start()
+    nodes = [experiment.cluster.site[name] for name in experiment.cluster.names]
+    eventually(lambda: sum(len(list(node.processes("sleep 3041"))) for node in nodes) >= 4, "the runs are going")
+    for _ in range(2):
+        experiment.cluster.site.head.signal("bakeoff run exp.toml", signal.SIGINT)
+        time.sleep(0.5)
+    assert scheduler.wait(60) == 130
+    assert not [pid for node in nodes for pid in node.processes("sleep 3041")]
+    assert experiment.left() == []
+
+
+def test_the_devices_that_ray_assigned_are_shared_as_declared(experiment: Experiment) -> None:
+    """Both nodes have two devices; runs that take half of one run four at a time on each."""
+    command = "sh -c 'echo $CUDA_VISIBLE_DEVICES $(date +%s%N) > {out}/begin; sleep 1; date +%s%N > {out}/end'"
+    text = f'name = "devices"\nworkload = "command"\nseeds = 12\n[params]\ncommand = "{command}"\n[resources]\ngpus = 0.5\n'
+    experiment.write(text + '[executor]\nkind = "ray"\n')
+    experiment.run()
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    edition = experiment.root / "devices" / "latest"
+    for run in (edition / "runs").iterdir():
+        device, began = (run / "out" / "begin").read_text().split()
+        host = json.loads((run / "meta.json").read_text()).get("host", "")
+        spans.setdefault((host, device), []).append((int(began), int((run / "out" / "end").read_text())))
+    assert {device for _, device in spans} == {"0", "1"}
+    for inside in spans.values():
+        most = max(sum(began <= at < ended for began, ended in inside) for at, _ in inside)
+        assert most <= 2 * (1 if inside and any(host for host, _ in spans) else 2)
+
+
+def test_a_cluster_that_is_not_there_is_named(experiment: Experiment) -> None:
+    experiment.write(COMMANDS + EXECUTOR + 'address = "127.0.0.1:1"\n')
+    process = experiment.cluster.start(
+        "sh", "-c", f"exec {BAKEOFF} run exp.toml 2>&1", env=experiment.env, cwd=experiment.place, stdout=-1
+    )
+    output = process.communicate(timeout=120)[0]
+    assert "cannot connect to Ray (127.0.0.1:1)" in output and process.returncode == 1

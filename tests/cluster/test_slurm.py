@@ -1,0 +1,156 @@
+"""The executor `slurm` on a real Slurm: two nodes with their own network and mounts, and a shared directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakeoff.records.claims import list_claims, list_nodes
+from bakeoff.records.edition import Edition
+from bakeoff.records.layout import find_edition
+from cluster.slurm import SlurmCluster
+from lab import LONG, Lab, eventually
+
+EXECUTOR = """
+[executor]
+kind = "slurm"
+pilots = 2
+slots = 2
+expiry = 12
+time = "20m"
+options = ["--spread-job", "--ntasks-per-node=1", "--exclusive"]
+"""
+RUN = """
+mkdir -p {out} ../began; echo x >> ../began/{seed}; hostname > ../began/host-{seed}; echo {seed} > {out}/seed.txt
+while [ ! -e ../go ]; do sleep 0.1; done
+echo "{{\\"score\\": $(( {seed} * 2 ))}}"
+"""
+
+
+class Desk:
+    """An experiment on the shared file system, run from the head."""
+
+    def __init__(self, cluster: SlurmCluster, place: Path) -> None:
+        self.cluster, self.place, self.code = cluster, place, place / "code"
+        self.code.mkdir(parents=True)
+        self.root = place / "results"
+
+    def write(self, text: str, **modules: str) -> None:
+        (self.code / "trial.toml").write_text(text)
+        for name, code in modules.items():
+            (self.code / f"{name}.py").write_text(code)
+
+    def start(self, *options: str, verb: str = "run") -> subprocess.Popen[str]:
+        env = {"BAKEOFF_ROOT": str(self.root), "BAKEOFF_DATABASE_URL": ""}
+        argv = (sys.executable, "-P", "-m", "bakeoff", verb, "trial.toml", *options)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        return self.cluster.start(*argv, env=env, cwd=self.code, **pipes)
+
+    def run(self, *options: str, code: int = 0) -> str:
+        process = self.start(*options)
+        stdout, stderr = process.communicate(timeout=LONG)
+        assert process.returncode == code, f"{stdout}\n{stderr}"
+        return stdout + stderr
+
+    def began(self) -> dict[str, int]:
+        files = (self.place / "began").glob("[0-9]*")
+        return {path.name: len(path.read_text().split()) for path in files}
+
+    def go(self) -> None:
+        (self.place / "go").touch()
+
+    def edition(self) -> Edition:
+        return Edition.open(find_edition("trial", self.root))
+
+    def attempts(self) -> list[list[dict[str, Any]]]:
+        with closing(self.edition()) as edition:
+            return [edition.attempts(run.position) for run in edition.runs()]
+
+
+@pytest.fixture
+def desk(slurm_cluster: SlurmCluster, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    desk = Desk(slurm_cluster, slurm_cluster.shared / request.node.name[:40])
+    yield desk
+    slurm_cluster.site.head.signal("bakeoff run trial.toml")
+
+
+def test_runs_on_slurm_leave_what_local_ones_leave_and_nothing_in_the_queue(desk: Desk, lab: Lab) -> None:
+    work = "def run(ctx):\n    (ctx.directory / 'out').mkdir()\n    (ctx.directory / 'out' / 'x').write_text(str(ctx.rng('w').normal()))\n    return ctx.seed\n"
+    file = "workload = 'python'\nseeds = 20\nparams = { function = 'work:run' }\n"
+    desk.write(file + EXECUTOR, work=work)
+    desk.run()
+    with closing(desk.edition()) as edition:
+        assert edition.counts() == {"succeeded": 20}
+        assert {node.host for node in list_nodes(edition)} == {"n1", "n2"}
+        used = {edition.attempts(position)[0]["node"] for position in range(20)}
+        assert len(used) == 2, "both nodes were used"
+        assert list_claims(edition) == []
+    assert desk.cluster.jobs() == []
+    lab.experiment(file, work=work)
+    lab.run()
+    runs = find_edition("trial", desk.root).runs
+    for directory in (lab.directory() / "runs").iterdir():
+        assert (runs / directory.name / "out" / "x").read_bytes() == (directory / "out" / "x").read_bytes()
+
+
+def test_a_node_that_is_cut_off_loses_its_runs_to_the_other(desk: Desk) -> None:
+    desk.write(f"seeds = 4\nparams = {{ command = '''{RUN}''' }}\n" + EXECUTOR)
+    process = desk.start()
+    eventually(lambda: len(desk.began()) == 4, "both nodes work")
+    node = desk.cluster.site["n1"]
+    desk.cluster.cut("n1")
+    cut = time.monotonic()
+    eventually(lambda: not list(node.processes("began")), "runs on the cut node end", 40)
+    assert time.monotonic() - cut < 25
+    desk.go()
+    stdout, stderr = process.communicate(timeout=LONG)
+    assert process.returncode == 0, stdout + stderr
+    tried = desk.attempts()
+    assert [entries[-1]["status"] for entries in tried] == ["succeeded"] * 4
+    assert all(entry["lost"] for entries in tried for entry in entries[:-1]), "all others were lost with a node"
+    assert sum(len(entries) > 1 for entries in tried) >= 2, "each run of the cut node was done once more"
+
+
+def test_a_killed_scheduler_is_followed_by_one_that_adopts(desk: Desk) -> None:
+    desk.write(f"seeds = 6\nparams = {{ command = '''{RUN}''' }}\n" + EXECUTOR)
+    process = desk.start()
+    eventually(lambda: len(desk.began()) == 4, "both nodes work")
+    desk.cluster.site.head.signal("bakeoff run trial.toml")
+    process.communicate(timeout=LONG)
+    assert len(desk.cluster.jobs()) >= 1, "pilots outlive their scheduler"
+    desk.go()
+    desk.run()
+    assert desk.began() == dict.fromkeys(map(str, range(6)), 1)
+    assert [len(entries) for entries in desk.attempts()] == [1] * 6
+    assert desk.cluster.jobs() == []
+
+
+def test_ctrl_c_twice_leaves_nothing_in_the_queue_and_no_process(desk: Desk) -> None:
+    desk.write(f"seeds = 8\nlimits = {{ grace = 1 }}\nparams = {{ command = '''{RUN}''' }}\n" + EXECUTOR)
+    process = desk.start()
+    eventually(lambda: len(desk.began()) == 4, "both nodes work")
+    for _ in range(2):
+        desk.cluster.site.head.signal("bakeoff run trial.toml", 2)
+        time.sleep(1)
+    stdout, stderr = process.communicate(timeout=LONG)
+    assert process.returncode == 130, stdout + stderr
+    assert desk.cluster.jobs() == []
+    for name in desk.cluster.names:
+        assert not list(desk.cluster.site[name].processes("bakeoff.engine"))
+
+
+def test_one_job_for_each_run_where_accounting_wants_it(desk: Desk) -> None:
+    desk.go()
+    text = EXECUTOR.replace("pilots = 2", "pilots = false").replace(', "--exclusive"', "")
+    desk.write(f"seeds = 3\njobs = 2\nparams = {{ command = '''{RUN}''' }}\n" + text)
+    desk.run()
+    tried = desk.attempts()
+    assert [entries[0]["status"] for entries in tried] == ["succeeded"] * 3
+    assert len({entries[0]["node"] for entries in tried}) == 3

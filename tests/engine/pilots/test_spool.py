@@ -1,0 +1,67 @@
+"""Append files of the spool: frames arrive whole, once and in order, whatever is seen of them meanwhile."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bakeoff.engine.pilots.arrivals import Arrivals, copy_synced
+from bakeoff.engine.pilots.spool import Reader, Writer
+from bakeoff.records.layout import EditionPaths
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.lists(st.integers(0, 400), max_size=12))
+def test_a_reader_that_sees_any_prefix_gets_every_frame_once_and_in_order(frames: list[bytes], cuts: list[int]) -> None:
+    place = Path("/dev/shm" if os.path.isdir("/dev/shm") else "/tmp") / f"spool-{os.getpid()}"
+    Writer(place.with_suffix(".whole")).write(frames) if frames else place.with_suffix(".whole").write_bytes(b"")
+    whole = place.with_suffix(".whole").read_bytes()
+    reader, got = Reader(place), []
+    for cut in sorted(min(cut, len(whole)) for cut in (*cuts, len(whole))):
+        # Pages that have not arrived are zeros, as NFS shows a file whose size is known before its content.
+        place.write_bytes(whole[:cut] + b"\0" * (len(whole) - cut))
+        got += reader.read()
+        assert got == frames[: len(got)]
+    assert got == frames
+    for path in (place, place.with_suffix(".whole")):
+        path.unlink()
+
+
+def test_a_writer_that_was_interrupted_leaves_no_torn_frame(tmp_path: Path) -> None:
+    path = tmp_path / "up"
+    writer = Writer(path)
+    writer.write([b"first"])
+    with open(path, "ab") as file:
+        file.write(b"\x09\0\0\0torn")  # what a write that failed half-way left
+    assert Reader(path).read() == [b"first"]
+    writer.write([b"second", b"third"])
+    assert Reader(path).read() == [b"first", b"second", b"third"]
+    next_scheduler = Writer.append(path)
+    next_scheduler.write([b"fourth"])
+    assert Reader(path).read() == [b"first", b"second", b"third", b"fourth"]
+
+
+def test_a_directory_comes_home_whole_or_not_at_all(tmp_path: Path) -> None:
+    paths = EditionPaths(tmp_path / "trial" / "edition")
+    paths.directory.mkdir(parents=True)
+    arrivals = Arrivals(paths)
+    arrivals.open()
+    source = tmp_path / "source"
+    (source / "out").mkdir(parents=True)
+    (source / "out" / "x").write_text("result")
+    (source / "link").symlink_to("/etc/passwd")
+    os.mkfifo(source / "pipe")
+    assert not arrivals.install("1.0.1.aa", "run"), "nothing has arrived"
+    (paths.directory / ".incoming" / "1.0.1.aa.part").mkdir()
+    assert not arrivals.install("1.0.1.aa", "run"), "half of it is not it"
+    copy_synced(source, arrivals.delivered("1.0.1.aa"))
+    assert arrivals.install("1.0.1.aa", "run")
+    assert arrivals.install("1.0.1.aa", "run"), "a scheduler that was killed before it recorded comes again"
+    place = paths.runs / "run"
+    assert (place / "out" / "x").read_text() == "result" and (place / "link").is_symlink()
+    assert not (place / "pipe").exists()
+    assert not arrivals.install("1.0.2.bb", "run"), "another attempt's directory is not this one's"
+    arrivals.settled("run")
+    assert sorted(os.listdir(place)) == ["link", "out"]

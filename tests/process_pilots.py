@@ -1,0 +1,100 @@
+"""An executor whose pilots are plain processes of this machine, for tests of everything that does not need an engine.
+
+`install(lab)` makes it known to bakeoff in the lab's processes as `[executor] kind = "processes"`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from bakeoff.engine.executors import ExecutorSetup
+from bakeoff.engine.pilots.executor import PilotExecutor
+from bakeoff.engine.pilots.settings import PilotSettings, pilot_setup
+from bakeoff.engine.pilots.spool import SpoolTransport
+from bakeoff.errors import Problem
+from bakeoff.spec.experiment import Experiment
+from lab import Lab
+
+
+class ProcessSettings(PilotSettings):
+    """The shared settings are enough."""
+
+
+class ProcessLauncher:
+    """Starts pilots as processes that outlive the scheduler, each on a node of its own as far as it knows."""
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, pilots: Sequence[str], *, avoid: Sequence[str]) -> None:
+        for name in pilots:
+            with open(self._spool.parent / f"pilot-{name}.log", "wb") as log:
+                self._processes[name] = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "bakeoff.engine.pilots.spool", str(self._spool), name],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                    env={**os.environ, "BAKEOFF_NODE": f"node-{name}"},
+                )  # fmt: skip
+
+    def ended(self) -> Mapping[str, str]:
+        return {n: f"exit code {p.returncode}" for n, p in self._processes.items() if p.poll() is not None}
+
+    def explained(self, why: str) -> bool:
+        return False
+
+    def log(self, pilot: str) -> str:
+        return (self._spool.parent / f"pilot-{pilot}.log").read_text(errors="replace")[-2000:]
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.terminate()
+            process.wait(timeout=30)
+
+
+class Processes:
+    Settings = ProcessSettings
+
+    def check(self, experiment: Experiment) -> Iterable[Problem]:
+        return ()
+
+    def open(self, setup: ExecutorSetup) -> PilotExecutor:
+        settings = setup.settings
+        assert isinstance(settings, ProcessSettings)
+        transport = SpoolTransport(setup.node.paths)
+        return PilotExecutor(
+            pilot_setup(setup, settings), setup.node.paths, setup.claims, transport, ProcessLauncher(transport.directory),
+            pilots=settings.number_of_pilots(setup.jobs), expiry=settings.expiry,
+        )  # fmt: skip
+
+
+PROCESSES = Processes()
+
+
+def install(lab: Lab) -> None:
+    """Make the executor known in processes that the lab starts."""
+    plug = lab.place.parent / f"{lab.place.name}-plug"
+    info = plug / "process_pilots-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: process-pilots\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[bakeoff.executors]\nprocesses = process_pilots:PROCESSES\n")
+    here = Path(__file__).parent
+    lab.environment["PYTHONPATH"] = os.pathsep.join([str(plug), str(here), os.environ.get("PYTHONPATH", "")])
+
+
+def pilots_of(lab: Lab) -> list[int]:
+    """Processes that are pilots: those that lead their session."""
+    return [pid for pid in lab.processes_of("bakeoff.engine.pilots.spool") if os.getsid(pid) == pid]
+
+
+def kill(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
