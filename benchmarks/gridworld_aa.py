@@ -27,7 +27,7 @@ PARAMS = {
 
 def main() -> None:
     given = options(__doc__ or "")
-    trials = 2 if given.quick else 100
+    trials = 5 if given.quick else 100
     with workspace() as directory:
         facts = machine(directory)
         file = directory / "aa.json"
