@@ -323,7 +323,7 @@ def _replay(contents: Contents, trained: Sequence[Training]) -> str:
 
 def _pairing(contents: Contents, trained: Sequence[Training]) -> str:
     """Correlation and variance saved of every trained arm against the control, as `compare` computes them."""
-    levels = _by_level(trained)
+    levels = _by_level([each for each in trained if HEARTS in each.series])
     rows, notes = [], []
     for level, own in levels.items():
         arms = list(_by_arm(own))
