@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,6 +77,42 @@ def learning_curves(
         f"pointwise (it holds at each step, not for the whole curve). Steps that every run of an arm reached."
     )
     return Figure(f"{metric} by step: {versus(names)}", f"{caption} {source}".strip(), panels)
+
+
+def curves_by_metric(
+    metrics: Mapping[str, ByArm],
+    title: str,
+    *,
+    x_label: str = "step",
+    source: str = "",
+    columns: int = 2,
+    colours: Mapping[str, int] | None = None,
+) -> Figure:
+    """Learning curves with one panel for each metric. `colours` are those of arms, by default in order of appearance."""
+    figure = learning_curves(metrics, "", source=source)
+    panels = []
+    for (label, arms), panel in zip(metrics.items(), figure.panels, strict=True):
+        assert isinstance(panel, Panel)
+        # The interval of two or three seeds is so wide that it would hide the curves: panels show what runs reached.
+        values = np.concatenate([values for curves in arms.values() for _, values in curves])
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        room = 0.04 * (high - low) or 0.04
+        marks = panel.marks
+        if colours is not None:
+            own = [colours[arm] for arm in arms]
+            marks = tuple(replace(mark, colour=own[mark.colour]) for mark in marks)
+        panels.append(
+            replace(panel, x_label=x_label, y_label=label, title=label, marks=marks, y_range=(low - room, high + room))
+        )
+    return replace(figure, title=title, panels=panels, columns=columns)
+
+
+def mean_over_rollouts(rollouts: Sequence[Curve]) -> Curve:
+    """The curve of a seed. Rollouts are not units, so bands are drawn over means like this one."""
+    if len(rollouts) == 1:
+        return rollouts[0]
+    grid, values = common_grid(list(rollouts))
+    return grid, np.asarray(values.mean(axis=0))
 
 
 # -- the distribution of values: every arm on one line

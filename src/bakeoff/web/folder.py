@@ -118,6 +118,12 @@ def picture_html(figure: Figure, slug: str, png: str | None = None) -> str:
     return str(macros.picture(page_element(figure, slug, png)))
 
 
+def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as a part of a workload's own page; columns after the first are numbers."""
+    macros: Any = environment().get_template("answer.html.j2").module
+    return str(macros.table(headers, rows, headers[1:]))
+
+
 def _save(directory: Path, files: Mapping[str, str | bytes]) -> None:
     """Data of an earlier report that had more runs must not stay beside this one's."""
     try:

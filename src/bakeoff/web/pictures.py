@@ -71,16 +71,12 @@ def _curves(results: Results, plot: Plot) -> Figure:
         raise UsageError(f"no run of the arms and tasks that were asked for logged {metric!r}")
     if len(runs) > MOST_PANELS:
         raise UsageError(f"{len(runs)} tasks are too many panels; name some with --task")
-    tasks: dict[str, dict[str, list[Curve]]] = {}
-    for task, arms in runs.items():
-        for arm, seeds in arms.items():
-            mean_curves = tasks.setdefault(task, {}).setdefault(arm, [])
-            for rollouts in seeds.values():
-                grid, mean = rollouts[0]
-                if len(rollouts) > 1:
-                    grid, over_rollouts = series.common_grid(rollouts)
-                    mean = np.asarray(over_rollouts.mean(axis=0))
-                mean_curves.append((grid, mean))
+    tasks = {
+        task: {
+            arm: [of_arms.mean_over_rollouts(rollouts) for rollouts in seeds.values()] for arm, seeds in arms.items()
+        }
+        for task, arms in runs.items()
+    }
     return of_arms.learning_curves(tasks, metric, source=f"{results.label}.", level=plot.level)
 
 

@@ -16,6 +16,7 @@
 | `world` | `Worlds`: a batch of rooms, stepped at once; task numbers |
 | `walkers` | the random and the clairvoyant walker |
 | `episode`, `replay` | one episode, recorded; the same as text, GIF and HTML |
+| `pages` | the page of the report |
 | `envs` | rooms as Gymnasium environments |
 | `verbs`, `command` | `bakeoff gridworld` on the command line |
 | `jit` | the compiler of the kernels |

@@ -63,11 +63,12 @@ def write_html(episodes: Sequence[Episode], path: Path) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def as_html(episodes: Sequence[Episode]) -> str:
-    """A part of a page that plays episodes side by side."""
-    drawn = json.dumps({"episodes": [_for_script(episode) for episode in episodes], "colours": COLOURS})
-    # Data of a script element ends at "</", which no string may contain.
-    return _PLAYER.replace("DATA", drawn.replace("</", "<\\/")).replace("FPS", str(FRAMES_PER_SECOND))
+def as_html(episodes: Sequence[Episode], *, playing: bool = True) -> str:
+    """A part of a page that plays episodes side by side, at once if `playing`, or else when its button is pressed."""
+    facts = {"episodes": [_for_script(episode) for episode in episodes], "colours": COLOURS, "playing": playing}
+    # "</" and "<!--" in a name would end or change the script element that holds the data.
+    drawn = json.dumps(facts).replace("<", "\\u003c")
+    return _PLAYER.replace("FPS", str(FRAMES_PER_SECOND)).replace("DATA", drawn)
 
 
 def _for_script(episode: Episode) -> dict[str, Any]:
@@ -121,16 +122,18 @@ def _draw(episode: Episode, frame: Frame) -> Image.Image:
 _PLAYER = """
 <div class="gridworld-replay">
 <style>
-.gridworld-replay { font: 14px/1.4 system-ui, sans-serif; color: #222; max-width: 70rem; }
+.gridworld-replay { font: 14px/1.4 system-ui, sans-serif; max-width: 70rem; }
 .gridworld-replay .rooms { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }
 .gridworld-replay h3 { margin: 0 0 .2rem; font-size: 1rem; }
 .gridworld-replay p { margin: .1rem 0; min-height: 1.3em; }
 .gridworld-replay .hearts { color: #d62839; font-weight: 600; }
 .gridworld-replay .controls { display: flex; gap: .6rem; align-items: center; margin: .8rem 0; }
 .gridworld-replay input[type=range] { flex: 1; }
-.gridworld-replay table { border-collapse: collapse; margin-top: .4rem; }
-.gridworld-replay td { padding: 0 .6rem 0 0; }
-.gridworld-replay .look { display: inline-block; width: 1.3em; text-align: center; border-radius: 3px; font-weight: 600; }
+.gridworld-replay section { margin: 0; min-width: 0; }
+.gridworld-replay canvas { max-width: 100%; }
+.gridworld-replay table { border-collapse: collapse; width: auto; margin-top: .4rem; }
+.gridworld-replay td { padding: 0 .6rem 0 0; border: 0; }
+.gridworld-replay .look { color: #222; display: inline-block; width: 1.3em; text-align: center; border-radius: 3px; font-weight: 600; }
 </style>
 <div class="controls">
 <button type="button" aria-label="Play or pause">Pause</button>
@@ -142,7 +145,7 @@ _PLAYER = """
 <script>
 (() => {
   const root = document.currentScript.closest(".gridworld-replay");
-  const { episodes, colours } = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  const { episodes, colours, playing: plays } = JSON.parse(root.querySelector("script[type='application/json']").textContent);
   const [button, slider, speed] = ["button", "input", "select"].map((name) => root.querySelector(name));
   const colour = (look) => colours[look.charCodeAt(0) - 65];
   const add = (parent, tag, text = "") => Object.assign(parent.appendChild(document.createElement(tag)), { textContent: text });
@@ -195,7 +198,7 @@ _PLAYER = """
   };
   const last = Math.max(...episodes.map((episode) => episode.frames.length)) - 1;
   slider.max = last;
-  let step = 0, playing = true, previous = 0;
+  let step = 0, playing = plays, previous = 0;
   const show = (number) => {
     step = number;
     slider.value = Math.floor(number);
@@ -212,6 +215,7 @@ _PLAYER = """
     playing = !playing;
     button.textContent = playing ? "Pause" : "Play";
   };
+  button.textContent = playing ? "Pause" : "Play";
   button.addEventListener("click", toggle);
   slider.addEventListener("input", () => { if (playing) toggle(); show(Number(slider.value)); });
   show(0);

@@ -19,7 +19,7 @@ from bakeoff.records.run import RunRecord
 from bakeoff.records.series import read_block
 from bakeoff.stats.binary import UnpairedBinary
 from bakeoff.text import number
-from bakeoff.web.arms import Curve, learning_curves, t_interval
+from bakeoff.web.arms import Curve, curves_by_metric, learning_curves, t_interval
 from bakeoff.web.contents import Contents
 from bakeoff.web.figure import Figure, Panel
 from bakeoff.web.folder import Page, picture_html
@@ -233,16 +233,7 @@ def _by_step(by_arm: Mapping[str, Sequence[Training]], metrics: Mapping[str, str
         curves = {arm: [t.series[metric] for t in own if metric in t.series] for arm, own in by_arm.items()}
         if any(curves.values()):
             tasks[label] = {arm: own for arm, own in curves.items() if own}
-    figure = learning_curves(tasks, "", source=source)
-    panels = []
-    for (label, curves), panel in zip(tasks.items(), figure.panels, strict=True):
-        assert isinstance(panel, Panel)
-        # The interval of two or three seeds is so wide that it would hide the curves: panels show what runs reached.
-        values = np.concatenate([values for own in curves.values() for _, values in own])
-        low, high = float(np.nanmin(values)), float(np.nanmax(values))
-        room = 0.04 * (high - low) or 0.04
-        panels.append(replace(panel, y_label=label, title=label, y_range=(low - room, high + room)))
-    return replace(figure, title=title, panels=panels, columns=2)
+    return curves_by_metric(tasks, title, source=source)
 
 
 def _against(series: Series, metric: str, clock: str) -> Curve:
