@@ -77,6 +77,10 @@ class Request:
     body: Json
 
 
+TITLE = Turn(text="A title")
+"""What clients ask for beside the work."""
+
+
 class ScriptedModel:
     """`scripts` chooses other turns for requests that contain a word: {"word": [turn, ...]}."""
 
@@ -86,7 +90,7 @@ class ScriptedModel:
         *,
         scripts: Mapping[str, Sequence[Turn]] | None = None,
         failures: Sequence[Failure] = (),
-        side: Turn | None = Turn(text="A title"),  # noqa: B008
+        side: Turn | None = TITLE,
     ) -> None:
         self.turns, self.scripts, self.failures, self.side = list(turns), dict(scripts or {}), list(failures), side
         self.requests: list[Request] = []
