@@ -114,3 +114,20 @@ def test_arms_may_match_within_a_share(bakeoff: Bakeoff, both: Callable[..., Non
     both(more=f"matched = {{parameters = {tolerance}}}\n")
     text = bakeoff("compare", "both", "--json").stdout
     assert ("not a fair comparison: parameters must be matched between arms within" in text) is not fair
+
+
+def test_a_metric_that_is_only_a_series_is_called_one_and_its_summary_may_be_a_word(
+    bakeoff: Bakeoff, tmp_path: Path
+) -> None:
+    work = 'for step in 0 1 2; do echo "{\\"step\\": $step, \\"reward\\": $1.$step}"; done > $3/metrics.jsonl\n'
+    (tmp_path / "work.sh").write_text(work)
+    (tmp_path / "both.toml").write_text(EXPERIMENT.replace("PLACE", str(tmp_path)))
+    done = bakeoff("run", "both.toml")
+    assert done.exit_code == 1 and "logged 'reward' by step only; [analysis.summary] makes one number" in done.stdout
+    asked = bakeoff("compare", "both")
+    assert asked.exit_code == 2 and "runs log 'reward' by step only; --summary final" in asked.stderr
+    for word, code in (("final", 0), ("finally", 2)):
+        (tmp_path / "both.toml").write_text(EXPERIMENT.replace("PLACE", str(tmp_path)) + f'summary = "{word}"\n')
+        checked = bakeoff("validate", "both.toml")
+        assert checked.exit_code == code, checked.stderr
+    assert "must be 'auc', 'final'" in checked.stderr

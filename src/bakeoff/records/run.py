@@ -431,11 +431,9 @@ def unscored(edition: Edition) -> list[tuple[RunRecord, str]]:
     metric, summarised = analysis["metric"], analysis["summary"] is not None
     if metric is None:
         return []
-    blocks = dict(edition.all_series()) if summarised else {}
-    reasons = (
-        (run, why_unscored(metric, summarised, run.metrics, blocks.get(run.position)))
-        for run in edition.runs(["succeeded"])
-    )
+    runs = list(edition.runs(["succeeded"]))
+    blocks = dict(edition.all_series()) if summarised or any(metric not in run.metrics for run in runs) else {}
+    reasons = ((run, why_unscored(metric, summarised, run.metrics, blocks.get(run.position))) for run in runs)
     return [(run, why) for run, why in reasons if why is not None]
 
 

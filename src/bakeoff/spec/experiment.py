@@ -279,6 +279,12 @@ class Summary(Section):
     """`"first 20%"`, `"last 50%"` or steps such as `"100..500"`."""
     smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _type_alone(cls, value: Any) -> Any:
+        """`summary = "final"` is short for `summary = { type = "final" }`."""
+        return {"type": value} if isinstance(value, str) else value
+
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Summary:
         for kind, value in (("time_to_threshold", self.threshold), ("percentile", self.percentile)):

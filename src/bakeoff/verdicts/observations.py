@@ -196,6 +196,11 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
     # Nothing is reported yet where all planned runs of an edition are still open; anywhere else the name is wrong.
     waiting = bool(results.editions()) and all(row.state == "missing" for row in rows)
     if rows and not reported and not waiting:
+        if analysis.summary is None and metric in results.logged:
+            raise UsageError(
+                f"{results.label}: runs log {metric!r} by step only; --summary final (or [analysis.summary]) makes one "
+                "number of it"
+            )
         how = " as a series, which a summary needs" if analysis.summary is not None else ""
         raise UsageError(f"{results.label}: no run reports {metric!r}{how}; {results.known_metrics()}")
     return Observations(

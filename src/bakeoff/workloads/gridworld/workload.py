@@ -59,7 +59,7 @@ class GridworldWorkload:
                 yield Problem(
                     origin(plan.experiment, cell.arm, cell.task, "held_out"),
                     f"held_out = 0: there is no evaluation, and the experiment is judged by {analysis.metric}",
-                    "set held_out, or analysis.metric to one of the training, such as train_hearts",
+                    "set held_out, or judge the training: analysis.metric = 'train_hearts' and analysis.summary = 'final'",
                 )
             if ":" in params.policy:
                 for _, message, fix in flaws([Call(params.policy, ("width",))], plan.base, env)[0]:
