@@ -27,7 +27,7 @@ name = "commands"
 workload = "command"
 seeds = 12
 [params]
-command = "echo {seed} on $(hostname) > /dev/stderr; echo {arm}-{seed} > {out}/result; test -n \\"$KEY\\" && sleep 0.1"
+command = "echo {seed} on $(hostname) > /dev/stderr; echo {arm}-{seed} > {out}/result; test -n \\"$KEY\\" && case $(hostname) in n1|n2) sleep 2;; esac"
 [[arms]]
 name = "a"
 [[arms]]
