@@ -43,6 +43,18 @@ def work(start: StartState, tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
+@pytest.mark.parametrize("name", [" /%/..a", "a /b", "x / b c", "a b"])
+def test_an_empty_file_below_a_directory_that_ends_with_a_space_arrives(
+    start: StartState, work: Path, tmp_path: Path, name: str
+) -> None:
+    write_files(work, {name: "", "query.sql": "diff --git a/x /y b/x /y\n"})
+    diff = changes_of(start, work).diff
+    again = untouched(start, tmp_path)
+    apply_diff(again, diff)
+    assert (again / name).read_bytes() == b"" and (again / "query.sql").read_text().startswith("diff --git a/x /y")
+    assert set(touched(diff)) == {name, "query.sql"}
+
+
 def test_files_that_a_diff_has_no_room_for_are_left_out_and_named(
     start: StartState, work: Path, tmp_path: Path
 ) -> None:

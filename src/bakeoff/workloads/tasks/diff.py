@@ -36,6 +36,8 @@ MOST_FILES = 50_000
 LineKind = Literal["file", "head", "at", "add", "del", "same"]
 
 _BINARY = re.compile(rb"^GIT binary patch\n(?:literal|delta) (\d+)\n(?:(?!diff --git ).*\n?)*", re.MULTILINE)
+_AMBIGUOUS = re.compile(rb"^diff --git a/([^\n]* /[^\n]*) b/\1$", re.MULTILINE)
+"""Headers that git writes and cannot read: of empty files below a directory whose name ends with a space. Quoted, it can."""
 
 
 class PatchFailed(BakeoffError):
@@ -102,7 +104,8 @@ def changes_of(start: StartState, tree: Path, most: int = LARGEST_DIFF) -> Chang
             refused = git("ls-files", "-z", "--others", "--exclude-standard", at=tree, env=env).split(b"\0")
             left_out += [LeftOut(name.decode(errors="replace"), "git refuses it") for name in refused if name]
         how = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")  # fmt: skip
-        return Changes(git("diff", *how, start.baseline, at=tree, env=env), tuple(left_out))
+        diff = git("diff", *how, start.baseline, at=tree, env=env)
+        return Changes(_AMBIGUOUS.sub(rb'diff --git "a/\1" "b/\1"', diff), tuple(left_out))
 
 
 def _leave_out_large(start: Path, tree: Path, most: int, env: dict[str, str]) -> Iterator[LeftOut]:
