@@ -79,7 +79,7 @@ def test_pieces_of_a_stream_are_passed_on_as_they_come(wire: str, tmp_path: Path
                 arrivals.append(time.monotonic() - began)
         sent = len(events(httpx.post(here.model.url + PATHS[wire], json=request(wire, "hi", stream=True)).text))
     assert len(arrivals) >= sent - 1  # none was held back to travel with another
-    # The first two events come without a pause between them, and the first may be late by one pause on a busy machine.
+    # One pause of slack: on a busy machine the first piece may arrive late.
     assert arrivals[-1] - arrivals[0] > 0.03 * (len(arrivals) - 3)
 
 
