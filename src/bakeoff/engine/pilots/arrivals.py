@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bakeoff.records.layout import EditionPaths
@@ -60,7 +60,7 @@ class Arrivals:
         copies = sorted((number, path) for name, number, path in self._copies() if name == token)
         if copies:
             self._replace(self._paths.runs / run_id, copies[-1][1], token)
-        self.discard(token)
+        self.discard([token])
         return bool(copies)
 
     def _replace(self, place: Path, fresh: Path, token: str) -> None:
@@ -74,11 +74,12 @@ class Arrivals:
         sync_directory(place.parent)
         remove(old)
 
-    def discard(self, token: str) -> None:
-        """Delete everything of a claim that is over."""
-        remove(self.delivered(token))
+    def discard(self, tokens: Collection[str]) -> None:
+        """Delete everything of claims that are over. Lists the directory once, which may have copies of all runs."""
+        for token in tokens:
+            remove(self.delivered(token))
         for name, _, path in self._copies():
-            if name == token:
+            if name in tokens:
                 remove(path)
 
     def _copies(self) -> Iterator[tuple[str, int, Path]]:

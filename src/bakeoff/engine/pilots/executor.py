@@ -10,6 +10,7 @@ counted for its node, and answered with `Abandon`, so that a pilot that was cut 
 
 from __future__ import annotations
 
+import heapq
 import secrets
 import time
 from collections import Counter
@@ -52,6 +53,8 @@ _TIME_TO_LEAVE = 15.0
 """Seconds that pilots get to say goodbye."""
 _NODES_INTERVAL = 5.0
 _BALANCE_INTERVAL = 0.5
+_LOOKS = 20
+"""How often claims are looked at during one expiry: there may be a hundred thousand."""
 
 
 @dataclass(slots=True)
@@ -116,10 +119,14 @@ class PilotExecutor:
         self._runs = paths.runs
         self._ready: list[Attempt] = []
         """Started by the scheduler and not yet claimed."""
+        self._room: int | None = None
+        """How many more attempts pilots may hold, those that are ready included; None when it has to be counted."""
         self._held: dict[str, _Held] = {}
         self._taken: dict[str, str] = {}
         """Token to run id of attempts that were returned with a result and are not recorded yet."""
         self._back: list[Attempt] = []
+        self._over: set[str] = set()
+        """Claims that ended and may have left files."""
         now = time.monotonic()
         self._pilots = {name: _Pilot(name, "silent", heard=now) for name in transport.known()}
         self._left = False
@@ -138,14 +145,16 @@ class PilotExecutor:
         self._present_at = 0.0
         self._nodes_at = 0.0
         self._balance_at = 0.0
+        self._expire_at = 0.0
 
     # -- what the scheduler calls
 
     def capacity(self) -> int:
         if self._setup.once:
             return self._wanted - len(self._held) - len(self._ready)
-        room = sum(max(0, pilot.most - len(pilot.tokens)) for pilot in self._usable())
-        return room - len(self._ready)
+        if self._room is None:  # asked for each attempt, so it is counted once
+            self._room = sum(max(0, pilot.most - len(pilot.tokens)) for pilot in self._usable())
+        return self._room - len(self._ready)
 
     def start(self, attempt: Attempt) -> None:
         self._ready.append(attempt)
@@ -157,6 +166,7 @@ class PilotExecutor:
         attempt.token = claim.token
         attempt.number = claim.attempt
         pilot.tokens.add(claim.token)
+        self._room = None
         self._held[claim.token] = _Held(attempt, pilot, time.monotonic())
 
     def wait(self, timeout: float) -> list[Attempt]:
@@ -167,6 +177,7 @@ class PilotExecutor:
                 held.heard += now - self._looked_at
             for pilot in self._pilots.values():
                 pilot.heard += now - self._looked_at
+        idle = self.capacity() > 0  # the scheduler has nothing more to start
         self._hand_out()
         while True:
             received = self._transport.receive()
@@ -181,8 +192,13 @@ class PilotExecutor:
         self._show_presence(now)
         self._expire(now)
         self._keep_pilots(now)
-        self._balance(now)
+        if idle:
+            self._balance(now)
         self._record_nodes(now)
+        if self._over:
+            self._arrivals.discard(self._over)
+            self._over.clear()
+        self._room = None
         back, self._back = self._back, []
         return back
 
@@ -206,6 +222,7 @@ class PilotExecutor:
         if running and time.monotonic() - self._stop_at > patience:
             for token, held in list(self._held.items()):  # nobody answers: the user does not wait for an expiry
                 self._give_up(token, held.attempt, "cancelled", "stopped; its node did not answer")
+            self._room = None
 
     def leave(self) -> None:
         self._pilots.clear()
@@ -243,17 +260,20 @@ class PilotExecutor:
         if not self._ready:
             return
         batches: dict[str, list[Order]] = {}
-        rooms = {pilot.name: pilot.most - len(pilot.tokens) for pilot in self._usable()}
         if self._setup.once:
-            rooms = dict.fromkeys(self._open_pilots(len(self._ready)), 1)
-        claims = []
+            able = [self._pilots[name] for name in self._open_pilots(len(self._ready))]
+        else:
+            able = self._usable()
+        # A heap of (share of it that is taken, pilot): the one with the most room is first.
+        rooms = [(len(p.tokens) / p.most, p.name) for p in able if len(p.tokens) < p.most]
+        heapq.heapify(rooms)
+        claims: list[Claim] = []
         now = time.monotonic()
-        while self._ready and rooms:
-            name = max(rooms, key=lambda name: (rooms[name] / max(1, self._pilots[name].most), name))
-            if rooms[name] <= 0:
+        for attempt in self._ready:
+            if not rooms:
                 break
-            rooms[name] -= 1
-            attempt, pilot = self._ready.pop(0), self._pilots[name]
+            name = rooms[0][1]
+            pilot = self._pilots[name]
             token = f"{self.claims.session}.{attempt.position}.{attempt.number}.{secrets.token_hex(8)}"
             attempt.token, attempt.node = token, name
             claims.append(
@@ -261,9 +281,13 @@ class PilotExecutor:
             )
             self._held[token] = _Held(attempt, pilot, now)
             pilot.tokens.add(token)
+            if len(pilot.tokens) < pilot.most:
+                heapq.heapreplace(rooms, (len(pilot.tokens) / pilot.most, name))
+            else:
+                heapq.heappop(rooms)
             resumes = (self._runs / attempt.run_id).is_dir() if attempt.number > 1 else False
             batches.setdefault(name, []).append(Order(token, attempt, resumes))
-        self._back += self._ready  # a pilot left meanwhile
+        self._back += self._ready[len(claims) :]  # a pilot left meanwhile
         self._ready = []
         self.claims.add(claims)
         for name, orders in batches.items():
@@ -289,9 +313,10 @@ class PilotExecutor:
         self._balance_at = now + _BALANCE_INTERVAL
         usable = self._usable()
         free = sum(max(0, pilot.slots - len(pilot.tokens)) for pilot in usable)
-        for pilot in sorted(usable, key=lambda pilot: -len(pilot.tokens)) if free else ():
+        crowded = [pilot for pilot in usable if len(pilot.tokens) > pilot.slots] if free else []
+        for pilot in sorted(crowded, key=lambda pilot: -len(pilot.tokens)):
             waiting = sorted(token for token in pilot.tokens if self._held[token].attempt.started_at is None)
-            chosen = waiting[: min(free, len(pilot.tokens) - pilot.slots)] if len(pilot.tokens) > pilot.slots else []
+            chosen = waiting[: min(free, len(pilot.tokens) - pilot.slots)]
             if chosen:
                 self._transport.send(pilot.name, [Recall(chosen)])
                 free -= len(chosen)
@@ -357,14 +382,14 @@ class PilotExecutor:
             if not self._adopting and token not in self._taken:
                 pilot.late += 1
                 pilot.changed = True
-                self._arrivals.discard(token)
+                self._over.add(token)
             return
         attempt = held.attempt
         attempt.take_result(report)
         attempt.command, attempt.node = report.command, pilot.name
         if directory and not self._arrivals.install(token, attempt.run_id):
             attempt.status, attempt.error = "infra_error", "its directory was lost on its way home"
-        self._arrivals.discard(token)
+        self._over.add(token)
         self._taken[token] = attempt.run_id
         self._in_a_row.pop(pilot.host, None)
         self._failed_starts = 0
@@ -399,21 +424,28 @@ class PilotExecutor:
     # -- losses
 
     def _expire(self, now: float) -> None:
-        """Take back what has not been heard of for too long. Only called after everything that waits has been read."""
+        """Take back what has not been heard of for too long. Only called after everything that waits has been read.
+
+        A silent pilot loses all that it has at once, whenever it got it: that is one loss of its node. One that speaks
+        loses what it has not named for that long: the order never reached it.
+        """
+        if now < self._expire_at:
+            return
+        self._expire_at = now + self._expiry / _LOOKS
         expired: dict[str, list[str]] = {}
-        for pilot in self._pilots.values():  # an idle one, too: what it were given would only be lost
-            if pilot.state == "ready" and now - pilot.heard > self._expiry:
+        for pilot in self._pilots.values():
+            if pilot.state == "starting" and pilot.facts is None:
+                continue  # it waits in the engine's queue
+            dead = now - pilot.heard > self._expiry
+            if dead and (pilot.tokens or pilot.state == "ready"):  # an idle one, too: it would lose what it is given
                 pilot.state = "silent"
-        for token, held in self._held.items():
-            if held.pilot.state == "starting" and held.pilot.facts is None:
-                continue  # its pilot waits in the engine's queue
-            if now - held.heard > self._expiry:
-                expired.setdefault(held.pilot.name, []).append(token)
+            named_by = pilot.heard - self._expiry
+            tokens = [token for token in pilot.tokens if dead or self._held[token].heard < named_by]
+            if tokens:
+                expired[pilot.name] = tokens
         for name, tokens in expired.items():
             pilot = self._pilots[name]
             dead = now - pilot.heard > self._expiry
-            if dead:
-                pilot.state = "silent"
             why = self._launcher.ended().get(name, "")
             explained = bool(why) and self._launcher.explained(why)
             # A neighbour that was heard of since shows that the machine is not what failed.
@@ -482,15 +514,19 @@ class PilotExecutor:
                 f"every node that the executor {self.claims.executor} gets was lost {_LOST_IN_A_ROW} times in a row: "
                 f"{', '.join(sorted(self._left_out))}. The same command does the rest when they are well again"
             )
-        for pilot in [pilot for pilot in self._pilots.values() if pilot.state == "gone" and not pilot.tokens]:
-            if not pilot.changed:
+        alive, gone = 0, []
+        for pilot in self._pilots.values():
+            if pilot.state == "gone":
+                gone.append(pilot)
+            elif pilot.state != "leaving":
+                # An adopted pilot that has not spoken yet may: it gets one expiry to do so.
+                alive += pilot.state != "silent" or now - pilot.heard <= self._expiry
+        for pilot in gone:
+            if not pilot.tokens and not pilot.changed:
                 del self._pilots[pilot.name]
                 self._transport.forget(pilot.name)
         if self._setup.once or self._stopping is not None:
             return
-        alive = sum(pilot.state in ("starting", "ready") for pilot in self._pilots.values())
-        # An adopted pilot that has not spoken yet may: it gets one expiry to do so.
-        alive += sum(p.state == "silent" and now - p.heard <= self._expiry for p in self._pilots.values())
         if alive < self._wanted:
             self._launcher.start(self._open_pilots(self._wanted - alive), avoid=sorted(self._left_out))
 
