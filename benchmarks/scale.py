@@ -8,6 +8,7 @@ report twice; some are slow and some never work. It does a million runs, and tak
 from __future__ import annotations
 
 import gc
+import os
 import random
 import resource
 import shutil
@@ -23,21 +24,23 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from measure import REPOSITORY, check, machine, options, publish, say, versions
+from measure import REPOSITORY, check, machine, options, publish, say, versions, workspace
 
 sys.path.insert(0, str(REPOSITORY / "tests"))
+from bakeoff.engine.pilots.arrivals import Arrivals
 from bakeoff.engine.pilots.executor import PilotExecutor
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import Scheduler
 from bakeoff.engine.session import Options as HowToRun
 from bakeoff.engine.session import open_session
 from bakeoff.records.edition import Edition
+from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import Attempt
 from bakeoff.spec.load import load_plan
 from simulated_cluster import Clock, Cluster, Fault, executor_of, scheduler_of, virtual_time
 
 SLOTS = 64
-MEAN = 60.0
+MEAN = 20.0
 """Seconds that a run takes on average."""
 DISK = 0.002
 """Seconds that each transaction is charged for the disk."""
@@ -49,7 +52,8 @@ METHOD = (
     "much of it as the scheduler takes processor time, and 2 ms for each transaction, so a scheduler that is too slow makes the "
     "simulated nodes wait. The database is in memory (/dev/shm), so that the disk and other work on the machine do not matter. "
     "Processor time is that of the process without the model's own; each part's is without that of the parts that it calls. "
-    "Trials run in processes of their own, as many at a time as there are cores. One node in ten has a "
+    "Trials run in processes of their own, as many at a time as there are cores. The cost of run directories is measured apart, on "
+    "a real disk. One node in ten has a "
     "fault, one in 50 is five times slower, one report in 500 arrives twice, three hosts lose every pilot after two seconds. "
     "Checked while it runs: an attempt counts as lost only if the model lost it, and no pilot holds more than twice its slots. "
     "Checked at the end: every run has exactly one success, from its current claim; lost tries are those of the model; no claim "
@@ -115,7 +119,7 @@ def instrument(meter: Meter, scheduler: Scheduler, executor: PilotExecutor, clus
     meter.wrap(executor, "_keep_pilots", "keeping pilots")
     meter.wrap(executor, "_balance", "balancing")
     meter.wrap(executor, "_show_presence", "presence")
-    meter.wrap(executor, "_record_nodes", "recording nodes", waits=True)
+    meter.wrap(executor.claims, "see", "recording nodes", waits=True)
     meter.wrap(executor.claims, "add", "claims: recording", waits=True)
     meter.wrap(executor.claims, "drop", "claims: giving back", waits=True)
     meter.wrap(executor, "recorded", "files of runs")
@@ -260,6 +264,34 @@ def memory(place: Path, nodes: int) -> dict[str, float]:
         return {"claims": held, "bytes_per_claim": (_resident() - before) / held}
 
 
+def directories(number: int) -> dict[str, dict[str, float]]:
+    """What it takes to put delivered run directories into their place, on a real disk: so many at a time."""
+    figures = {}
+    with workspace() as place:
+        for batch in (1, 50):
+            paths = EditionPaths(place / "experiment" / str(batch))
+            paths.runs.mkdir(parents=True)
+            arrivals = Arrivals(paths)
+            arrivals.open()
+            for run in range(number):
+                arrivals.delivered(f"t{run}").mkdir()
+                (arrivals.delivered(f"t{run}") / "out").write_text("a result")
+            os.sync()
+            wall, processor = time.perf_counter(), time.process_time()
+            for run in range(number):
+                arrivals.install(f"t{run}", f"run-{run}")
+                if (run + 1) % batch == 0:
+                    arrivals.sync()
+                    for settled in range(run + 1 - batch, run + 1):
+                        arrivals.settled(f"run-{settled}")
+            took = time.process_time() - processor, time.perf_counter() - wall
+            figures[f"{batch} at a time"] = {
+                "cpu_us_per_run": 1e6 * took[0] / number,
+                "wall_us_per_run": 1e6 * took[1] / number,
+            }
+    return figures
+
+
 def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
@@ -278,11 +310,12 @@ def main() -> None:
     if given.quick:
         large, small, sizes = (40, 10_000, 10.0), (10, 4_000, 1.0), {10: 2_000}
     else:
-        large, small, sizes = (1_000, 1_000_000, MEAN), (1_000, 300_000, 1.0), {10: 5_000, 100: 25_000, 2_000: 400_000}
+        large, small, sizes = (1_000, 1_000_000, MEAN), (1_000, 200_000, 1.0), {10: 5_000, 100: 30_000, 2_000: 300_000}
     with in_memory() as directory, ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         facts = machine(directory)
         main_trial = pool.submit(trial, directory / "large", *large)
         saturated_trial = pool.submit(trial, directory / "saturated", *small)
+        files = pool.submit(directories, 200 if given.quick else 2_000)
         held = pool.submit(memory, directory / "memory", large[0])
         others = [
             pool.submit(trial, directory / f"nodes-{nodes}", nodes, runs, large[2]) for nodes, runs in sizes.items()
@@ -309,6 +342,7 @@ def main() -> None:
         "saturated": saturated,
         "growth": growth,
         "memory": held.result(),
+        "directories": files.result(),
         "largest_rate_runs_per_s": rate,
         "slots_starve_below_mean_run_s": slots / rate,
     }

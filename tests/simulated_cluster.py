@@ -206,8 +206,9 @@ class Cluster:
     # -- Transport
 
     def known(self) -> list[str]:
-        if self._kept is not None:
-            self._arrived = list(self._kept)
+        if self._kept is not None:  # the next scheduler reads everything once more
+            self._arrived = [*self._kept, *self._arrived]
+            self._kept.clear()
         return list(self._open)
 
     def open(self, pilots: Mapping[str, PilotSetup]) -> None:

@@ -29,6 +29,8 @@ class Arrivals:
     def __init__(self, paths: EditionPaths) -> None:
         self._paths = paths
         self._incoming = paths.directory / INCOMING
+        self._replaced: list[Path] = []
+        """What had the place of directories that were renamed since the last `sync`."""
 
     def delivered(self, token: str) -> Path:
         """Where the directory of an attempt that ended has to be, when its report is taken in."""
@@ -44,6 +46,8 @@ class Arrivals:
 
     def install(self, token: str, run_id: str) -> bool:
         """Put a delivered directory into its place. False when it is not there: it was lost on its way.
+
+        It is durable after `sync`, which many share.
 
         A scheduler that is killed after this and before the attempt is recorded comes here again, and finds the
         directory in its place: `.token` in it says whose it is.
@@ -64,15 +68,22 @@ class Arrivals:
         return bool(copies)
 
     def _replace(self, place: Path, fresh: Path, token: str) -> None:
-        """Rename `fresh` to `place`; what is there is moved out of the way first, and deleted at the end."""
+        """Rename `fresh` to `place`; what is there is moved out of the way first, and deleted by `sync`."""
         self._paths.runs.mkdir(exist_ok=True)
         old = self._incoming / f"{token}.old.part"
         remove(old)
         if os.path.lexists(place):
             os.rename(place, old)
         os.rename(fresh, place)
-        sync_directory(place.parent)
-        remove(old)
+        self._replaced.append(old)
+
+    def sync(self) -> None:
+        """Make the new names durable, all at once: on a disk that takes longer than everything else together."""
+        if self._replaced:
+            sync_directory(self._paths.runs)
+            for old in self._replaced:
+                remove(old)
+            self._replaced.clear()
 
     def discard(self, tokens: Collection[str]) -> None:
         """Delete everything of claims that are over. Lists the directory once, which may have copies of all runs."""

@@ -123,7 +123,7 @@ class PilotExecutor:
         """How many more attempts pilots may hold, those that are ready included; None when it has to be counted."""
         self._held: dict[str, _Held] = {}
         self._taken: dict[str, str] = {}
-        """Token to run id of attempts that were returned with a result and are not recorded yet."""
+        """Token of attempts that were returned with a result and are not recorded yet, and the run id if it has files."""
         self._back: list[Attempt] = []
         self._over: set[str] = set()
         """Claims that ended and may have left files."""
@@ -195,6 +195,7 @@ class PilotExecutor:
         if idle:
             self._balance(now)
         self._record_nodes(now)
+        self._arrivals.sync()
         if self._over:
             self._arrivals.discard(self._over)
             self._over.clear()
@@ -205,8 +206,7 @@ class PilotExecutor:
     def recorded(self, attempts: list[Attempt]) -> None:
         over = [attempt.token for attempt in attempts if attempt.token is not None]
         for token in over:
-            run_id = self._taken.pop(token, None)
-            if run_id is not None:
+            if run_id := self._taken.pop(token, ""):
                 self._arrivals.settled(run_id)
         self._transport.recorded(over)
 
@@ -389,8 +389,9 @@ class PilotExecutor:
         attempt.command, attempt.node = report.command, pilot.name
         if directory and not self._arrivals.install(token, attempt.run_id):
             attempt.status, attempt.error = "infra_error", "its directory was lost on its way home"
-        self._over.add(token)
-        self._taken[token] = attempt.run_id
+        if self._setup.checkpoints:
+            self._over.add(token)  # copies that came while it ran
+        self._taken[token] = attempt.run_id if directory else ""
         self._in_a_row.pop(pilot.host, None)
         self._failed_starts = 0
         self._back.append(attempt)
