@@ -7,6 +7,7 @@ report twice; some are slow and some never work. It does a million runs, and tak
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import random
@@ -24,7 +25,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from measure import REPOSITORY, check, machine, options, publish, say, versions, workspace
+from measure import REPOSITORY, Options, check, machine, publish, say, versions, workspace
 
 sys.path.insert(0, str(REPOSITORY / "tests"))
 from bakeoff.engine.pilots.arrivals import Arrivals
@@ -306,11 +307,20 @@ def in_memory() -> Iterator[Path]:
 
 
 def main() -> None:
-    given = options(__doc__ or "")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small version, to see that it works")
+    parser.add_argument("--runs", type=int, default=1_000_000, help="runs of the large trial (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the JSON object into this file")
+    arguments = parser.parse_args()
+    given = Options(arguments.quick, arguments.out)
     if given.quick:
         large, small, sizes = (40, 10_000, 10.0), (10, 4_000, 1.0), {10: 2_000}
     else:
-        large, small, sizes = (1_000, 1_000_000, MEAN), (1_000, 200_000, 1.0), {10: 5_000, 100: 30_000, 2_000: 300_000}
+        large, small, sizes = (
+            (1_000, arguments.runs, MEAN),
+            (1_000, 200_000, 1.0),
+            {10: 5_000, 100: 20_000, 300: 60_000},
+        )
     with in_memory() as directory, ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         facts = machine(directory)
         main_trial = pool.submit(trial, directory / "large", *large)

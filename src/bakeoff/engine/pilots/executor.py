@@ -121,6 +121,8 @@ class PilotExecutor:
         """Started by the scheduler and not yet claimed."""
         self._room: int | None = None
         """How many more attempts pilots may hold, those that are ready included; None when it has to be counted."""
+        self._unfilled: set[str] = set()
+        """Pilots that may have room: something has changed since they were full."""
         self._held: dict[str, _Held] = {}
         self._taken: dict[str, str] = {}
         """Token of attempts that were returned with a result and are not recorded yet, and the run id if it has files."""
@@ -146,6 +148,7 @@ class PilotExecutor:
         self._nodes_at = 0.0
         self._balance_at = 0.0
         self._expire_at = 0.0
+        self._keep_at = 0.0
 
     # -- what the scheduler calls
 
@@ -153,7 +156,7 @@ class PilotExecutor:
         if self._setup.once:
             return self._wanted - len(self._held) - len(self._ready)
         if self._room is None:  # asked for each attempt, so it is counted once
-            self._room = sum(max(0, pilot.most - len(pilot.tokens)) for pilot in self._usable())
+            self._room = sum(pilot.most - len(pilot.tokens) for pilot in self._with_room())
         return self._room - len(self._ready)
 
     def start(self, attempt: Attempt) -> None:
@@ -255,6 +258,17 @@ class PilotExecutor:
     def _usable(self) -> list[_Pilot]:
         return [p for p in self._pilots.values() if p.state == "ready" and p.host not in self._left_out]
 
+    def _with_room(self) -> list[_Pilot]:
+        """Pilots that may take more. Looks only at those that have changed, not at a thousand that are full."""
+        able = []
+        for name in list(self._unfilled):
+            p = self._pilots.get(name)
+            if p is not None and p.state == "ready" and len(p.tokens) < p.most and p.host not in self._left_out:
+                able.append(p)
+            else:
+                self._unfilled.discard(name)
+        return able
+
     def _hand_out(self) -> None:
         """Claim what the scheduler started, durably, and then send it."""
         if not self._ready:
@@ -263,9 +277,9 @@ class PilotExecutor:
         if self._setup.once:
             able = [self._pilots[name] for name in self._open_pilots(len(self._ready))]
         else:
-            able = self._usable()
+            able = self._with_room()
         # A heap of (share of it that is taken, pilot): the one with the most room is first.
-        rooms = [(len(p.tokens) / p.most, p.name) for p in able if len(p.tokens) < p.most]
+        rooms = [(len(pilot.tokens) / pilot.most, pilot.name) for pilot in able]
         heapq.heapify(rooms)
         claims: list[Claim] = []
         now = time.monotonic()
@@ -339,11 +353,14 @@ class PilotExecutor:
         pilot.heard = time.monotonic()
         if pilot.state == "silent" and pilot.facts is not None and pilot.most and not self._adopting:
             pilot.state = "ready"  # it was cut off, and is back
+            self._unfilled.add(name)
         match message:
             case Hello():
                 self._said_hello(pilot, message)
             case Beat(held, most):
-                pilot.most = most
+                if most != pilot.most:
+                    pilot.most = most
+                    self._unfilled.add(name)
                 self._beat(pilot, held)
             case Report(token, attempt, directory):
                 self._report(pilot, token, attempt, directory)
@@ -354,6 +371,8 @@ class PilotExecutor:
 
     def _said_hello(self, pilot: _Pilot, hello: Hello) -> None:
         pilot.facts, pilot.slots, pilot.most, pilot.changed = hello.node, hello.slots, hello.most, True
+        self._unfilled.add(pilot.name)
+        self._keep_at = 0.0
         if hello.refusal:
             pilot.state, self._refusal = "leaving", hello.refusal
             self._failed_starts += 1
@@ -406,6 +425,7 @@ class PilotExecutor:
     def _said_bye(self, pilot: _Pilot, bye: Bye) -> None:
         """Those of its attempts that it names, and any that it had not read yet, are lost with it."""
         pilot.state = "gone"
+        self._keep_at = 0.0
         unread = [token for token in pilot.tokens if token not in bye.lost]
         self._returned(pilot, unread)
         for token in bye.lost:
@@ -420,6 +440,7 @@ class PilotExecutor:
         held = self._held.pop(token, None)
         if held is not None:
             held.pilot.tokens.discard(token)
+            self._unfilled.add(held.pilot.name)
         return held
 
     # -- losses
@@ -440,6 +461,7 @@ class PilotExecutor:
             dead = now - pilot.heard > self._expiry
             if dead and (pilot.tokens or pilot.state == "ready"):  # an idle one, too: it would lose what it is given
                 pilot.state = "silent"
+                self._keep_at = 0.0
             named_by = pilot.heard - self._expiry
             tokens = [token for token in pilot.tokens if dead or self._held[token].heard < named_by]
             if tokens:
@@ -491,7 +513,13 @@ class PilotExecutor:
     # -- pilots
 
     def _keep_pilots(self, now: float) -> None:
-        """Start pilots in the place of those that are gone. Raises BakeoffError when they keep failing to start."""
+        """Start pilots in the place of those that are gone. Raises BakeoffError when they keep failing to start.
+
+        Looks at all of them when one has come or gone, and otherwise a few times for each heartbeat.
+        """
+        if now < self._keep_at:
+            return
+        self._keep_at = now + self._setup.heartbeat / 10
         for name, why in self._launcher.ended().items():
             pilot = self._pilots.get(name)
             if pilot is None or pilot.state == "gone":
