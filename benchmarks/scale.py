@@ -179,7 +179,7 @@ def experiment(place: Path, runs: int) -> Path:
     return path
 
 
-def trial(place: Path, nodes: int, runs: int, mean: float) -> dict[str, Any]:
+def trial(place: Path, nodes: int, runs: int, mean: float, startup: float = 30.0) -> dict[str, Any]:
     """Do so many runs on so many nodes, check the invariants, and return what it cost."""
     say(f"{nodes:,} nodes, {runs:,} runs of {mean:g} s")
     began = time.process_time()
@@ -190,7 +190,7 @@ def trial(place: Path, nodes: int, runs: int, mean: float) -> dict[str, Any]:
         clock = Clock(meter.worked)
         cluster = Cluster(
             clock, hosts=nodes + nodes // 20 + 4, slots=SLOTS, mean=mean, faults=faults(nodes, runs * mean / nodes / SLOTS),
-            bad=range(nodes - 3, nodes),
+            startup=startup, bad=range(nodes - 3, nodes),
         )  # fmt: skip
         milestones = Milestones(meter, clock, max(1, runs // 10))
         wall = time.perf_counter()
@@ -311,44 +311,35 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small version, to see that it works")
     parser.add_argument("--runs", type=int, default=1_000_000, help="runs of the large trial (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the JSON object into this file")
+    parser.add_argument("--nodes", type=int, default=1_000, help="nodes of the large trial (default: %(default)s)")
     arguments = parser.parse_args()
     given = Options(arguments.quick, arguments.out)
     if given.quick:
-        large, small, sizes = (40, 10_000, 10.0), (10, 4_000, 1.0), {10: 2_000}
+        nodes, runs, sizes = 40, 10_000, [10]
     else:
-        large, small, sizes = (
-            (1_000, arguments.runs, MEAN),
-            (1_000, 200_000, 1.0),
-            {10: 5_000, 100: 20_000, 300: 60_000},
-        )
-    with in_memory() as directory, ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        nodes, runs, sizes = arguments.nodes, arguments.runs, [n for n in (10, 30, 100, 300) if n < arguments.nodes]
+    with in_memory() as directory, ProcessPoolExecutor(mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         facts = machine(directory)
-        main_trial = pool.submit(trial, directory / "large", *large)
-        saturated_trial = pool.submit(trial, directory / "saturated", *small)
-        files = pool.submit(directories, 200 if given.quick else 2_000)
-        held = pool.submit(memory, directory / "memory", large[0])
-        others = [
-            pool.submit(trial, directory / f"nodes-{nodes}", nodes, runs, large[2]) for nodes, runs in sizes.items()
-        ]
-        large_figures, saturated, growth = (
-            main_trial.result(),
-            saturated_trial.result(),
-            [each.result() for each in others],
-        )
+        large_trial = pool.submit(trial, directory / "large", nodes, runs, MEAN)
+        saturated_trial = pool.submit(trial, directory / "saturated", nodes, 300 * nodes, 0.2, 1.0)
+        files = pool.submit(directories, 200 if given.quick else 1_000)
+        held = pool.submit(memory, directory / "memory", nodes)
+        smaller = [pool.submit(trial, directory / str(n), n, max(2_000, 200 * n), MEAN) for n in sizes]
+        large, saturated, growth = large_trial.result(), saturated_trial.result(), [each.result() for each in smaller]
     rate = saturated["steady_rate_per_virtual_s"]
-    slots = large[0] * SLOTS
+    slots = nodes * SLOTS
     lines = [
         check(
-            f"{large[1]:,} runs on {large[0]:,} simulated nodes: runs with exactly one success, from their current claim",
-            f"{large_figures['statuses'].get('succeeded', 0):,}", f"{large[1]:,}", large_figures["statuses"].get("succeeded", 0) / large[1], 1.0,
+            f"{runs:,} runs on {nodes:,} simulated nodes: runs with exactly one success, from their current claim",
+            f"{large['statuses'].get('succeeded', 0):,}", f"{runs:,}", large["statuses"].get("succeeded", 0) / runs, 1.0,
         ),
         check(
-            f"share of one core that the scheduler takes while {slots:,} slots do runs of {large[2]:g} s",
-            f"{large_figures['steady_busy_share']:.2f}", "1", large_figures["steady_busy_share"], 0.5, "under", "cores",
+            f"share of one core that the scheduler takes while {slots:,} slots do runs of {MEAN:g} s",
+            f"{large['steady_busy_share']:.2f}", "1", large["steady_busy_share"], 0.5, "under", "cores",
         ),
     ]  # fmt: skip
     figures = {
-        "large": large_figures,
+        "large": large,
         "saturated": saturated,
         "growth": growth,
         "memory": held.result(),
