@@ -177,6 +177,8 @@ class Scheduler:
         self._account = Account(plan.experiment.budget, edition, session)
         self._in_flight: dict[int, Attempt] = {}
         """Attempts that were started and are not recorded yet, by position."""
+        self._shown: set[int] = set()
+        """Positions of those that are recorded as running."""
         self._failures: Counter[int] = Counter()
         """How often a run that may be tried again has failed in this session, by position."""
         self._losses: Counter[int] = Counter()
@@ -229,6 +231,7 @@ class Scheduler:
             for attempt in self._executor.wait(patience):
                 if attempt.status == "planned":
                     del self._in_flight[attempt.position]
+                    self._shown.discard(attempt.position)
                     self._queue.give_back(attempt)
                 else:
                     self._note(attempt)
@@ -286,6 +289,7 @@ class Scheduler:
             self._keeper.recorded(group)
         for attempt in group:
             del self._in_flight[attempt.position]
+            self._shown.discard(attempt.position)
             self._queue.ended(attempt)
             self.summary.attempts += 1
             self._account.charge(attempt)
@@ -324,7 +328,6 @@ class Scheduler:
         now = time.monotonic()
         if now < self._tick_at:
             return
-        self._tick_at = now + _TICK
         running = [
             attempt
             for attempt in self._in_flight.values()
@@ -332,10 +335,14 @@ class Scheduler:
         ]
         for observer in self._observers:
             observer.tick(running)
+        # A hundred thousand running attempts take a while to look at: that is done less often, not most of the time.
+        self._tick_at = now + max(_TICK, 20 * (time.monotonic() - now))
         if now >= self._beat_at:
             self._beat_at = now + _BEAT
             self._renew()
+            fresh = [attempt for attempt in running if attempt.position not in self._shown]
             try:
-                self._edition.beat(self._session, running)
+                self._edition.beat(self._session, fresh)
+                self._shown.update(attempt.position for attempt in fresh)
             except StorageError:
                 pass  # a sign of life is not a result; if the trouble lasts, recording reports it

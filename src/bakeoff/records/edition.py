@@ -296,7 +296,7 @@ class Edition:
         return self._began[0] + time.monotonic() - self._began[1]
 
     def beat(self, session: int, running: Iterable[Attempt]) -> None:
-        """Record that the session is alive, and which attempts are running."""
+        """Record that the session is alive, and that these attempts are running."""
         with self.database.transaction() as transaction:
             transaction.run(
                 "UPDATE sessions SET seen_at = ? WHERE edition_id = ? AND session = ?",

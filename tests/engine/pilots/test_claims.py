@@ -202,6 +202,23 @@ def test_silence_loses_the_attempts_and_what_comes_later_is_dropped(session: Ses
     assert (pilot, Abandon([order.token])) in bench.wire.sent, "a pilot that was cut off ends its old runs"
 
 
+def test_a_pilot_that_falls_silent_is_one_loss_whenever_its_claims_were_handed_out(session: Session) -> None:
+    bench = Bench(session)
+    bench.executor.wait(0)
+    (pilot,) = bench.wire.started
+    bench.wire.hello(pilot, most=1)
+    for most in range(2, 6):
+        bench.executor.wait(0.02)
+        bench.fill()
+        bench.executor.wait(0.02)
+        bench.wire.arriving = [(pilot, Beat([], most))]
+    assert len({held.heard for held in bench.executor._held.values()}) == 4
+    assert len(bench.wait_for(4)) == 4
+    bench.executor._record_nodes(float("inf"))
+    (node,) = list_nodes(session.edition)
+    assert node.lost == 1 and not bench.executor._left_out
+
+
 def test_beats_keep_claims_and_only_those_they_name(session: Session) -> None:
     bench = Bench(session)
     bench.ready()

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bakeoff.records.layout import EditionPaths
@@ -29,6 +29,8 @@ class Arrivals:
     def __init__(self, paths: EditionPaths) -> None:
         self._paths = paths
         self._incoming = paths.directory / INCOMING
+        self._replaced: list[Path] = []
+        """What had the place of directories that were renamed since the last `sync`."""
 
     def delivered(self, token: str) -> Path:
         """Where the directory of an attempt that ended has to be, when its report is taken in."""
@@ -45,6 +47,8 @@ class Arrivals:
     def install(self, token: str, run_id: str) -> bool:
         """Put a delivered directory into its place. False when it is not there: it was lost on its way.
 
+        It is durable after `sync`, which many share.
+
         A scheduler that is killed after this and before the attempt is recorded comes here again, and finds the
         directory in its place: `.token` in it says whose it is.
         """
@@ -60,25 +64,33 @@ class Arrivals:
         copies = sorted((number, path) for name, number, path in self._copies() if name == token)
         if copies:
             self._replace(self._paths.runs / run_id, copies[-1][1], token)
-        self.discard(token)
+        self.discard([token])
         return bool(copies)
 
     def _replace(self, place: Path, fresh: Path, token: str) -> None:
-        """Rename `fresh` to `place`; what is there is moved out of the way first, and deleted at the end."""
+        """Rename `fresh` to `place`; what is there is moved out of the way first, and deleted by `sync`."""
         self._paths.runs.mkdir(exist_ok=True)
         old = self._incoming / f"{token}.old.part"
         remove(old)
         if os.path.lexists(place):
             os.rename(place, old)
         os.rename(fresh, place)
-        sync_directory(place.parent)
-        remove(old)
+        self._replaced.append(old)
 
-    def discard(self, token: str) -> None:
-        """Delete everything of a claim that is over."""
-        remove(self.delivered(token))
+    def sync(self) -> None:
+        """Make the new names durable, all at once: on a disk that takes longer than everything else together."""
+        if self._replaced:
+            sync_directory(self._paths.runs)
+            for old in self._replaced:
+                remove(old)
+            self._replaced.clear()
+
+    def discard(self, tokens: Collection[str]) -> None:
+        """Delete everything of claims that are over. Lists the directory once, which may have copies of all runs."""
+        for token in tokens:
+            remove(self.delivered(token))
         for name, _, path in self._copies():
-            if name == token:
+            if name in tokens:
                 remove(path)
 
     def _copies(self) -> Iterator[tuple[str, int, Path]]:

@@ -10,6 +10,7 @@ counted for its node, and answered with `Abandon`, so that a pilot that was cut 
 
 from __future__ import annotations
 
+import heapq
 import secrets
 import time
 from collections import Counter
@@ -52,6 +53,8 @@ _TIME_TO_LEAVE = 15.0
 """Seconds that pilots get to say goodbye."""
 _NODES_INTERVAL = 5.0
 _BALANCE_INTERVAL = 0.5
+_LOOKS = 20
+"""How often claims are looked at during one expiry: there may be a hundred thousand."""
 
 
 @dataclass(slots=True)
@@ -116,10 +119,16 @@ class PilotExecutor:
         self._runs = paths.runs
         self._ready: list[Attempt] = []
         """Started by the scheduler and not yet claimed."""
+        self._room: int | None = None
+        """How many more attempts pilots may hold, those that are ready included; None when it has to be counted."""
+        self._unfilled: set[str] = set()
+        """Pilots that may have room: something has changed since they were full."""
         self._held: dict[str, _Held] = {}
         self._taken: dict[str, str] = {}
-        """Token to run id of attempts that were returned with a result and are not recorded yet."""
+        """Token of attempts that were returned with a result and are not recorded yet, and the run id if it has files."""
         self._back: list[Attempt] = []
+        self._over: set[str] = set()
+        """Claims that ended and may have left files."""
         now = time.monotonic()
         self._pilots = {name: _Pilot(name, "silent", heard=now) for name in transport.known()}
         self._left = False
@@ -138,14 +147,17 @@ class PilotExecutor:
         self._present_at = 0.0
         self._nodes_at = 0.0
         self._balance_at = 0.0
+        self._expire_at = 0.0
+        self._keep_at = 0.0
 
     # -- what the scheduler calls
 
     def capacity(self) -> int:
         if self._setup.once:
             return self._wanted - len(self._held) - len(self._ready)
-        room = sum(max(0, pilot.most - len(pilot.tokens)) for pilot in self._usable())
-        return room - len(self._ready)
+        if self._room is None:  # asked for each attempt, so it is counted once
+            self._room = sum(pilot.most - len(pilot.tokens) for pilot in self._with_room())
+        return self._room - len(self._ready)
 
     def start(self, attempt: Attempt) -> None:
         self._ready.append(attempt)
@@ -157,6 +169,7 @@ class PilotExecutor:
         attempt.token = claim.token
         attempt.number = claim.attempt
         pilot.tokens.add(claim.token)
+        self._room = None
         self._held[claim.token] = _Held(attempt, pilot, time.monotonic())
 
     def wait(self, timeout: float) -> list[Attempt]:
@@ -167,6 +180,7 @@ class PilotExecutor:
                 held.heard += now - self._looked_at
             for pilot in self._pilots.values():
                 pilot.heard += now - self._looked_at
+        idle = self.capacity() > 0  # the scheduler has nothing more to start
         self._hand_out()
         while True:
             received = self._transport.receive()
@@ -181,16 +195,21 @@ class PilotExecutor:
         self._show_presence(now)
         self._expire(now)
         self._keep_pilots(now)
-        self._balance(now)
+        if idle:
+            self._balance(now)
         self._record_nodes(now)
+        self._arrivals.sync()
+        if self._over:
+            self._arrivals.discard(self._over)
+            self._over.clear()
+        self._room = None
         back, self._back = self._back, []
         return back
 
     def recorded(self, attempts: list[Attempt]) -> None:
         over = [attempt.token for attempt in attempts if attempt.token is not None]
         for token in over:
-            run_id = self._taken.pop(token, None)
-            if run_id is not None:
+            if run_id := self._taken.pop(token, ""):
                 self._arrivals.settled(run_id)
         self._transport.recorded(over)
 
@@ -206,6 +225,7 @@ class PilotExecutor:
         if running and time.monotonic() - self._stop_at > patience:
             for token, held in list(self._held.items()):  # nobody answers: the user does not wait for an expiry
                 self._give_up(token, held.attempt, "cancelled", "stopped; its node did not answer")
+            self._room = None
 
     def leave(self) -> None:
         self._pilots.clear()
@@ -238,22 +258,36 @@ class PilotExecutor:
     def _usable(self) -> list[_Pilot]:
         return [p for p in self._pilots.values() if p.state == "ready" and p.host not in self._left_out]
 
+    def _with_room(self) -> list[_Pilot]:
+        """Pilots that may take more. Looks only at those that have changed, not at a thousand that are full."""
+        able = []
+        for name in list(self._unfilled):
+            p = self._pilots.get(name)
+            if p is not None and p.state == "ready" and len(p.tokens) < p.most and p.host not in self._left_out:
+                able.append(p)
+            else:
+                self._unfilled.discard(name)
+        return able
+
     def _hand_out(self) -> None:
         """Claim what the scheduler started, durably, and then send it."""
         if not self._ready:
             return
         batches: dict[str, list[Order]] = {}
-        rooms = {pilot.name: pilot.most - len(pilot.tokens) for pilot in self._usable()}
         if self._setup.once:
-            rooms = dict.fromkeys(self._open_pilots(len(self._ready)), 1)
-        claims = []
+            able = [self._pilots[name] for name in self._open_pilots(len(self._ready))]
+        else:
+            able = self._with_room()
+        # A heap of (share of it that is taken, pilot): the one with the most room is first.
+        rooms = [(len(pilot.tokens) / pilot.most, pilot.name) for pilot in able]
+        heapq.heapify(rooms)
+        claims: list[Claim] = []
         now = time.monotonic()
-        while self._ready and rooms:
-            name = max(rooms, key=lambda name: (rooms[name] / max(1, self._pilots[name].most), name))
-            if rooms[name] <= 0:
+        for attempt in self._ready:
+            if not rooms:
                 break
-            rooms[name] -= 1
-            attempt, pilot = self._ready.pop(0), self._pilots[name]
+            name = rooms[0][1]
+            pilot = self._pilots[name]
             token = f"{self.claims.session}.{attempt.position}.{attempt.number}.{secrets.token_hex(8)}"
             attempt.token, attempt.node = token, name
             claims.append(
@@ -261,9 +295,13 @@ class PilotExecutor:
             )
             self._held[token] = _Held(attempt, pilot, now)
             pilot.tokens.add(token)
+            if len(pilot.tokens) < pilot.most:
+                heapq.heapreplace(rooms, (len(pilot.tokens) / pilot.most, name))
+            else:
+                heapq.heappop(rooms)
             resumes = (self._runs / attempt.run_id).is_dir() if attempt.number > 1 else False
             batches.setdefault(name, []).append(Order(token, attempt, resumes))
-        self._back += self._ready  # a pilot left meanwhile
+        self._back += self._ready[len(claims) :]  # a pilot left meanwhile
         self._ready = []
         self.claims.add(claims)
         for name, orders in batches.items():
@@ -289,9 +327,10 @@ class PilotExecutor:
         self._balance_at = now + _BALANCE_INTERVAL
         usable = self._usable()
         free = sum(max(0, pilot.slots - len(pilot.tokens)) for pilot in usable)
-        for pilot in sorted(usable, key=lambda pilot: -len(pilot.tokens)) if free else ():
+        crowded = [pilot for pilot in usable if len(pilot.tokens) > pilot.slots] if free else []
+        for pilot in sorted(crowded, key=lambda pilot: -len(pilot.tokens)):
             waiting = sorted(token for token in pilot.tokens if self._held[token].attempt.started_at is None)
-            chosen = waiting[: min(free, len(pilot.tokens) - pilot.slots)] if len(pilot.tokens) > pilot.slots else []
+            chosen = waiting[: min(free, len(pilot.tokens) - pilot.slots)]
             if chosen:
                 self._transport.send(pilot.name, [Recall(chosen)])
                 free -= len(chosen)
@@ -314,11 +353,14 @@ class PilotExecutor:
         pilot.heard = time.monotonic()
         if pilot.state == "silent" and pilot.facts is not None and pilot.most and not self._adopting:
             pilot.state = "ready"  # it was cut off, and is back
+            self._unfilled.add(name)
         match message:
             case Hello():
                 self._said_hello(pilot, message)
             case Beat(held, most):
-                pilot.most = most
+                if most != pilot.most:
+                    pilot.most = most
+                    self._unfilled.add(name)
                 self._beat(pilot, held)
             case Report(token, attempt, directory):
                 self._report(pilot, token, attempt, directory)
@@ -329,6 +371,8 @@ class PilotExecutor:
 
     def _said_hello(self, pilot: _Pilot, hello: Hello) -> None:
         pilot.facts, pilot.slots, pilot.most, pilot.changed = hello.node, hello.slots, hello.most, True
+        self._unfilled.add(pilot.name)
+        self._keep_at = 0.0
         if hello.refusal:
             pilot.state, self._refusal = "leaving", hello.refusal
             self._failed_starts += 1
@@ -357,15 +401,16 @@ class PilotExecutor:
             if not self._adopting and token not in self._taken:
                 pilot.late += 1
                 pilot.changed = True
-                self._arrivals.discard(token)
+                self._over.add(token)
             return
         attempt = held.attempt
         attempt.take_result(report)
         attempt.command, attempt.node = report.command, pilot.name
         if directory and not self._arrivals.install(token, attempt.run_id):
             attempt.status, attempt.error = "infra_error", "its directory was lost on its way home"
-        self._arrivals.discard(token)
-        self._taken[token] = attempt.run_id
+        if self._setup.checkpoints:
+            self._over.add(token)  # copies that came while it ran
+        self._taken[token] = attempt.run_id if directory else ""
         self._in_a_row.pop(pilot.host, None)
         self._failed_starts = 0
         self._back.append(attempt)
@@ -380,6 +425,7 @@ class PilotExecutor:
     def _said_bye(self, pilot: _Pilot, bye: Bye) -> None:
         """Those of its attempts that it names, and any that it had not read yet, are lost with it."""
         pilot.state = "gone"
+        self._keep_at = 0.0
         unread = [token for token in pilot.tokens if token not in bye.lost]
         self._returned(pilot, unread)
         for token in bye.lost:
@@ -394,26 +440,35 @@ class PilotExecutor:
         held = self._held.pop(token, None)
         if held is not None:
             held.pilot.tokens.discard(token)
+            self._unfilled.add(held.pilot.name)
         return held
 
     # -- losses
 
     def _expire(self, now: float) -> None:
-        """Take back what has not been heard of for too long. Only called after everything that waits has been read."""
+        """Take back what has not been heard of for too long. Only called after everything that waits has been read.
+
+        A silent pilot loses all that it has at once, whenever it got it: that is one loss of its node. One that speaks
+        loses what it has not named for that long: the order never reached it.
+        """
+        if now < self._expire_at:
+            return
+        self._expire_at = now + self._expiry / _LOOKS
         expired: dict[str, list[str]] = {}
-        for pilot in self._pilots.values():  # an idle one, too: what it were given would only be lost
-            if pilot.state == "ready" and now - pilot.heard > self._expiry:
+        for pilot in self._pilots.values():
+            if pilot.state == "starting" and pilot.facts is None:
+                continue  # it waits in the engine's queue
+            dead = now - pilot.heard > self._expiry
+            if dead and (pilot.tokens or pilot.state == "ready"):  # an idle one, too: it would lose what it is given
                 pilot.state = "silent"
-        for token, held in self._held.items():
-            if held.pilot.state == "starting" and held.pilot.facts is None:
-                continue  # its pilot waits in the engine's queue
-            if now - held.heard > self._expiry:
-                expired.setdefault(held.pilot.name, []).append(token)
+                self._keep_at = 0.0
+            named_by = pilot.heard - self._expiry
+            tokens = [token for token in pilot.tokens if dead or self._held[token].heard < named_by]
+            if tokens:
+                expired[pilot.name] = tokens
         for name, tokens in expired.items():
             pilot = self._pilots[name]
             dead = now - pilot.heard > self._expiry
-            if dead:
-                pilot.state = "silent"
             why = self._launcher.ended().get(name, "")
             explained = bool(why) and self._launcher.explained(why)
             # A neighbour that was heard of since shows that the machine is not what failed.
@@ -458,7 +513,13 @@ class PilotExecutor:
     # -- pilots
 
     def _keep_pilots(self, now: float) -> None:
-        """Start pilots in the place of those that are gone. Raises BakeoffError when they keep failing to start."""
+        """Start pilots in the place of those that are gone. Raises BakeoffError when they keep failing to start.
+
+        Looks at all of them when one has come or gone, and otherwise a few times for each heartbeat.
+        """
+        if now < self._keep_at:
+            return
+        self._keep_at = now + self._setup.heartbeat / 10
         for name, why in self._launcher.ended().items():
             pilot = self._pilots.get(name)
             if pilot is None or pilot.state == "gone":
@@ -482,15 +543,19 @@ class PilotExecutor:
                 f"every node that the executor {self.claims.executor} gets was lost {_LOST_IN_A_ROW} times in a row: "
                 f"{', '.join(sorted(self._left_out))}. The same command does the rest when they are well again"
             )
-        for pilot in [pilot for pilot in self._pilots.values() if pilot.state == "gone" and not pilot.tokens]:
-            if not pilot.changed:
+        alive, gone = 0, []
+        for pilot in self._pilots.values():
+            if pilot.state == "gone":
+                gone.append(pilot)
+            elif pilot.state != "leaving":
+                # An adopted pilot that has not spoken yet may: it gets one expiry to do so.
+                alive += pilot.state != "silent" or now - pilot.heard <= self._expiry
+        for pilot in gone:
+            if not pilot.tokens and not pilot.changed:
                 del self._pilots[pilot.name]
                 self._transport.forget(pilot.name)
         if self._setup.once or self._stopping is not None:
             return
-        alive = sum(pilot.state in ("starting", "ready") for pilot in self._pilots.values())
-        # An adopted pilot that has not spoken yet may: it gets one expiry to do so.
-        alive += sum(p.state == "silent" and now - p.heard <= self._expiry for p in self._pilots.values())
         if alive < self._wanted:
             self._launcher.start(self._open_pilots(self._wanted - alive), avoid=sorted(self._left_out))
 

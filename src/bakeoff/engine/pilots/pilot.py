@@ -221,7 +221,9 @@ class Pilot:
         self._skew: float | None = None
         self._scheduler_seen = self._busy_at = time.monotonic()
         self._beat_at = 0.0
-        self._last_beat: list[tuple[str, float | None]] | None = None
+        self._beat_soon = 0.0
+        self._named: set[tuple[str, float | None]] = set()
+        """What beats have said since the last whole one."""
         self._stopping: bool | None = None
         """None, or whether what runs is to end as well."""
         self._quit = False
@@ -407,13 +409,19 @@ class Pilot:
             self._mail.post(Returned([order.token for order in orders]))
 
     def _beat(self, node: Node, now: float) -> None:
-        """A sign of life: every heartbeat, and soon after something began."""
+        """A sign of life with all that it holds, every heartbeat. Soon after something came or began, only that."""
         started = [(order.token, self._scheduler_time(order.attempt.started_at)) for order in self._running.values()]
         held = started + [(order.token, None) for order in (*self._waiting, *self._fetching.values())]
         held += self._mail.carrying.copy().items()  # a large directory takes longer than a claim lasts
-        if now < self._beat_at and (held == self._last_beat or now < self._beat_at - self._setup.heartbeat + 0.5):
-            return
-        self._beat_at, self._last_beat = now + self._setup.heartbeat, held
+        if now >= self._beat_at:
+            self._beat_at = now + self._setup.heartbeat
+            self._named.clear()
+        else:  # the scheduler has the rest, and a thousand pilots with a hundred claims each would keep it busy
+            held = [entry for entry in held if entry not in self._named]
+            if not held or now < self._beat_soon:
+                return
+        self._beat_soon = now + 0.5
+        self._named.update(held)
         self._mail.post(Beat(held, 2 * node.width()))
 
     def _scheduler_time(self, at: float | None) -> float | None:
