@@ -44,8 +44,9 @@ _QUICKEST, _SLOWEST = 0.001, 0.05
 """Seconds between two looks at the transport: right after something came, and at rest."""
 _PAUSE = 2.0
 """`wait` is called several times a second; when it was not for so many seconds, the scheduler stood still."""
-_SURVIVES = 1.0
-"""A neighbour that is heard of so many seconds after a pilot has fallen silent has survived it."""
+_SURVIVES = 2
+"""A neighbour that is heard of so many heartbeats after a pilot's last word has survived it. Pilots of a node beat at
+different moments, so one heartbeat would not tell a pilot that died alone from a node that was cut off."""
 _LOST_IN_A_ROW = 3
 _FAILED_STARTS = 3
 _TIME_TO_LEAVE = 15.0
@@ -131,6 +132,8 @@ class PilotExecutor:
         self._refusal = ""
         self._in_a_row: Counter[str] = Counter()
         """Losses since the last success, by host."""
+        self._lost_at: dict[str, float] = {}
+        """When a host was counted as lost last: all its pilots that were silent by then were lost with it."""
         self._left_out: set[str] = set()
         self._stopping: bool | None = None
         self._stop_at = 0.0
@@ -236,7 +239,13 @@ class PilotExecutor:
     # -- handing out
 
     def _usable(self) -> list[_Pilot]:
-        return [p for p in self._pilots.values() if p.state == "ready" and p.host not in self._left_out]
+        """Pilots that may get attempts. One that has missed several beats is probably lost, and gets nothing more."""
+        since = time.monotonic() - self._expiry / 2
+        return [
+            pilot
+            for pilot in self._pilots.values()
+            if pilot.state == "ready" and pilot.heard >= since and pilot.host not in self._left_out
+        ]
 
     def _hand_out(self) -> None:
         """Claim what the scheduler started, durably, and then send it."""
@@ -354,10 +363,12 @@ class PilotExecutor:
     def _report(self, pilot: _Pilot, token: str, report: Attempt, directory: bool) -> None:
         held = self._release(token)
         if held is None:
-            if not self._adopting and token not in self._taken:
-                pilot.late += 1
-                pilot.changed = True
-                self._arrivals.discard(token)
+            if token not in self._taken:
+                self._transport.recorded([token])  # nobody waits for it any more
+                if not self._adopting:
+                    pilot.late += 1
+                    pilot.changed = True
+                    self._arrivals.discard(token)
             return
         attempt = held.attempt
         attempt.take_result(report)
@@ -378,7 +389,8 @@ class PilotExecutor:
             self._back.append(held.attempt)
 
     def _said_bye(self, pilot: _Pilot, bye: Bye) -> None:
-        """Those of its attempts that it names, and any that it had not read yet, are lost with it."""
+        """Those of its attempts that it names are lost with it; others it had not begun."""
+        unheard = pilot.state == "starting"
         pilot.state = "gone"
         unread = [token for token in pilot.tokens if token not in bye.lost]
         self._returned(pilot, unread)
@@ -388,6 +400,7 @@ class PilotExecutor:
                 self._lose(token, held.attempt, f"{pilot.host}: {bye.why}", alone=False)
         if not bye.expected:
             self._refusal = bye.why
+            self._failed_starts += unheard  # it could not even say what it is
 
     def _release(self, token: str) -> _Held | None:
         """The claim is over; None when it already was."""
@@ -407,7 +420,8 @@ class PilotExecutor:
         for token, held in self._held.items():
             if held.pilot.state == "starting" and held.pilot.facts is None:
                 continue  # its pilot waits in the engine's queue
-            if now - held.heard > self._expiry:
+            # Of a pilot that is silent, what it got after its last word is lost as well.
+            if now - min(held.heard, held.pilot.heard) > self._expiry:
                 expired.setdefault(held.pilot.name, []).append(token)
         for name, tokens in expired.items():
             pilot = self._pilots[name]
@@ -417,11 +431,12 @@ class PilotExecutor:
             why = self._launcher.ended().get(name, "")
             explained = bool(why) and self._launcher.explained(why)
             # A neighbour that was heard of since shows that the machine is not what failed.
+            since = pilot.heard + _SURVIVES * self._setup.heartbeat
             survived = any(
-                other is not pilot and other.host == pilot.host and other.host and other.heard > pilot.heard + _SURVIVES
+                other is not pilot and other.host == pilot.host and other.host and other.heard > since
                 for other in self._pilots.values()
             )
-            self._count_loss(pilot)
+            self._count_loss(pilot, now)
             text = f"node {pilot.host or name} was lost" + (f" ({why})" if why else f": silent for {self._expiry:g} s")
             for token in tokens:
                 entry = self._release(token)
@@ -431,10 +446,11 @@ class PilotExecutor:
             if not dead:  # it lives, and does not know these: an order was lost
                 self._transport.send(name, [Abandon(tokens)])
 
-    def _count_loss(self, pilot: _Pilot) -> None:
+    def _count_loss(self, pilot: _Pilot, now: float) -> None:
         pilot.lost += 1
         pilot.changed = True
-        if pilot.host:
+        if pilot.host and pilot.heard > self._lost_at.get(pilot.host, 0.0):
+            self._lost_at[pilot.host] = now
             self._in_a_row[pilot.host] += 1
             if self._in_a_row[pilot.host] >= _LOST_IN_A_ROW and pilot.host not in self._left_out:
                 self._left_out.add(pilot.host)
