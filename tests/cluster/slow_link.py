@@ -18,8 +18,10 @@ import sys
 import time
 from collections import deque
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from cluster.machines import Machine, Site
+if TYPE_CHECKING:  # the relay starts at once
+    from cluster.machines import Machine, Site
 
 _SIOCETHTOOL, _STXCSUM = 0x8946, 0x17
 _LARGEST = 65535
@@ -40,9 +42,10 @@ class SlowLink:
         site.in_head("ip", "link", "set", to, "nomaster", "promisc", "on")
         site.in_head("ip", "link", "set", back, "master", "switch", "up")
         self._process = subprocess.Popen(
-            ["nsenter", "-t", str(site.head.pid), "-n", "--", sys.executable, __file__, to, slow, str(delay)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            ["nsenter", "-t", str(site.head.pid), "-n", "--", sys.executable, "-I", __file__, to, slow, str(delay)],
+            stdout=subprocess.PIPE,
         )
+        assert self._process.stdout is not None and self._process.stdout.readline() == b"relays\n"
 
     def close(self) -> None:
         """As it was before."""
@@ -81,6 +84,7 @@ def relay(one: str, other: str, delay: float) -> None:
         end.bind((name, 0))
         end.setblocking(False)
         sockets.append(end)
+    print("relays", flush=True)
     waiting: tuple[deque[tuple[float, bytes]], ...] = (deque(), deque())
     while True:
         due = [queue[0][0] for queue in waiting if queue]
