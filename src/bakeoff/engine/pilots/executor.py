@@ -68,6 +68,8 @@ class _Pilot:
     tokens: set[str] = field(default_factory=set)
     heard: float = 0.0
     """`time.monotonic()` of its last message."""
+    over: set[str] = field(default_factory=set)
+    """Claims that its last beat named and that are over."""
     lost: int = 0
     late: int = 0
     changed: bool = False
@@ -348,17 +350,20 @@ class PilotExecutor:
             pilot.state = "ready"
 
     def _beat(self, pilot: _Pilot, held: Sequence[tuple[str, float | None]]) -> None:
-        over = []
+        over = set()
         for token, began in held:
             entry = self._held.get(token)
             if entry is None:
                 if token not in self._taken:
-                    over.append(token)
+                    over.add(token)
             else:
                 entry.heard = pilot.heard
                 entry.attempt.started_at = began
-        if over and not self._adopting:
-            self._transport.send(pilot.name, [Abandon(over)])
+        if not self._adopting:
+            # A beat may have been written before a report that was read first; the next one tells.
+            if again := sorted(over & pilot.over):
+                self._transport.send(pilot.name, [Abandon(again)])
+            pilot.over = over
 
     def _report(self, pilot: _Pilot, token: str, report: Attempt, directory: bool) -> None:
         held = self._release(token)
