@@ -95,13 +95,15 @@ class Trial:
         if shape.writes:
             body = f"head -c {shape.writes} /dev/urandom > {{out}}/result; echo $(hostname) >> {self.written}"
         command = f"sh -c 'echo {{seed}} $(date +%s) $(hostname) >> {self.log}; {body}'"
-        # Two pilots with four CPUs fill a node of eight, so that both nodes are used.
+        # Half of the pilots fill a node of eight CPUs, so that both nodes are used.
         options = [f"--cpus-per-task={8 * 2 // shape.pilots}"]
         slurm = f"time = 3000\noptions = {json.dumps(options)}\nsetup = {json.dumps([shape.setup] if shape.setup else [])}\n"
+        cpus = min(2, 16 // (shape.pilots * shape.slots))
+        ray = f"[resources]\ncpus = {cpus}\n"
         (self.place / "exp.toml").write_text(
             f'name = "faults"\nworkload = "command"\nseeds = {shape.runs}\n[params]\ncommand = {json.dumps(command)}\n'
             f'[executor]\nkind = "{engine}"\npilots = {shape.pilots}\nslots = {shape.slots}\nexpiry = {EXPIRY}\n'
-            f"{slurm if engine == 'slurm' else ''}[retries]\nlost = 100\n[limits]\ntime = 300\n"
+            f"{slurm if engine == 'slurm' else ray}[retries]\nlost = 100\n[limits]\ntime = 300\n"
         )
         self.start()
 
@@ -228,10 +230,10 @@ def cuts(trial: Trial, given: argparse.Namespace, rng: random.Random) -> tuple[F
     ended: list[float] = []
     noticed: list[float | None] = []
     while len(ended) < given.times and trial.running():
+        wait_until(lambda: any(map(trial.on, trial.cluster.names)) or not trial.running(), 180)
+        time.sleep(rng.uniform(0, 10))
         node = rng.choice(trial.cluster.names)
-        wait_until(lambda node=node: bool(trial.on(node) and trial.claims(node)) or not trial.running(), 180)
-        time.sleep(rng.uniform(0, 5))
-        if not trial.claims(node):
+        if not (trial.on(node) and trial.claims(node)):
             continue
         seen, noticed_after = cut_and_watch(trial, node, 45 if trial.engine == "ray" else 60)
         ended.append(seen)
@@ -357,11 +359,12 @@ def upload(trial: Trial, given: argparse.Namespace, rng: random.Random) -> tuple
         whole = [path for path in (directory / ".incoming").glob("*") if not path.name.endswith(".part")]
         seen += len(whole) + len(list((directory / "runs").glob("*")))
         time.sleep(0.1)
+    noticed = time.monotonic() - began
     with trial.edition() as edition:
         early = sum(edition.counts().get(status, 0) for status in ("succeeded", "failed"))
     time.sleep(max(0.0, 40 - (time.monotonic() - began)))
     bring_back(trial, node)
-    return {"bytes": UPLOAD, "cut_after_s": given.cut_after, "noticed_after_s": time.monotonic() - began}, [
+    return {"bytes": UPLOAD, "cut_after_s": given.cut_after, "noticed_after_s": noticed}, [
         at_least("claims that were under way when the link was cut", len(held), 1),
         is_("half directories seen at home before the loss was recorded", seen, 0),
         is_("rows recorded before the loss", early, 0),

@@ -167,11 +167,13 @@ class PilotExecutor:
     def wait(self, timeout: float) -> list[Attempt]:
         now = time.monotonic()
         deadline, interval = now + timeout, _QUICKEST
-        if now - self._looked_at > _PAUSE:  # we were stopped, suspended or held up: nobody could reach us
-            for held in self._held.values():
-                held.heard += now - self._looked_at
-            for pilot in self._pilots.values():
-                pilot.heard += now - self._looked_at
+        paused = now - self._looked_at
+        if paused > _PAUSE:  # we were stopped, suspended or held up: nobody could reach us
+            # Everybody gets a third of the expiry to speak again. Not more: on a busy machine there are many pauses.
+            since = now - self._expiry * 2 / 3
+            heard: list[_Held | _Pilot] = [*self._held.values(), *self._pilots.values()]
+            for each in heard:
+                each.heard = min(each.heard + paused, max(each.heard, since))
         self._hand_out()
         while True:
             received = self._transport.receive()
