@@ -235,7 +235,7 @@ def cuts(trial: Trial, given: argparse.Namespace, rng: random.Random) -> tuple[F
         node = rng.choice(trial.cluster.names)
         if not (trial.on(node) and trial.claims(node)):
             continue
-        seen, noticed_after = cut_and_watch(trial, node, 45 if trial.engine == "ray" else 60)
+        seen, noticed_after = cut_and_watch(trial, node, 40 if trial.engine == "ray" else 60)
         ended.append(seen)
         noticed.append(noticed_after)
         say(f"cut {len(ended)}/{given.times} of {node}: last run seen after {seen} s, noticed after {noticed_after} s")
@@ -397,7 +397,7 @@ def shape(fault: str, given: argparse.Namespace) -> Shape:
     """The experiment for a fault: long enough to last."""
     match fault:
         case "cuts":
-            return Shape(25 * given.times, 3.0, long=45.0)
+            return Shape(22 * given.times, 3.0, long=45.0)
         case "kills":  # one pilot on each node: a run that is lost twice while a neighbour survives fails, by design
             return Shape(40 * given.times, 5.0, pilots=2, slots=8)
         case "loss" | "delay":
