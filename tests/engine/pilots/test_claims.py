@@ -367,6 +367,24 @@ def test_pilots_that_are_cut_off_with_their_node_count_as_one_loss_and_not_as_ne
     assert bench.wire.avoided == [], "the node was lost once, and not once for each pilot"
 
 
+def test_a_pilot_that_came_to_a_node_after_the_loss_is_no_neighbour_that_survived(session: Session) -> None:
+    bench = Bench(session, pilots=2)
+    bench.executor.wait(0)
+    lost, later = bench.wire.started
+    bench.wire.hello(lost)
+    bench.executor.wait(0)
+    bench.fill()
+    bench.executor.wait(0)
+    bench.wire.arriving.append((lost, Beat([(order.token, 1.0) for _, order in bench.wire.orders()], 4)))
+    bench.executor.wait(0.01)
+    bench.wire.hello(later, most=0)  # the machine crashed, and is back
+    back: list[Attempt] = []
+    while len(back) < 4:
+        bench.wire.arriving.append((later, Beat([], 0)))
+        back += bench.executor.wait(0.02)
+    assert {attempt.lost for attempt in back} == {"yes"}
+
+
 def test_a_silent_pilot_loses_what_it_got_last_as_well(session: Session) -> None:
     """What was handed to it after its last word does not wait for an expiry of its own."""
     bench = Bench(session)

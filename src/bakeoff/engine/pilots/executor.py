@@ -68,6 +68,8 @@ class _Pilot:
     tokens: set[str] = field(default_factory=set)
     heard: float = 0.0
     """`time.monotonic()` of its last message."""
+    began: float = float("inf")
+    """`time.monotonic()` of its hello."""
     over: set[str] = field(default_factory=set)
     """Claims that its last beat named and that are over."""
     lost: int = 0
@@ -342,6 +344,7 @@ class PilotExecutor:
 
     def _said_hello(self, pilot: _Pilot, hello: Hello) -> None:
         pilot.facts, pilot.slots, pilot.most, pilot.changed = hello.node, hello.slots, hello.most, True
+        pilot.began = pilot.heard
         if hello.refusal:
             pilot.state, self._refusal = "leaving", hello.refusal
             self._failed_starts += 1
@@ -437,10 +440,14 @@ class PilotExecutor:
                 pilot.state = "silent"
             why = self._launcher.ended().get(name, "")
             explained = bool(why) and self._launcher.explained(why)
-            # A neighbour that was heard of since shows that the machine is not what failed.
+            # A neighbour that was there before and was heard of since shows that the machine is not what failed. One that
+            # came later shows nothing: a machine that crashed may be back.
             since = pilot.heard + _SURVIVES * self._setup.heartbeat
             survived = any(
-                other is not pilot and other.host == pilot.host and other.host and other.heard > since
+                other is not pilot
+                and other.host == pilot.host
+                and other.host
+                and other.began < pilot.heard < since < other.heard
                 for other in self._pilots.values()
             )
             self._count_loss(pilot, now)
