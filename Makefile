@@ -3,7 +3,7 @@ BIN := .venv/bin
 # Two workers for each core, because tests spend about half of their time waiting for processes.
 PYTEST := $(BIN)/python -m pytest -n $(shell expr $$(nproc) \* 2) --dist worksteal
 FIGURES := overhead collect startup plan compare schedsim market market_http market_latency rollouts
-BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py benchmarks/cluster_faults.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
 # Selects the tests that need only Python; pyproject.toml explains the markers.
 ANYWHERE := not (slow or root or apt or npm or trainers or launchers or browser or daemon)

@@ -1,4 +1,5 @@
-"""Regenerate the table of measured figures in docs/benchmarks.md from benchmarks/results/*.json."""
+"""Regenerate tables of measured figures from benchmarks/results/: in docs/benchmarks.md, and in docs/clusters.md that of
+benchmarks/results/cluster_faults/."""
 
 from __future__ import annotations
 
@@ -12,6 +13,19 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures: written by benchmarks/table.py -->", "<!-- end of figures -->"
+CLUSTERS = HERE.parent / "docs" / "clusters.md"
+FAULTS = {
+    "cuts": "the link of a node is cut at random moments (on Slurm the shared file system goes with it, and both come back)",
+    "kills": "kill -9 of pilots, their actors, node supervisors, raylets and slurmd",
+    "adopt": "kill -9 of the scheduler with 8 attempts running, started again after 5 s",
+    "adopt-late": "the same, started again after 2 min",
+    "loss": "5 % of packets are lost in each direction, on all nodes",
+    "delay": "every packet takes 100 ms longer in each direction, on all nodes",
+    "pause": "SIGSTOP of a pilot for 60 s",
+    "clock": "the clock of a node is an hour ahead",
+    "upload": "the link is cut while a directory of 600 MB comes home",
+    "output": "a run leaves 1 GB",
+}
 
 
 def load(results: Path) -> list[dict[str, Any]]:
@@ -42,21 +56,50 @@ def figures(benchmarks: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when the page is not up to date")
-    given = parser.parse_args()
-    page = PAGE.read_text()
-    head, begin, rest = page.partition(BEGIN)
+def faults(results: Path) -> str:
+    """What became of experiments on clusters that were broken on purpose."""
+    lines = ["| what was done | on | runs | executed | lost | late | also measured | holds |", "|" + "---|" * 8]
+    for fault, what in FAULTS.items():
+        for engine in ("ray", "slurm"):
+            path = results / "cluster_faults" / f"{engine}-{fault}.json"
+            if not path.exists():
+                continue
+            found = json.loads(path.read_text())
+            checks, figures = found["checks"], found["figures"]
+            own = checks[
+                : next(n for n, check in enumerate(checks) if check["what"].startswith("runs with exactly one"))
+            ]
+            also = "; ".join(
+                f"{check['what']}: {check['value']:g}"
+                + ("" if check["sense"] == "is" else f" ({check['sense']} {check['bar']:g})")
+                for check in own
+            )
+            figure = (figures["runs"], figures["executions"], figures["lost_attempts"], figures["late_reports"])
+            cells = [f"`{fault}`: {what}", engine, *map(str, figure), also or "", "yes" if found["holds"] else "**no**"]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def fill(page: Path, text: str, check: bool) -> str:
+    """Put the text into its place on the page. What is wrong, if `check`; otherwise an empty text."""
+    old = page.read_text()
+    head, begin, rest = old.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"{PAGE} has no place for the figures: put {BEGIN} and {END} into it")
-    fresh = f"{head}{BEGIN}\n{figures(load(RESULTS))}\n{END}{tail}"
-    if given.check:
-        sys.exit(
-            0 if fresh == page else f"{PAGE} does not say what benchmarks/results/ says; run {Path(__file__).name}"
-        )
-    PAGE.write_text(fresh)
+        raise SystemExit(f"{page} has no place for the figures: put {BEGIN} and {END} into it")
+    fresh = f"{head}{BEGIN}\n{text}\n{END}{tail}"
+    if check:
+        return "" if fresh == old else f"{page} does not say what benchmarks/results/ says; run {Path(__file__).name}"
+    page.write_text(fresh)
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a page is not up to date")
+    given = parser.parse_args()
+    wrong = [fill(PAGE, figures(load(RESULTS)), given.check), fill(CLUSTERS, faults(RESULTS), given.check)]
+    sys.exit("\n".join(filter(None, wrong)) or 0)
 
 
 if __name__ == "__main__":

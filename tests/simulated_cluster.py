@@ -457,19 +457,19 @@ class Cluster:
     def _beat_now(self, pilot: _Pilot) -> None:
         pilot.beats_soon = False
         if pilot.state == "up" and pilot.fresh:
-            self._say_beat(pilot, list(pilot.fresh.items()))
+            self._say_beat(pilot, list(pilot.fresh.items()), whole=False)
 
     def _beat(self, pilot: _Pilot) -> None:
         """Every heartbeat."""
         if pilot.state == "up":
             held: list[tuple[str, float | None]]
             held = [(token, EPOCH + began) for token, (_, began) in pilot.running.items()]
-            self._say_beat(pilot, held + [(order.token, None) for order in pilot.waiting])
+            self._say_beat(pilot, held + [(order.token, None) for order in pilot.waiting], whole=True)
             self._schedule(self._at + HEARTBEAT, self._beat, pilot)
 
-    def _say_beat(self, pilot: _Pilot, held: list[tuple[str, float | None]]) -> None:
+    def _say_beat(self, pilot: _Pilot, held: list[tuple[str, float | None]], *, whole: bool) -> None:
         pilot.beat_at, pilot.fresh = self._at, {}
-        self._post(pilot, Beat(held, 2 * self._slots))
+        self._post(pilot, Beat(held, 2 * self._slots, whole))
 
     # -- attempts
 

@@ -192,16 +192,16 @@ class Site:
         (self._files / "resolv.conf").touch()
         try:
             self.head = self.machines[HEAD] = Machine(HEAD, f"{_PREFIX}1", self._files)
-            self._in_head("ip", "link", "add", "name", "switch", "type", "bridge")
-            self._in_head("ip", "addr", "add", f"{self.head.address}/24", "dev", "switch")
-            self._in_head("ip", "link", "set", "switch", "up")
+            self.in_head("ip", "link", "add", "name", "switch", "type", "bridge")
+            self.in_head("ip", "addr", "add", f"{self.head.address}/24", "dev", "switch")
+            self.in_head("ip", "link", "set", "switch", "up")
             for number, name in enumerate(names, 2):
                 self._join(Machine(name, f"{_PREFIX}{number}", self._files))
         except BaseException:
             self.close()
             raise
 
-    def _in_head(self, *argv: str) -> None:
+    def in_head(self, *argv: str) -> None:
         # Only the network is entered: `ip` names another network by a process id, and must know it.
         subprocess.run(["nsenter", "-t", str(self.head.pid), "-n", "--", *argv], check=True)
 
@@ -211,14 +211,16 @@ class Site:
         # The hardware address belongs to the place, so that a machine which replaces another is known at once.
         hardware = f"02:00:00:00:00:{int(machine.address.rpartition('.')[2]):02x}"
         peer = ["peer", "name", "eth0", "address", hardware, "netns", str(machine.pid)]
-        self._in_head("ip", "link", "add", "name", name, "type", "veth", *peer)
-        self._in_head("ip", "link", "set", name, "master", "switch", "up")
+        self.in_head("ip", "link", "add", "name", name, "type", "veth", *peer)
+        self.in_head("ip", "link", "set", name, "master", "switch", "up")
         machine.run("ip", "addr", "add", f"{machine.address}/24", "dev", "eth0")
         machine.restore()
 
     def replace(self, name: str) -> Machine:
         """A new machine in the place of one that is lost with all its processes."""
         address = self.machines[name].address
+        # Sockets that still try to send keep the network of a machine for minutes. Its link goes at once.
+        self.in_head("ip", "link", "del", f"to-{name}")
         self.machines.pop(name).close()
         eventually(lambda: not self._has_link(f"to-{name}"), f"the link of {name} goes away")
         self._join(Machine(name, address, self._files))

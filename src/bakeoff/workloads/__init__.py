@@ -11,5 +11,6 @@
 | `schedsim` | a simulation of scheduling policies |
 | `template`, `metrics` | command templates, and metrics that a command leaves behind |
 | `jit` | compiled kernels, for worlds that need speed |
+| `flat` | networks whose weights are one vector, for trainings |
 | `program`, `functions` | whether a command's program or a function is there, before any run starts |
 """

@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bakeoff.engine.pilots.arrivals import Arrivals, copy_synced
-from bakeoff.engine.pilots.spool import Reader, Writer
+from bakeoff.engine.pilots.messages import Beat, Returned
+from bakeoff.engine.pilots.spool import Newest, Reader, SpoolLink, SpoolTransport, Writer
+from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.records.layout import EditionPaths
+
+SETUP = PilotSetup(
+    workload="command", dialect="native", experiment="trial", edition="x", base="/", slots=2, limits={}, resources={},
+    gpus=None, env={}, fresh=False, checkpoints=False, settle_after=1, code="code",
+)  # fmt: skip
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.lists(st.integers(0, 400), max_size=12))
@@ -41,6 +49,45 @@ def test_a_writer_that_was_interrupted_leaves_no_torn_frame(tmp_path: Path) -> N
     next_scheduler = Writer.append(path)
     next_scheduler.write([b"fourth"])
     assert Reader(path).read() == [b"first", b"second", b"third", b"fourth"]
+
+
+def test_only_the_newest_frame_of_a_file_counts_and_a_torn_one_is_read_later(tmp_path: Path) -> None:
+    path = tmp_path / "beat"
+    path.touch()
+    writer, reader = Newest(path), Newest(path)
+    assert reader.read() is None
+    writer.write(b"a long first one")
+    writer.write(b"second")
+    assert [reader.read(), reader.read()] == [b"second", None]
+    writer.write(b"second")
+    assert reader.read() == b"second", "the same again is new"
+    writer.write(b"third")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:12] + b"\0" * 8 + whole[20:])
+    assert reader.read() is None
+    path.write_bytes(whole)
+    assert reader.read() == b"third"
+
+
+def test_signs_of_life_do_not_make_the_spool_grow_and_nothing_else_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bakeoff.engine.pilots.spool._BEATS_INTERVAL", 0.0)
+    paths = EditionPaths(tmp_path / "trial" / "edition")
+    paths.directory.mkdir(parents=True)
+    transport = SpoolTransport(paths)
+    transport.open({"1-1": SETUP})
+    link = SpoolLink(transport.directory, "1-1")
+    held = [(f"1.{number}.1.0123456789abcdef", 1.0) for number in range(128)]
+    received = []
+    for number in range(200):
+        link.exchange([Beat(held, number), Returned([str(number)]), Beat(held, 1000 + number)])
+        received += transport.receive()
+    assert [sent.tokens for _, sent in received if isinstance(sent, Returned)] == [[str(n)] for n in range(200)]
+    assert [sent.most for _, sent in received if isinstance(sent, Beat)] == [1000 + n for n in range(200)]
+    assert sum(path.stat().st_size for path in transport.directory.rglob("*") if path.is_file()) < 40_000
+    next_session = SpoolTransport(paths).receive()
+    assert len(next_session) == 201, "the newest sign of life, and all the rest"
 
 
 def test_a_directory_comes_home_whole_or_not_at_all(tmp_path: Path) -> None:

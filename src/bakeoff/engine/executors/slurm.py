@@ -173,13 +173,13 @@ class SlurmLauncher:
         lines = ["#!/bin/bash", *(f"#SBATCH --{name}={value}" for name, value in options.items() if value is not None)]
         lines += ["#SBATCH --no-requeue", *(f"#SBATCH {option}" for option in settings.options)]
         lines += settings.setup
-        ends = "${SLURM_JOB_END_TIME:-}"
-        if settings.time is not None:
-            ends = f"${{SLURM_JOB_END_TIME:-$(( $(date +%s) + {int(settings.time)} ))}}"
+        known = "" if settings.time is None else int(settings.time)
         lines += [
             f"pilots=({' '.join(map(shlex.quote, pilots))})",
             "export BAKEOFF_NODE=$SLURMD_NODENAME",
-            f"export BAKEOFF_ALLOCATION_ENDS={ends}",
+            # By the node's own clock: both times are those of slurmctld's, which may differ. Older versions give none.
+            f"lasts=${{SLURM_JOB_END_TIME:+$((SLURM_JOB_END_TIME - SLURM_JOB_START_TIME))}}; lasts=${{lasts:-{known}}}",
+            "export BAKEOFF_ALLOCATION_ENDS=${lasts:+$(($(date +%s) + lasts))}",
             # exec: the signal before the time limit goes to this process.
             f"exec {shlex.quote(settings.python or sys.executable)} -P -m bakeoff.engine.pilots.spool "
             f"{shlex.quote(str(self._spool))} ${{pilots[$SLURM_ARRAY_TASK_ID]}}",

@@ -9,7 +9,7 @@
 | `pilot` | the node's side: a long-lived process with slots, around a local node (engine/node) |
 | `arrivals` | run directories that come home: beside their place, then renamed |
 | `packing` | a run directory as an archive, for engines without a shared file system |
-| `spool` | the transport of engines with a shared file system: two append files for each pilot |
+| `spool` | the transport of engines with a shared file system: three files for each pilot |
 
     scheduler: PilotExecutor -- Transport ~~~~~~~~ Link -- Pilot -- Node (commands, workers)
                      |                 spool files, actor calls
@@ -22,8 +22,10 @@ What holds, whatever the engine does:
 
 * A claim is in the database before its attempt is handed out. It has a token, and a report counts only with the token
   of the current claim. So an attempt may be executed twice, and is recorded once.
-* Pilots beat. A claim that no beat has named for `expiry` seconds, on the scheduler's monotonic clock, is lost. The
-  time in which the scheduler itself stood still does not count. The engine is never asked whether a pilot lives.
+* Pilots beat. A claim that no beat has named for `expiry` seconds, on the scheduler's monotonic clock, is lost, and so are
+  all claims of a pilot that was silent for so long. A pilot that was silent for half of it gets nothing more. A scheduler
+  that stood still reads what is waiting, and then gives everybody a third of the expiry to speak. The engine is never asked
+  whether a pilot lives.
 * A pilot that cannot reach the engine's control plane ends its runs before its claims expire. One that can, but sees
   no scheduler, finishes what it has and lingers: the next scheduler adopts it.
 * A run's directory is complete and synced at home before its result is recorded.

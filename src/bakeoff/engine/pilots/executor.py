@@ -45,8 +45,9 @@ _QUICKEST, _SLOWEST = 0.001, 0.05
 """Seconds between two looks at the transport: right after something came, and at rest."""
 _PAUSE = 2.0
 """`wait` is called several times a second; when it was not for so many seconds, the scheduler stood still."""
-_SURVIVES = 1.0
-"""A neighbour that is heard of so many seconds after a pilot has fallen silent has survived it."""
+_SURVIVES = 2
+"""A neighbour that is heard of so many heartbeats after a pilot's last word has survived it. Pilots of a node beat at
+different moments, so one heartbeat would not tell a pilot that died alone from a node that was cut off."""
 _LOST_IN_A_ROW = 3
 _FAILED_STARTS = 3
 _TIME_TO_LEAVE = 15.0
@@ -70,6 +71,10 @@ class _Pilot:
     tokens: set[str] = field(default_factory=set)
     heard: float = 0.0
     """`time.monotonic()` of its last message."""
+    began: float = float("inf")
+    """`time.monotonic()` of its hello."""
+    over: set[str] = field(default_factory=set)
+    """Claims that its last beat named and that are over."""
     lost: int = 0
     late: int = 0
     changed: bool = False
@@ -140,6 +145,8 @@ class PilotExecutor:
         self._refusal = ""
         self._in_a_row: Counter[str] = Counter()
         """Losses since the last success, by host."""
+        self._lost_at: dict[str, float] = {}
+        """When a host was counted as lost last: all its pilots that were silent by then were lost with it."""
         self._left_out: set[str] = set()
         self._stopping: bool | None = None
         self._stop_at = 0.0
@@ -175,11 +182,13 @@ class PilotExecutor:
     def wait(self, timeout: float) -> list[Attempt]:
         now = time.monotonic()
         deadline, interval = now + timeout, _QUICKEST
-        if now - self._looked_at > _PAUSE:  # we were stopped, suspended or held up: nobody could reach us
-            for held in self._held.values():
-                held.heard += now - self._looked_at
-            for pilot in self._pilots.values():
-                pilot.heard += now - self._looked_at
+        paused = now - self._looked_at
+        if paused > _PAUSE:  # we were stopped, suspended or held up: nobody could reach us
+            # Everybody gets a third of the expiry to speak again. Not more: on a busy machine there are many pauses.
+            since = now - self._expiry * 2 / 3
+            heard: list[_Held | _Pilot] = [*self._held.values(), *self._pilots.values()]
+            for each in heard:
+                each.heard = min(each.heard + paused, max(each.heard, since))
         idle = self.capacity() > 0  # the scheduler has nothing more to start
         self._hand_out()
         while True:
@@ -256,17 +265,28 @@ class PilotExecutor:
     # -- handing out
 
     def _usable(self) -> list[_Pilot]:
-        return [p for p in self._pilots.values() if p.state == "ready" and p.host not in self._left_out]
+        """Pilots that may get attempts. One that has missed several beats is probably lost, and gets nothing more."""
+        since = time.monotonic() - self._expiry / 2
+        return [
+            pilot
+            for pilot in self._pilots.values()
+            if pilot.state == "ready" and pilot.heard >= since and pilot.host not in self._left_out
+        ]
 
     def _with_room(self) -> list[_Pilot]:
-        """Pilots that may take more. Looks only at those that have changed, not at a thousand that are full."""
-        able = []
+        """Those of them that may take more. Looks only at pilots that have changed, not at a thousand that are full."""
+        able, since = [], time.monotonic() - self._expiry / 2
         for name in list(self._unfilled):
-            p = self._pilots.get(name)
-            if p is not None and p.state == "ready" and len(p.tokens) < p.most and p.host not in self._left_out:
-                able.append(p)
-            else:
+            pilot = self._pilots.get(name)
+            if (
+                pilot is None
+                or pilot.state != "ready"
+                or len(pilot.tokens) >= pilot.most
+                or pilot.host in self._left_out
+            ):
                 self._unfilled.discard(name)
+            elif pilot.heard >= since:
+                able.append(pilot)
         return able
 
     def _hand_out(self) -> None:
@@ -357,11 +377,11 @@ class PilotExecutor:
         match message:
             case Hello():
                 self._said_hello(pilot, message)
-            case Beat(held, most):
-                if most != pilot.most:
-                    pilot.most = most
+            case Beat():
+                if message.most != pilot.most:
+                    pilot.most = message.most
                     self._unfilled.add(name)
-                self._beat(pilot, held)
+                self._beat(pilot, message)
             case Report(token, attempt, directory):
                 self._report(pilot, token, attempt, directory)
             case Returned(tokens):
@@ -373,6 +393,7 @@ class PilotExecutor:
         pilot.facts, pilot.slots, pilot.most, pilot.changed = hello.node, hello.slots, hello.most, True
         self._unfilled.add(pilot.name)
         self._keep_at = 0.0
+        pilot.began = pilot.heard
         if hello.refusal:
             pilot.state, self._refusal = "leaving", hello.refusal
             self._failed_starts += 1
@@ -382,26 +403,31 @@ class PilotExecutor:
         elif not self._adopting:  # an old hello says nothing about now: the next beat does
             pilot.state = "ready"
 
-    def _beat(self, pilot: _Pilot, held: Sequence[tuple[str, float | None]]) -> None:
-        over = []
-        for token, began in held:
+    def _beat(self, pilot: _Pilot, beat: Beat) -> None:
+        over = set()
+        for token, began in beat.held:
             entry = self._held.get(token)
             if entry is None:
                 if token not in self._taken:
-                    over.append(token)
+                    over.add(token)
             else:
                 entry.heard = pilot.heard
                 entry.attempt.started_at = began
-        if over and not self._adopting:
-            self._transport.send(pilot.name, [Abandon(over)])
+        if beat.whole and not self._adopting:
+            # A beat may have been written before a report that was read first; the next one tells.
+            if again := sorted(over & pilot.over):
+                self._transport.send(pilot.name, [Abandon(again)])
+            pilot.over = over
 
     def _report(self, pilot: _Pilot, token: str, report: Attempt, directory: bool) -> None:
         held = self._release(token)
         if held is None:
-            if not self._adopting and token not in self._taken:
-                pilot.late += 1
-                pilot.changed = True
-                self._over.add(token)
+            if token not in self._taken:
+                self._transport.recorded([token])  # nobody waits for it any more
+                if not self._adopting:
+                    pilot.late += 1
+                    pilot.changed = True
+                    self._over.add(token)
             return
         attempt = held.attempt
         attempt.take_result(report)
@@ -423,7 +449,8 @@ class PilotExecutor:
             self._back.append(held.attempt)
 
     def _said_bye(self, pilot: _Pilot, bye: Bye) -> None:
-        """Those of its attempts that it names, and any that it had not read yet, are lost with it."""
+        """Those of its attempts that it names are lost with it; others it had not begun."""
+        unheard = pilot.state == "starting"
         pilot.state = "gone"
         self._keep_at = 0.0
         unread = [token for token in pilot.tokens if token not in bye.lost]
@@ -434,6 +461,7 @@ class PilotExecutor:
                 self._lose(token, held.attempt, f"{pilot.host}: {bye.why}", alone=False)
         if not bye.expected:
             self._refusal = bye.why
+            self._failed_starts += unheard  # it could not even say what it is
 
     def _release(self, token: str) -> _Held | None:
         """The claim is over; None when it already was."""
@@ -471,12 +499,17 @@ class PilotExecutor:
             dead = now - pilot.heard > self._expiry
             why = self._launcher.ended().get(name, "")
             explained = bool(why) and self._launcher.explained(why)
-            # A neighbour that was heard of since shows that the machine is not what failed.
+            # A neighbour that was there before and was heard of since shows that the machine is not what failed. One that
+            # came later shows nothing: a machine that crashed may be back.
+            since = pilot.heard + _SURVIVES * self._setup.heartbeat
             survived = any(
-                other is not pilot and other.host == pilot.host and other.host and other.heard > pilot.heard + _SURVIVES
+                other is not pilot
+                and other.host == pilot.host
+                and other.host
+                and other.began < pilot.heard < since < other.heard
                 for other in self._pilots.values()
             )
-            self._count_loss(pilot)
+            self._count_loss(pilot, now)
             text = f"node {pilot.host or name} was lost" + (f" ({why})" if why else f": silent for {self._expiry:g} s")
             for token in tokens:
                 entry = self._release(token)
@@ -486,10 +519,11 @@ class PilotExecutor:
             if not dead:  # it lives, and does not know these: an order was lost
                 self._transport.send(name, [Abandon(tokens)])
 
-    def _count_loss(self, pilot: _Pilot) -> None:
+    def _count_loss(self, pilot: _Pilot, now: float) -> None:
         pilot.lost += 1
         pilot.changed = True
-        if pilot.host:
+        if pilot.host and pilot.heard > self._lost_at.get(pilot.host, 0.0):
+            self._lost_at[pilot.host] = now
             self._in_a_row[pilot.host] += 1
             if self._in_a_row[pilot.host] >= _LOST_IN_A_ROW and pilot.host not in self._left_out:
                 self._left_out.add(pilot.host)

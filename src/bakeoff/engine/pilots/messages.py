@@ -93,6 +93,8 @@ class Beat(msgspec.Struct, tag="beat", array_like=True, frozen=True):
     held: list[tuple[str, float | None]]
     """Token, and when its attempt began (None when it waits)."""
     most: int
+    whole: bool = True
+    """Whether these are all that it holds; otherwise, what came or began since the last beat."""
 
 
 class Report(msgspec.Struct, tag="report", array_like=True, frozen=True):

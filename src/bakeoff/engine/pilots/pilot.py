@@ -413,7 +413,8 @@ class Pilot:
         started = [(order.token, self._scheduler_time(order.attempt.started_at)) for order in self._running.values()]
         held = started + [(order.token, None) for order in (*self._waiting, *self._fetching.values())]
         held += self._mail.carrying.copy().items()  # a large directory takes longer than a claim lasts
-        if now >= self._beat_at:
+        whole = now >= self._beat_at
+        if whole:
             self._beat_at = now + self._setup.heartbeat
             self._named.clear()
         else:  # the scheduler has the rest, and a thousand pilots with a hundred claims each would keep it busy
@@ -422,7 +423,7 @@ class Pilot:
                 return
         self._beat_soon = now + 0.5
         self._named.update(held)
-        self._mail.post(Beat(held, 2 * node.width()))
+        self._mail.post(Beat(held, 2 * node.width(), whole))
 
     def _scheduler_time(self, at: float | None) -> float | None:
         """A time of this node's clock by the scheduler's, if they differ."""

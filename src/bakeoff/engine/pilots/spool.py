@@ -1,10 +1,11 @@
-"""The transport of engines with a shared file system: a spool directory with two append files for each pilot.
+"""The transport of engines with a shared file system: a spool directory with three files for each pilot.
 
     <edition>/.spool/
       pilots.json          names of all pilots of this edition that may live
       <pilot>/setup.json   what the pilot has to know
-      <pilot>/down         frames from the scheduler
-      <pilot>/up           frames from the pilot
+      <pilot>/down         frames from the scheduler, appended
+      <pilot>/up           frames from the pilot, appended
+      <pilot>/beat         the pilot's newest sign of life, replaced in place
 
     python -m bakeoff.engine.pilots.spool SPOOL PILOT      # on the node: be that pilot
 
@@ -15,6 +16,9 @@ names that are not there for up to a minute. No lock is taken. What is written i
 A frame is length, checksum and content. Another client may see a file grow before its content arrives; then the checksum
 is wrong, and the frame is read again later. A writer that was interrupted writes at the same offset again, so a torn
 frame never stays.
+
+`down` and `up` hold what was ordered and what came of it, and `forget` removes them. Signs of life are many times that in
+a pilot that lives for days, and only the newest one counts, so they have a file that does not grow.
 """
 
 from __future__ import annotations
@@ -33,17 +37,19 @@ import msgspec
 
 from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.arrivals import Arrivals, copy_synced
-from bakeoff.engine.pilots.messages import Downward, Upward
+from bakeoff.engine.pilots.messages import Beat, Downward, Upward
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.errors import StorageError
 from bakeoff.records.layout import SPOOL, EditionPaths, atomic_write
 
-_PILOTS, _SETUP, _DOWN, _UP = "pilots.json", "setup.json", "down", "up"
+_PILOTS, _SETUP, _DOWN, _UP, _BEAT = "pilots.json", "setup.json", "down", "up", "beat"
 _HEAD = struct.Struct("<II")
 """Length of the content, and its CRC-32."""
 _PAGE = 4 << 20
 """Bytes that one read takes in."""
 _LARGEST = 1 << 30
+_BEATS_INTERVAL = 0.25
+"""Seconds between two looks at signs of life."""
 
 
 class Reader:
@@ -106,6 +112,37 @@ class Writer:
         self._offset += len(data)
 
 
+class Newest:
+    """A file with one frame, which its writer replaces: only the newest one counts, and the file does not grow."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._number = 0
+        self._seen = bytes(_HEAD.size)
+
+    def write(self, content: bytes) -> None:
+        """Raises OSError; then the frame of before is there, or none until the next one is written."""
+        self._number += 1  # two frames with the same content are two
+        numbered = self._number.to_bytes(8, "little") + content
+        Writer(self._path).write([numbered])
+
+    def read(self) -> bytes | None:
+        """The frame, when it has come since the last call and is whole. Raises OSError when it cannot be read."""
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            head = os.pread(descriptor, _HEAD.size, 0)
+            if head == self._seen or len(head) < _HEAD.size:
+                return None
+            length, checksum = _HEAD.unpack(head)
+            numbered = os.pread(descriptor, min(length, _LARGEST), _HEAD.size)
+        finally:
+            os.close(descriptor)
+        if len(numbered) < length or zlib.crc32(numbered) != checksum:
+            return None  # it is being written
+        self._seen = head
+        return numbered[8:]
+
+
 def abandon(paths: EditionPaths) -> None:
     """Remove the spool of an edition that goes on without pilots. Those that live notice, end their runs and leave."""
     if (paths.directory / SPOOL).exists():
@@ -120,6 +157,8 @@ class SpoolTransport:
         self.directory = paths.directory / SPOOL
         self._readers: dict[str, Reader] = {}
         self._writers: dict[str, Writer] = {}
+        self._beats: dict[str, Newest] = {}
+        self._beats_at = 0.0
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
             names = json.loads((self.directory / _PILOTS).read_text())
@@ -130,6 +169,7 @@ class SpoolTransport:
         for name in names:
             self._readers[name] = Reader(self.directory / name / _UP)
             self._writers[name] = Writer.append(self.directory / name / _DOWN)
+            self._beats[name] = Newest(self.directory / name / _BEAT)
 
     def known(self) -> list[str]:
         return list(self._readers)
@@ -139,10 +179,12 @@ class SpoolTransport:
             folder = self.directory / name
             folder.mkdir(mode=0o700)
             (folder / _SETUP).write_bytes(msgspec.json.encode(setup))
-            for file in (_DOWN, _UP):  # before anybody looks for them: a name that is not there is cached as well
+            # Before anybody looks for them: a name that is not there is cached as well.
+            for file in (_DOWN, _UP, _BEAT):
                 (folder / file).touch(mode=0o600)
             self._readers[name] = Reader(folder / _UP)
             self._writers[name] = Writer(folder / _DOWN)
+            self._beats[name] = Newest(folder / _BEAT)
         self._remember()
 
     def _remember(self) -> None:
@@ -150,11 +192,17 @@ class SpoolTransport:
 
     def receive(self) -> list[tuple[str, Upward]]:
         received: list[tuple[str, Upward]] = []
+        look = (now := time.monotonic()) >= self._beats_at
+        if look:
+            self._beats_at = now + _BEATS_INTERVAL
         for name, reader in self._readers.items():
-            try:
-                frames = reader.read()
+            frames = []
+            try:  # the sign of life first: it is older than what was reported since
+                if look and (beat := self._beats[name].read()) is not None:
+                    frames.append(beat)
+                frames += reader.read()
             except OSError:
-                continue  # the network file system is away: the claims of these pilots expire if that lasts
+                pass  # the network file system is away: the claims of these pilots expire if that lasts
             for frame in frames:
                 try:
                     received.append((name, messages.decode_upward(frame)))
@@ -177,7 +225,7 @@ class SpoolTransport:
 
     def forget(self, pilot: str) -> None:
         if self._readers.pop(pilot, None) is not None:
-            del self._writers[pilot]
+            del self._writers[pilot], self._beats[pilot]
             self._remember()
             shutil.rmtree(self.directory / pilot, ignore_errors=True)
 
@@ -193,11 +241,17 @@ class SpoolLink:
         self._arrivals = Arrivals(self._paths)
         self._reader = Reader(spool / pilot / _DOWN)
         self._writer = Writer(spool / pilot / _UP)
+        self._beat = Newest(spool / pilot / _BEAT)
         self._saves = 0
 
     def exchange(self, sent: Sequence[Upward]) -> list[Downward]:
-        if sent:
-            self._writer.write([messages.encode(message) for message in sent])
+        # A beat that names only what is new is not replaced by the next one, so it goes with the others.
+        beats = [message for message in sent if isinstance(message, Beat) and message.whole]
+        others = [messages.encode(message) for message in sent if not isinstance(message, Beat) or not message.whole]
+        if beats:
+            self._beat.write(messages.encode(beats[-1]))
+        if others:  # last: all of it is sent again when one of them fails, and a report is to be there once
+            self._writer.write(others)
         return [messages.decode_downward(frame) for frame in self._reader.read()]
 
     def fetch(self, run_id: str, directory: Path) -> None:

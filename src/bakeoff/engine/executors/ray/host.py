@@ -84,6 +84,7 @@ class Host:
         self._reached = time.monotonic()
         self._read_at = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
+        self._greeted = False
         self._scratch = Path(tempfile.mkdtemp(prefix="bakeoff-host-"))
         self._log = self._scratch / "pilot.log"
 
@@ -211,14 +212,22 @@ class Host:
             time.sleep(_PROBE)
 
     def _watch(self) -> None:
-        """When the pilot has left and its last words were read, or nobody reads them, the actor ends as well."""
+        """When the pilot has left and its last words are read and recorded, or nobody reads them, the actor ends too.
+
+        It holds CPUs of the cluster, which the pilot that takes its place needs.
+        """
         assert self._process is not None
-        self._process.wait()
+        code = self._process.wait()
         ended = time.monotonic()
+        with self._changed:
+            if not self._greeted:  # then it has run nothing
+                why = f"it ended with exit code {code} before it said anything\n{self.log()}".rstrip()
+                self._enqueue(Letter("message", messages.encode(Bye(why, expected=False))))
         while True:
             time.sleep(0.2)
-            silent = time.monotonic() - max(ended, self._read_at)
-            if silent > _UNREAD:
+            with self._changed:
+                over = not self._out and not any(letter.token for letter in self._kept)
+            if over or time.monotonic() - max(ended, self._read_at) > _UNREAD:
                 shutil.rmtree(self._scratch, ignore_errors=True)
                 os._exit(0)
 
@@ -247,6 +256,7 @@ class Host:
             for frame in frames:
                 message = messages.decode_upward(frame)
                 letter = Letter("message", frame, message.token if isinstance(message, Report) else "")
+                self._greeted |= isinstance(message, Hello)
                 if isinstance(message, Report | Returned | Hello | Bye):
                     self._kept.append(letter)
                 self._enqueue(letter)
