@@ -160,8 +160,9 @@ class Session:
             claims.see([node])
             self.edition.node = node.node
         asked = self.options.jobs or experiment.jobs
+        tasks = () if local else [task.path for task in self.plan.tasks if task.path is not None]
         executor: Executor = registry.executor(settings.kind).open(
-            ExecutorSetup(setup, settings, experiment.env, asked, claims)
+            ExecutorSetup(setup, settings, experiment.env, asked, claims, tasks)
         )
         return executor
 

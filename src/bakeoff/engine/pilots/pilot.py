@@ -32,6 +32,7 @@ from types import FrameType
 from bakeoff.engine import hardware
 from bakeoff.engine.executors import NodeSetup
 from bakeoff.engine.node.node import Node, open_node
+from bakeoff.engine.pilots.attachments import with_places
 from bakeoff.engine.pilots.messages import (
     Abandon,
     Beat,
@@ -118,9 +119,12 @@ class Mail:
         self.saving.add(token)
         self._freight.put(lambda: self._save(token, directory))
 
-    def fetch(self, order: Order, directory: Path) -> None:
-        """Bring the run's directory at home to `directory`; then the order is in `fetched`, with the error if any."""
-        self._freight.put(lambda: self._fetch(order, directory))
+    def fetch(self, order: Order, directory: Path, cache: Path) -> None:
+        """Bring what the order needs: files to `cache`, and the run's directory at home to `directory`.
+
+        Then the order is in `fetched`, with the error if any.
+        """
+        self._freight.put(lambda: self._fetch(order, directory, cache))
 
     def take(self) -> list[Downward]:
         """What has arrived."""
@@ -159,13 +163,20 @@ class Mail:
         while True:
             self._freight.get()()
 
-    def _fetch(self, order: Order, directory: Path) -> None:
+    def _fetch(self, order: Order, directory: Path, cache: Path) -> None:
         error = None
+        what = "files that it needs"
         try:
-            shutil.rmtree(directory, ignore_errors=True)
-            self._link.fetch(order.attempt.run_id, directory)
+            for text in order.files.values():
+                digest = text.partition("/")[0]
+                if not (cache / digest).exists():
+                    self._link.fetch(digest, cache / digest)
+            if order.resumes:
+                what = "its earlier directory"
+                shutil.rmtree(directory, ignore_errors=True)
+                self._link.fetch(order.attempt.run_id, directory)
         except (OSError, shutil.Error) as trouble:
-            error = OSError(f"its earlier directory could not be brought here: {trouble}")
+            error = OSError(f"{what} could not be brought here: {trouble}")
         self.fetched.append((order, error))
 
     def _save(self, token: str, directory: Path) -> None:
@@ -208,6 +219,8 @@ class Pilot:
         self._scratch = Path(tempfile.mkdtemp(prefix=f"bakeoff-{name}-"))
         self._paths = EditionPaths(self._scratch / setup.experiment / setup.edition)
         self._paths.runs.mkdir(parents=True)
+        self._files = self._scratch / "files"
+        """What orders need and this node does not have, by digest."""
         self._waiting: deque[Order] = deque()
         self._running: dict[int, Order] = {}
         """Orders that the node has, by position."""
@@ -433,15 +446,17 @@ class Pilot:
             order, error = self._mail.fetched.popleft()
             del self._fetching[order.token]
             if error is None:
+                if order.files:
+                    order.attempt.params = with_places(order.attempt.params, order.files, self._files)
                 self._waiting.appendleft(Order(order.token, order.attempt))
             else:
                 self._running[order.attempt.position] = order
                 node.refuse(order.attempt, error)
         while self._waiting and node.capacity() > 0:
             order = self._waiting.popleft()
-            if order.resumes:
+            if order.resumes or order.files:
                 self._fetching[order.token] = order
-                self._mail.fetch(order, self._paths.runs / order.attempt.run_id)
+                self._mail.fetch(order, self._paths.runs / order.attempt.run_id, self._files)
             else:
                 self._running[order.attempt.position] = order
                 node.start(order.attempt)
