@@ -1,0 +1,260 @@
+"""Run the same experiments locally, on Ray and on Slurm, and compare what they leave, byte by byte.
+
+    cluster_same.py                # 300 commands, 300 functions, markets and sandboxed tasks on both engines
+    cluster_same.py --engine ray   # one of them
+
+Every execution leaves a line in a file, so that executions and records can be counted against each other. In the last
+part a run with checkpoints is killed three times together with its pilot, and has to end as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from measure import REPOSITORY, machine, say
+
+sys.path.insert(0, str(REPOSITORY / "tests"))
+from bakeoff.records.claims import list_nodes
+from bakeoff.records.edition import Edition
+from bakeoff.records.layout import find_edition
+from bakeoff.records.series import read_block
+from cluster import kinds
+from cluster.ray_nodes import RayCluster
+from cluster.slurm import SlurmCluster
+from lab import eventually
+
+BAKEOFF = Path(sys.executable).with_name("bakeoff")
+WORK = """
+import numpy as np
+def run(ctx):
+    with open({log!r}, "a") as file:
+        file.write(f"{{ctx.arm}} {{ctx.seed}}\\n")
+    out = ctx.directory / "out"
+    out.mkdir()
+    (out / "draws").write_bytes(ctx.rng("draws").normal(size=200).tobytes())
+    ctx.log(0, score=ctx.seed)
+    return {{"score": ctx.seed / 7}}
+"""
+STEPS = 30
+TRAIN = """
+import json, os, time
+def run(ctx):
+    with open({log!r}, "a") as file:
+        file.write(f"{{ctx.arm}} {{ctx.seed}}\\n")
+    place, state = ctx.checkpoint / "state.json", {{"step": 0, "sum": 0.0}}
+    if place.exists():
+        state = json.loads(place.read_text())
+    while state["step"] < {steps}:
+        state["sum"] += float(ctx.rng(f"step {{state['step']}}").normal())
+        ctx.log(state["step"], total=state["sum"])
+        state["step"] += 1
+        if state["step"] % 5 == 0:
+            (ctx.checkpoint / "next").write_text(json.dumps(state))
+            os.replace(ctx.checkpoint / "next", place)
+            time.sleep({pause})
+    return {{"total": state["sum"]}}
+"""
+
+
+class Engine:
+    """A cluster, or this machine (`local`), and a directory for experiments on it."""
+
+    def __init__(self, name: str, cluster: Any, place: Path) -> None:
+        self.name, self.cluster, self.place = name, cluster, place
+        self.code, self.root, self.log = place / "code", place / "results", place / "executions"
+        self.code.mkdir(parents=True, exist_ok=True)
+        self.log.touch()
+        self.log.chmod(0o666)
+
+    def start(self, text: str, *, expiry: float = 60, slots: int = 2, secrets: str = "") -> Any:
+        kind = f'[executor]\nkind = "{self.name}"\n'
+        if self.name != "local":
+            kind += f"pilots = 4\nslots = {slots}\nexpiry = {expiry}\n"
+        if self.name == "ray" and secrets:
+            kind += f'secrets = ["{secrets}"]\n'
+        (self.code / "exp.toml").write_text(text + kind)
+        jobs = ["-j4"] if self.name == "local" else []
+        argv = (BAKEOFF, "run", "exp.toml", *jobs, "--yes", "--root", self.root)
+        env = {kinds.KEY_VARIABLE: kinds.KEY, "BAKEOFF_DATABASE_URL": ""}
+        return self.cluster.start(*argv, env=env, cwd=self.code, stdout=sys.stderr, stderr=sys.stderr)
+
+    def run(self, text: str, **options: Any) -> float:
+        began = time.monotonic()
+        code = self.start(text, **options).wait()
+        if code:
+            raise SystemExit(f"{self.name}: the experiment ended with exit code {code}")
+        return time.monotonic() - began
+
+    def runs(self, name: str) -> Path:
+        return self.root / name / "latest" / "runs"
+
+    def records(self, name: str) -> dict[str, Any]:
+        """Statuses, attempts, hosts and scores of an experiment."""
+        with closing(Edition.open(find_edition(name, self.root))) as edition:
+            hosts = {node.node: node.host for node in list_nodes(edition)}
+            runs = list(edition.runs())
+            used = Counter(hosts.get(edition.attempts(run.position)[-1]["node"], "") for run in runs)
+            return {
+                "statuses": dict(edition.counts()),
+                "attempts": {run.run_id: run.attempts for run in runs},
+                "hosts": dict(used),
+                "scores": {run.run_id: run.metrics for run in runs},
+            }
+
+
+def contents(runs: Path, pattern: str = "*/out/*") -> dict[str, bytes]:
+    return {str(path.relative_to(runs)): path.read_bytes() for path in runs.glob(pattern) if path.is_file()}
+
+
+def experiments(number: int, log: Path) -> dict[str, str]:
+    """Name to experiment file."""
+    shell = f"echo {{arm}} {{seed}} >> {log}; mkdir -p {{out}}; seq {{seed}} 500 > {{out}}/numbers; echo {{seed}}"
+    command = f"name = 'command'\nworkload = 'command'\nseeds = {number}\n[params]\ncommand = '''{shell}'''\n"
+    python = f"name = 'python'\nworkload = 'python'\nseeds = {number}\n[params]\nfunction = 'work:run'\n"
+    return {"command": command, "python": python, "market": kinds.MARKET.replace("seeds = 1", "seeds = 3")}
+
+
+def same(local: Engine, engine: Engine, number: int) -> dict[str, Any]:
+    """Run everything on both, and compare."""
+    facts: dict[str, Any] = {}
+    for name in ("command", "python", "market"):
+        taken = {}
+        for side in (local, engine):
+            (side.code / "work.py").write_text(WORK.format(log=str(side.log)))
+            side.log.write_text("")
+            taken[side.name] = side.run(experiments(number, side.log)[name])
+        ours, theirs = engine.records(name), local.records(name)
+        executed = Counter(engine.log.read_text().splitlines())
+        files = contents(engine.runs(name))
+        facts[name] = {
+            "runs": len(ours["scores"]),
+            "seconds": {side: round(value, 1) for side, value in taken.items()},
+            "statuses": ours["statuses"],
+            "hosts": ours["hosts"],
+            "executions": executed.total() if name != "market" else None,
+            "files": len(files),
+            "once": set(ours["attempts"].values()) == {1} and set(executed.values()) <= {1},
+            "same_files": bool(files) and files == contents(local.runs(name)),
+            "same_scores": ours["scores"] == theirs["scores"],
+            "both_nodes": set(ours["hosts"]) == {"n1", "n2"},
+        }
+        say(f"{engine.name} {name}: {json.dumps(facts[name])}")
+    return facts
+
+
+def coding(local: Engine, engine: Engine) -> dict[str, Any]:
+    """Sandboxed tasks whose agent calls a model on the head through the gateway beside it."""
+    patches = {}
+    for side in (local, engine):
+        calls = Path(tempfile.mkdtemp()) / "calls"
+        with kinds.model_on(side.cluster.site.head, calls) as url:
+            side.run(kinds.coding(side.code, url, rollouts=4), secrets=kinds.KEY_VARIABLE, slots=1)
+        patches[side.name] = contents(side.runs("coding"), "*/artifacts/diff.patch")
+        callers = Counter(calls.read_text().splitlines())
+    records = engine.records("coding")
+    facts = {
+        "runs": 4, "statuses": records["statuses"], "hosts": records["hosts"], "calls": dict(callers),
+        "scores": sorted({metrics["total_score"] for metrics in records["scores"].values()}),
+        "same_files": patches[local.name] == patches[engine.name] and len(patches[local.name]) == 4,
+        "right_key": all(line.endswith("True") for line in callers),
+        "no_key_in_files": not kinds.files_with_key(engine.place),
+        "both_nodes": set(records["hosts"]) == {"n1", "n2"},
+    }  # fmt: skip
+    say(f"{engine.name} coding: {json.dumps(facts)}")
+    return facts
+
+
+def checkpoint(local: Engine, engine: Engine) -> dict[str, Any]:
+    """Kill the pilot of a run with checkpoints three times; the run ends as one that was left alone."""
+    text = "name = 'train'\nworkload = 'python'\n[params]\nfunction = 'train:run'\n[resume]\ncheckpoints = true\n"
+    (local.code / "train.py").write_text(TRAIN.format(log=str(local.log), steps=STEPS, pause=0))
+    local.run(text)
+    # The same bytes on both sides would be better; the pause makes room for three kills and changes no result.
+    (engine.code / "train.py").write_text(TRAIN.format(log=str(engine.log), steps=STEPS, pause=3))
+    engine.log.write_text("")
+    scheduler = engine.start(text, expiry=12, slots=1)
+    killed = []
+    pilot = "pilots.spool" if engine.name == "slurm" else "executors.ray.host"
+    for number in range(1, 4):
+        eventually(
+            lambda n=number: len(engine.log.read_text().split("\n")) > n or scheduler.poll() is not None, "", 120
+        )
+        time.sleep(7)  # a checkpoint or two further on
+        busy = _node_of_worker(engine)
+        killed.append(busy)
+        if busy:
+            engine.cluster.site[busy].signal(pilot, signal.SIGKILL)
+    code = scheduler.wait()
+    curves = {}
+    for side in (local, engine):
+        with closing(Edition.open(find_edition("train", side.root))) as edition:
+            block = edition.series(0)
+            assert block is not None
+            steps, values = read_block(block)["total"]
+            run = next(iter(edition.runs()))
+            curves[side.name] = (steps.tolist(), values.tolist(), run.metrics["total"])
+            attempts = [(each["status"], each["node"]) for each in edition.attempts(0)]
+    facts = {
+        "exit_code": code, "attempts": attempts, "killed_on": killed, "executions": len(engine.log.read_text().split("\n")) - 1,
+        "same_result": curves[local.name][2] == curves[engine.name][2],
+        "same_curve": curves[local.name] == curves[engine.name],
+        "each_step_once": curves[engine.name][0] == list(range(STEPS)),
+        "killed_three_times": len(attempts) == 4,
+    }  # fmt: skip
+    say(f"{engine.name} checkpoint: {json.dumps(facts)}")
+    return facts
+
+
+def _node_of_worker(engine: Engine) -> str:
+    """The node whose worker does the run: the one that has used its processor most recently is the only one with a worker."""
+    for name in engine.cluster.names:
+        if any(engine.cluster.site[name].processes("bakeoff.engine.node.worker")):
+            return str(name)
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", choices=["ray", "slurm"], help="only this one")
+    parser.add_argument("--runs", type=int, default=300, help="commands, and functions")
+    parser.add_argument("--part", choices=["same", "coding", "checkpoint"], help="only this one")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the JSON object into this file")
+    given = parser.parse_args()
+    result: dict[str, Any] = {"benchmark": "cluster_same", "machine": machine(REPOSITORY), "engines": {}}
+    for name in [given.engine] if given.engine else ["ray", "slurm"]:
+        clusters = RayCluster if name == "ray" else SlurmCluster
+        with tempfile.TemporaryDirectory(prefix="same-", dir="/tmp") as place, clusters() as cluster:
+            # Executions of all sides are counted in files that all machines see; the results root is hidden from Ray.
+            home = Path(place) if name == "ray" else cluster.shared / "same"
+            local, engine = Engine("local", cluster, home / "local"), Engine(name, cluster, home / name)
+            if name == "ray":
+                engine.root.mkdir()
+                cluster.hide(engine.root)
+            parts: dict[str, Any] = {}
+            if given.part in (None, "same"):
+                parts |= same(local, engine, given.runs)
+            if given.part in (None, "coding"):
+                parts["coding"] = coding(local, engine)
+            if given.part in (None, "checkpoint"):
+                parts["checkpoint"] = checkpoint(local, engine)
+            result["engines"][name] = parts
+    checks = [value for parts in result["engines"].values() for part in parts.values() for value in part.values()]
+    result["holds"] = all(value for value in checks if isinstance(value, bool))
+    text = json.dumps(result, indent=2)
+    print(text)
+    if given.out:
+        given.out.write_text(text + "\n")
+    sys.exit(0 if result["holds"] else 1)
+
+
+if __name__ == "__main__":
+    main()
