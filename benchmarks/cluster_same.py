@@ -32,37 +32,40 @@ from cluster.ray_nodes import RayCluster
 from cluster.slurm import SlurmCluster
 from lab import eventually
 
+TIMED = ("actions.csv", "metrics.json")
+"""Files of a market run that say how long the agent took, so no two runs have the same."""
+SCORES = {"command": "score", "python": "score", "market": "total_pnl"}
 BAKEOFF = Path(sys.executable).with_name("bakeoff")
 WORK = """
-import numpy as np
+import os
 def run(ctx):
-    with open({log!r}, "a") as file:
-        file.write(f"{{ctx.arm}} {{ctx.seed}}\\n")
+    with open(os.environ["EXECUTIONS"], "a") as file:
+        file.write(f"{ctx.arm} {ctx.seed}\\n")
     out = ctx.directory / "out"
     out.mkdir()
     (out / "draws").write_bytes(ctx.rng("draws").normal(size=200).tobytes())
     ctx.log(0, score=ctx.seed)
-    return {{"score": ctx.seed / 7}}
+    return {"score": ctx.seed / 7}
 """
-STEPS = 30
+STEPS = 60
 TRAIN = """
-import json, os, time
+import json, os, platform, time
 def run(ctx):
-    with open({log!r}, "a") as file:
-        file.write(f"{{ctx.arm}} {{ctx.seed}}\\n")
-    place, state = ctx.checkpoint / "state.json", {{"step": 0, "sum": 0.0}}
+    with open(os.environ["EXECUTIONS"], "a") as file:
+        file.write(f"{platform.node()}\\n")
+    place, state = ctx.checkpoint / "state.json", {"step": 0, "sum": 0.0}
     if place.exists():
         state = json.loads(place.read_text())
-    while state["step"] < {steps}:
-        state["sum"] += float(ctx.rng(f"step {{state['step']}}").normal())
+    while state["step"] < STEPS:
+        state["sum"] += float(ctx.rng(f"step {state['step']}").normal())
         ctx.log(state["step"], total=state["sum"])
         state["step"] += 1
         if state["step"] % 5 == 0:
             (ctx.checkpoint / "next").write_text(json.dumps(state))
             os.replace(ctx.checkpoint / "next", place)
-            time.sleep({pause})
-    return {{"total": state["sum"]}}
-"""
+            time.sleep(float(os.environ["PAUSE"]))
+    return {"total": state["sum"]}
+""".replace("STEPS", str(STEPS))
 
 
 class Engine:
@@ -73,9 +76,9 @@ class Engine:
         self.code, self.root, self.log = place / "code", place / "results", place / "executions"
         self.code.mkdir(parents=True, exist_ok=True)
         self.log.touch()
-        self.log.chmod(0o666)
+        self.env = {kinds.KEY_VARIABLE: kinds.KEY, "BAKEOFF_DATABASE_URL": "", "EXECUTIONS": str(self.log)}
 
-    def start(self, text: str, *, expiry: float = 60, slots: int = 2, secrets: str = "") -> Any:
+    def start(self, text: str, *, expiry: float = 60, slots: int = 4, secrets: str = "") -> Any:
         kind = f'[executor]\nkind = "{self.name}"\n'
         if self.name != "local":
             kind += f"pilots = 4\nslots = {slots}\nexpiry = {expiry}\n"
@@ -84,8 +87,7 @@ class Engine:
         (self.code / "exp.toml").write_text(text + kind)
         jobs = ["-j4"] if self.name == "local" else []
         argv = (BAKEOFF, "run", "exp.toml", *jobs, "--yes", "--root", self.root)
-        env = {kinds.KEY_VARIABLE: kinds.KEY, "BAKEOFF_DATABASE_URL": ""}
-        return self.cluster.start(*argv, env=env, cwd=self.code, stdout=sys.stderr, stderr=sys.stderr)
+        return self.cluster.start(*argv, env=self.env, cwd=self.code, stdout=sys.stderr, stderr=sys.stderr)
 
     def run(self, text: str, **options: Any) -> float:
         began = time.monotonic()
@@ -107,19 +109,23 @@ class Engine:
                 "statuses": dict(edition.counts()),
                 "attempts": {run.run_id: run.attempts for run in runs},
                 "hosts": dict(used),
-                "scores": {run.run_id: run.metrics for run in runs},
+                "scores": {run.run_id: run.metrics.get(SCORES.get(name, "total_score")) for run in runs},
             }
 
 
 def contents(runs: Path, pattern: str = "*/out/*") -> dict[str, bytes]:
-    return {str(path.relative_to(runs)): path.read_bytes() for path in runs.glob(pattern) if path.is_file()}
+    return {
+        str(path.relative_to(runs)): path.read_bytes()
+        for path in runs.glob(pattern)
+        if path.is_file() and not (path.name in TIMED and (path.parent / "prices.csv").exists())
+    }
 
 
-def experiments(number: int, log: Path) -> dict[str, str]:
+def experiments(number: int) -> dict[str, str]:
     """Name to experiment file."""
-    shell = f"echo {{arm}} {{seed}} >> {log}; mkdir -p {{out}}; seq {{seed}} 500 > {{out}}/numbers; echo {{seed}}"
-    command = f"name = 'command'\nworkload = 'command'\nseeds = {number}\n[params]\ncommand = '''{shell}'''\n"
-    python = f"name = 'python'\nworkload = 'python'\nseeds = {number}\n[params]\nfunction = 'work:run'\n"
+    shell = "echo {arm} {seed} >> $EXECUTIONS; seq {seed} 500 > {out}/numbers; echo {seed}"
+    command = f"name = 'command'\nworkload = 'command'\nseeds = {number}\nenv.EXECUTIONS = '${{EXECUTIONS}}'\n[params]\ncommand = '{shell}'\n"
+    python = f"name = 'python'\nworkload = 'python'\nseeds = {number}\nenv.EXECUTIONS = '${{EXECUTIONS}}'\n[params]\nfunction = 'work:run'\n"
     return {"command": command, "python": python, "market": kinds.MARKET.replace("seeds = 1", "seeds = 3")}
 
 
@@ -129,9 +135,9 @@ def same(local: Engine, engine: Engine, number: int) -> dict[str, Any]:
     for name in ("command", "python", "market"):
         taken = {}
         for side in (local, engine):
-            (side.code / "work.py").write_text(WORK.format(log=str(side.log)))
+            (side.code / "work.py").write_text(WORK)
             side.log.write_text("")
-            taken[side.name] = side.run(experiments(number, side.log)[name])
+            taken[side.name] = side.run(experiments(number)[name])
         ours, theirs = engine.records(name), local.records(name)
         executed = Counter(engine.log.read_text().splitlines())
         files = contents(engine.runs(name))
@@ -158,12 +164,13 @@ def coding(local: Engine, engine: Engine) -> dict[str, Any]:
         calls = Path(tempfile.mkdtemp()) / "calls"
         with kinds.model_on(side.cluster.site.head, calls) as url:
             side.run(kinds.coding(side.code, url, rollouts=4), secrets=kinds.KEY_VARIABLE, slots=1)
-        patches[side.name] = contents(side.runs("coding"), "*/artifacts/diff.patch")
+        # The model's port is a parameter, so run ids differ between the two.
+        patches[side.name] = list(contents(side.runs("coding"), "*/artifacts/diff.patch").values())
         callers = Counter(calls.read_text().splitlines())
     records = engine.records("coding")
     facts = {
         "runs": 4, "statuses": records["statuses"], "hosts": records["hosts"], "calls": dict(callers),
-        "scores": sorted({metrics["total_score"] for metrics in records["scores"].values()}),
+        "scores": sorted(set(records["scores"].values())),
         "same_files": patches[local.name] == patches[engine.name] and len(patches[local.name]) == 4,
         "right_key": all(line.endswith("True") for line in callers),
         "no_key_in_files": not kinds.files_with_key(engine.place),
@@ -175,24 +182,22 @@ def coding(local: Engine, engine: Engine) -> dict[str, Any]:
 
 def checkpoint(local: Engine, engine: Engine) -> dict[str, Any]:
     """Kill the pilot of a run with checkpoints three times; the run ends as one that was left alone."""
-    text = "name = 'train'\nworkload = 'python'\n[params]\nfunction = 'train:run'\n[resume]\ncheckpoints = true\n"
-    (local.code / "train.py").write_text(TRAIN.format(log=str(local.log), steps=STEPS, pause=0))
+    head = "name = 'train'\nworkload = 'python'\n[params]\nfunction = 'train:run'\n[resume]\ncheckpoints = true\n"
+    text = head + "[env]\nEXECUTIONS = '${EXECUTIONS}'\nPAUSE = '${PAUSE}'\n"
+    for side in (local, engine):
+        (side.code / "train.py").write_text(TRAIN)
+    local.env["PAUSE"], engine.env["PAUSE"] = "0", "3"
     local.run(text)
-    # The same bytes on both sides would be better; the pause makes room for three kills and changes no result.
-    (engine.code / "train.py").write_text(TRAIN.format(log=str(engine.log), steps=STEPS, pause=3))
     engine.log.write_text("")
     scheduler = engine.start(text, expiry=12, slots=1)
-    killed = []
     pilot = "pilots.spool" if engine.name == "slurm" else "executors.ray.host"
     for number in range(1, 4):
         eventually(
-            lambda n=number: len(engine.log.read_text().split("\n")) > n or scheduler.poll() is not None, "", 120
+            lambda n=number: len(engine.log.read_text().split()) == n or scheduler.poll() is not None, "it runs", 300
         )
-        time.sleep(7)  # a checkpoint or two further on
-        busy = _node_of_worker(engine)
-        killed.append(busy)
-        if busy:
-            engine.cluster.site[busy].signal(pilot, signal.SIGKILL)
+        time.sleep(6)  # a checkpoint or two further on
+        if scheduler.poll() is None:
+            engine.cluster.site[engine.log.read_text().split()[-1]].signal(pilot, signal.SIGKILL)
     code = scheduler.wait()
     curves = {}
     for side in (local, engine):
@@ -204,7 +209,7 @@ def checkpoint(local: Engine, engine: Engine) -> dict[str, Any]:
             curves[side.name] = (steps.tolist(), values.tolist(), run.metrics["total"])
             attempts = [(each["status"], each["node"]) for each in edition.attempts(0)]
     facts = {
-        "exit_code": code, "attempts": attempts, "killed_on": killed, "executions": len(engine.log.read_text().split("\n")) - 1,
+        "exit_code": code, "attempts": attempts, "ran_on": engine.log.read_text().split(),
         "same_result": curves[local.name][2] == curves[engine.name][2],
         "same_curve": curves[local.name] == curves[engine.name],
         "each_step_once": curves[engine.name][0] == list(range(STEPS)),
@@ -212,14 +217,6 @@ def checkpoint(local: Engine, engine: Engine) -> dict[str, Any]:
     }  # fmt: skip
     say(f"{engine.name} checkpoint: {json.dumps(facts)}")
     return facts
-
-
-def _node_of_worker(engine: Engine) -> str:
-    """The node whose worker does the run: the one that has used its processor most recently is the only one with a worker."""
-    for name in engine.cluster.names:
-        if any(engine.cluster.site[name].processes("bakeoff.engine.node.worker")):
-            return str(name)
-    return ""
 
 
 def main() -> None:
