@@ -81,7 +81,9 @@ class Engine:
     def start(self, text: str, *, expiry: float = 60, slots: int = 4, secrets: str = "") -> Any:
         kind = f'[executor]\nkind = "{self.name}"\n'
         if self.name != "local":
-            kind += f"pilots = 4\nslots = {slots}\nexpiry = {expiry}\n"
+            kind += f"pilots = 2\nslots = {slots}\nexpiry = {expiry}\n"
+        if self.name == "slurm":
+            kind += 'options = ["--exclusive"]\n'  # one pilot on each node
         if self.name == "ray" and secrets:
             kind += f'secrets = ["{secrets}"]\n'
         (self.code / "exp.toml").write_text(text + kind)
@@ -163,15 +165,15 @@ def coding(local: Engine, engine: Engine) -> dict[str, Any]:
     for side in (local, engine):
         calls = Path(tempfile.mkdtemp()) / "calls"
         with kinds.model_on(side.cluster.site.head, calls) as url:
-            side.run(kinds.coding(side.code, url, rollouts=4), secrets=kinds.KEY_VARIABLE, slots=1)
+            side.run(kinds.coding(side.code, url, rollouts=8), secrets=kinds.KEY_VARIABLE, slots=2)
         # The model's port is a parameter, so run ids differ between the two.
         patches[side.name] = list(contents(side.runs("coding"), "*/artifacts/diff.patch").values())
         callers = Counter(calls.read_text().splitlines())
     records = engine.records("coding")
     facts = {
-        "runs": 4, "statuses": records["statuses"], "hosts": records["hosts"], "calls": dict(callers),
+        "runs": 8, "statuses": records["statuses"], "hosts": records["hosts"], "calls": dict(callers),
         "scores": sorted(set(records["scores"].values())),
-        "same_files": patches[local.name] == patches[engine.name] and len(patches[local.name]) == 4,
+        "same_files": patches[local.name] == patches[engine.name] and len(patches[local.name]) == 8,
         "right_key": all(line.endswith("True") for line in callers),
         "no_key_in_files": not kinds.files_with_key(engine.place),
         "both_nodes": set(records["hosts"]) == {"n1", "n2"},

@@ -294,6 +294,13 @@ class Pilot:
                 f"{host} has other code (digest {code}) than the scheduler ({setup.code}): install the same "
                 "bakeoff and the same files there"
             )
+        if self._limits.time is not None and self._outlasts(time.monotonic()):
+            # Otherwise it would give everything back, and so would the pilot after it, and the one after that.
+            left = (self._ends or 0.0) - time.monotonic()
+            refusal = (
+                f"limits.time: a run may take {self._limits.time:g} s, and the allocation on {host} ends in {left:.0f} s: "
+                "ask for a longer one (executor.time), or lower limits.time"
+            )
         facts = NodeFacts(host, hardware.kind_of_node(devices), code, os.getpid())
         if refusal:
             return refusal, None, facts
@@ -437,11 +444,9 @@ class Pilot:
 
     def _start(self, node: Node, now: float) -> None:
         """Start what there is room for, and give back what would outlast the allocation."""
-        if self._waiting and self._ends is not None:
-            longest = (self._limits.time or 0.0) + self._limits.grace + _MARGIN
-            if now + longest > self._ends:
-                self._give_back(list(self._waiting))
-                self._quit = True
+        if self._waiting and self._outlasts(now):
+            self._give_back(list(self._waiting))
+            self._quit = True
         while self._mail.fetched:
             order, error = self._mail.fetched.popleft()
             del self._fetching[order.token]
@@ -460,6 +465,10 @@ class Pilot:
             else:
                 self._running[order.attempt.position] = order
                 node.start(order.attempt)
+
+    def _outlasts(self, now: float) -> bool:
+        """Whether a run that begins now may last longer than the allocation."""
+        return self._ends is not None and now + (self._limits.time or 0.0) + self._limits.grace + _MARGIN > self._ends
 
     def _ended(self, position: int, unbegun: bool) -> None:
         order = self._running.pop(position)
