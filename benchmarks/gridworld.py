@@ -1,7 +1,7 @@
 """Measure the gridworld: steps a second of its rooms, against a plain Gymnasium loop over the same rooms in the same run, and
-of training, against RecurrentPPO of SB3-contrib.
+of training, against RecurrentPPO of SB3-contrib and beside a loop that is compiled as a whole by JAX, as in PureJaxRL.
 
-RecurrentPPO needs a Python with torch, numba and sb3-contrib. BENCH_SB3_PYTHON names it; without it, a virtual environment is
+The peers need Pythons of their own. BENCH_SB3_PYTHON and BENCH_JAX_PYTHON name them; without those, virtual environments are
 made in build/.
 """
 
@@ -38,6 +38,11 @@ ENVS = 256
 LEVELS = ("level_0", "terrain_2", "full")
 BARS = {"vit_reset": 2.5, "trxl": 2.0}
 """Policy -> how many times as many steps of training per processor second as RecurrentPPO."""
+PEERS = {"sb3": ["torch==2.13.0", "sb3-contrib==2.7.0", "numba"], "jax": ["jax==0.10.2", "numba"]}
+"""What a peer's Python needs."""
+BATCH = 128 * 32
+TRAINING = 244
+"""Updates of a training of a million steps."""
 METHOD = (
     "World: one core, processor time, best of the rounds, in turns. 256 rooms at once; actions are random and drawn "
     "beforehand. A step of ours moves the agent, uses stations, cools them down, writes the 7x7 view, the inventory and the "
@@ -48,7 +53,9 @@ METHOD = (
     "with an empty cache. Walkers: mean hearts of one episode in each of 1,000 held-out rooms. Training: one thread, "
     "processor time of whole updates on level_0, from 128 environments x 32 steps, 3 epochs, 4 minibatches, in turns with "
     "RecurrentPPO over the same rooms with the same encoder and an LSTM, of about the same number of parameters. All updates "
-    "count: RecurrentPPO's take longer when more episodes end in them, because it pads sequences."
+    "count: RecurrentPPO's take longer when more episodes end in them, because it pads sequences. JAX: benchmarks/peers/"
+    "jax_gridworld.py, the same rules (compared step by step), encoder and recurrent unit as vit_reset, on one core; rooms come "
+    "from a pool that is drawn before. Compiling is the first update minus a later one; a training has 244 updates."
 )
 
 Section = tuple[list[dict[str, Any]], dict[str, Any]]
@@ -212,16 +219,23 @@ def walkers(given: Options) -> Section:
     return [line], {"walkers": hearts}
 
 
-def sb3_python() -> str:
-    if chosen := os.environ.get("BENCH_SB3_PYTHON"):
-        return chosen
-    place = REPOSITORY / "build" / "sb3"
-    if not (place / "bin" / "python").exists():
-        say("installing torch and sb3-contrib for the comparison (once)")
-        subprocess.run([sys.executable, "-m", "venv", place], check=True)
-        wanted = ["torch==2.13.0", "sb3-contrib==2.7.0", "numba"]
-        subprocess.run([place / "bin" / "python", "-m", "pip", "install", "--quiet", *wanted], check=True)
-    return str(place / "bin" / "python")
+def peer(name: str, updates: int) -> dict[str, Any]:
+    """What benchmarks/peers/NAME_gridworld.py printed about so many updates, of 3 epochs each."""
+    python = os.environ.get(f"BENCH_{name.upper()}_PYTHON")
+    if not python:
+        place = REPOSITORY / "build" / name
+        python = str(place / "bin" / "python")
+        if not Path(python).exists():
+            say(f"installing {', '.join(PEERS[name])} for the comparison (once)")
+            subprocess.run([sys.executable, "-m", "venv", place], check=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS[name]], check=True)
+    script = Path(__file__).parent / "peers" / f"{name}_gridworld.py"
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run([python, script, str(updates), "3"], capture_output=True, text=True, env=env)
+    if done.returncode:
+        raise SystemExit(done.stderr[-2000:])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
 
 
 def training(given: Options) -> Section:
@@ -244,23 +258,25 @@ def training(given: Options) -> Section:
         trainings[name] = PPO(GridworldParams(policy=name, epochs=3, minibatches=4), policy, rng)
         trainings[name].update()
     sizes = {name: made.policy.size for name, made in trainings.items()}
-    seconds_of: dict[str, list[float]] = {name: [] for name in (*BARS, "RecurrentPPO")}
-    script = Path(__file__).parent / "peers" / "sb3_gridworld.py"
+    seconds_of: dict[str, list[float]] = {name: [] for name in (*BARS, "RecurrentPPO", "JAX")}
+    compiling = []
     for _ in range(rounds):
         for name, made in trainings.items():
             seconds_of[name] += [made.update()["processor_s"] for _ in range(number)]
-        done = subprocess.run(
-            [sb3_python(), script, str(number + 1), "3"], capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
-        )  # fmt: skip
-        if done.returncode:
-            raise SystemExit(done.stderr[-2000:])
-        answer = json.loads(done.stdout.splitlines()[-1])
-        seconds_of["RecurrentPPO"] += answer["seconds"][1:]
-        sizes["RecurrentPPO"] = answer["parameters"]
-    rates = {name: 128 * 32 / float(np.mean(taken)) for name, taken in seconds_of.items()}
+        for name, key in (("RecurrentPPO", "sb3"), ("JAX", "jax")):
+            answer = peer(key, number + 1)
+            first, *later = answer["seconds"]
+            seconds_of[name] += later
+            sizes[name] = answer["parameters"]
+        compiling.append(first - float(np.mean(later)))
+    rates = {name: BATCH / float(np.mean(taken)) for name, taken in seconds_of.items()}
     for name, rate in rates.items():
         say(f"  {name}: {rate:,.0f} steps per processor second, {sizes[name]:,} parameters")
+    whole = {name: TRAINING * BATCH / rates[name] for name in ("vit_reset", "JAX")}
+    whole["JAX"] += min(compiling)
+    say(
+        f"  a million steps: vit_reset {whole['vit_reset']:.1f} s, JAX {whole['JAX']:.1f} s with {min(compiling):.1f} s of compiling"
+    )
     lines = [
         check(
             f"training {name}, steps per processor second against RecurrentPPO of SB3-contrib",
@@ -268,7 +284,14 @@ def training(given: Options) -> Section:
         )
         for name, bar in BARS.items()
     ]  # fmt: skip
-    return lines, {"training": {"per_s": rates, "seconds": seconds_of, "parameters": sizes}}
+    details = {
+        "per_s": rates,
+        "seconds": seconds_of,
+        "parameters": sizes,
+        "jax_compiling_s": compiling,
+        "million_s": whole,
+    }
+    return lines, {"training": details}
 
 
 def unroll(given: Options) -> Section:

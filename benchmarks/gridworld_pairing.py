@@ -21,13 +21,12 @@ import bakeoff
 ARMS: dict[str, dict[str, Any]] = {
     "vit_reset": {},
     "trxl": {"policy": "trxl"},
-    "vit_reset, own start": {"shared_start": False},
-    "trxl, own start": {"policy": "trxl", "shared_start": False},
+    "trxl, own start and actions": {"policy": "trxl", "shared_start": False, "own_sampling": True},
     "vit_reset, half rate": {"learning_rate": 1e-3},
     "vit_reset, own actions": {"own_sampling": True},
 }
 QUESTIONS = {
-    "two networks, shared rooms": ("vit_reset, own start", "trxl, own start"),
+    "two networks, shared rooms only": ("vit_reset", "trxl, own start and actions"),
     "two networks, shared rooms and initial weights where shapes allow": ("vit_reset", "trxl"),
     "one network, two learning rates": ("vit_reset", "vit_reset, half rate"),
     "one network, the same twice with its own actions": ("vit_reset", "vit_reset, own actions"),

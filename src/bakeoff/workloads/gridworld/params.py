@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from bakeoff.errors import did_you_mean
+from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.workloads.gridworld.capacity import HEADS, REFERENCES, TRAINED
 from bakeoff.workloads.gridworld.curricula import CURRICULA
-from bakeoff.workloads.gridworld.levels import find_level
+from bakeoff.workloads.gridworld.levels import Level, find_level
 
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -82,12 +82,28 @@ class GridworldParams(BaseModel):
             raise ValueError(f"there is no policy {value!r}; {hint}")
         return value
 
+    @field_validator("level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        return _level(value).name
+
+    @field_validator("curriculum")
+    @classmethod
+    def _known_curriculum(cls, value: str) -> str:
+        if value not in CURRICULA:
+            hint = did_you_mean(value, CURRICULA, f"there are {', '.join(CURRICULA)}")
+            raise ValueError(f"there is no curriculum {value!r}; {hint}")
+        return value
+
+    @field_validator("horizon")
+    @classmethod
+    def _long_enough(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if "level" in info.data:
+            _level(info.data["level"], value)
+        return value
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        find_level(self.level, self.horizon)  # its errors say what there is
-        if self.curriculum not in CURRICULA:
-            hint = did_you_mean(self.curriculum, CURRICULA, f"there are {', '.join(CURRICULA)}")
-            raise ValueError(f"there is no curriculum {self.curriculum!r}; {hint}")
         if self.envs % self.minibatches:
             fits = [n for n in range(1, self.envs + 1) if self.envs % n == 0]
             raise ValueError(
@@ -107,3 +123,11 @@ class GridworldParams(BaseModel):
     @property
     def updates(self) -> int:
         return -(-self.steps // (self.envs * self.unroll))
+
+
+def _level(name: str, horizon: int | None = None) -> Level:
+    """As `find_level`, with an error that pydantic reports with its place in the file."""
+    try:
+        return find_level(name, horizon)
+    except UsageError as error:
+        raise ValueError(str(error)) from None

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bakeoff.workloads.flat import FlatModule
 from bakeoff.workloads.gridworld import kernels
 from bakeoff.workloads.gridworld.capacity import (
     ACTIONS,
@@ -82,12 +83,8 @@ class Actor(Protocol):
     def past(self) -> Past: ...
 
 
-class Policy(nn.Module):
-    """A policy network. All weights are one vector `flat` with the parameters as views of it, and gradients another: the
-    norm of a gradient and a step of the optimizer are a few operations. Call `flatten` at the end of `__init__`."""
-
-    flat: Tensor
-    flat_gradient: Tensor
+class Policy(FlatModule):
+    """A policy network. Call `flatten` at the end of `__init__`."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -109,23 +106,6 @@ class Policy(nn.Module):
     def flops(self) -> int | None:
         """Floating-point operations of one step while acting, if known."""
         return None
-
-    @property
-    def size(self) -> int:
-        """The number of parameters."""
-        return self.flat.numel()
-
-    def flatten(self) -> None:
-        """Move all parameters into one vector."""
-        weights = list(self.parameters())
-        self.flat = torch.cat([weight.detach().reshape(-1) for weight in weights])
-        self.flat_gradient = torch.zeros_like(self.flat)
-        start = 0
-        for weight in weights:
-            end = start + weight.numel()
-            weight.data = self.flat[start:end].view_as(weight)
-            weight.grad = self.flat_gradient[start:end].view_as(weight)
-            start = end
 
     @torch.no_grad()
     def initialise(self, rng: Callable[[str], np.random.Generator]) -> None:

@@ -2,8 +2,7 @@
 
 `extend` is the only forward pass: it reads tokens after what a cache holds. Sampling calls it token by token, and
 training calls it once for the prompts and once for all answers, so a group's prompt is computed once for all its
-answers. Weights are one flat vector with the modules' parameters as views of it, and gradients are another: the norm of a
-gradient and a step of Adam are a few operations on vectors, which is most of the time that small models would lose.
+answers.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bakeoff.workloads.flat import FlatModule
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -24,12 +25,9 @@ Cache = Any
 positions, width of a head]."""
 
 
-class Policy(nn.Module):
+class Policy(FlatModule):
     """A causal language model that can be sampled from and trained."""
 
-    flat: Tensor
-    """All weights, one vector."""
-    flat_gradient: Tensor
     ending: Tensor
     """For each token whether it ends an answer."""
     rows_at_once: int | None = None
@@ -56,23 +54,6 @@ class Policy(nn.Module):
         first = hidden[:, -1:].repeat_interleave(group, 0)
         rest, _ = self.extend(answers[:, :-1], self.repeated(cache, group))
         return self.logits(torch.cat((first, rest), 1))
-
-    @property
-    def size(self) -> int:
-        """The number of parameters."""
-        return self.flat.numel()
-
-    def flatten(self) -> None:
-        """Move the parameters into `flat`, and their gradients into `flat_gradient`."""
-        weights = list(self.parameters())
-        self.flat = torch.cat([weight.detach().reshape(-1) for weight in weights])
-        self.flat_gradient = torch.zeros_like(self.flat)
-        start = 0
-        for weight in weights:
-            end = start + weight.numel()
-            weight.data = self.flat[start:end].view_as(weight)
-            weight.grad = self.flat_gradient[start:end].view_as(weight)
-            start = end
 
 
 @dataclass(frozen=True, slots=True)
