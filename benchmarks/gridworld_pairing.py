@@ -70,6 +70,10 @@ def main() -> None:
                 "variance_saved": verdict.variance_reduction,
                 "effect": verdict.effect,
                 "verdict": verdict.verdict,
+                "values": {
+                    arm: sorted(round(float(cell.values[0]), 4) for cell in cells.values())
+                    for arm, cells in ((control, verdict.design.control), (candidate, verdict.design.candidate))
+                },
             }
             say(
                 f"{question:66s} {metric:16s} r = {verdict.correlation:+.2f}, variance saved {verdict.variance_reduction:+.2f}, "
