@@ -22,13 +22,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def _slurm() -> Iterator[SlurmCluster]:
-    with SlurmCluster() as cluster:
+    with SlurmCluster(gpus=2) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def slurm_cluster(_slurm: SlurmCluster) -> SlurmCluster:
-    """slurmctld and two nodes, all links up and no jobs."""
+    """slurmctld and two nodes that say they have two GPUs, all links up and no jobs."""
     _slurm.reset()
     return _slurm
 

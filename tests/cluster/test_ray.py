@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import os
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bakeoff.records.claims import list_nodes
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
+from cluster import kinds
+from cluster.kinds import KEY_VARIABLE
 from cluster.ray_nodes import RayCluster
-from lab import eventually
+from lab import LONG, eventually
 
 BAKEOFF = Path(sys.executable).with_name("bakeoff")
 KEY = "sk-" + "q7Zt" * 6
@@ -42,6 +45,7 @@ class Experiment:
 
     def __init__(self, cluster: RayCluster, place: Path) -> None:
         self.cluster, self.place = cluster, place
+        place.mkdir()
         self.root = place / "results"
         self.root.mkdir()
         self.env = {"BAKEOFF_ROOT": str(self.root), "SECRET_KEY": KEY}
@@ -68,23 +72,29 @@ class Experiment:
             edition.close()
 
     def left(self) -> list[str]:
-        """What is left of pilots: actors, and processes on nodes."""
+        """What is left of pilots: actors, processes on nodes, and CPUs that Ray still counts as used."""
         code = (
             "import ray\nray.init(log_to_driver=False, logging_level='ERROR')\n"
-            "print(*[a['name'] for a in ray.util.list_named_actors(all_namespaces=True)])"
+            "print(*[a['name'] for a in ray.util.list_named_actors(all_namespaces=True)])\n"
+            "import time\nfor _ in range(100):\n"
+            "    used = ray.cluster_resources()['CPU'] - ray.available_resources().get('CPU', 0)\n"
+            "    if not used: break\n"
+            "    time.sleep(0.1)\n"
+            "else:\n    print('CPUs in use:', used)\n"
         )
-        actors = self.cluster.run(sys.executable, "-c", code).split()
-        return actors + [
-            str(pid) for name in self.cluster.names for pid in self.cluster.site[name].processes("bakeoff.e")
-        ]
+        left = self.cluster.run(sys.executable, "-c", code).split()
+        for name in self.cluster.names:
+            left += map(str, self.cluster.site[name].processes("bakeoff.e"))
+            left += map(str, self.cluster.site[name].processes("ray::Host"))
+        return left
 
 
 @pytest.fixture
 def experiment(ray_cluster: RayCluster, tmp_path: Path) -> Iterator[Experiment]:
-    made = Experiment(ray_cluster, tmp_path)
-    ray_cluster.hide(made.root)
+    made = Experiment(ray_cluster, tmp_path / "experiment")
+    ray_cluster.hide(tmp_path)
     yield made
-    ray_cluster.show(made.root)
+    ray_cluster.show(tmp_path)
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -135,9 +145,35 @@ def run(ctx):
     assert not list((experiment.root / "large" / "latest").glob(".incoming*"))
 
 
+def test_coding_tasks_run_on_nodes_and_are_recorded_in_postgresql(
+    experiment: Experiment, postgres_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task is outside of the directory that Ray sends, and nodes see neither.
+
+    benchmarks/cluster_same.py has the market world as well: on Ray each node compiles it first, which takes half a minute.
+    """
+    monkeypatch.setenv("BAKEOFF_DATABASE_URL", postgres_url())
+    experiment.env |= {KEY_VARIABLE: kinds.KEY, "BAKEOFF_DATABASE_URL": os.environ["BAKEOFF_DATABASE_URL"]}
+    executor = EXECUTOR.replace("slots = 4", "slots = 1\npilots = 2")
+    calls = experiment.place.parent / "calls"
+    with kinds.model_on(experiment.cluster.site.head, calls) as url:
+        experiment.write(kinds.coding(experiment.place, url) + executor + f'secrets = ["{KEY_VARIABLE}"]\n')
+        scheduler = experiment.start()
+        eventually(calls.exists, "an agent calls its model")
+        during = kinds.files_with_key(experiment.place, experiment.cluster.home)
+        assert scheduler.wait(LONG) == 0
+    with experiment.edition("coding") as edition:
+        assert [run.metrics["total_score"] for run in edition.runs()] == [1.0, 1.0]
+        assert {node.host for node in list_nodes(edition)} == {"n1", "n2"}
+    nodes = {experiment.cluster.site[name].address for name in experiment.cluster.names}
+    assert {tuple(line.split()) for line in calls.read_text().splitlines()} <= {(node, "True") for node in nodes}
+    assert [*during, *kinds.files_with_key(experiment.place, experiment.cluster.home)] == []
+    assert not list(experiment.root.rglob("experiment.db")), "PostgreSQL has it all"
+
+
 def test_a_scheduler_that_was_killed_adopts_what_still_runs(experiment: Experiment) -> None:
     """Each execution leaves a line on its node; nothing is executed twice."""
-    log = Path("/tmp") / f"{experiment.place.name}.executions"
+    log = Path("/tmp") / f"{experiment.place.parent.name}.executions"
     command = f"sh -c 'echo {{seed}} >> {log}; sleep 6; echo done > {{out}}/result'"
     text = f'name = "adopted"\nworkload = "command"\nseeds = 8\n[params]\ncommand = "{command}"\n'
     experiment.write(text + EXECUTOR)
@@ -172,21 +208,22 @@ def test_stopping_twice_ends_what_runs_on_nodes(experiment: Experiment) -> None:
 
 
 def test_the_devices_that_ray_assigned_are_shared_as_declared(experiment: Experiment) -> None:
-    """Both nodes have two devices; runs that take half of one run four at a time on each."""
-    command = "sh -c 'echo $CUDA_VISIBLE_DEVICES $(date +%s%N) > {out}/begin; sleep 1; date +%s%N > {out}/end'"
-    text = f'name = "devices"\nworkload = "command"\nseeds = 12\n[params]\ncommand = "{command}"\n[resources]\ngpus = 0.5\n'
-    experiment.write(text + '[executor]\nkind = "ray"\n')
+    """Two pilots on each node get one of its two devices each, and give it to two runs at a time."""
+    experiment.write(kinds.DEVICES + '[executor]\nkind = "ray"\npilots = 4\nslots = 2\n')
     experiment.run()
-    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    edition = experiment.root / "devices" / "latest"
-    for run in (edition / "runs").iterdir():
-        device, began = (run / "out" / "begin").read_text().split()
-        host = json.loads((run / "meta.json").read_text()).get("host", "")
-        spans.setdefault((host, device), []).append((int(began), int((run / "out" / "end").read_text())))
-    assert {device for _, device in spans} == {"0", "1"}
-    for inside in spans.values():
-        most = max(sum(began <= at < ended for began, ended in inside) for at, _ in inside)
-        assert most <= 2 * (1 if inside and any(host for host, _ in spans) else 2)
+    kinds.check_devices(experiment.root / "devices" / "latest" / "runs")
+
+
+def test_one_actor_for_each_run_where_accounting_wants_it(experiment: Experiment) -> None:
+    text = (
+        'name = "single"\nworkload = "command"\nseeds = 3\njobs = 2\nparams = { command = "echo {seed} > {out}/x" }\n'
+    )
+    experiment.write(text + '[executor]\nkind = "ray"\npilots = false\n')
+    experiment.run()
+    with experiment.edition("single") as edition:
+        assert edition.counts() == {"succeeded": 3}
+        assert len({edition.attempts(position)[0]["node"] for position in range(3)}) == 3
+    assert experiment.left() == []
 
 
 def test_a_cluster_that_is_not_there_is_named(experiment: Experiment) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from bakeoff.records.claims import list_claims, list_nodes
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
+from cluster import kinds
 from cluster.slurm import SlurmCluster
 from lab import LONG, Lab, eventually
 
@@ -41,6 +43,7 @@ class Desk:
         self.cluster, self.place, self.code = cluster, place, place / "code"
         self.code.mkdir(parents=True)
         self.root = place / "results"
+        self.env: dict[str, str] = {}
 
     def write(self, text: str, **modules: str) -> None:
         (self.code / "trial.toml").write_text(text)
@@ -48,7 +51,7 @@ class Desk:
             (self.code / f"{name}.py").write_text(code)
 
     def start(self, *options: str, verb: str = "run") -> subprocess.Popen[str]:
-        env = {"BAKEOFF_ROOT": str(self.root), "BAKEOFF_DATABASE_URL": ""}
+        env = {"BAKEOFF_ROOT": str(self.root), "BAKEOFF_DATABASE_URL": "", **self.env}
         argv = (sys.executable, "-P", "-m", "bakeoff", verb, "trial.toml", *options)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
         return self.cluster.start(*argv, env=env, cwd=self.code, **pipes)
@@ -66,8 +69,8 @@ class Desk:
     def go(self) -> None:
         (self.place / "go").touch()
 
-    def edition(self) -> Edition:
-        return Edition.open(find_edition("trial", self.root))
+    def edition(self, name: str = "trial") -> Edition:
+        return Edition.open(find_edition(name, self.root))
 
     def attempts(self) -> list[list[dict[str, Any]]]:
         with closing(self.edition()) as edition:
@@ -98,6 +101,32 @@ def test_runs_on_slurm_leave_what_local_ones_leave_and_nothing_in_the_queue(desk
     runs = find_edition("trial", desk.root).runs
     for directory in (lab.directory() / "runs").iterdir():
         assert (runs / directory.name / "out" / "x").read_bytes() == (directory / "out" / "x").read_bytes()
+
+
+def test_coding_tasks_and_markets_run_on_nodes_and_are_recorded_in_postgresql(
+    desk: Desk, postgres_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BAKEOFF_DATABASE_URL", postgres_url())
+    desk.env = {kinds.KEY_VARIABLE: kinds.KEY, "BAKEOFF_DATABASE_URL": os.environ["BAKEOFF_DATABASE_URL"]}
+    calls = tmp_path / "calls"
+    with kinds.model_on(desk.cluster.site.head, calls) as url:
+        desk.write(kinds.coding(desk.code, url) + EXECUTOR.replace("slots = 2", "slots = 1"))
+        process = desk.start()
+        eventually(calls.exists, "an agent calls its model")
+        during = kinds.files_with_key(desk.place)
+        stdout, stderr = process.communicate(timeout=LONG)
+        assert process.returncode == 0, stdout + stderr
+    with closing(desk.edition("coding")) as edition:
+        assert [run.metrics["total_score"] for run in edition.runs()] == [1.0, 1.0]
+        assert {edition.attempts(position)[0]["node"] for position in range(2)} == {"1-1", "1-2"}, "both nodes"
+    nodes = {desk.cluster.site[name].address for name in desk.cluster.names}
+    assert {tuple(line.split()) for line in calls.read_text().splitlines()} == {(node, "True") for node in nodes}
+    assert [*during, *kinds.files_with_key(desk.place)] == []
+    desk.write(kinds.MARKET + EXECUTOR)
+    desk.run()
+    with closing(desk.edition("market")) as edition:
+        assert edition.counts() == {"succeeded": 2}
+    assert not list(desk.root.rglob("experiment.db")), "PostgreSQL has it all"
 
 
 def test_a_node_that_is_cut_off_loses_its_runs_to_the_other(desk: Desk) -> None:
@@ -144,6 +173,13 @@ def test_ctrl_c_twice_leaves_nothing_in_the_queue_and_no_process(desk: Desk) -> 
     assert desk.cluster.jobs() == []
     for name in desk.cluster.names:
         assert not list(desk.cluster.site[name].processes("bakeoff.engine"))
+
+
+def test_the_devices_that_slurm_assigned_are_shared_as_declared(desk: Desk) -> None:
+    """Two pilots on each node get one of its two devices each, and give it to two runs at a time."""
+    desk.write(kinds.DEVICES + '[executor]\nkind = "slurm"\npilots = 4\nslots = 2\nexpiry = 12\ntime = "20m"\n')
+    desk.run()
+    kinds.check_devices(desk.root / "devices" / "latest" / "runs")
 
 
 def test_one_job_for_each_run_where_accounting_wants_it(desk: Desk) -> None:

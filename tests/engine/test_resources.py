@@ -89,3 +89,15 @@ def test_half_devices_let_four_runs_share_two(lab: Lab, workload: str) -> None:
     assert max(row["at_once"] for row in rows) <= 4
     assert {row["device"] for row in rows} == {0, 1} or {row["device"] for row in rows} == {"0", "1"}
     assert all(row["hip"] == row["device"] for row in rows)
+
+
+@pytest.mark.slow
+def test_status_warns_when_arms_ran_on_different_kinds_of_nodes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in hardware.VISIBLE:
+        monkeypatch.delenv(name, raising=False)
+    arms = "[[arms]]\nname = 'a'\n[[arms]]\nname = 'b'\n"
+    lab.experiment(f"params = {{ command = 'true' }}\nresources.gpus = 1\nexecutor.gpus = 1\n{arms}")
+    lab.cli("run", "trial.toml", "--only", "arm=a")
+    assert "kinds of nodes" not in lab.look("status", "trial").output
+    lab.cli("run", "trial.toml", "--set", "executor.gpus=2")
+    assert "arms ran on different kinds of nodes" in lab.look("status", "trial").output

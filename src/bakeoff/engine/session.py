@@ -29,7 +29,7 @@ from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
 from bakeoff.records import layout, provenance
-from bakeoff.records.claims import Claims, list_claims, local_node
+from bakeoff.records.claims import Claims, list_claims, list_nodes, local_node
 from bakeoff.records.edition import Edition, beginning
 from bakeoff.records.layout import EditionPaths, Lease
 from bakeoff.records.run import RunRecord
@@ -153,15 +153,18 @@ class Session:
             session=self.number,
         )
         claims = Claims(self.edition, settings.kind, self.number)
-        if local:
+        before = list_nodes(self.edition)[-1:]
+        if local or (before and before[0].executor != settings.kind):
             _leave_pilots(paths)
+        if local:
             code = (self.edition.sessions()[-1]["provenance"].get("git") or {}).get("code") or ""
             node = local_node(self.number, platform.node(), hardware.kind_of_node(devices), code[:16])
             claims.see([node])
             self.edition.node = node.node
         asked = self.options.jobs or experiment.jobs
+        tasks = () if local else [task.path for task in self.plan.tasks if task.path is not None]
         executor: Executor = registry.executor(settings.kind).open(
-            ExecutorSetup(setup, settings, experiment.env, asked, claims)
+            ExecutorSetup(setup, settings, experiment.env, asked, claims, tasks)
         )
         return executor
 

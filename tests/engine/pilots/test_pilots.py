@@ -261,3 +261,12 @@ def _steps(path: Path) -> int:
         return int(json.loads(path.read_text())["step"])
     except (OSError, ValueError):
         return 0
+
+
+@pytest.mark.slow
+def test_a_run_that_may_outlast_every_allocation_is_refused_and_not_submitted_for_ever(lab: Lab) -> None:
+    """The engine's own default may be shorter than a run, and nobody knew before the first pilot came."""
+    lab.environment["BAKEOFF_ALLOCATION_ENDS"] = str(time.time() + 40)
+    lab.experiment("seeds = 2\nlimits = { time = 60 }\nparams = { command = 'true' }\n" + EXECUTOR)
+    said = lab.cli("run", "trial.toml", code=1).stderr
+    assert "limits.time: a run may take 60 s, and the allocation on" in said and "executor.time" in said

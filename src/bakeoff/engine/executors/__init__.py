@@ -15,7 +15,7 @@ file names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -71,6 +71,8 @@ class ExecutorSetup:
     """What the user asked for (`--jobs`, `jobs`); None when nothing was asked for."""
     claims: Claims
     """Where an executor that hands attempts to other machines records that, before it does."""
+    tasks: Collection[Path] = ()
+    """Paths of tasks, which an executor without a shared file system brings to nodes."""
 
 
 class Executor(Protocol):

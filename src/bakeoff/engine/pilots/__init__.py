@@ -8,7 +8,8 @@
 | `executor` | the scheduler's side: hands out claimed attempts, fences late reports, notices losses, adopts |
 | `pilot` | the node's side: a long-lived process with slots, around a local node (engine/node) |
 | `arrivals` | run directories that come home: beside their place, then renamed |
-| `packing` | a run directory as an archive, for engines without a shared file system |
+| `packing` | a directory as an archive, for engines without a shared file system |
+| `attachments` | task directories and other files that such engines bring to nodes, by digest |
 | `spool` | the transport of engines with a shared file system: three files for each pilot |
 
     scheduler: PilotExecutor -- Transport ~~~~~~~~ Link -- Pilot -- Node (commands, workers)

@@ -19,6 +19,8 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
     attempt: Attempt
     resumes: bool = False
     """The run has a directory at home, which the pilot fetches first (`Link.fetch`)."""
+    files: dict[str, str] = {}
+    """Paths in the parameters that nodes do not have, and where they are below the digest (attachments.py)."""
 
 
 # -- from the scheduler

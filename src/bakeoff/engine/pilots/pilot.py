@@ -32,6 +32,7 @@ from types import FrameType
 from bakeoff.engine import hardware
 from bakeoff.engine.executors import NodeSetup
 from bakeoff.engine.node.node import Node, open_node
+from bakeoff.engine.pilots.attachments import with_places
 from bakeoff.engine.pilots.messages import (
     Abandon,
     Beat,
@@ -118,9 +119,12 @@ class Mail:
         self.saving.add(token)
         self._freight.put(lambda: self._save(token, directory))
 
-    def fetch(self, order: Order, directory: Path) -> None:
-        """Bring the run's directory at home to `directory`; then the order is in `fetched`, with the error if any."""
-        self._freight.put(lambda: self._fetch(order, directory))
+    def fetch(self, order: Order, directory: Path, cache: Path) -> None:
+        """Bring what the order needs: files to `cache`, and the run's directory at home to `directory`.
+
+        Then the order is in `fetched`, with the error if any.
+        """
+        self._freight.put(lambda: self._fetch(order, directory, cache))
 
     def take(self) -> list[Downward]:
         """What has arrived."""
@@ -159,13 +163,20 @@ class Mail:
         while True:
             self._freight.get()()
 
-    def _fetch(self, order: Order, directory: Path) -> None:
+    def _fetch(self, order: Order, directory: Path, cache: Path) -> None:
         error = None
+        what = "files that it needs"
         try:
-            shutil.rmtree(directory, ignore_errors=True)
-            self._link.fetch(order.attempt.run_id, directory)
+            for text in order.files.values():
+                digest = text.partition("/")[0]
+                if not (cache / digest).exists():
+                    self._link.fetch(digest, cache / digest)
+            if order.resumes:
+                what = "its earlier directory"
+                shutil.rmtree(directory, ignore_errors=True)
+                self._link.fetch(order.attempt.run_id, directory)
         except (OSError, shutil.Error) as trouble:
-            error = OSError(f"its earlier directory could not be brought here: {trouble}")
+            error = OSError(f"{what} could not be brought here: {trouble}")
         self.fetched.append((order, error))
 
     def _save(self, token: str, directory: Path) -> None:
@@ -208,6 +219,8 @@ class Pilot:
         self._scratch = Path(tempfile.mkdtemp(prefix=f"bakeoff-{name}-"))
         self._paths = EditionPaths(self._scratch / setup.experiment / setup.edition)
         self._paths.runs.mkdir(parents=True)
+        self._files = self._scratch / "files"
+        """What orders need and this node does not have, by digest."""
         self._waiting: deque[Order] = deque()
         self._running: dict[int, Order] = {}
         """Orders that the node has, by position."""
@@ -282,6 +295,13 @@ class Pilot:
             refusal = (
                 f"{host} has other code (digest {code}) than the scheduler ({setup.code}): install the same "
                 "bakeoff and the same files there"
+            )
+        if self._limits.time is not None and self._outlasts(time.monotonic()):
+            # Otherwise it would give everything back, and so would the pilot after it, and the one after that.
+            left = (self._ends or 0.0) - time.monotonic()
+            refusal = (
+                f"limits.time: a run may take {self._limits.time:g} s, and the allocation on {host} ends in {left:.0f} s: "
+                "ask for a longer one (executor.time), or lower limits.time"
             )
         facts = NodeFacts(host, hardware.kind_of_node(devices), code, os.getpid())
         if refusal:
@@ -433,27 +453,31 @@ class Pilot:
 
     def _start(self, node: Node, now: float) -> None:
         """Start what there is room for, and give back what would outlast the allocation."""
-        if self._waiting and self._ends is not None:
-            longest = (self._limits.time or 0.0) + self._limits.grace + _MARGIN
-            if now + longest > self._ends:
-                self._give_back(list(self._waiting))
-                self._quit = True
+        if self._waiting and self._outlasts(now):
+            self._give_back(list(self._waiting))
+            self._quit = True
         while self._mail.fetched:
             order, error = self._mail.fetched.popleft()
             del self._fetching[order.token]
             if error is None:
+                if order.files:
+                    order.attempt.params = with_places(order.attempt.params, order.files, self._files)
                 self._waiting.appendleft(Order(order.token, order.attempt))
             else:
                 self._running[order.attempt.position] = order
                 node.refuse(order.attempt, error)
         while self._waiting and node.capacity() > 0:
             order = self._waiting.popleft()
-            if order.resumes:
+            if order.resumes or order.files:
                 self._fetching[order.token] = order
-                self._mail.fetch(order, self._paths.runs / order.attempt.run_id)
+                self._mail.fetch(order, self._paths.runs / order.attempt.run_id, self._files)
             else:
                 self._running[order.attempt.position] = order
                 node.start(order.attempt)
+
+    def _outlasts(self, now: float) -> bool:
+        """Whether a run that begins now may last longer than the allocation."""
+        return self._ends is not None and now + (self._limits.time or 0.0) + self._limits.grace + _MARGIN > self._ends
 
     def _ended(self, position: int, unbegun: bool) -> None:
         order = self._running.pop(position)

@@ -254,8 +254,8 @@ class SpoolLink:
             self._writer.write(others)
         return [messages.decode_downward(frame) for frame in self._reader.read()]
 
-    def fetch(self, run_id: str, directory: Path) -> None:
-        shutil.copytree(self._paths.run(run_id), directory, symlinks=True)
+    def fetch(self, name: str, directory: Path) -> None:
+        shutil.copytree(self._paths.run(name), directory, symlinks=True)
 
     def deliver(self, token: str, directory: Path) -> None:
         copy_synced(directory, self._arrivals.delivered(token))

@@ -81,8 +81,11 @@ class Link(Protocol):
         for as long as the pilot lives where the engine has no place for it.
         """
 
-    def fetch(self, run_id: str, directory: Path) -> None:
-        """Bring the run's directory at home to `directory`, which does not exist yet."""
+    def fetch(self, name: str, directory: Path) -> None:
+        """Bring the directory of the run `name` at home to `directory`, which does not exist yet.
+
+        If the transport attaches files to orders (attachments.py), `name` may also be the digest of such files.
+        """
 
     def deliver(self, token: str, directory: Path) -> None:
         """Bring the run's directory home, so that it is there before the Report that is sent next."""

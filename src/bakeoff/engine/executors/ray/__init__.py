@@ -10,15 +10,15 @@
     kind = "ray"                 # RAY_ADDRESS, or a local cluster
     secrets = ["OPENAI_API_KEY"]
 
-Nodes get the experiment file's directory and bakeoff's own code from Ray (`runtime_env`, by content digest), and nothing
-else: there is no shared file system. Their Python needs bakeoff's dependencies.
+There is no shared file system. Nodes get the experiment file's directory and bakeoff's own code from Ray (`runtime_env`,
+by content digest); task directories and files elsewhere are attached to orders (pilots/attachments.py). Python on the nodes
+needs bakeoff's dependencies.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -49,10 +49,7 @@ class Ray:
     Settings = RaySettings
 
     def check(self, experiment: Experiment) -> Iterable[Problem]:
-        for key, text in _texts(experiment.model_dump(include={"params", "arms", "tasks"}), ""):
-            if re.match(r"\.\.(/|$)", text):
-                problem = f"{text!r} is outside of the experiment file's directory, which is all that Ray nodes get"
-                yield Problem(key, problem, "move it below that directory, or name a path that exists on every node")
+        return ()
 
     def open(self, setup: ExecutorSetup) -> Executor:
         try:
@@ -62,18 +59,6 @@ class Ray:
         from bakeoff.engine.executors.ray.cluster import open_executor
 
         return open_executor(setup)
-
-
-def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """(dotted key, text) of every text in a tree."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _texts(each, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list | tuple):
-        for number, each in enumerate(value):
-            yield from _texts(each, f"{key}.{number}")
 
 
 RAY = Ray()

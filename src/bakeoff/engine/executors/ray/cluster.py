@@ -28,6 +28,7 @@ from bakeoff.engine.executors import Executor, ExecutorSetup
 from bakeoff.engine.executors.ray import RaySettings
 from bakeoff.engine.executors.ray.host import Host
 from bakeoff.engine.executors.ray.transport import RayTransport
+from bakeoff.engine.pilots.attachments import Attachments
 from bakeoff.engine.pilots.executor import PilotExecutor
 from bakeoff.engine.pilots.settings import pilot_setup
 from bakeoff.engine.pilots.transport import PilotSetup
@@ -54,7 +55,7 @@ def open_executor(setup: ExecutorSetup) -> Executor:
     try:
         slots, pilots = _size(settings, setup.node.resources, setup.jobs)
         pilot = msgspec.structs.replace(pilot_setup(setup, settings, base="."), slots=slots)
-        transport = RayTransport(paths)
+        transport = RayTransport(paths, Attachments(setup.node.base, setup.tasks))
         launcher = RayLauncher(setup, pilot, transport)
     except BaseException:
         ray.shutdown()

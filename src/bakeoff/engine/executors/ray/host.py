@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bakeoff.engine.pilots import messages
+from bakeoff.engine.pilots.attachments import is_digest, unpack_attachment
 from bakeoff.engine.pilots.messages import Bye, Downward, Hello, Report, Returned, Upward
 from bakeoff.engine.pilots.packing import pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
@@ -55,7 +56,7 @@ class Letter(NamedTuple):
     content: bytes = b""
     """The message; of an archive, all of it when it is small."""
     token: str = ""
-    """Of an archive: its claim. Of `fetch`: the run's id."""
+    """Of an archive: its claim. Of `fetch`: the run's id, or a digest."""
     cargo: str = ""
     """Where the rest of the archive can be read (`Host.read`); empty when it is all in `content`."""
 
@@ -349,17 +350,20 @@ class HostLink:
         if refusal:
             raise OSError(refusal)
 
-    def fetch(self, run_id: str, directory: Path) -> None:
-        archive = Path(self._ask("ask", run_id))
+    def fetch(self, name: str, directory: Path) -> None:
+        archive = Path(self._ask("ask", name))
         try:
             size, since = -1, time.monotonic()
-            while not self._ask("given", run_id, 1.0):
+            while not self._ask("given", name, 1.0):
                 if archive.stat().st_size > size:
                     size, since = archive.stat().st_size, time.monotonic()
                 if time.monotonic() - since > _FETCH_PATIENCE:
-                    raise OSError(f"the directory of {run_id} did not arrive")
+                    raise OSError(f"{name} did not arrive")
             with archive.open("rb") as file:
-                unpack(file, directory, sync=False)
+                if is_digest(name):
+                    unpack_attachment(name, file, directory)
+                else:
+                    unpack(file, directory, sync=False)
         finally:
             archive.unlink(missing_ok=True)
 

@@ -27,9 +27,11 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 from bakeoff.engine.executors.ray.host import CHUNK, Letter
 from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.arrivals import Arrivals
-from bakeoff.engine.pilots.messages import Downward, Upward
+from bakeoff.engine.pilots.attachments import Attachments
+from bakeoff.engine.pilots.messages import Downward, Orders, Upward
 from bakeoff.engine.pilots.packing import RefusedArchive, pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
+from bakeoff.errors import Damaged
 from bakeoff.records.layout import EditionPaths
 
 _POLL = 2.0
@@ -60,8 +62,9 @@ class _Wire:
 class RayTransport:
     """`Transport`. `actors` and `ended` are for the launcher."""
 
-    def __init__(self, paths: EditionPaths) -> None:
+    def __init__(self, paths: EditionPaths, attachments: Attachments) -> None:
         self._paths = paths
+        self._attachments = attachments
         self._arrivals = Arrivals(paths)
         self._me = secrets.token_hex(8)
         """Tells hosts that another scheduler reads now."""
@@ -104,6 +107,8 @@ class RayTransport:
             time.sleep(min(0.002, left))
 
     def send(self, pilot: str, sent: Sequence[Downward]) -> None:
+        attach = self._attachments.attach
+        sent = [Orders([attach(order) for order in each.orders]) if isinstance(each, Orders) else each for each in sent]
         with self._lock:
             wire = self._wires.get(pilot)
             if wire is not None:
@@ -233,7 +238,7 @@ class RayTransport:
                     self._give(actor, letter.token)
                 else:
                     self._pull(actor, letter)
-            except (OSError, RayError):
+            except (OSError, RayError, Damaged):
                 continue  # the node is gone, or the disk is full: the pilot tries again, or its claim expires
 
     def _pull(self, actor: Any, letter: Letter) -> None:
@@ -250,14 +255,15 @@ class RayTransport:
                 refusal = str(error)
         self._result(actor.taken.remote(letter.cargo, refusal))
 
-    def _give(self, actor: Any, run_id: str) -> None:
-        """Send a run's directory to the node that goes on with it."""
+    def _give(self, actor: Any, name: str) -> None:
+        """Send a run's directory to the node that goes on with it, or files by their digest."""
         with TemporaryFile(dir=self._paths.directory) as file:
-            pack(self._paths.run(run_id), file)
+            if not self._attachments.pack(name, file):
+                pack(self._paths.run(name), file)
             size, offset = file.tell(), 0
             file.seek(0)
             while chunk := file.read(CHUNK):
-                self._result(actor.give.remote(run_id, offset, chunk, offset + len(chunk) >= size))
+                self._result(actor.give.remote(name, offset, chunk, offset + len(chunk) >= size))
                 offset += len(chunk)
 
     def _result(self, reference: Any) -> Any:
