@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bakeoff.records.edition import Edition
+from bakeoff.records.run import Attempt
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -71,13 +72,13 @@ class Claims:
                 [(number, c.token, c.position, c.attempt, c.session, c.pilot, c.executor) for c in claims],
             )
 
-    def drop(self, tokens: Sequence[str]) -> None:
-        """These attempts came back without having begun, or are given up."""
-        if tokens:
+    def drop(self, attempts: Sequence[Attempt]) -> None:
+        """These came back without having begun, or are given up."""
+        if attempts:
             with self._edition.database.transaction() as transaction:
                 transaction.many(
-                    "DELETE FROM claims WHERE edition_id = ? AND token = ?",
-                    [(self._edition.edition_id, token) for token in tokens],
+                    "DELETE FROM claims WHERE edition_id = ? AND position = ? AND token = ?",
+                    [(self._edition.edition_id, attempt.position, attempt.token) for attempt in attempts],
                 )
 
     def all(self) -> list[Claim]:

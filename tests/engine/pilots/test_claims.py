@@ -472,7 +472,7 @@ def test_a_claim_that_another_scheduler_ended_cannot_be_recorded_again(session: 
     (pilot, order), *_ = bench.wire.orders()
     bench.wire.arriving = [(pilot, result(order))]
     (attempt,) = bench.wait_for(1)
-    bench.claims.drop([order.token])  # what a scheduler that took over does when it records the run
+    bench.claims.drop([attempt])  # what a scheduler that took over does when it records the run
     with pytest.raises(LeaseHeld, match="taken over"):
         session.edition.finish([attempt], session.number)
     assert session.edition.attempts(attempt.position) == []

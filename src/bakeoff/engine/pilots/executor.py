@@ -255,7 +255,9 @@ class PilotExecutor:
             time.sleep(0.02)
         self._launcher.close()
         try:
-            self.claims.drop(list(self._held))  # when the scheduler leaves because of an error: they have ended
+            self.claims.drop(
+                [held.attempt for held in self._held.values()]
+            )  # when the scheduler leaves because of an error: they have ended
             self._record_nodes(float("inf"))
         except StorageError:
             pass  # the first error is the one to report; the next session finds the claims and lets them expire
@@ -442,11 +444,11 @@ class PilotExecutor:
         self._back.append(attempt)
 
     def _returned(self, pilot: _Pilot, tokens: Sequence[str]) -> None:
-        given = [(token, held) for token in tokens if (held := self._release(token)) is not None]
-        self.claims.drop([token for token, _ in given])
-        for _, held in given:
-            held.attempt.status, held.attempt.started_at, held.attempt.token = "planned", None, None
-            self._back.append(held.attempt)
+        given = [held.attempt for token in tokens if (held := self._release(token)) is not None]
+        self.claims.drop(given)
+        for attempt in given:
+            attempt.status, attempt.started_at, attempt.token = "planned", None, None
+            self._back.append(attempt)
 
     def _said_bye(self, pilot: _Pilot, bye: Bye) -> None:
         """Those of its attempts that it names are lost with it; others it had not begun."""
