@@ -197,14 +197,15 @@ class Scheduler:
 
         An executor that cannot know them, because the earlier one was of another kind, leaves them to be done again.
         """
-        keeper, given_up = self._keeper, []
+        keeper = self._keeper
+        given_up: list[Claim] = []
         for claim in claims:
             attempt = self._queue.adopt(claim.position)
             if attempt is not None and keeper is not None and claim.executor == keeper.claims.executor:
                 self._in_flight[attempt.position] = attempt
                 keeper.adopt(claim, attempt)
                 continue
-            given_up.append(claim.token)
+            given_up.append(claim)
             if attempt is not None:
                 self._queue.give_back(attempt)
         Claims(self._edition, "", self._session).drop(given_up)

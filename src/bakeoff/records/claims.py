@@ -72,13 +72,13 @@ class Claims:
                 [(number, c.token, c.position, c.attempt, c.session, c.pilot, c.executor) for c in claims],
             )
 
-    def drop(self, attempts: Sequence[Attempt]) -> None:
-        """These came back without having begun, or are given up."""
-        if attempts:
+    def drop(self, over: Sequence[Claim | Attempt]) -> None:
+        """Claims of attempts that came back without having begun, or are given up."""
+        if over:
             with self._edition.database.transaction() as transaction:
                 transaction.many(
                     "DELETE FROM claims WHERE edition_id = ? AND position = ? AND token = ?",
-                    [(self._edition.edition_id, attempt.position, attempt.token) for attempt in attempts],
+                    [(self._edition.edition_id, each.position, each.token) for each in over],
                 )
 
     def all(self) -> list[Claim]:
