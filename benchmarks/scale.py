@@ -333,8 +333,11 @@ def main() -> None:
             f"{runs:,} runs on {nodes:,} simulated nodes: runs with exactly one success, from their current claim",
             f"{large['statuses'].get('succeeded', 0):,}", f"{runs:,}", large["statuses"].get("succeeded", 0) / runs, 1.0,
         ),
+        check(
+            f"share of one core that the scheduler takes while {slots:,} slots do runs of {MEAN:g} s",
+            f"{large['steady_busy_share']:.2f}", "1", large["steady_busy_share"], 0.5, "under", "cores",
+        ),
     ]  # fmt: skip
-    say(f"{slots:,} slots with runs of {MEAN:g} s take {100 * large['steady_busy_share']:.0f} % of one core")
     figures = {
         "large": large,
         "saturated": saturated,
