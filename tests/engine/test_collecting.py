@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bakeoff.engine import processes
 from lab import Lab
 
 MILLION = """
@@ -89,3 +90,13 @@ def test_a_series_that_is_no_file_or_endless_is_noted_and_waited_for_by_nobody(l
     assert [(row["status"], row["x"]) for row in rows] == [("succeeded", 1)] * len(STRANGE)
     for row, note in zip(rows, STRANGE.values(), strict=True):
         assert (row["error"] or "").startswith(note)
+
+
+def test_a_process_that_reads_a_series_is_not_taken_for_one_that_a_run_left(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "mark_of", lambda pid: None)  # as when a process is about to begin or to end
+    command = "truncate -s 9M {dir}/metrics.jsonl; sleep 0.{seed}; echo '{{\"x\": 1}}'"
+    lab.experiment(f"seeds = 4\njobs = 1\nparams = {{ command = '''{command}''' }}")
+    lab.run()
+    assert [row["error"] for row in lab.rows()] == ["metrics.jsonl: 9 lines could not be read"] * 4

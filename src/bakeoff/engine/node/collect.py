@@ -77,6 +77,10 @@ class Collector:
             env=env,
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def busy(self) -> bool:
         """Whether it still reads. One that takes too long is ended."""
         if self._process.poll() is None and time.monotonic() > self._until:

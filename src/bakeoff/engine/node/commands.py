@@ -248,7 +248,7 @@ class CommandNode(Node):
 
     def _end_orphans(self, run: _Running) -> int:
         others = [other.pid for other in self._running.values()]
-        return self._orphans.end(run.mark, run.pid, others, rivals=others)
+        return self._orphans.end(run.mark, run.pid, [*others, *self._readers()], rivals=others)
 
     def stop(self, *, running: bool) -> None:
         """Nothing waits here: a command begins when it is started."""

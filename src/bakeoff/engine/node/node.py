@@ -219,6 +219,10 @@ class Node(Executor):
         concluded, self._concluded = self._concluded, []
         return concluded
 
+    def _readers(self) -> list[int]:
+        """Processes that read series. They are no run's, and one that just ends has no mark any more to tell it."""
+        return [entry.collector.pid for entry in self._collecting]
+
     def _complete(self, attempt: Attempt, context: Context, command: Command | None = None) -> None:
         """Read the series that the run wrote into its directory, and write `meta.json` there.
 

@@ -290,7 +290,7 @@ class WorkerNode(Node):
         self._workers.remove(worker)
         code = worker.process.wait()
         self._take_back(worker)
-        living = [other.process.pid for other in self._workers]
+        living = [*(other.process.pid for other in self._workers), *self._readers()]
         self._orphans.end(f"{self._mark}:{worker.name}:", worker.process.pid, living)
         if not worker.ready or (code != 0 and not worker.assigned and worker.leaving_since is None):
             # It died without a run to blame. That may happen once; when it goes on happening, no run can be done.
@@ -358,7 +358,7 @@ class WorkerNode(Node):
                 except subprocess.TimeoutExpired:
                     worker.process.kill()
                     worker.process.wait()
-                living = [other.process.pid for other in self._workers]
+                living = [*(other.process.pid for other in self._workers), *self._readers()]
                 self._orphans.end(f"{self._mark}:{worker.name}:", worker.process.pid, living)
                 self._forget(worker)
             self._selector.close()
