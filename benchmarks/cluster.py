@@ -16,16 +16,17 @@ from cluster.slurm import SlurmCluster
 
 PEERS = Path(__file__).parent / "peers"
 METHOD = (
-    "All daemons and nodes are on this machine: two nodes in namespaces of their own, with four pilots of one slot each. "
+    "All daemons and nodes are on this machine: two nodes in namespaces of their own, with four pilots of four slots each, so "
+    "pilots, daemons and scheduler share the cores that local runs have for themselves. "
     "Rates leave start-up out on all sides: (N - N/5) / (time of N - time of N/5). Every result of bakeoff is in a synced "
     "SQLite transaction before it counts. local: `run -j2`. Ray Tune: one Tuner with num_samples = N, four trials at a time, "
-    "a function that reports one number. submitit: one array of N no-op functions with slurm_array_parallelism = 4."
+    "a function that reports one number. submitit: one array of N no-op functions with slurm_array_parallelism = 4. Peers: N = 40."
 )
 KINDS = {
     "command": 'workload = "command"\n[params]\ncommand = ["/bin/true"]\n',
     "python": 'workload = "python"\n[params]\nfunction = "noop:noop"\n',
 }
-PILOTS = 4
+PILOTS, SLOTS = 4, 4
 _names = itertools.count()
 Run = Callable[..., str]
 
@@ -41,8 +42,8 @@ def timed(run: Run, *argv: str | Path, cwd: Path) -> float:
 
 def bakeoff(run: Run, directory: Path, kind: str, executor: str, runs: int) -> float:
     name = f"noop-{next(_names)}"
-    pilots = "" if executor == "local" else f"pilots = {PILOTS}\nslots = 1\nexpiry = 60\n"
-    text = f'seeds = {runs}\n{KINDS[kind]}[executor]\nkind = "{executor}"\n{pilots}'
+    pilots = f"pilots = {PILOTS}\nslots = {SLOTS}\nexpiry = 60\n[resources]\ncpus = {1 / SLOTS}\n"
+    text = f'seeds = {runs}\n{KINDS[kind]}[executor]\nkind = "{executor}"\n{"" if executor == "local" else pilots}'
     (directory / f"{name}.toml").write_text(text)
     (directory / "noop.py").write_text('def noop(seed):\n    return {"score": seed}\n')
     program = Path(sys.executable).with_name("bakeoff")
@@ -67,7 +68,7 @@ def rates(
 
 def measure(given: Options, directory: Path, engine: str, run: Run, peer: str, argv: list[str], bar: float) -> Any:
     """One engine: both kinds of runs, locally and through pilots, and the engine's usual front-end."""
-    many, few = (400, 40) if given.quick else (10_000, 400 if engine == "ray" else 100)
+    many, few = (400 if given.quick else 10_000), 40
     sides: dict[str, Callable[[int], float]] = {}
     for kind in KINDS:
         for executor in ("local", engine):

@@ -44,6 +44,9 @@ _STALE = 2.5
 """Seconds without an answer of the GCS after which it counts as unreachable."""
 _UNREAD = 30.0
 """Seconds that a host waits for a scheduler to read its pilot's last words."""
+_GATHER, _ENOUGH = 0.003, 16
+"""Seconds for which more letters are waited for after the first one, and how many end that: a call of Ray costs as much as
+many short runs."""
 _LEAVING = 8.0
 _FETCH_PATIENCE = 60.0
 
@@ -142,6 +145,7 @@ class Host:
                 self._out.popleft()
             if not self._out:
                 self._changed.wait_for(lambda: bool(self._out) or reader != self._reader, patience)
+                self._changed.wait_for(lambda: len(self._out) >= _ENOUGH, _GATHER)
             self._read_at = time.monotonic()
             return list(self._out)[:500] if reader == self._reader else []
 

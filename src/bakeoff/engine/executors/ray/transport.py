@@ -28,7 +28,7 @@ from bakeoff.engine.executors.ray.host import CHUNK, Letter
 from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.arrivals import Arrivals
 from bakeoff.engine.pilots.attachments import Attachments
-from bakeoff.engine.pilots.messages import Downward, Orders, Upward
+from bakeoff.engine.pilots.messages import Downward, Orders, Report, Upward
 from bakeoff.engine.pilots.packing import RefusedArchive, pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.errors import Damaged
@@ -72,6 +72,8 @@ class RayTransport:
         self.actors: dict[str, Any] = {}
         self.ended: dict[str, str] = {}
         self._arrived: deque[tuple[str, Upward]] = deque()
+        self._reporters: dict[str, str] = {}
+        """Claims that were reported and are not settled, and the pilot whose host keeps the report."""
         self._saves = 0
         self._lock = threading.RLock()
         self._closed = False
@@ -117,8 +119,10 @@ class RayTransport:
 
     def recorded(self, tokens: Sequence[str]) -> None:
         with self._lock:
-            for wire in self._wires.values():
-                wire.settled += tokens
+            for token in tokens:
+                wire = self._wires.get(self._reporters.pop(token, ""))
+                if wire is not None:
+                    wire.settled.append(token)
 
     def forget(self, pilot: str) -> None:
         with self._lock:
@@ -210,7 +214,10 @@ class RayTransport:
 
     def _open(self, name: str, letter: Letter) -> None:
         if letter.kind == "message":
-            self._arrived.append((name, messages.decode_upward(letter.content)))
+            message = messages.decode_upward(letter.content)
+            if isinstance(message, Report):
+                self._reporters[message.token] = name
+            self._arrived.append((name, message))
         elif letter.kind == "fetch" or letter.cargo:
             self._freight.put((name, letter))
         else:
