@@ -59,7 +59,7 @@ def rates(
     for name, side in sides.items():
         for part, number in (("small", runs[name] // 5), ("all", runs[name])):
             calls[f"{name}, {part}"] = lambda side=side, number=number: side(number)
-    turns = in_turns(calls, 1 if given.quick else 2, 0)
+    turns = in_turns(calls, 1, 0)
     return {
         name: steady((runs[name] // 5, turns[f"{name}, small"].best), (runs[name], turns[f"{name}, all"].best))
         for name in sides
