@@ -233,7 +233,11 @@ class PilotExecutor:
         patience = self._setup.limits.get("grace", 5.0) + _TIME_TO_LEAVE
         if running and time.monotonic() - self._stop_at > patience:
             for token, held in list(self._held.items()):  # nobody answers: the user does not wait for an expiry
-                self._give_up(token, held.attempt, "cancelled", "stopped; its node did not answer")
+                self._release(token)
+                attempt = held.attempt
+                attempt.status, attempt.error = "cancelled", "stopped; its node did not answer"
+                attempt.ended_at = time.time() if attempt.started_at is not None else None
+                self._back.append(attempt)
             self._room = None
 
     def leave(self) -> None:
@@ -537,12 +541,6 @@ class PilotExecutor:
         self._arrivals.rescue(token, attempt.run_id)
         attempt.lost = "alone" if alone else "yes"
         attempt.status, attempt.error = "infra_error", why
-        attempt.ended_at = time.time() if attempt.started_at is not None else None
-        self._back.append(attempt)
-
-    def _give_up(self, token: str, attempt: Attempt, status: Literal["cancelled"], why: str) -> None:
-        self._release(token)
-        attempt.status, attempt.error = status, why
         attempt.ended_at = time.time() if attempt.started_at is not None else None
         self._back.append(attempt)
 

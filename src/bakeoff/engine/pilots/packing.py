@@ -47,7 +47,7 @@ def pack(directory: Path, file: IO[bytes], leave_out: Sequence[Path] = ()) -> No
 def pack_whole(path: Path, file: IO[bytes]) -> None:
     """Write a file, or a directory with everything in it, to `file` under its own name; raises OSError.
 
-    The same content gives the same bytes. If `path` itself is a link, what it leads to is written.
+    The same content with the same modes and times gives the same bytes. If `path` itself is a link, what it leads to is written.
     """
     top = path.resolve(strict=True)
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:

@@ -207,7 +207,7 @@ class SpoolTransport:
                 try:
                     received.append((name, messages.decode_upward(frame)))
                 except msgspec.DecodeError:
-                    continue  # not ours: a pilot of another version, or somebody else's hand
+                    continue  # a pilot of another version wrote it, or something that is no pilot
         return received
 
     def send(self, pilot: str, sent: Sequence[Downward]) -> None:
@@ -216,7 +216,7 @@ class SpoolTransport:
             try:
                 writer.write([messages.encode(message) for message in sent])
             except FileNotFoundError:
-                pass  # forgotten by another hand
+                pass  # another scheduler has removed it
             except OSError as error:
                 raise StorageError(f"{self.directory}: cannot be written: {error.strerror}") from error
 

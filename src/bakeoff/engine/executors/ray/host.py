@@ -330,9 +330,6 @@ class HostLink:
             raise OSError(f"Ray's control plane has not answered for {age:.0f} s")
         return [messages.decode_downward(frame) for frame in frames]
 
-    def wait(self, timeout: float) -> None:
-        time.sleep(min(timeout, 0.01))
-
     def deliver(self, token: str, directory: Path) -> None:
         self._send("deliver", token, directory)
 

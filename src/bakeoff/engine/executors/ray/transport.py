@@ -103,11 +103,6 @@ class RayTransport:
     def receive(self) -> list[tuple[str, Upward]]:
         return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
-    def wait(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        while not self._arrived and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(0.002, left))
-
     def send(self, pilot: str, sent: Sequence[Downward]) -> None:
         attach = self._attachments.attach
         sent = [Orders([attach(order) for order in each.orders]) if isinstance(each, Orders) else each for each in sent]
