@@ -60,16 +60,31 @@ outputs = true
 [matrix]
 agent = ["momentum", "random"]
 """
-DEVICES = """
+
+
+def devices(seen: Path) -> str:
+    """An experiment file for two nodes with two devices each: runs say where and when they had which.
+
+    Four pilots of two slots hold all of its runs, and the first ones last until all four have begun one, so no pilot comes
+    too late. `seen` is a new directory that the nodes share.
+    """
+    seen.mkdir()
+    seen.chmod(0o777)
+    return f"""
 name = "devices"
 workload = "command"
-seeds = 12
+seeds = 16
 [params]
-command = "echo $(hostname) $CUDA_VISIBLE_DEVICES $HIP_VISIBLE_DEVICES $(date +%s%N) > {out}/begin; sleep 1; date +%s%N > {out}/end"
+command = '''
+echo $(hostname) $CUDA_VISIBLE_DEVICES $HIP_VISIBLE_DEVICES $(date +%s%N) > {{out}}/begin
+touch {seen}/$(hostname)-$CUDA_VISIBLE_DEVICES
+for i in $(seq 600); do [ $(ls {seen} | wc -l) -ge 4 ] && break; sleep .1; done
+sleep .5
+date +%s%N > {{out}}/end
+'''
 [resources]
 gpus = 0.5
 """
-"""For nodes with two devices: the runs say where and when they had which."""
 
 
 def coding(place: Path, url: str, rollouts: int = 2) -> str:
@@ -124,7 +139,7 @@ def files_with_key(*places: Path) -> list[Path]:
 
 
 def check_devices(runs: Path) -> None:
-    """Runs of `DEVICES` had devices 0 and 1 of both nodes, two at a time each, and no others."""
+    """Runs of `devices` had devices 0 and 1 of both nodes, two at a time each, and no others."""
     spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for run in runs.iterdir():
         host, device, alike, began = (run / "out" / "begin").read_text().split()

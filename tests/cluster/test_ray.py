@@ -207,9 +207,12 @@ def test_stopping_twice_ends_what_runs_on_nodes(experiment: Experiment) -> None:
     assert experiment.left() == []
 
 
-def test_the_devices_that_ray_assigned_are_shared_as_declared(experiment: Experiment) -> None:
+def test_the_devices_that_ray_assigned_are_shared_as_declared(
+    experiment: Experiment, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Two pilots on each node get one of its two devices each, and give it to two runs at a time."""
-    experiment.write(kinds.DEVICES + '[executor]\nkind = "ray"\npilots = 4\nslots = 2\n')
+    text = kinds.devices(tmp_path_factory.mktemp("shared") / "seen")
+    experiment.write(text + '[executor]\nkind = "ray"\npilots = 4\nslots = 2\n')
     experiment.run()
     kinds.check_devices(experiment.root / "devices" / "latest" / "runs")
 

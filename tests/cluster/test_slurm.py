@@ -177,7 +177,8 @@ def test_ctrl_c_twice_leaves_nothing_in_the_queue_and_no_process(desk: Desk) -> 
 
 def test_the_devices_that_slurm_assigned_are_shared_as_declared(desk: Desk) -> None:
     """Two pilots on each node get one of its two devices each, and give it to two runs at a time."""
-    desk.write(kinds.DEVICES + '[executor]\nkind = "slurm"\npilots = 4\nslots = 2\nexpiry = 12\ntime = "20m"\n')
+    text = kinds.devices(desk.place / "seen")
+    desk.write(text + '[executor]\nkind = "slurm"\npilots = 4\nslots = 2\nexpiry = 12\ntime = "20m"\n')
     desk.run()
     kinds.check_devices(desk.root / "devices" / "latest" / "runs")
 

@@ -44,11 +44,11 @@ def test_the_host_of_a_pilot_that_cannot_start_says_why_and_makes_room() -> None
     """An actor that stayed would keep the CPUs that the next pilot needs."""
     code = """
 import time
-from bakeoff.engine.executors.ray.host import Host
+from bakeoff.engine.executors.ray.host import Host, decode_letters
 from bakeoff.engine.pilots import messages
 host = Host("1-1")
 host.begin(b"this is not a setup", {})
-[(number, letter)] = host.poll("scheduler", 0, [], 30.0)
+[(number, letter)] = decode_letters(host.poll("scheduler", 0, [], 30.0))
 bye = messages.decode_upward(letter.content)
 print(type(bye).__name__, bye.expected, bye.why, flush=True)
 host.poll("scheduler", number, [], 0.1)

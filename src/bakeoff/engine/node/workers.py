@@ -249,7 +249,10 @@ class WorkerNode(Node):
             return
         attempt.take_result(report)
         took = (attempt.ended_at or 0.0) - (attempt.started_at or 0.0)
-        self._typical = took if self._typical is None else 0.8 * self._typical + 0.2 * took
+        if self._typical is None:
+            self._typical = took
+        else:  # one that had to wait for a core took long, and says little about the others
+            self._typical += (0.2 if took < self._typical else 0.02) * (took - self._typical)
         end = ending(worker.watch.why_ended(took, attempt.ended_clock), self._limits)
         if end is not None:
             attempt.status, attempt.error = end.status, end.error

@@ -61,7 +61,7 @@ class Arrivals:
 
     def rescue(self, token: str, run_id: str) -> bool:
         """Put the newest saved copy of a lost attempt into its place, for the next attempt to go on from."""
-        copies = sorted((number, path) for name, number, path in self._copies() if name == token)
+        copies = sorted((number, path) for name, number, path in self._arrived() if name == token and number)
         if copies:
             self._replace(self._paths.runs / run_id, copies[-1][1], token)
         self.discard([token])
@@ -87,17 +87,16 @@ class Arrivals:
 
     def discard(self, tokens: Collection[str]) -> None:
         """Delete everything of claims that are over. Lists the directory once, which may have copies of all runs."""
-        for token in tokens:
-            remove(self.delivered(token))
-        for name, _, path in self._copies():
-            if name in tokens:
+        for token, _, path in self._arrived():
+            if token in tokens:
                 remove(path)
 
-    def _copies(self) -> Iterator[tuple[str, int, Path]]:
-        """(token, number, path) of all saved copies."""
+    def _arrived(self) -> Iterator[tuple[str, int, Path]]:
+        """(token, number, path) of all that has come: 0 for what was delivered, and the numbers of saved copies."""
         for name in os.listdir(self._incoming) if self._incoming.is_dir() else ():
-            if (found := _SAVED.fullmatch(name)) is not None:
-                yield found[1], int(found[2]), self._incoming / name
+            found = _SAVED.fullmatch(name)
+            token, number = (name, 0) if found is None else (found[1], int(found[2]))
+            yield token, number, self._incoming / name
 
     def settled(self, run_id: str) -> None:
         """The attempt is recorded: its directory needs no name of a claim any longer."""

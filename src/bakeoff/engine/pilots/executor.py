@@ -54,6 +54,7 @@ _TIME_TO_LEAVE = 15.0
 """Seconds that pilots get to say goodbye."""
 _NODES_INTERVAL = 5.0
 _BALANCE_INTERVAL = 0.5
+_DISCARD_INTERVAL = 1.0
 _LOOKS = 20
 """How often claims are looked at during one expiry: there may be a hundred thousand."""
 
@@ -156,6 +157,7 @@ class PilotExecutor:
         self._balance_at = 0.0
         self._expire_at = 0.0
         self._keep_at = 0.0
+        self._discard_at = 0.0
 
     # -- what the scheduler calls
 
@@ -208,7 +210,8 @@ class PilotExecutor:
             self._balance(now)
         self._record_nodes(now)
         self._arrivals.sync()
-        if self._over:
+        if self._over and now >= self._discard_at:
+            self._discard_at = now + _DISCARD_INTERVAL
             self._arrivals.discard(self._over)
             self._over.clear()
         self._room = None

@@ -66,11 +66,13 @@ _MARGIN = 10.0
 _SKEWED = 5.0
 """A clock that differs from the scheduler's by less than so many seconds is left as it is."""
 _SAVE_INTERVAL = 1.0
+_LOOK_INTERVAL = 0.25
+"""Seconds between two looks at the checkpoints of all runs."""
 _SAVE_SHARE = 20
 """Between two copies of a checkpoint there is at least so much time as so many copies take."""
 _DELIVERY_TRIES = 5
-_QUICKEST, _SLOWEST = 0.002, 0.25
-"""Seconds between two exchanges: while there is something to exchange, and at rest."""
+_QUICKEST, _SLOWEST = 0.005, 0.25
+"""Seconds between two exchanges: while there is something to exchange, and at rest. Each costs as much as a short run."""
 _BUSY, _IDLE = 0.005, 0.1
 """Seconds that the node waits for its runs, with free slots and without anything to do."""
 
@@ -156,7 +158,8 @@ class Mail:
                 self._out.popleft()
             self._in.extend(arrived)
             interval = _QUICKEST if batch or arrived else min(interval * 1.5, _SLOWEST)
-            self._posted.wait(interval)
+            time.sleep(_QUICKEST)
+            self._posted.wait(interval - _QUICKEST)
             self._posted.clear()
 
     def _carry(self) -> None:
@@ -219,6 +222,7 @@ class Pilot:
         self._scratch = Path(tempfile.mkdtemp(prefix=f"bakeoff-{name}-"))
         self._paths = EditionPaths(self._scratch / setup.experiment / setup.edition)
         self._paths.runs.mkdir(parents=True)
+        self._runs = str(self._paths.runs)  # for what is asked about every attempt
         self._files = self._scratch / "files"
         """What orders need and this node does not have, by digest."""
         self._waiting: deque[Order] = deque()
@@ -231,6 +235,7 @@ class Pilot:
         """Tokens of all orders that ever came: one may arrive twice."""
         self._saved: dict[str, tuple[float, object]] = {}
         """For a run with a checkpoint: when it may be saved again, and what it was like when it was saved last."""
+        self._look_at = 0.0
         self._skew: float | None = None
         self._scheduler_seen = self._busy_at = time.monotonic()
         self._beat_at = 0.0
@@ -430,16 +435,18 @@ class Pilot:
 
     def _beat(self, node: Node, now: float) -> None:
         """A sign of life with all that it holds, every heartbeat. Soon after something came or began, only that."""
-        started = [(order.token, self._scheduler_time(order.attempt.started_at)) for order in self._running.values()]
-        held = started + [(order.token, None) for order in (*self._waiting, *self._fetching.values())]
-        held += self._mail.carrying.copy().items()  # a large directory takes longer than a claim lasts
         whole = now >= self._beat_at
+        if not whole and now < self._beat_soon:
+            return
+        held = [(order.token, self._scheduler_time(order.attempt.started_at)) for order in self._running.values()]
+        held += [(order.token, None) for order in (*self._waiting, *self._fetching.values())]
+        held += self._mail.carrying.copy().items()  # a large directory takes longer than a claim lasts
         if whole:
             self._beat_at = now + self._setup.heartbeat
             self._named.clear()
         else:  # the scheduler has the rest, and a thousand pilots with a hundred claims each would keep it busy
             held = [entry for entry in held if entry not in self._named]
-            if not held or now < self._beat_soon:
+            if not held:
                 return
         self._beat_soon = now + 0.5
         self._named.update(held)
@@ -482,7 +489,7 @@ class Pilot:
     def _ended(self, position: int, unbegun: bool) -> None:
         order = self._running.pop(position)
         attempt = order.attempt
-        directory = self._paths.run(attempt.run_id)
+        directory = os.path.join(self._runs, attempt.run_id)
         self._saved.pop(order.token, None)
         if order.token in self._abandoned:
             shutil.rmtree(directory, ignore_errors=True)
@@ -497,7 +504,7 @@ class Pilot:
         attempt.started_at = self._scheduler_time(attempt.started_at)
         attempt.ended_at = self._scheduler_time(attempt.ended_at)
         attempt.node = self._name
-        if directory.is_dir() and not directory.is_symlink():
+        if os.path.isdir(directory) and not os.path.islink(directory):
             # Its own place until it is delivered: the run may come back here meanwhile.
             leaving = self._scratch / "leaving" / order.token
             leaving.parent.mkdir(exist_ok=True)
@@ -512,7 +519,7 @@ class Pilot:
         A copy of files that are being written would be a checkpoint that never was. So it is copied when two looks, half
         a second apart or more, see the same files, sizes and times.
         """
-        if not self._setup.checkpoints or self._mail.saving:
+        if not self._setup.checkpoints or self._mail.saving or now < self._look_at:
             return
         for order in self._running.values():
             at, last = self._saved.get(order.token, (0.0, None))
@@ -527,6 +534,7 @@ class Pilot:
                 return
             else:
                 self._saved[order.token] = (now + 0.5, _Pending(state))
+        self._look_at = now + _LOOK_INTERVAL
 
 
 class _Pending:

@@ -23,9 +23,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -44,14 +45,16 @@ _STALE = 2.5
 """Seconds without an answer of the GCS after which it counts as unreachable."""
 _UNREAD = 30.0
 """Seconds that a host waits for a scheduler to read its pilot's last words."""
-_GATHER, _ENOUGH = 0.003, 16
+_GATHER, _ENOUGH = 0.005, 64
 """Seconds for which more letters are waited for after the first one, and how many end that: a call of Ray costs as much as
 many short runs."""
+_MOST = 500
+"""Letters in one answer."""
 _LEAVING = 8.0
 _FETCH_PATIENCE = 60.0
 
 
-class Letter(NamedTuple):
+class Letter(msgspec.Struct, array_like=True, frozen=True):
     """Something from a pilot's node to the scheduler: a message, or an archive that is announced."""
 
     kind: str
@@ -62,6 +65,10 @@ class Letter(NamedTuple):
     """Of an archive: its claim. Of `fetch`: the run's id, or a digest."""
     cargo: str = ""
     """Where the rest of the archive can be read (`Host.read`); empty when it is all in `content`."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_letters = msgspec.msgpack.Decoder(list[tuple[int, Letter]]).decode
 
 
 class Host:
@@ -126,8 +133,8 @@ class Host:
             self._downward = (sender, max(received, first + len(frames)))
             self._changed.notify_all()
 
-    def poll(self, reader: str, read: int, settled: list[str], patience: float) -> list[tuple[int, Letter]]:
-        """Letters after number `read`, as soon as there are any, or none after `patience` seconds.
+    def poll(self, reader: str, read: int, settled: list[str], patience: float) -> bytes:
+        """Letters after number `read`, as soon as there are any, or none after `patience` seconds; for `decode_letters`.
 
         A new reader gets everything that is kept. `settled` are claims that are recorded.
         """
@@ -147,7 +154,8 @@ class Host:
                 self._changed.wait_for(lambda: bool(self._out) or reader != self._reader, patience)
                 self._changed.wait_for(lambda: len(self._out) >= _ENOUGH, _GATHER)
             self._read_at = time.monotonic()
-            return list(self._out)[:500] if reader == self._reader else []
+            # As bytes: Ray would pickle each letter.
+            return _encode(list(islice(self._out, _MOST)) if reader == self._reader else [])
 
     def read(self, cargo: str, offset: int) -> bytes:
         """A chunk of an archive; empty at its end. Raises OSError when there is no such archive."""
@@ -196,6 +204,7 @@ class Host:
                 process.kill()  # its supervisor ends its runs
                 process.wait()
         shutil.rmtree(self._scratch, ignore_errors=True)
+        threading.Timer(0.1, os._exit, (0,)).start()
 
     # -- behind the scenes
 

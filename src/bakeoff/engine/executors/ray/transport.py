@@ -24,7 +24,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 
-from bakeoff.engine.executors.ray.host import CHUNK, Letter
+from bakeoff.engine.executors.ray.host import CHUNK, Letter, decode_letters
 from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.arrivals import Arrivals
 from bakeoff.engine.pilots.attachments import Attachments
@@ -202,7 +202,7 @@ class RayTransport:
             elif kind == "poll":
                 wire.settling = []
         if kind == "poll":
-            for number, letter in result:
+            for number, letter in decode_letters(result):
                 if number > wire.read:
                     self._open(name, letter)
                     wire.read = number
