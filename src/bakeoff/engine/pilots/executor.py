@@ -43,6 +43,8 @@ from bakeoff.records.run import Attempt
 
 _QUICKEST, _SLOWEST = 0.001, 0.05
 """Seconds between two looks at the transport: right after something came, and at rest."""
+_GATHER = 0.004
+"""Seconds for which `wait` looks for further results after the first one."""
 _PAUSE = 2.0
 """`wait` is called several times a second; when it was not for so many seconds, the scheduler stood still."""
 _SURVIVES = 2
@@ -183,7 +185,7 @@ class PilotExecutor:
 
     def wait(self, timeout: float) -> list[Attempt]:
         now = time.monotonic()
-        deadline, interval = now + timeout, _QUICKEST
+        deadline, interval, gathering = now + timeout, _QUICKEST, False
         paused = now - self._looked_at
         if paused > _PAUSE:  # we were stopped, suspended or held up: nobody could reach us
             # Everybody gets a third of the expiry to speak again. Not more: on a busy machine there are many pauses.
@@ -199,7 +201,10 @@ class PilotExecutor:
                 self._handle(name, message)
             self._adopting = False
             self._looked_at = now = time.monotonic()
-            if self._back or now >= deadline:
+            if self._back:  # a claim and an order cost as much for one attempt as for many
+                deadline = min(deadline, now + _GATHER) if received and not gathering else deadline
+                gathering = True
+            if now >= deadline:
                 break
             interval = _QUICKEST if received else min(1.5 * interval, _SLOWEST)
             time.sleep(min(interval, deadline - now))

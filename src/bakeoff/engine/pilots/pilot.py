@@ -473,7 +473,7 @@ class Pilot:
             else:
                 self._running[order.attempt.position] = order
                 node.refuse(order.attempt, error)
-        while self._waiting and node.capacity() > 0:
+        for _ in range(min(len(self._waiting), node.capacity())):
             order = self._waiting.popleft()
             if order.resumes or order.files:
                 self._fetching[order.token] = order

@@ -45,7 +45,7 @@ _STALE = 2.5
 """Seconds without an answer of the GCS after which it counts as unreachable."""
 _UNREAD = 30.0
 """Seconds that a host waits for a scheduler to read its pilot's last words."""
-_GATHER, _ENOUGH = 0.005, 64
+_GATHER, _ENOUGH = 0.01, 64
 """Seconds for which more letters are waited for after the first one, and how many end that: a call of Ray costs as much as
 many short runs."""
 _MOST = 500
