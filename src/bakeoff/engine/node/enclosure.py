@@ -49,14 +49,18 @@ class Enclosure:
 
     def __init__(self, keeper: subprocess.Popen[bytes], init: int) -> None:
         """Raises OSError where the namespace cannot be entered, or has another root: in a chroot, `setns` leaves it."""
-        from concurrent.futures import ThreadPoolExecutor  # not for the keeper, which has to start quickly
+        from queue import SimpleQueue  # not for the keeper, which has to start quickly
+        from threading import Thread
 
         self._keeper = keeper
         self.init = init
-        self._thread = ThreadPoolExecutor(1, "enclosure")
+        self._calls: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
+        self._results: SimpleQueue[int | Exception] = SimpleQueue()
+        self._thread = Thread(target=self._serve, name="enclosure", daemon=True)
+        self._thread.start()
         root = os.stat("/")
 
-        def enter() -> None:
+        def enter() -> int:
             _call("unshare", _CLONE_FS)
             door = os.pidfd_open(init)
             try:
@@ -65,16 +69,32 @@ class Enclosure:
                 os.close(door)
             if not os.path.samestat(root, os.stat("/")):
                 raise OSError("the namespace has another root")
+            return 0
 
         try:
-            self._thread.submit(enter).result()
+            self.spawn(enter)
         except OSError:
-            self._thread.shutdown()
+            self._leave()
             raise
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                self._results.put(call())
+            except Exception as error:
+                self._results.put(error)
+
+    def _leave(self) -> None:
+        self._calls.put(None)
+        self._thread.join()
 
     def spawn(self, spawn: Callable[[], int]) -> int:
         """Call `spawn` where what it starts is born in the namespace; it may change its working directory."""
-        return self._thread.submit(spawn).result()
+        self._calls.put(spawn)  # half as many locks as a future
+        result = self._results.get()
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def alive(self) -> bool:
         """False once it was ended, by `close` or because its keeper or init was killed. No command in it can do that."""
@@ -82,7 +102,7 @@ class Enclosure:
 
     def close(self) -> None:
         """End everything in it."""
-        self._thread.shutdown()
+        self._leave()
         _end(self._keeper)
 
 
