@@ -412,7 +412,7 @@ def test_a_silent_pilot_loses_what_it_got_last_as_well(session: Session) -> None
     began = time.monotonic()
     bench.fill()
     bench.executor.wait(0.3 * EXPIRY)
-    bench.executor._pilots[pilot].most = 4
+    bench.executor._fleet.pilots[pilot].most = 4
     bench.fill()
     lost = bench.wait_for(4)
     assert len(lost) == 4 and time.monotonic() - began < 1.2 * EXPIRY
