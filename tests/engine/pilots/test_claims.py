@@ -220,7 +220,7 @@ def test_a_pilot_that_falls_silent_is_one_loss_whenever_its_claims_were_handed_o
     assert len(bench.wait_for(4)) == 4
     bench.executor._fleet.record(float("inf"))
     (node,) = list_nodes(session.edition)
-    assert node.lost == 1 and not bench.executor._left_out
+    assert node.lost == 1 and not bench.executor._fleet.left_out
 
 
 def test_beats_keep_claims_and_only_those_they_name(session: Session) -> None:
