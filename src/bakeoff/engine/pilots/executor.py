@@ -149,9 +149,8 @@ class PilotExecutor:
                 self._handle(name, message)
             self._adopting = False
             self._looked_at = now = time.monotonic()
-            if self._back:  # a claim and an order cost as much for one attempt as for many
-                deadline = min(deadline, now + _GATHER) if received and not gathering else deadline
-                gathering = True
+            if self._back and not gathering:  # a claim and an order cost as much for one attempt as for many
+                gathering, deadline = True, min(deadline, now + _GATHER)
             if now >= deadline:
                 break
             interval = _QUICKEST if received else min(1.5 * interval, _SLOWEST)
