@@ -93,7 +93,13 @@ class Clock:
 def virtual_time(clock: Clock) -> Iterator[None]:
     """The scheduler's modules use `clock` for `time`."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("engine.scheduler", "engine.queue", "engine.pilots.executor", "records.edition"):
+        for module in (
+            "engine.scheduler",
+            "engine.queue",
+            "engine.pilots.executor",
+            "engine.pilots.fleet",
+            "records.edition",
+        ):
             patch.setattr(f"bakeoff.{module}.time", clock)
         yield
 

@@ -1,6 +1,10 @@
-"""Networks whose weights are one vector, for the workloads that train."""
+"""Networks whose weights are one vector, and files of tensors, for the workloads that train."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,3 +37,13 @@ class FlatModule(nn.Module):
             weight.data = self.flat[start:end].view_as(weight)
             weight.grad = self.flat_gradient[start:end].view_as(weight)
             start = end
+
+
+def save_tensors(path: Path, content: dict[str, Any]) -> None:
+    """`torch.save` so that after a crash the file is the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(temporary, "wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

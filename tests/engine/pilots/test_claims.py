@@ -182,7 +182,7 @@ def test_only_a_report_with_the_current_token_counts_and_others_are_counted(sess
     assert order.token not in {claim.token for claim in list_claims(session.edition)}
     bench.wire.arriving = [(pilot, result(order, 9.0))]
     bench.executor.wait(0)
-    bench.executor._record_nodes(float("inf"))
+    bench.executor._fleet.record(float("inf"))
     (node,) = list_nodes(session.edition)
     assert node.late >= 2 and node.host == "n1", "the forged one and the repeated one"
 
@@ -218,9 +218,9 @@ def test_a_pilot_that_falls_silent_is_one_loss_whenever_its_claims_were_handed_o
         bench.wire.arriving = [(pilot, Beat([], most))]
     assert len({held.heard for held in bench.executor._held.values()}) == 4
     assert len(bench.wait_for(4)) == 4
-    bench.executor._record_nodes(float("inf"))
+    bench.executor._fleet.record(float("inf"))
     (node,) = list_nodes(session.edition)
-    assert node.lost == 1 and not bench.executor._left_out
+    assert node.lost == 1 and not bench.executor._fleet.left_out
 
 
 def test_beats_keep_claims_and_only_those_they_name(session: Session) -> None:
@@ -412,7 +412,7 @@ def test_a_silent_pilot_loses_what_it_got_last_as_well(session: Session) -> None
     began = time.monotonic()
     bench.fill()
     bench.executor.wait(0.3 * EXPIRY)
-    bench.executor._pilots[pilot].most = 4
+    bench.executor._fleet.pilots[pilot].most = 4
     bench.fill()
     lost = bench.wait_for(4)
     assert len(lost) == 4 and time.monotonic() - began < 1.2 * EXPIRY
@@ -517,8 +517,8 @@ def test_claims_and_nodes_are_the_same_in_postgres(
         session.edition.finish([done], session.number)
         with pytest.raises(LeaseHeld, match="taken over"):
             session.edition.finish([done], session.number)
-        bench.executor._record_nodes(float("inf"))
-        bench.executor._record_nodes(float("inf"))
+        bench.executor._fleet.record(float("inf"))
+        bench.executor._fleet.record(float("inf"))
         assert list_claims(session.edition) == [] and len(session.edition.attempts(done.position)) == 1
         assert [(node.host, node.kind) for node in list_nodes(session.edition)] == [("n1", "a kind")]
         assert arms_by_kind(session.edition) == {"a kind": {"default": 1}}

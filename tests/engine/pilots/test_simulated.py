@@ -43,7 +43,7 @@ def simulated(place: Path, cluster: Cluster, clock: Clock) -> None:
                 cluster.kills.clear()
                 executor.close()
                 assert summary.stopped == ""
-                cluster.check(session.edition, sorted(executor._left_out))
+                cluster.check(session.edition, sorted(executor._fleet.left_out))
                 return
 
 

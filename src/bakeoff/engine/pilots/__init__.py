@@ -5,8 +5,10 @@
 | `messages` | what scheduler and pilots tell each other |
 | `transport` | the interface that an engine implements: carry messages, start and end pilots |
 | `settings` | settings that all executors with pilots share, and the setup of a pilot |
-| `executor` | the scheduler's side: hands out claimed attempts, fences late reports, notices losses, adopts |
+| `executor` | the scheduler's side: hands out claimed attempts, fences late reports, takes back what was lost, adopts |
+| `fleet` | the pilots as the scheduler knows them: who has room, who is silent, who takes the place of one that is gone |
 | `pilot` | the node's side: a long-lived process with slots, around a local node (engine/node) |
+| `mail` | a pilot's letters and the run directories that go with them, in threads of its own |
 | `arrivals` | run directories that come home: beside their place, then renamed |
 | `packing` | a directory as an archive, for engines without a shared file system |
 | `attachments` | task directories and other files that such engines bring to nodes, by digest |

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from bakeoff.errors import UsageError
+from bakeoff.workloads.flat import save_tensors
 from bakeoff.workloads.gridworld.params import GridworldParams
 from bakeoff.workloads.gridworld.policies import POLICIES, Policy
 from bakeoff.workloads.gridworld.ppo import PPO
@@ -57,7 +58,7 @@ class Outputs:
         """A checkpoint: the rows first, then the state that counts them."""
         self._kept.flush()
         os.fsync(self._kept.fileno())
-        write(self._checkpoint / STATE, {"ppo": self._ppo.state(), "length": self._kept.tell()})
+        save_tensors(self._checkpoint / STATE, {"ppo": self._ppo.state(), "length": self._kept.tell()})
 
     def close(self, *, finished: bool) -> None:
         """A run that is finished needs no checkpoint any more."""
@@ -66,16 +67,6 @@ class Outputs:
         if finished:
             for path in self._checkpoint.iterdir():
                 path.unlink()
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    """`torch.save` so that after a crash the file is the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def make_policy(name: str, width: int) -> Policy:
@@ -98,7 +89,7 @@ def save_policy(path: Path, params: GridworldParams, policy: Policy) -> None:
         "horizon": params.horizon,
         "weights": policy.flat,
     }
-    write(path, content)
+    save_tensors(path, content)
 
 
 def load_policy(path: Path) -> tuple[Policy, dict[str, Any]]:

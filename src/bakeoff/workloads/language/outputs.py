@@ -22,8 +22,8 @@ import numpy as np
 import polars as pl
 import torch
 
+from bakeoff.workloads.flat import save_tensors
 from bakeoff.workloads.language.params import COMPLETIONS
-from bakeoff.workloads.language.pretrain import write
 from bakeoff.workloads.language.trainer import Batch, Trainer
 
 METRICS = "metrics.jsonl"
@@ -134,7 +134,7 @@ class Outputs:
             os.fsync(file.fileno())
         parts = sorted(part.name for part in self._checkpoint.glob("part-*"))
         lengths = {name: file.tell() for name, file in self._files.items()}
-        write(self._checkpoint / STATE, {"trainer": self._trainer.state(), "lengths": lengths, "parts": parts})
+        save_tensors(self._checkpoint / STATE, {"trainer": self._trainer.state(), "lengths": lengths, "parts": parts})
 
     def close(self) -> None:
         """Move everything into the run's directory. Also called when the training failed: nothing is lost."""

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.identity import canonical_json
+from bakeoff.workloads.flat import save_tensors
 from bakeoff.workloads.language.model import GPT, Adam, Policy, Shape, sample
 from bakeoff.workloads.language.tasks import END, Codec, Prompt, Task
 
@@ -170,17 +171,7 @@ def save(start: WarmStart, task: Task, path: Path) -> None:
         "weights": start.model.flat,
         "facts": start.facts,
     }
-    write(path, content)
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    """`torch.save` so that after a crash the file is the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    save_tensors(path, content)
 
 
 def _read(path: Path) -> dict[str, Any]:
