@@ -204,7 +204,6 @@ class Host:
                 process.kill()  # its supervisor ends its runs
                 process.wait()
         shutil.rmtree(self._scratch, ignore_errors=True)
-        threading.Timer(0.1, os._exit, (0,)).start()
 
     # -- behind the scenes
 
