@@ -77,6 +77,7 @@ def test_an_edition_that_one_cluster_began_is_finished_by_another(tmp_path: Path
     with closing(Edition.open(find_edition("moved", tmp_path / "results"))) as edition:
         assert edition.counts() == {"succeeded": 5}
         for run in edition.runs():
-            statuses = [attempt["status"] for attempt in edition.attempts(run.position)]
-            assert statuses == ["infra_error", "succeeded"][2 - executions[str(run.seed)] :], statuses
+            *lost, last = [attempt["status"] for attempt in edition.attempts(run.position)]
+            assert last == "succeeded" and lost in ([], ["infra_error"])  # what waited there was lost, too
+            assert lost or executions[str(run.seed)] == 1
             assert (edition.paths.run(run.run_id) / "out" / "seed.txt").read_text().strip() == str(run.seed)
