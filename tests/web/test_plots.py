@@ -115,6 +115,18 @@ def test_gaps_and_rules_are_drawn_without_a_warning() -> None:
     assert "nan" not in image(figure, "svg").decode().lower()
 
 
+def test_runs_that_share_no_steps_are_drawn_without_a_mean() -> None:
+    """By processor seconds a slow run may begin after a quick one has ended."""
+    apart = [(np.array([0.1, 0.2]), np.array([1.0, 2.0])), (np.array([0.5, 0.9]), np.array([1.0, 3.0]))]
+    figure = learning_curves({"": {"apart": apart, "together": [apart[0], apart[0]]}}, "reward", points=3)
+    [panel] = figure.panels
+    assert isinstance(panel, Panel)
+    lines = [mark for mark in panel.marks if isinstance(mark, Line)]
+    assert [(line.label, *line.x) for line in lines[:2]] == [("apart", 0.1, 0.2), ("", 0.5, 0.9)]
+    assert sum(isinstance(mark, Band) for mark in panel.marks) == 1
+    assert "Single runs of apart, which share no steps" in figure.caption
+
+
 def test_the_band_of_learning_curves_is_the_t_interval_over_seeds() -> None:
     steps = np.arange(5.0)
     runs = [(steps, np.full(5, value)) for value in (1.0, 2.0, 3.0, 4.0)]

@@ -50,14 +50,22 @@ MOST_SINGLE = 24
 def learning_curves(
     tasks: Mapping[str, ByArm], metric: str, *, source: str = "", level: float = 0.95, points: int = 200
 ) -> Figure:
-    """One panel for each task. A band is the pointwise t interval of the mean over seeds; one seed has none."""
+    """One panel for each task. A band is the pointwise t interval of the mean over seeds; one seed has none.
+
+    Runs that share no steps, such as a slow and a quick one by their processor seconds, are drawn without a mean.
+    """
     panels = []
-    single = ""
+    single, apart = "", dict[str, None]()
     for task, arms in tasks.items():
         counts = [len(curves) for curves in arms.values()]
         are_few = max(counts) > 1 and sum(counts) <= MOST_SINGLE
         marks: list[Mark] = []
         for colour, (arm, curves) in enumerate(arms.items()):
+            if max(steps[0] for steps, _ in curves) > min(steps[-1] for steps, _ in curves):
+                apart[arm] = None
+                labels = [arm] + [""] * (len(curves) - 1)
+                marks += [Line(*run, colour, label, dash(colour)) for run, label in zip(curves, labels, strict=True)]
+                continue
             grid, values = common_grid(list(curves), points)
             mean = values.mean(axis=0)
             n = len(curves)
@@ -76,6 +84,8 @@ def learning_curves(
         f"Lines: mean over N = {seeds} seeds per arm{single}. Bands: {level:.0%} t interval of the mean over seeds, "
         f"pointwise (it holds at each step, not for the whole curve). Steps that every run of an arm reached."
     )
+    if apart:
+        caption += f" Single runs of {', '.join(apart)}, which share no steps."
     return Figure(f"{metric} by step: {versus(names)}", f"{caption} {source}".strip(), panels)
 
 

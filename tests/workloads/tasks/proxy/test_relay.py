@@ -364,7 +364,7 @@ def test_a_provider_that_fails_for_longer_than_the_patience_lasts_makes_the_run_
         totals, waited = here.run.close(), here.run.patience.waited()
         [call] = here.calls()
     assert answer.status_code == 503 and call.retries
-    assert totals.broken is not None and waited == pytest.approx(0.6)
+    assert totals.broken is not None and waited == pytest.approx(0.6, abs=0.01)  # a sleep may end a millisecond early
 
 
 def test_an_agent_that_hangs_up_on_a_failing_provider_has_a_broken_run(tmp_path: Path) -> None:
