@@ -124,7 +124,7 @@ def test_runs_that_share_no_steps_are_drawn_without_a_mean() -> None:
     lines = [mark for mark in panel.marks if isinstance(mark, Line)]
     assert [(line.label, *line.x) for line in lines[:2]] == [("apart", 0.1, 0.2), ("", 0.5, 0.9)]
     assert sum(isinstance(mark, Band) for mark in panel.marks) == 1
-    assert "Single runs of apart, which share no steps" in figure.caption
+    assert "Runs of apart share no steps, so each is drawn by itself" in figure.caption
 
 
 def test_the_band_of_learning_curves_is_the_t_interval_over_seeds() -> None:

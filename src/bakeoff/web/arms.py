@@ -85,7 +85,7 @@ def learning_curves(
         f"pointwise (it holds at each step, not for the whole curve). Steps that every run of an arm reached."
     )
     if apart:
-        caption += f" Single runs of {', '.join(apart)}, which share no steps."
+        caption += f" Runs of {', '.join(apart)} share no steps, so each is drawn by itself."
     return Figure(f"{metric} by step: {versus(names)}", f"{caption} {source}".strip(), panels)
 
 

@@ -54,13 +54,13 @@ class Enclosure:
 
         self._keeper = keeper
         self.init = init
-        self._calls: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
-        self._results: SimpleQueue[int | Exception] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], object], SimpleQueue[object]] | None] = SimpleQueue()
+        """What the thread is to call, and where the result goes; two queues cost half as many locks as a future."""
         self._thread = Thread(target=self._serve, name="enclosure", daemon=True)
         self._thread.start()
         root = os.stat("/")
 
-        def enter() -> int:
+        def enter() -> None:
             _call("unshare", _CLONE_FS)
             door = os.pidfd_open(init)
             try:
@@ -69,20 +69,31 @@ class Enclosure:
                 os.close(door)
             if not os.path.samestat(root, os.stat("/")):
                 raise OSError("the namespace has another root")
-            return 0
 
         try:
-            self.spawn(enter)
+            self._inside(enter)
         except OSError:
             self._leave()
             raise
 
     def _serve(self) -> None:
-        while (call := self._calls.get()) is not None:
+        while (order := self._calls.get()) is not None:
+            call, reply = order
             try:
-                self._results.put(call())
+                reply.put(call())
             except Exception as error:
-                self._results.put(error)
+                reply.put(error)
+
+    def _inside(self, call: Callable[[], object]) -> object:
+        """Call this in the thread. The reply is this call's own, so one that is interrupted leaves nothing for the next."""
+        from queue import SimpleQueue
+
+        reply: SimpleQueue[object] = SimpleQueue()
+        self._calls.put((call, reply))
+        result = reply.get()
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _leave(self) -> None:
         self._calls.put(None)
@@ -90,11 +101,9 @@ class Enclosure:
 
     def spawn(self, spawn: Callable[[], int]) -> int:
         """Call `spawn` where what it starts is born in the namespace; it may change its working directory."""
-        self._calls.put(spawn)  # half as many locks as a future
-        result = self._results.get()
-        if isinstance(result, Exception):
-            raise result
-        return result
+        pid = self._inside(spawn)
+        assert isinstance(pid, int)
+        return pid
 
     def alive(self) -> bool:
         """False once it was ended, by `close` or because its keeper or init was killed. No command in it can do that."""
