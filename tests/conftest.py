@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -18,9 +20,9 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
-import factories
 from bakeoff.sandbox.base import UNSANDBOXED, VARIABLE
-from lab import Lab
+from support import editions
+from support.processes import Lab
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background: every child would inherit it, and tests of Ctrl-C would wait forever.
@@ -105,11 +107,34 @@ def the_chosen_sandbox_is_forgotten() -> Iterator[None]:
             os.environ[name] = value
 
 
+_closed_twice: list[str] = []
+"""Where a descriptor was closed that was not open: had its number been used again, another file would have been closed."""
+_close = os.close
+
+
+def _noting_close(fd: int) -> None:
+    try:
+        _close(fd)
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            _closed_twice.append("".join(traceback.format_stack(limit=6)))
+        raise
+
+
+os.close = _noting_close
+
+
+@pytest.fixture(autouse=True)
+def nobody_closes_what_is_not_theirs() -> Iterator[None]:
+    yield
+    assert not _closed_twice, f"a descriptor that was not open was closed here:\n{_closed_twice.pop()}"
+
+
 @pytest.fixture(autouse=True)
 def no_edition_stays_open() -> Iterator[None]:
     yield
-    while factories.MADE:
-        factories.MADE.pop().close()
+    while editions.MADE:
+        editions.MADE.pop().close()
 
 
 @pytest.fixture

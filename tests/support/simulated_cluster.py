@@ -570,7 +570,7 @@ def executor_of(session: Session, cluster: Cluster, pilots: int) -> PilotExecuto
 def scheduler_of(session: Session, executor: PilotExecutor, observers: Sequence[Observer] = ()) -> Scheduler:
     """The real scheduler, which has adopted what an earlier one left."""
     claims = list_claims(session.edition)
-    queue = Queue(session.plan, session.edition, claimed={claim.position for claim in claims})
+    queue = Queue(session.plan, session.edition, order_seed=0, claimed={claim.position for claim in claims})
     scheduler = Scheduler(
         session.plan, session.edition, session.number, executor, queue, switch=Switch(), observers=observers
     )

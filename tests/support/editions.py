@@ -1,4 +1,4 @@
-"""Editions made through the records, without running anything: quick, and the same every time."""
+"""Plans, and editions made through the records, without running anything: quick, and the same every time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from bakeoff.records.run import Attempt, TrajectoryIndex
 from bakeoff.records.rundir import write_meta
 from bakeoff.records.series import Series, TrajectoryWriter
 from bakeoff.spec import registry
+from bakeoff.spec.expand import expand
+from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.load import load_plan
+from bakeoff.spec.plan import Plan
 from bakeoff.spec.workload import Step
 
 FILE = """\
@@ -123,6 +126,17 @@ def add_trajectories(edition: Edition) -> None:
         rows.append((edition.edition_id, run.position, index.path, index.steps, index.reward, index.bytes))
     with edition.database.transaction() as transaction:
         transaction.many("INSERT INTO trajectories VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+SETTINGS = frozenset({"function"})
+Begin = Callable[..., Edition]
+"""`begin(plan, runs=True)` makes an edition; a fixture of tests/records."""
+
+
+def make_plan(**content: Any) -> Plan:
+    given = {"name": "toy", "workload": "python", "matrix": {"lr": [1, 2]}, "seeds": 3, **content}
+    given["params"] = {"function": "m:f", **content.get("params", {})}
+    return expand(Experiment.model_validate(given), base=Path("/nowhere"))
 
 
 SUMMARY = (

@@ -18,7 +18,7 @@ from bakeoff.engine.pilots.settings import PilotSettings, pilot_setup
 from bakeoff.engine.pilots.spool import SpoolTransport
 from bakeoff.errors import Problem
 from bakeoff.spec.experiment import Experiment
-from lab import Lab
+from support.processes import Lab
 
 
 class ProcessSettings(PilotSettings):
@@ -82,9 +82,9 @@ def install(lab: Lab) -> None:
     info = plug / "process_pilots-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Name: process-pilots\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[bakeoff.executors]\nprocesses = process_pilots:PROCESSES\n")
-    here = Path(__file__).parent
-    lab.environment["PYTHONPATH"] = os.pathsep.join([str(plug), str(here), os.environ.get("PYTHONPATH", "")])
+    (info / "entry_points.txt").write_text("[bakeoff.executors]\nprocesses = support.process_pilots:PROCESSES\n")
+    tests = Path(__file__).parents[1]
+    lab.environment["PYTHONPATH"] = os.pathsep.join([str(plug), str(tests), os.environ.get("PYTHONPATH", "")])
 
 
 def pilots_of(lab: Lab) -> list[int]:

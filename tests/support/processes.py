@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -223,7 +222,3 @@ def reported(stderr: str) -> dict[str, str]:
         if len(words) > 2 and words[0].startswith("[") and words[1] == "ok":
             found[words[2]] = " ".join(word for word in words[3:] if "=" in word)
     return found
-
-
-def as_json(text: str) -> Any:
-    return json.loads(text)

@@ -14,7 +14,7 @@ import pytest
 
 from bakeoff.sandbox.base import choose
 from bakeoff.sandbox.docker import Docker
-from lab import eventually
+from support.processes import eventually
 
 CONTAINERS_CONF = """
 [containers]
