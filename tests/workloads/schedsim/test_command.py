@@ -16,7 +16,7 @@ from bakeoff.records.rundir import read_meta
 from bakeoff.spec.load import load_plan
 from bakeoff.workloads.schedsim import outputs
 from bakeoff.workloads.schedsim.workload import SchedsimParams
-from lab import Lab
+from support.processes import Lab
 from workloads.schedsim.simulated import run
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,21 @@ from hypothesis import strategies as st
 from bakeoff.errors import UsageError
 from bakeoff.workloads.schedsim import engine
 from bakeoff.workloads.schedsim.draws import DEFAULT, Gamma, Tables, load_tables
-from bakeoff.workloads.schedsim.engine import Engine, Model, TraceEvent
-from bakeoff.workloads.schedsim.policies import POLICIES, FifoCheapest, Options
-from bakeoff.workloads.schedsim.world import CLASS, DECIDE, EMBEDDING, KINDS, LLM, TOKEN, Bucket, Shape, shape
+from bakeoff.workloads.schedsim.engine import Attempt, Engine, Model, TraceEvent
+from bakeoff.workloads.schedsim.policies import POLICIES, Action, FifoCheapest, Hedge, Options, Restart
+from bakeoff.workloads.schedsim.world import (
+    CLASS,
+    DECIDE,
+    EMBEDDING,
+    KINDS,
+    LLM,
+    PLAN,
+    TOKEN,
+    Bucket,
+    Shape,
+    Slots,
+    shape,
+)  # fmt: skip
 from workloads.schedsim.simulated import HARSH, SimpyModel, run
 
 ENDS = ("AttemptFinish", "AttemptFail", "AttemptCancel")
@@ -126,6 +140,75 @@ def test_time_only_moves_forward_and_money_adds_up_within_the_budget(sim: Engine
         assert all(wait >= 0 for wait in slots.waits)
 
 
+@pytest.mark.parametrize("policy", ["full", "restart_stragglers"])
+@pytest.mark.parametrize("changes", [{}, {"budget": 0.5}, {"max_in_flight": 6}, {"tiers": str(HARSH)}], ids=str)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_duplicate_or_restart_never_waits_beside_a_free_slot_and_a_token(
+    policy: str, changes: dict[str, Any], seed: int
+) -> None:
+    sim = run(seed, policy=policy, workflows=6, hedges_per_node=2, heavy_tail_prob=0.3, **changes)
+    places = {s.name if s.local else s.label: s for queue in sim.queues for s in queue.slots}
+    waits = {place: iter(slots.waits) for place, slots in places.items()}
+    restarted = {(e.workflow, e.node, e.attempt + 1) for e in events(sim) if e.remark == "restarted"}
+    waiting = defaultdict(list)  # by place: (asked for, started)
+    for event in events(sim):
+        if event.event == "AttemptStart":
+            wait = next(waits[event.place])
+            if event.remark == "hedge" or (event.workflow, event.node, event.attempt) in restarted:
+                waiting[event.place].append((event.time - wait, event.time))
+    free = {place: slots.capacity for place, slots in places.items()}
+    buckets = {p: Bucket(s.bucket.rate / 1000, s.bucket.size // TOKEN) for p, s in places.items() if s.bucket}
+    for time, group in itertools.groupby(events(sim), lambda event: event.time):
+        for event in group:
+            if event.event == "AttemptStart":
+                free[event.place] -= 1
+                if event.place in buckets:
+                    buckets[event.place].take(time)
+            elif event.event in ENDS:
+                free[event.place] += 1
+        in_flight = sum(places[place].capacity - left for place, left in free.items())
+        for place in waiting:
+            token = place not in buckets or copy(buckets[place]).take(time) == 0
+            if free[place] and token and in_flight < sim.model.max_in_flight:
+                assert not [each for each in waiting[place] if each[0] <= time < each[1]]
+
+
+class RestartWhereItIs(FifoCheapest):
+    """Every tier takes calls; a Plan on the expensive tier is started again after two seconds."""
+
+    tiers = "spill"
+
+    def patience(self, kind: int, where: Slots) -> int | None:
+        return 2_000_000 if kind == PLAN and where is not self.sim.queues[LLM].slots[0] else None
+
+    def straggler(self, attempt: Attempt) -> Action:
+        return Restart(attempt.where)
+
+
+def test_a_restart_that_its_workflow_cannot_pay_goes_to_a_cheaper_tier_with_a_free_slot_at_once() -> None:
+    base = load_tables()
+    tiers = [
+        t.model_copy(update={"concurrency": 1, "timeout_ms": 1e6}) if t.provider == "llm_provider" else t
+        for t in base.tiers
+    ]
+    at_once = 0
+    for seed in range(40):
+        model = Model(
+            shape(1, 1), base.model_copy(update={"tiers": tiers}), workflows=2, seed=seed, heavy_tail_prob=0.5,
+            budget=90_000,
+        )  # fmt: skip
+        sim = Engine(model, RestartWhereItIs(Options()), trace=True)
+        sim.run()
+        busy: Counter[str] = Counter()
+        for number, event in enumerate(events(sim)):
+            busy[event.place] += (event.event == "AttemptStart") - (event.event in ENDS)
+            if event.remark == "restarted" and not busy["llm_provider_0"]:
+                at_once += 1
+                again = [e for e in events(sim)[number:] if e.event == "AttemptStart" and e.workflow == event.workflow]
+                assert (again[0].place, again[0].time) == ("llm_provider_0", event.time)
+    assert at_once
+
+
 def outcome(sim: Engine) -> list[Any]:
     return [sim.trace, [(w.number, w.finished, w.cost, w.status, w.wasted) for w in sim.done]]
 
@@ -211,6 +294,40 @@ def test_the_same_model_in_simpy_ends_every_workflow_at_the_same_microsecond(see
     sim = Engine(model, FifoCheapest(Options()))
     sim.run()
     theirs = SimpyModel(model)
+    assert theirs.run() == {workflow.number: workflow.finished for workflow in sim.done}
+    assert theirs.events == sim.happened
+
+
+class Duplicates(FifoCheapest):
+    """`fifo_cheapest`, and an LLM call that takes longer than `AFTER` gets a duplicate on the other tier."""
+
+    AFTER = 1_000_000
+
+    def patience(self, kind: int, where: Slots) -> int | None:
+        return self.AFTER if CLASS[kind] == LLM else None
+
+    def straggler(self, attempt: Attempt) -> Action:
+        cheapest, other = self.sim.queues[LLM].slots
+        return Hedge(other) if attempt.where is cheapest else None
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_the_same_model_in_simpy_agrees_when_duplicates_wait_for_a_scarce_tier(seed: int) -> None:
+    base = load_tables()
+    few = {("llm_provider", 0): 8, ("llm_provider", 1): 1}  # a queue of duplicates, and often none of new calls
+    tiers = [
+        t.model_copy(update={"concurrency": few.get((t.provider, t.id), t.concurrency), "rate": 1000, "burst": 1000})
+        for t in base.tiers
+    ]
+    model = Model(
+        shape(4, 3), base.model_copy(update={"tiers": tiers}), workflows=10, seed=seed, heavy_tail_prob=0.2,
+        heavy_tail_mult=20.0, budget=10**9,
+    )  # fmt: skip
+    sim = Engine(model, Duplicates(Options()))
+    sim.run()
+    assert {workflow.status for workflow in sim.done} == {"succeeded"}
+    assert max(sim.queues[LLM].slots[1].waits) > 1_000_000 and sim.queues[LLM].slots[1].cancelled
+    theirs = SimpyModel(model, hedge_after=Duplicates.AFTER)
     assert theirs.run() == {workflow.number: workflow.finished for workflow in sim.done}
     assert theirs.events == sim.happened
 

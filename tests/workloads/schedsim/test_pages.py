@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importing import read_directory, temporary_edition
+from bakeoff.results.importing import recordable, temporary_edition
+from bakeoff.results.sources import open_results
+from bakeoff.results.table import Results
 from bakeoff.web.contents import Contents
 from bakeoff.web.figure import Dots, Figure, Panel, Rule
 from bakeoff.web.runs import STATUSES, shown
 from bakeoff.workloads.schedsim import pages as policies
 from bakeoff.workloads.schedsim.sweep_files import read_runs_csv
-from lab import Lab
+from support.processes import Lab
 
 SMOKE = Path(__file__).parents[3] / "examples/sweep/smoke.json"
 PICTURES = (
@@ -80,6 +82,10 @@ def test_files_of_another_tool_are_enough_and_links_lead_to_them(lab: Lab, forei
     assert home is not None and (lab.place / "report" / home[1]).resolve() == (foreign / "runs").resolve()
     text = (lab.place / "report/index.html").read_text()
     assert "full (1 failed)" in text and "exit code 3" in text and "nothing is known of the code" in text
+
+
+def read_directory(directory: Path) -> Results:
+    return recordable(open_results([str(directory)], directory))[0]
 
 
 @pytest.mark.slow

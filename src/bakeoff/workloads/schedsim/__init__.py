@@ -9,6 +9,6 @@
 | `outputs` | figures, files and traces |
 | `workload` | the parameters of a run, and the workload itself |
 | `command`, `verbs` | `bakeoff schedsim` |
-| `dialect`, `sweep_files` | the sweep runner's experiment files; its run directories and tables |
+| `dialect`, `sweep_plan`, `sweep_files` | the sweep runner's habits; its experiment files; its run directories and tables |
 | `pages` | the three figures that a report shows of a sweep |
 """

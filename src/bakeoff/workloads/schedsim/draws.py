@@ -93,13 +93,13 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Table(BaseModel):
+class TiersFileTable(BaseModel):
     """A table of the file. Unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TierTable(Table):
+class TierTable(TiersFileTable):
     """A tier of a provider: how many calls at a time, how many a second, what a call costs and how it goes wrong."""
 
     provider: Literal["embed_provider", "llm_provider"]
@@ -114,14 +114,14 @@ class TierTable(Table):
     speed: Positive = 1.0
 
 
-class Pools(Table):
+class Pools(TiersFileTable):
     """How many slots this machine's own work has."""
 
     cpu: Annotated[int, Field(ge=1)]
     io: Annotated[int, Field(ge=1)]
 
 
-class Slow(Table):
+class Slow(TiersFileTable):
     """What every law has: with `slow_prob`, a draw is `slow_factor` times as long."""
 
     slow_prob: Share = 0.0
@@ -153,7 +153,7 @@ class Linear(Slow):
 Law = Annotated[Lognormal | Gamma | Linear, Field(discriminator="law")]
 
 
-class Tables(Table):
+class Tables(TiersFileTable):
     """The whole file. `latency` has one law for each kind of node."""
 
     pools: Pools

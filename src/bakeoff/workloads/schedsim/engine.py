@@ -444,6 +444,7 @@ class Engine:
         if not affordable:
             where.urgent.popleft()
             self._ready(workflow, urgent.node)
+            self._at(self.now, self._serve, queue)  # a cheaper tier may have room, and `_serve` is past it
             return True
         if self._limited and self.in_flight >= self.model.max_in_flight:
             self._held = True
@@ -537,6 +538,8 @@ class Engine:
                 other.state = UNWANTED
             else:
                 self._cancel(other, "hedge_loser")
+                if other.where.urgent:  # the end of a plain attempt looks at its own tier and at new calls only
+                    self._at(self.now, self._serve, self._queue_of[attempt.node])
         # The rest is what happens at the end of a plain attempt, so it is made one, with the same time and sequence.
         attempt.workflow.tries[attempt.node] = attempt.number
         self._push((self.now, attempt.event, attempt.where, attempt.workflow, attempt.node, attempt.began))

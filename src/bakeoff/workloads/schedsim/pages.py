@@ -177,8 +177,8 @@ def _runs(contents: Contents, arm: str, task: str) -> list[RunRecord]:
 
 
 def _by_seed(runs: Sequence[RunRecord], metric: str) -> dict[int, float]:
-    """The values of runs that succeeded."""
-    values = {run.seed: run.metrics.get(metric) for run in runs if run.status == "succeeded"}
+    """Return the values of runs that succeeded and have a seed."""
+    values = {run.seed: run.metrics.get(metric) for run in runs if run.status == "succeeded" and run.seed is not None}
     return {seed: float(value) for seed, value in values.items() if is_number(value)}  # type: ignore[arg-type]
 
 

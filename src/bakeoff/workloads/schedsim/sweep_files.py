@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
+from bakeoff.records.rundir import META
 from bakeoff.results.frame import read_table, typed
-from bakeoff.results.importers.directories import checked_run_id, read_own_run
+from bakeoff.results.importers.directories import checked_run_id, read_each, read_own_run, run_directories
+from bakeoff.results.importers.directories import read_run as read_other_run
 from bakeoff.results.importers.files import number, read_csv, read_json
+from bakeoff.results.importers.foreign import ForeignRun, Item, Reading
 from bakeoff.results.table import Results, Row
 from bakeoff.spec.identity import flatten
 from bakeoff.spec.workload import Scalar
@@ -41,17 +44,51 @@ _NEEDED = ("run_id", "policy", "workflows", "seed", "ablation_name")
 # -- runs
 
 
-def read_run(directory: Path, meta: Mapping[str, Any]) -> Row | None:
-    """A run directory of the sweep runner, or one that we wrote for a sweep; None for anything else."""
+class Sweeps:
+    """Run directories of the sweep runner, and the table of runs that `collect` writes."""
+
+    name = "sweeps"
+
+    def claims(self, path: Path) -> list[Path]:
+        """Look at the first run, or at the table's first line: a directory has runs of one tool."""
+        if path.is_file():
+            with path.open("rb") as file:
+                header = file.readline(1 << 16).decode("utf-8-sig", "replace").strip().split(",")
+            return [path] if path.suffix == ".csv" and set(_NEEDED) <= set(header) else []
+        own = [path] if (path / META).is_file() else run_directories(path)
+        first = next((place for place in own if (place / META).is_file()), None)
+        try:
+            meta = None if first is None else read_json(str(first / META))
+        except ValueError:
+            return []
+        return own if meta is not None and _is_of_sweep(meta) else []
+
+    def read(self, paths: Sequence[Path]) -> Iterator[Item]:
+        yield Reading(tool="sweep runner", analysis=SWEEP.analysis)
+        for path in paths:
+            if path.is_file():
+                home = path.parent.parent if path.parent.name == "aggregate" else path.parent
+                yield from read_runs_csv(path, home).rows
+        yield from read_each([path for path in paths if path.is_dir()], read_run)
+
+
+def _is_of_sweep(meta: Mapping[str, Any]) -> bool:
+    """Whether the sweep runner wrote the meta.json of a run, or we did for a sweep."""
     if {"arm", "workload"} <= set(meta):
-        params = dict(meta.get("params") or {})
-        if "seed" not in meta or params.get("seed") != int(meta["seed"]) or not set(PARAMETERS) <= set(params):
-            return None
-        run = read_own_run(directory, meta, {})
-        del params["seed"]
-        return replace(run, params=params, dialect=SWEEP.name, ablation=str(meta.get("ablation_name") or ""))
-    if not {"params", "ablation_name"} <= set(meta):
-        return None
+        params = meta.get("params") or {}
+        return "seed" in meta and params.get("seed") == int(meta["seed"]) and set(PARAMETERS) <= set(params)
+    return {"params", "ablation_name"} <= set(meta)
+
+
+def read_run(directory: Path) -> Row | ForeignRun:
+    """A run directory of the sweep runner, or one that we wrote for a sweep; anything else as any run directory."""
+    meta = read_json(str(directory / META)) or {}
+    if not _is_of_sweep(meta):
+        return read_other_run(directory)
+    if {"arm", "workload"} <= set(meta):
+        params = {name: value for name, value in meta["params"].items() if name != "seed"}
+        ablation = str(meta.get("ablation_name") or "")
+        return replace(read_own_run(directory, meta, {}), params=params, dialect=SWEEP.name, ablation=ablation)
     run_id = checked_run_id(str(meta.get("run_id") or directory.name), directory)
     metrics = read_metrics(str(directory))
     row = _row(run_id, directory, dict(meta["params"]), meta, metrics or {}, measured=metrics is not None)

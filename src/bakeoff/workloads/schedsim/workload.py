@@ -5,16 +5,16 @@ A run is one simulation in a warm worker: its figures become metrics, and its fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.workload import Command, Outcome, RunContext, RunFacts
 from bakeoff.workloads.schedsim import outputs
-from bakeoff.workloads.schedsim.dialect import PARAMETERS
+from bakeoff.workloads.schedsim.dialect import DIRECTIONS, PARAMETERS
 from bakeoff.workloads.schedsim.draws import load_tables
 from bakeoff.workloads.schedsim.engine import Engine, Model
 from bakeoff.workloads.schedsim.outputs import TraceFormat
@@ -164,8 +164,9 @@ class SchedsimWorkload:
     """The workload; see `spec/workload.py` for the interface."""
 
     kind: ClassVar[str] = "schedsim"
-    revision: ClassVar[str] = "1"
+    revision: ClassVar[str] = "2"
     Params: ClassVar[type[BaseModel]] = SchedsimParams
+    directions: ClassVar[Mapping[str, Literal["maximize", "minimize"]]] = DIRECTIONS
 
     def run(self, params: SchedsimParams, ctx: RunContext) -> Outcome:
         """Simulate, write files if asked to, and fail when no workflow succeeded."""
