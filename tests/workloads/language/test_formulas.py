@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_auto_pooling_rises_when_the_variance_of_execution_falls() -> None:
         auto.observe(1.0, np.array([0.0]))
         average *= 0.99
     assert auto.at(0) == pytest.approx(1 - min(average / 2.0 / 0.2, 1))
-    assert Pooling(**auto.state()) == auto
+    assert Pooling(**asdict(auto)) == auto
     variances = row_variances(
         np.array([[1.0, 3.0, 9.0], [5.0, 5.0, 5.0]]), np.array([[True, True, False], [False] * 3])
     )

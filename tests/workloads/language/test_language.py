@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from bakeoff.spec.workload import Outcome
 from bakeoff.workloads.language.params import LanguageParams
 from bakeoff.workloads.language.trainer import Trainer
 from bakeoff.workloads.language.workload import LanguageWorkload
-from lab import Lab
+from support.processes import Lab
 from workloads.language.small import SMALL, context
 
 TIMES = ("step_time_s", "processor_s")
@@ -219,6 +220,40 @@ def test_bad_input_is_reported_before_anything_runs(lab: Lab) -> None:
     assert "maxrl needs rewards of 0 or more" in lab.cli("run", "trial.toml", code=2).stderr
 
 
+@pytest.mark.slow
+def test_an_arm_cannot_choose_how_it_is_evaluated(lab: Lab) -> None:
+    text = f"""
+workload = "language"
+seeds = 2
+[params]
+{toml(steps=0)}
+[[arms]]
+name = "start"
+[[arms]]
+name = "sharp"
+params = {{ temperature = 0.2, max_tokens = 2 }}
+"""
+    lab.experiment(text)
+    lab.cli("run", "trial.toml")
+    names = ("heldout_accuracy", "heldout_greedy", "heldout_pass_at_4")
+    ends = {
+        arm: [[lab.series(row["run_id"])[name][-1] for name in names] for row in lab.of_arm(arm)]
+        for arm in ("start", "sharp")
+    }
+    assert ends["start"] == ends["sharp"], "a temperature of the training is not one of the evaluation"
+    for row in lab.rows():
+        evaluated = {name: lab.series(row["run_id"])[name][-1][1] for name in names}
+        assert {f"heldout_{name}": row[f"start_{name}"] for name in ("accuracy", "greedy", "pass_at_4")} == evaluated
+    compared = json.loads(lab.cli("compare", "trial", "--json", code=None).stdout)
+    assert "heldout_greedy" in json.dumps(compared), "greedy is judged beside sampled answers"
+
+    for key, value in (("eval_temperature", 0.2), ("eval_samples", 5), ("task", '"modular"')):
+        lab.experiment(text + f'[[arms]]\nname = "own"\nparams = {{ {key} = {value} }}\n', "refused")
+        error = lab.cli("run", "refused.toml", code=2).stderr
+        assert f"arms.2.params.{key}" in error and "'own' with" in error and f"set {key} once for all arms" in error
+        assert not (lab.root / "refused").exists()
+
+
 def test_without_torch_the_extra_is_named(lab: Lab) -> None:
     hide = "import sys\nsys.modules['torch'] = None\nimport importlib.util as u\nreal = u.find_spec\n"
     hide += "u.find_spec = lambda name, *rest: None if name == 'torch' else real(name, *rest)\n"
@@ -235,7 +270,9 @@ def test_a_model_is_trained_written_and_played(lab: Lab) -> None:
     facts = json.loads(lab.cli("language", "pretrain", *small, "--output", "warm.pt", "--json").stdout)
     assert facts["task"] == "strings" and 0 <= facts["heldout_accuracy"] <= 1
     shown = lab.cli("language", "play", "warm.pt", "--prompt", "a b c d > d c b a :", "--greedy").stdout
-    assert "a b c d > d c b a : [apply " in shown and "% of 1 answers are right" in shown
+    assert "a b c d > d c b a : [apply " in shown and "% of 1 greedy answers are right" in shown
+    both = lab.cli("language", "play", "warm.pt", "--prompts", "2", "--answers", "3").stdout
+    assert re.search(r"% of 6 sampled answers and [\d.]+% of 2 greedy answers are right", both)
     assert "is not a prompt of strings" in lab.cli("language", "play", "warm.pt", "--prompt", "x", code=2).stderr
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from scipy.stats import fisher_exact
 
-from lab import Lab
+from support.processes import Lab
 from workloads.language.test_language import lines, toml
 
 
@@ -27,6 +27,9 @@ params = {{ advantage = "dr_grpo" }}
 [[arms]]
 name = "again"
 params = {{ advantage = "dr_grpo", own_sampling = true }}
+[[arms]]
+name = "ruined"
+params = {{ advantage = "dr_grpo", learning_rate = 0.1 }}
 """)
     lab.cli("run", "trial.toml")
     lab.cli("report", "trial")
@@ -38,7 +41,12 @@ params = {{ advantage = "dr_grpo", own_sampling = true }}
     )
     page = (lab.directory() / "report" / "training.html").read_text()
     assert "No arm beats start, which trains nothing" in page, "two seeds have no interval, so nothing is claimed"
-    assert '<th scope="col" class=r>pass@4</th>' in page
+    heads = ["held-out accuracy, sampled", "greedy", "pass@4"]
+    assert "".join(f'<th scope="col" class=r>{head}</th>' for head in heads) in page
+    assert "sampled at temperature 1 in all arms" in page
+    assert "Greedy accuracy fell" in front and "Greedy accuracy fell" in page
+    fell = re.search(r"from (0\.\d\d) to (0\.\d\d) in ruined", front)
+    assert fell is not None and fell[1] > fell[2], "an arm that got worse is named in the headline"
     assert "from this warm start (" in page and "A = r - mean; token: A;" in page
     for heading in (
         "Learning curves",

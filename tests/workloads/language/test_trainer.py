@@ -11,9 +11,10 @@ import torch
 
 from bakeoff.errors import UsageError
 from bakeoff.workloads.language import pretrain
-from bakeoff.workloads.language.model import GPT, Adam, Shape, sample
+from bakeoff.workloads.language.model import GPT, Shape, adam, sample
 from bakeoff.workloads.language.tasks import Task
-from bakeoff.workloads.language.trainer import Diverged, Trainer
+from bakeoff.workloads.language.trainer import Trainer
+from bakeoff.workloads.training.flat import Diverged
 
 Make = Callable[..., Trainer]
 
@@ -38,7 +39,7 @@ def test_adam_is_torchs_adamw() -> None:
     start = model.flat.clone()
     weight = start.clone().requires_grad_()
     theirs = torch.optim.AdamW([weight], lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    ours = Adam(model, weight_decay=0.1)
+    ours = adam(model, weight_decay=0.1)
     for seed in range(3):
         gradient = torch.randn(start.numel(), generator=torch.Generator().manual_seed(seed))
         weight.grad = gradient.clone()
@@ -83,7 +84,7 @@ def test_one_step_moves_the_success_rate_as_its_gradient_says(trainer: Make) -> 
     made.optimizer.step = lambda rate: None  # type: ignore[method-assign]
     row, batch = made.advance()
     direction = made.model.flat_gradient / made.model.flat_gradient.norm()
-    ids, questions = torch.from_numpy(batch.ids), made._encoded(batch.prompts)
+    ids, questions = torch.from_numpy(batch.ids), torch.tensor(made.codec.questions(batch.prompts))
     rewards = torch.from_numpy(batch.rewards).reshape(-1)
 
     def rate(distance: float) -> float:

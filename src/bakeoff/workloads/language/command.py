@@ -118,7 +118,8 @@ def play(
         picked = [heldout[number] for number in rng.choice(len(heldout), min(prompts, len(heldout)), replace=False)]
     group = 1 if greedy else answers
     draws = None if greedy else rng.random((codec.longest_answer, group * len(picked)), dtype=np.float32)
-    drawn = sample(policy, torch.tensor(codec.questions(picked)), group, codec.longest_answer, draws)
+    questions = torch.tensor(codec.questions(picked))
+    drawn = sample(policy, questions, group, codec.longest_answer, draws)
     rows: list[dict[str, Any]] = [
         {
             "prompt": picked[row // group].id,
@@ -135,13 +136,17 @@ def play(
         parts = itertools.groupby(row["answer"].split(), lambda word: word in chosen.planning_words)
         marked = " ".join(f"[{' '.join(words)}]" if plan else " ".join(words) for plan, words in parts)
         click.echo(f"{row['reward']:.0f}  {row['prompt']} {marked}")
-    click.echo(f"{np.mean([row['reward'] for row in rows]):.1%} of {len(rows)} answers are right")
+    likeliest = drawn if greedy else sample(policy, questions, 1, codec.longest_answer, None)
+    best = [codec.reward(asked, ids) for asked, ids in zip(picked, likeliest.ids.tolist(), strict=True)]
+    sampled = "" if greedy else f"{np.mean([row['reward'] for row in rows]):.1%} of {len(rows)} sampled answers and "
+    click.echo(f"{sampled}{np.mean(best):.1%} of {len(best)} greedy answers are right")
 
 
 def _opened(model: Path, task: str | None) -> tuple[Policy, Codec, Task]:
     """The model at a path, how it reads and writes, and its task. Raises UsageError."""
     from bakeoff.workloads.language import pretrain as warm
-    from bakeoff.workloads.language.outputs import DIRECTORY, MODEL
+    from bakeoff.workloads.language.outputs import DIRECTORY
+    from bakeoff.workloads.training.files import MODEL
 
     for place in (model / DIRECTORY, model):
         if (place / "config.json").is_file():

@@ -1,4 +1,4 @@
-"""A small GPT, and sampling from language models in batches with cached keys and values.
+"""A small GPT, its optimizer, and sampling from language models in batches with cached keys and values.
 
 `extend` is the only forward pass: it reads tokens after what a cache holds. Sampling calls it token by token, and
 training calls it once for the prompts and once for all answers, so a group's prompt is computed once for all its
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bakeoff.workloads.flat import FlatModule
+from bakeoff.workloads.training.flat import Adam, FlatModule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -192,25 +192,6 @@ def sample(
     return Sampled(torch.stack(ids, 1), torch.stack(logprobs, 1), torch.stack(masks, 1), torch.stack(entropies, 1))
 
 
-class Adam:
-    """AdamW on the flat weights: betas 0.9 and 0.95, eps 1e-8, constant learning rate, as retrain configures it."""
-
-    def __init__(self, model: Policy, weight_decay: float = 0.0) -> None:
-        self.model = model
-        self.weight_decay = weight_decay
-        self.mean = torch.zeros_like(model.flat)
-        self.square = torch.zeros_like(model.flat)
-        self.steps = 0
-
-    @torch.no_grad()
-    def step(self, rate: float) -> None:
-        """One step along the gradient, which is set to zero afterwards."""
-        weights, gradient = self.model.flat, self.model.flat_gradient
-        self.steps += 1
-        self.mean.lerp_(gradient, 0.1)
-        self.square.mul_(0.95).addcmul_(gradient, gradient, value=0.05)
-        if self.weight_decay:
-            weights.mul_(1 - rate * self.weight_decay)
-        scale = (self.square / (1 - 0.95**self.steps)).sqrt_().add_(1e-8)
-        weights.addcdiv_(self.mean, scale, value=-rate / (1 - 0.9**self.steps))
-        gradient.zero_()
+def adam(model: Policy, weight_decay: float = 0.0) -> Adam:
+    """Return AdamW as retrain configures it: betas 0.9 and 0.95, eps 1e-8. Its learning rate is constant."""
+    return Adam(model, forgetting=0.05, epsilon=1e-8, weight_decay=weight_decay)

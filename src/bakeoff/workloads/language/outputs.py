@@ -6,31 +6,26 @@
     completions.parquet         one row for each answer: group, prompt, reward, advantage, ids, log-probabilities, plan
     model.pt                    the trained model, for `bakeoff language play`; a Hugging Face model is a directory `model`
 
-While the run goes on, all but metrics.jsonl grow inside its checkpoint. `state.pt` says how long each file was when it was
-written; a run that goes on after a kill cuts them to that length, so no step is in them twice.
+While the run goes on, all but metrics.jsonl grow inside its checkpoint, answers as one file for each part of the run.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 
-from bakeoff.workloads.flat import save_tensors
 from bakeoff.workloads.language.params import COMPLETIONS
 from bakeoff.workloads.language.trainer import Batch, Trainer
+from bakeoff.workloads.training.files import METRICS, Checkpoint
 
-METRICS = "metrics.jsonl"
 STEPS = "steps.jsonl"
 GENERATIONS = "generations.jsonl"
-STATE = "state.pt"
-MODEL = "model.pt"
+PARTS = "part-*"
+"""Answers since the checkpoint before, in the checkpoint."""
 DIRECTORY = "model"
 _STEP_KEYS = (
     "step", "mean_reward", "correct_count", "total_count", "condition", "exec_entropy_mean", "exec_entropy_var",
@@ -43,37 +38,25 @@ class Outputs:
     """What a run writes. `directory` is the run's, `checkpoint` the one that outlives attempts."""
 
     def __init__(self, directory: Path, checkpoint: Path, trainer: Trainer) -> None:
-        self._directory, self._checkpoint, self._trainer = directory, checkpoint, trainer
+        self._directory, self._trainer = directory, trainer
+        self._checkpoint = Checkpoint(directory, checkpoint)
         self._pending: list[pl.DataFrame] = []
-        self._resume()
-        self._files = {name: open(checkpoint / name, "a") for name in (METRICS, STEPS, GENERATIONS)}  # noqa: SIM115
-        shutil.copyfile(checkpoint / METRICS, directory / METRICS)
-        self._live = open(directory / METRICS, "a")  # noqa: SIM115 - open for the run's life
-
-    def _resume(self) -> None:
-        """Go on from the last checkpoint, or from the beginning."""
-        state: dict[str, Any] = {}
-        if (self._checkpoint / STATE).exists():
-            state = torch.load(self._checkpoint / STATE, weights_only=True)
-            self._trainer.restore(state["trainer"])
+        state = self._checkpoint.state
+        if state:
+            trainer.restore(state["trainer"])
         lengths = state.get("lengths", {})
-        for name in (METRICS, STEPS, GENERATIONS):
-            with open(self._checkpoint / name, "ab") as file:
-                file.truncate(lengths.get(name, 0))
-        for part in self._checkpoint.glob("part-*"):
+        self._checkpoint.open({name: lengths.get(name, 0) for name in (METRICS, STEPS, GENERATIONS)})
+        for part in checkpoint.glob(PARTS):
             if part.name not in state.get("parts", ()):
                 part.unlink()
 
     def add(self, row: dict[str, Any], batch: Batch) -> None:
-        """One step."""
+        """Write the row and the answers of one step."""
         params, step = self._trainer.params, row["step"]
-        line = json.dumps(row) + "\n"
-        self._files[METRICS].write(line)
-        self._live.write(line)
-        self._live.flush()
-        self._files[STEPS].write(json.dumps({key: row[key] for key in _STEP_KEYS if key in row}) + "\n")
+        self._checkpoint.add(row)
+        self._checkpoint.write(STEPS, {key: row[key] for key in _STEP_KEYS if key in row})
         if step % params.generations_every == 0:
-            self._files[GENERATIONS].writelines(json.dumps(line) + "\n" for line in self._generations(step, batch))
+            self._checkpoint.write(GENERATIONS, *self._generations(step, batch))
         if params.completions:
             self._pending.append(self._frame(step, batch))
 
@@ -124,30 +107,24 @@ class Outputs:
         return frame.with_columns(own).with_columns(pl.col(name).list.head(pl.col("tokens")) for name in lists)
 
     def save(self) -> None:
-        """A checkpoint: all files first, then the state that names them."""
+        """Write a checkpoint: all files first, then the state that names them."""
         if self._pending:
-            part = self._checkpoint / f"part-{self._trainer.step:08}.parquet"
-            pl.concat(self._pending).write_parquet(part)
+            pl.concat(self._pending).write_parquet(self._checkpoint.path / f"part-{self._trainer.step:08}.parquet")
             self._pending = []
-        for file in self._files.values():
-            file.flush()
-            os.fsync(file.fileno())
-        parts = sorted(part.name for part in self._checkpoint.glob("part-*"))
-        lengths = {name: file.tell() for name, file in self._files.items()}
-        save_tensors(self._checkpoint / STATE, {"trainer": self._trainer.state(), "lengths": lengths, "parts": parts})
+        lengths = self._checkpoint.sync()
+        parts = sorted(part.name for part in self._checkpoint.path.glob(PARTS))
+        self._checkpoint.save({"trainer": self._trainer.state(), "lengths": lengths, "parts": parts})
 
     def close(self) -> None:
         """Move everything into the run's directory. Also called when the training failed: nothing is lost."""
         if self._pending:
             self.save()
-        for file in (*self._files.values(), self._live):
-            file.close()
+        self._checkpoint.sync()
         emergence = self._directory / "emergence"
         emergence.mkdir(exist_ok=True)
         for name in (STEPS, GENERATIONS):
-            shutil.copyfile(self._checkpoint / name, emergence / name)
-        parts = sorted(self._checkpoint.glob("part-*"))
+            shutil.copyfile(self._checkpoint.path / name, emergence / name)
+        parts = sorted(self._checkpoint.path.glob(PARTS))
         if parts:
             pl.concat([pl.read_parquet(part) for part in parts]).write_parquet(self._directory / COMPLETIONS)
-        for path in self._checkpoint.iterdir():
-            path.unlink()
+        self._checkpoint.close(finished=True)

@@ -34,8 +34,14 @@ ENTROPIES = {
     "sepa_lambda": "lambda of sepa",
     "sepa_gate_open": "gate of sepa (1 is open)",
 }
-CURVES = {METRIC: "held-out accuracy", "heldout_pass_at_4": "held-out pass@4", "correct_rate": "training correct rate"}
-BESIDE = {"heldout_pass_at_4": "pass@4", "heldout_greedy": "greedy"}
+GREEDY = "heldout_greedy"
+CURVES = {
+    METRIC: "held-out accuracy, sampled",
+    GREEDY: "held-out accuracy, greedy",
+    "heldout_pass_at_4": "held-out pass@4",
+    "correct_rate": "training correct rate",
+}
+BESIDE = {GREEDY: "greedy", "heldout_pass_at_4": "pass@4"}
 """What stands beside the accuracy of sampled answers."""
 CLOCKS = {"tokens": "sampled tokens", "processor_s": "processor seconds"}
 GROUPS = {"informative_groups": "informative groups", "informative_groups_expected": "expected from the correct rate"}
@@ -71,7 +77,7 @@ def pages(edition: Edition) -> list[Page]:
     by_arm = {arm: list(own) for arm, own in by_arm.items() if own}
     params = {cell.arm: LanguageParams.model_validate(cell.params) for cell in contents.cells.values()}
     start = next((arm for arm in by_arm if params[arm].steps == 0), None)
-    learnt, noise = _learnt(by_arm, start), _noise(by_arm, params)
+    learnt, noise = f"{_learnt(by_arm, start)}{_fallen(by_arm, params)}", _noise(by_arm, params)
     html = _summary(by_arm, params, start, learnt, noise) + _pooled(by_arm, params)
     for slug, figure in _figures(contents, by_arm).items():
         html += picture_html(slim(figure), slug)
@@ -91,6 +97,26 @@ def _learnt(by_arm: Mapping[str, Sequence[Training]], start: str | None) -> str:
     if winners:
         return f"{winners} of {len(others)} arms beat {start}, which trains nothing."
     return f"No arm beats {start}, which trains nothing: differences between the others are not progress."
+
+
+def _fallen(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, LanguageParams]) -> str:
+    """The arms whose most likely answers are right less often after the training than before it, as far as seeds can tell.
+
+    Sampled accuracy also rises when a model only becomes surer of its answers, and then it hides this.
+    """
+    fallen = []
+    for arm, own in by_arm.items():
+        pairs = [
+            (float(before), float(t.series[GREEDY][1][-1]))
+            for t in own
+            if params[arm].steps and (before := t.run.metrics.get("start_greedy")) is not None and GREEDY in t.series
+        ]
+        if pairs:
+            before, after = np.array(pairs).T
+            _, high = t_interval(after - before)
+            if (after - before).mean() < 0 and not 0 <= high < np.inf:
+                fallen.append(f"from {before.mean():.2f} to {after.mean():.2f} in {arm}")
+    return f" Greedy accuracy fell {', '.join(fallen)}." if fallen else ""
 
 
 def _summary(
@@ -117,7 +143,7 @@ def _summary(
         cells.append(_cell(noise or "-"))
         rows.append(f"<tr>{''.join(cells)}</tr>")
     heads = (
-        ["arm", "seeds", "held-out accuracy", *BESIDE.values()]
+        ["arm", "seeds", "held-out accuracy, sampled", *BESIDE.values()]
         + ([f"against {escape(start)} (95 %)"] if start else [])
         + ["A/A pair"]
     )
@@ -127,6 +153,7 @@ def _summary(
         for arm in by_arm
         if params[arm].steps
     )
+    temperatures = ", ".join(f"{each:g}" for each in sorted({params[arm].eval_temperature for arm in by_arm}))
     digests = sorted({str(t.run.metrics.get("warm_start")) for own in by_arm.values() for t in own})
     warnings = sorted(
         {
@@ -139,7 +166,8 @@ def _summary(
     return (
         f'<section><h2>What was learnt</h2><p><strong>{escape(learnt)}</strong></p><div class="scroll"><table class="numbers">'
         f"<caption><span>Last evaluation on held-out prompts, from this warm start ({escape(', '.join(digests))}): results "
-        "speak for trainings from it, not for other models. Intervals: 95 % t interval of the paired difference. A/A pair: "
+        f"speak for trainings from it, not for other models. Answers are sampled at temperature {temperatures} in all arms; "
+        "greedy is the most likely answer. Intervals: 95 % t interval of the paired difference. A/A pair: "
         "difference of two arms that differ only in their random numbers, on single seeds; compare decides.</span></caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         f"{''.join(f'<p class=note>{escape(text)}</p>' for text in warnings)}<ul>{formulas}</ul></section>"

@@ -11,12 +11,10 @@ from bakeoff.workloads.language.advantages import Advantage
 from bakeoff.workloads.language.tasks import TaskName
 from bakeoff.workloads.language.transforms import FORMULAS as TRANSFORMS
 from bakeoff.workloads.language.transforms import Transform
+from bakeoff.workloads.training.params import Count, Rate, Share, Weight
 
 COMPLETIONS = "completions.parquet"
 """The file with a run's answers."""
-Count = Annotated[int, Field(ge=1)]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class LanguageParams(BaseModel):
@@ -24,6 +22,7 @@ class LanguageParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
     settings: ClassVar[frozenset[str]] = frozenset({"save_every", "completions", "generations_every", "wandb_project"})
+    measured_by: ClassVar[frozenset[str]] = frozenset({"task", "eval_temperature", "eval_prompts", "eval_samples"})
 
     task: TaskName = "countdown"
     model: str | None = None
@@ -44,9 +43,9 @@ class LanguageParams(BaseModel):
     """`grpo`, `dr_grpo` (what retrain calls grpo), `maxrl` or `reinforce`."""
     transform: Transform = "none"
     """`none`, `gtpo` (or `entropy_weighted`), `gtpo_hicra` or `gtpo_sepa`."""
-    beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    beta: Weight = 0.1
     """Strength of the weighting by surprisal."""
-    alpha: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
+    alpha: Weight = 0.2
     """What `gtpo_hicra` adds on planning tokens."""
     sepa_schedule: Literal["linear", "auto"] = "linear"
     sepa_steps: Annotated[int, Field(ge=0)] = 500
@@ -70,11 +69,12 @@ class LanguageParams(BaseModel):
     group_size: Annotated[int, Field(ge=2)] = 16
     """Answers to each prompt. One answer has no group to be compared with."""
     learning_rate: Rate = 5e-4
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    weight_decay: Weight = 0.0
     temperature: Rate = 1.0
-    """Of sampling, and of the probabilities that are trained: the ratio of both is 1."""
+    """Of sampling while training, and of the probabilities that are trained: the ratio of both is 1. Evaluations use
+    `eval_temperature`."""
     max_tokens: Count | None = None
-    """Longest answer (default: that of the task's longest right answer)."""
+    """Longest answer while training (default: that of the task's longest right answer, which evaluations always use)."""
     wrong_reward: Annotated[float, Field(le=0.5, allow_inf_nan=False)] = 0.0
     """Reward of a wrong answer; a right one gets 1."""
     loss_tokens: Literal["informative", "batch"] = "informative"
@@ -87,7 +87,9 @@ class LanguageParams(BaseModel):
     eval_prompts: Count = 256
     """Held-out prompts of an evaluation, drawn by seed."""
     eval_samples: Annotated[int, Field(ge=4)] = 8
-    """Answers to each of them."""
+    """Sampled answers to each of them. Evaluations add the most likely one (greedy)."""
+    eval_temperature: Rate = 1.0
+    """Of the sampled answers of evaluations, the same for all arms: a lower one raises the accuracy of any model."""
 
     bp_enabled: bool = False
     """Let back pressure choose the batch size."""

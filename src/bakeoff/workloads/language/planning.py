@@ -128,7 +128,8 @@ def found(fragments: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[bool, ..
 
 
 def semantic(codec: Codec, embed: Embed, threshold: float) -> Detector:
-    planning, execution = (_centroid(embed(sentences)) for sentences in (PLANNING, EXECUTION))
+    means = (embed(sentences).mean(axis=0) for sentences in (PLANNING, EXECUTION))
+    planning, execution = (mean / np.linalg.norm(mean) for mean in means)
     known: dict[str, bool] = {}
 
     def detect(ids: npt.NDArray[np.int64]) -> Bools:
@@ -158,11 +159,6 @@ def sentences_of(pieces: Sequence[str]) -> list[tuple[str, int, int]]:
         if start + SENTENCE >= len(words):
             break
     return sentences
-
-
-def _centroid(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    mean = vectors.mean(axis=0)
-    return np.asarray(mean / np.linalg.norm(mean))
 
 
 def embedding_directory(given: str | None) -> Path:

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.identity import canonical_json
-from bakeoff.workloads.flat import save_tensors
-from bakeoff.workloads.language.model import GPT, Adam, Policy, Shape, sample
+from bakeoff.workloads.language.model import GPT, Policy, Shape, adam, sample
 from bakeoff.workloads.language.tasks import END, Codec, Prompt, Task
+from bakeoff.workloads.training.files import read_tensors, save_tensors
 
 FORMAT = "bakeoff-language-model-1"
 BATCH = 160
@@ -67,7 +67,7 @@ def train(task: Task, shape: Shape, steps: int, seed: int) -> WarmStart:
     answers = torch.tensor([[ids + [0] * (longest - len(ids)) for ids in of_prompt] for of_prompt in encoded])
     right = torch.tensor([[float(is_right) for _, is_right in of_prompt] for of_prompt in solved])
     places, weights = choices(task, answers, right)
-    optimizer = Adam(model)
+    optimizer = adam(model)
     size = BATCH // answers.shape[1]
     for step in range(steps):
         chosen = torch.from_numpy(rng.integers(0, len(prompts), size))
@@ -175,17 +175,8 @@ def save(start: WarmStart, task: Task, path: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = torch.load(path, weights_only=True)
-        if content["format"] != FORMAT:
-            raise ValueError(content["format"])
-        return content
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such warm start; `bakeoff language pretrain --output FILE` writes one") from None
-    except Exception as error:
-        raise UsageError(
-            f"{path}: not a warm start of `bakeoff language pretrain` ({type(error).__name__}: {str(error)[:80]})"
-        ) from error
+    missing = "no such warm start; `bakeoff language pretrain --output FILE` writes one"
+    return read_tensors(path, (FORMAT,), "a warm start of `bakeoff language pretrain`", missing)
 
 
 def task_of(path: Path) -> str:

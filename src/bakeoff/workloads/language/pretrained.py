@@ -167,7 +167,8 @@ def notes(path: Path) -> dict[str, Any]:
 
 def check(path: Path) -> None:
     """Raise UsageError unless there is a causal language model. Reads no weights."""
-    need_transformers()
+    if find_spec("transformers") is None:  # found without importing it, which takes seconds
+        raise UsageError("a model by path needs the package transformers: pip install 'bakeoff[hf]'")
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -200,9 +201,3 @@ def load(path: Path, task: Task, shots: int) -> tuple[Pretrained, Subwords, str]
     model = Pretrained(module, codec.ending)
     model.check()
     return model, codec, hashlib.sha256(memoryview(model.flat.numpy())).hexdigest()[:12]  # type: ignore[arg-type]
-
-
-def need_transformers() -> None:
-    """Raise UsageError if transformers is not installed. Found without importing it, which takes seconds."""
-    if find_spec("transformers") is None:
-        raise UsageError("a model by path needs the package transformers: pip install 'bakeoff[hf]'")

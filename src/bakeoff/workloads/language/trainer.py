@@ -20,14 +20,17 @@ import torch
 from bakeoff.errors import UsageError
 from bakeoff.workloads.language.advantages import Floats, advantages, expected_informative, informative
 from bakeoff.workloads.language.backpressure import BackPressure
-from bakeoff.workloads.language.model import Adam, Policy, Sampled, sample
+from bakeoff.workloads.language.model import Policy, Sampled, adam, sample
 from bakeoff.workloads.language.params import LanguageParams
 from bakeoff.workloads.language.planning import detector
 from bakeoff.workloads.language.tasks import Codec, Prompt, Task
 from bakeoff.workloads.language.transforms import Pooling, row_variances, spread, token_advantages
+from bakeoff.workloads.training.flat import Diverged
 
 Rng = Callable[[str], np.random.Generator]
 PASS_AT = 4
+START = "start_"
+"""A run's metrics have the evaluation before the training with this instead of `heldout_` in front."""
 DESTROYED = 0.5
 """Nats that the first update may move the distribution of a token, on average, before the learning rate is called too high."""
 
@@ -49,10 +52,6 @@ class Batch:
     """[groups, group size], before the transform."""
     informative: npt.NDArray[np.bool_]
     """[groups]"""
-
-
-class Diverged(Exception):
-    """The loss or the weights are no longer finite."""
 
 
 class Trainer:
@@ -83,9 +82,9 @@ class Trainer:
         picked = rng("evaluation prompts").choice(len(heldout), params.eval_prompts, replace=False)
         self._heldout = [heldout[number] for number in picked]
         self._draws = rng("evaluation").random(
-            (self.longest, params.eval_prompts * params.eval_samples), dtype=np.float32
+            (self.codec.longest_answer, params.eval_prompts * params.eval_samples), dtype=np.float32
         )
-        self.optimizer = Adam(model, params.weight_decay)
+        self.optimizer = adam(model, params.weight_decay)
         self.pooling = Pooling(params.sepa_schedule, params.sepa_steps, params.sepa_delay, params.sepa_gate)
         self.pressure = BackPressure(
             params.bp_enabled, params.group_size, params.bp_warmup_steps,
@@ -98,10 +97,8 @@ class Trainer:
         self._correct = self._answers = self._tokens = 0
         self._processor_s = 0.0
         self.warning: str | None = None
-
-    @property
-    def longest(self) -> int:
-        return min(self.params.max_tokens or self.codec.longest_answer, self.codec.longest_answer)
+        self.start: dict[str, float] = {}
+        """The evaluation of the model that the training starts from."""
 
     @property
     def totals(self) -> dict[str, float]:
@@ -113,15 +110,16 @@ class Trainer:
         params, size = self.params, self.batch_size
         prompts = [self._train[self._order[(self._next_prompt + n) % len(self._order)]] for n in range(size)]
         self._next_prompt = (self._next_prompt + size) % len(self._order)
-        questions = self._encoded(prompts)
-        draws = self._sampling(f"answers {self.step}").random(
-            (self.longest, size * params.group_size), dtype=np.float32
-        )
-        drawn = sample(self.model, questions, params.group_size, self.longest, draws, params.temperature)
+        questions = torch.tensor(self.codec.questions(prompts))
+        longest = min(params.max_tokens or self.codec.longest_answer, self.codec.longest_answer)
+        draws = self._sampling(f"answers {self.step}").random((longest, size * params.group_size), dtype=np.float32)
+        drawn = sample(self.model, questions, params.group_size, longest, draws, params.temperature)
         batch = self._judged(prompts, drawn)
         pooling = self.pooling.at(self.step) if params.transform == "gtpo_sepa" else 0.0
         row, numbers = self._observed(batch, drawn, pooling)
-        trained = self._kept(batch) if params.steps else np.zeros(size, dtype=bool)
+        # A batch baseline gives every group an advantage.
+        kept = batch.advantages.any(axis=1) if params.advantage == "reinforce" else batch.informative
+        trained = np.asarray(kept) if params.steps else np.zeros(size, dtype=bool)
         row |= {
             "loss": 0.0,
             "grad_norm": 0.0,
@@ -147,9 +145,6 @@ class Trainer:
         self.step += 1
         return row, batch
 
-    def _encoded(self, prompts: list[Prompt]) -> torch.Tensor:
-        return torch.tensor(self.codec.questions(prompts))
-
     def _judged(self, prompts: list[Prompt], drawn: Sampled) -> Batch:
         params, group = self.params, self.params.group_size
         ids = drawn.ids.numpy()
@@ -168,10 +163,6 @@ class Trainer:
             advantages(params.advantage, rewards),
             informative(rewards),
         )
-
-    def _kept(self, batch: Batch) -> npt.NDArray[np.bool_]:
-        """Groups that are trained on. A batch baseline gives every group an advantage."""
-        return np.asarray(batch.advantages.any(axis=1)) if self.params.advantage == "reinforce" else batch.informative
 
     def _observed(self, batch: Batch, drawn: Sampled, pooling: float) -> tuple[dict[str, Any], Floats]:
         """The row so far, and surprisal, whose values after the end of an answer mean nothing."""
@@ -279,11 +270,14 @@ class Trainer:
             )
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy on the held-out prompts: sampled, greedy, and the chance that one of four answers is right."""
-        params, reward = self.params, self.codec.reward
-        questions = self._encoded(self._heldout)
-        drawn = sample(self.model, questions, params.eval_samples, self.longest, self._draws, params.temperature)
-        greedy = sample(self.model, questions, 1, self.longest, None)
+        """Accuracy on the held-out prompts: sampled, greedy, and the chance that one of four answers is right.
+
+        Nothing that an arm may choose is used: neither its temperature nor its longest answer.
+        """
+        params, reward, longest = self.params, self.codec.reward, self.codec.longest_answer
+        questions = torch.tensor(self.codec.questions(self._heldout))
+        drawn = sample(self.model, questions, params.eval_samples, longest, self._draws, params.eval_temperature)
+        greedy = sample(self.model, questions, 1, longest, None)
         right = np.array(
             [reward(self._heldout[row // params.eval_samples], ids) for row, ids in enumerate(drawn.ids.tolist())]
         ).reshape(len(self._heldout), params.eval_samples)
@@ -307,22 +301,21 @@ class Trainer:
             "batch_size": self.batch_size,
             "counters": [self._next_prompt, self._correct, self._answers, self._tokens],
             "processor_s": self._processor_s,
-            "pooling": self.pooling.state(),
+            "pooling": asdict(self.pooling),
             "pressure": asdict(self.pressure),
             "warning": self.warning,
+            "start": self.start,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.model.flat.copy_(state["weights"])
-        self.optimizer.mean.copy_(state["mean"])
-        self.optimizer.square.copy_(state["square"])
-        self.optimizer.steps = state["updates"]
+        self.optimizer.restore(state["mean"], state["square"], state["updates"])
         self.step, self.batch_size = state["step"], state["batch_size"]
         self._next_prompt, self._correct, self._answers, self._tokens = state["counters"]
         self._processor_s = state["processor_s"]
         self.pooling = Pooling(**state["pooling"])
         self.pressure = BackPressure(**state["pressure"])
-        self.warning = state["warning"]
+        self.warning, self.start = state["warning"], state["start"]
 
 
 def pass_at(right: Floats, k: int) -> float:

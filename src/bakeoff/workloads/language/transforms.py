@@ -16,8 +16,8 @@ this weights tokens inside one answer, and `entropy_weighted` is accepted as a n
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -123,9 +123,6 @@ class Pooling:
             self.answers += 1
             if self.answers == self.warmup:
                 self.reference = max(self.average, 1e-8)
-
-    def state(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def row_variances(surprisal: Floats, execution: Bools) -> Floats:
