@@ -20,20 +20,20 @@ from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, encode
 from bakeoff.workloads.market.scenario import Scenario, world_key
 from bakeoff.workloads.market.serve import a2a
-from bakeoff.workloads.market.serve.game import Game, Table
+from bakeoff.workloads.market.serve.game import Game, Seats
 from bakeoff.workloads.market.serve.http import HttpTable
 from bakeoff.workloads.market.serve.mcp import game_server
 from bakeoff.workloads.market.session import Session
 from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.world import World
-from market_games import served
+from workloads.market.games import served
 
 SEED = 771_188_204_339
 SCENARIO = Scenario(duration_minutes=16, markets=4, perpetuals=3, agents=6, tier="easy")
 LOOKS = [name for name, method in METHODS.items() if not method.mutates]
 
 
-def mid_game() -> Table:
+def mid_game() -> Seats:
     """A world in its middle, with money at work, a post with a stance, and every chat joined."""
     game = Game(World.create(SCENARIO, SEED, secret="nobody knows"))
     session = game.seats[0].session
@@ -45,7 +45,7 @@ def mid_game() -> Table:
             except RpcError:
                 pass
         session.end_turn()
-    return Table([game], {"player-1": "token-of-one"})
+    return Seats([game], {"player-1": "token-of-one"})
 
 
 def opening_moves(seen: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -75,12 +75,12 @@ def parameters(session: Session, name: str) -> dict[str, Any]:
 # -- what each face tells
 
 
-def told_in_process(table: Table) -> dict[str, Any]:
+def told_in_process(table: Seats) -> dict[str, Any]:
     session = table.places[0].session
     return {name: json.loads(encode(session.call(name, parameters(session, name)))) for name in LOOKS}
 
 
-def told_over_json_rpc(table: Table) -> dict[str, Any]:
+def told_over_json_rpc(table: Seats) -> dict[str, Any]:
     session = table.places[0].session
 
     async def ask() -> dict[str, Any]:
@@ -96,7 +96,7 @@ def told_over_json_rpc(table: Table) -> dict[str, Any]:
     return asyncio.run(ask())
 
 
-def told_over_a2a(table: Table) -> dict[str, Any]:
+def told_over_a2a(table: Seats) -> dict[str, Any]:
     session = table.places[0].session
     told: dict[str, Any] = {}
     with served(lambda _: a2a.a2a_routes(table)) as url, httpx.Client() as http:
@@ -111,7 +111,7 @@ def told_over_a2a(table: Table) -> dict[str, Any]:
     return told
 
 
-def told_over_mcp(table: Table) -> dict[str, Any]:
+def told_over_mcp(table: Seats) -> dict[str, Any]:
     session = table.places[0].session
 
     async def ask() -> dict[str, Any]:
@@ -128,7 +128,7 @@ def told_over_mcp(table: Table) -> dict[str, Any]:
     return asyncio.run(ask())
 
 
-def told_by_gymnasium(table: Table) -> dict[str, Any]:
+def told_by_gymnasium(table: Seats) -> dict[str, Any]:
     """The single environment over the very world of the table."""
     env = MarketEnv(SCENARIO)
     env.reset(seed=SEED)
@@ -138,7 +138,7 @@ def told_by_gymnasium(table: Table) -> dict[str, Any]:
     return {"observation": seen.tolist(), "info": _listed(info)}
 
 
-def told_by_pettingzoo(table: Table) -> dict[str, Any]:
+def told_by_pettingzoo(table: Seats) -> dict[str, Any]:
     env = MarketParallelEnv(2, SCENARIO, secret="nobody knows")
     env.reset(seed=SEED)
     for tick in range(8):

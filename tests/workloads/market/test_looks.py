@@ -11,7 +11,7 @@ from bakeoff.workloads.market.envs.pettingzoo_env import MarketParallelEnv
 from bakeoff.workloads.market.play import roll_out
 from bakeoff.workloads.market.rpc import encode
 from bakeoff.workloads.market.scenario import Scenario, world_key
-from bakeoff.workloads.market.serve.game import Game, Table
+from bakeoff.workloads.market.serve.game import Game, Seats
 from bakeoff.workloads.market.session import Session
 from bakeoff.workloads.market.world import layout as at
 from bakeoff.workloads.market.world.world import World
@@ -111,7 +111,7 @@ def test_a_recorder_does_not_take_the_news_from_an_agent() -> None:
 def test_a_seat_has_one_name_everywhere() -> None:
     world = World.create(Scenario(duration_minutes=5, tape="named"), 3, seats=2, secret=SECRET)
     game = Game(world)
-    table = Table([game])
+    table = Seats([game])
     first, second = (place.session for place in table.places)
     assert [place.name for place in table.places] == [first.agent_id, second.agent_id] == ["player-1", "player-2"]
     first.call("createPost", {"content": "hello"})
@@ -132,7 +132,7 @@ def test_a_seat_has_one_name_everywhere() -> None:
 def test_the_only_seat_of_a_copy_is_named_as_its_place_at_the_table() -> None:
     scenario = Scenario(duration_minutes=5)
     worlds = [World.create(scenario, 3, secret=SECRET, first_player=number) for number in (1, 2)]
-    table = Table([Game(world) for world in worlds])
+    table = Seats([Game(world) for world in worlds])
     assert [place.session.observe()["agentId"] for place in table.places] == [place.name for place in table.places]
 
 

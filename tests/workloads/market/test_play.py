@@ -15,7 +15,7 @@ from bakeoff.workloads.market.journal import steps
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.rpc import RpcError
 from bakeoff.workloads.market.scenario import Scenario
-from market_games import SHORT, assert_same_state, fresh_world
+from workloads.market.games import SHORT, assert_same_state, fresh_world
 
 TICKS = SHORT.ticks
 

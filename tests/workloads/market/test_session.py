@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import CODES, RpcError, decode, encode
 from bakeoff.workloads.market.session import Session
-from market_games import assert_same_state, fresh_world
+from workloads.market.games import assert_same_state, fresh_world
 from workloads.market.test_rpc import ANY_JSON
 
 

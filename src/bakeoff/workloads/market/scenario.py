@@ -36,7 +36,7 @@ SHORTEST_SECRET = 16
 PUBLISHED = "published"
 """The label of secrets that everyone knows."""
 PUBLISHED_WARNING = (
-    "warning: this world is drawn with the published secret, so an agent can find it by trying seeds and know "
+    "this world is drawn with the published secret, so an agent can find it by trying seeds and know "
     f"everything that will happen; for a contest set {SECRET_VARIABLE}, or name a secret file"
 )
 
@@ -169,12 +169,12 @@ def secret_label(secret: str) -> str:
 
 
 def secret_warning(secret: str) -> str | None:
-    """What to tell the owner about a secret that agents know or may guess; None for a good one."""
+    """Return what to tell the owner about a secret that agents know or may guess; None for a good one."""
     if secret_label(secret) == PUBLISHED:
         return PUBLISHED_WARNING
     if len(secret) < SHORTEST_SECRET:
         return (
-            f"warning: the secret has fewer than {SHORTEST_SECRET} characters, so an agent may guess it and know "
+            f"the secret has fewer than {SHORTEST_SECRET} characters, so an agent may guess it and know "
             "everything that will happen; use a longer one"
         )
     return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -104,6 +104,9 @@ class MarketWorkload:
     kind: ClassVar[str] = "market"
     revision: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = MarketParams
+    directions: ClassVar[Mapping[str, Literal["maximize", "minimize"]]] = dict.fromkeys(
+        ("brier", "cost", "cost_usd", "regret", "think_ms_mean", "think_ms_max", "errors"), "minimize",
+    )  # fmt: skip
 
     def configure(self, options: Mapping[str, str], accept: Callable[[str], None]) -> None:
         """Take `--sandbox` of `bakeoff run`."""

@@ -20,7 +20,7 @@ from bakeoff.errors import UsageError
 from bakeoff.workloads.market.agents.base import load
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.scenario import secret_label
-from market_games import fresh_world
+from workloads.market.games import fresh_world
 
 SECRET = "loot-the-contest-secret"
 TRUTH = "loot-the-truth-of-another-run"

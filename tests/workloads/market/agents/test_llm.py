@@ -12,8 +12,8 @@ from bakeoff.workloads.market.agents.base import load
 from bakeoff.workloads.market.agents.llm import LlmAgent
 from bakeoff.workloads.market.journal import steps
 from bakeoff.workloads.market.play import Episode, Player
-from market_games import SHORT, fresh_world
-from scripted_model import ScriptedModel, calls, completion, says, scripted
+from workloads.market.games import SHORT, fresh_world
+from workloads.market.scripted_model import ScriptedModel, calls, completion, says, scripted
 
 TICKS = SHORT.ticks
 

@@ -13,7 +13,7 @@ from bakeoff.workloads.market.agents.base import BASELINES, Agent, load, shipped
 from bakeoff.workloads.market.agents.process import LinesAgent
 from bakeoff.workloads.market.play import Episode, Player
 from bakeoff.workloads.market.scenario import Scenario
-from market_games import fresh_world
+from workloads.market.games import fresh_world
 
 MINE = """
 class Mine:

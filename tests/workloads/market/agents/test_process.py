@@ -12,7 +12,7 @@ from bakeoff.workloads.market.agents import process
 from bakeoff.workloads.market.agents.base import Brief, Seat, load
 from bakeoff.workloads.market.agents.process import LinesAgent
 from bakeoff.workloads.market.play import Episode, Player
-from market_games import SHORT, assert_same_state, fresh_world
+from workloads.market.games import SHORT, assert_same_state, fresh_world
 
 TICKS = SHORT.ticks
 PROGRAM = """

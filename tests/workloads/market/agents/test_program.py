@@ -19,7 +19,7 @@ from bakeoff.workloads.market.agents.base import load
 from bakeoff.workloads.market.agents.program import Access, box_spec, environment, files_of
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.workload import MarketParams, MarketWorkload
-from market_games import fresh_world
+from workloads.market.games import fresh_world
 
 AGENT = """
 import json, os, sys

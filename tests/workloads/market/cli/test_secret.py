@@ -19,8 +19,9 @@ from click.testing import Result
 from bakeoff.workloads.market import scenario as scenarios
 from bakeoff.workloads.market import snapshot
 from bakeoff.workloads.market.scenario import PUBLISHED_SECRET, Scenario, world_key
+from bakeoff.workloads.market.world.views import plains
 from bakeoff.workloads.market.world.world import World
-from market_games import Client
+from workloads.market.games import Client
 
 Bakeoff = Callable[..., Result]
 SMALL = ["--duration", "4", "--markets", "2", "--perpetuals", "1", "--agents", "2"]
@@ -94,6 +95,12 @@ def test_a_benchmark_file_of_the_published_secret_warns_too(bakeoff: Bakeoff) ->
     assert "published secret" in result.stdout.splitlines()[0]
 
 
+def test_an_experiment_with_the_published_secret_says_so_in_one_note(bakeoff: Bakeoff) -> None:
+    Path("trial.toml").write_text('workload = "market"\n[params]\nduration_minutes = 2\nagent = "null"\n')
+    told = bakeoff("run", "trial.toml").output
+    assert "note: this world is drawn with the published secret" in told and "warning" not in told
+
+
 def test_a_secret_of_the_owner_s_is_recorded_as_a_digest_only(bakeoff: Bakeoff, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text(LONG_SECRET + "\n")
     run = ("market", "run", *SMALL, "--agent", "momentum", "--secret-file", "secret.txt", "--output", "out")
@@ -148,9 +155,9 @@ def test_a_server_with_a_known_secret_says_so_first(tmp_path: Path) -> None:
     assert "published secret" in errors
 
 
-@pytest.mark.slow
-def test_a_client_with_only_its_token_cannot_find_the_world_of_a_default_server() -> None:
-    command = [sys.executable, "-m", "bakeoff", "market", "serve", "--port", "0", "--json", *SMALL]
+def found_by_trying(*words: str) -> list[int]:
+    """Return the seeds with which the published secret draws what a client of a new server sees first."""
+    command = [sys.executable, "-m", "bakeoff", "market", "serve", "--port", "0", "--json", *SMALL, *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout
@@ -161,6 +168,21 @@ def test_a_client_with_only_its_token_cannot_find_the_world_of_a_default_server(
         process.kill()
         process.communicate()
     scenario = Scenario(duration_minutes=4, markets=2, perpetuals=1, agents=2)
-    prices = [market["strike"] for market in seen["predictionMarkets"]]
-    tried = (World.create(scenario, seed, secret=PUBLISHED_SECRET) for seed in (12345, *range(50)))
-    assert all([view.strike for view in world.markets()] != prices for world in tried)
+    shown = [seen["predictionMarkets"], seen["perpetualMarkets"]]
+    worlds = {seed: World.create(scenario, seed, secret=PUBLISHED_SECRET) for seed in (12345, *range(50))}
+    return [seed for seed, w in worlds.items() if [plains(w.markets()), plains(w.perpetuals())] == shown]
+
+
+@pytest.mark.slow
+def test_a_client_with_only_its_token_cannot_find_the_world_of_a_default_server() -> None:
+    assert found_by_trying("--demo") == [12345], "the published secret is found"
+    assert found_by_trying() == [], "an unfinished demo is not gone on with either"
+
+
+@pytest.mark.slow
+def test_a_server_does_not_go_on_with_a_game_of_a_published_world_unless_it_is_told(tmp_path: Path) -> None:
+    journal = ["--journal", str(tmp_path / "game")]
+    assert found_by_trying("--demo", *journal) == [12345]
+    command = [sys.executable, "-m", "bakeoff", "market", "serve", "--port", "0", *SMALL, *journal]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 2 and "add --demo" in refused.stderr

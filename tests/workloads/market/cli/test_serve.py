@@ -20,7 +20,7 @@ from bakeoff.records.rundir import TRAJECTORY as FILE
 from bakeoff.records.series import read_trajectory
 from bakeoff.workloads.market.cli.serve import read_tokens, serve
 from bakeoff.workloads.market.serve.disk_journal import DiskJournal
-from market_games import Client
+from workloads.market.games import Client
 
 SERVE = [sys.executable, "-m", "bakeoff", "market", "serve", "--port", "0", "--json", "--linger", "0"]
 SMALL = ["--duration", "3", "--markets", "2", "--perpetuals", "1", "--agents", "2"]

@@ -19,22 +19,22 @@ from a2a.utils import errors
 
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.serve import a2a
-from bakeoff.workloads.market.serve.game import Place, Table
+from bakeoff.workloads.market.serve.game import Place, Seats
 from bakeoff.workloads.market.session import Session
-from market_games import assert_same_state, fresh_world, play_here, play_there, served, table
+from workloads.market.games import assert_same_state, fresh_world, play_here, play_there, served, table
 
 ONE = {"Authorization": "Bearer token-of-one"}
 TWO = {"Authorization": "Bearer token-of-two"}
 
 
 @pytest.fixture
-def alone() -> Iterator[tuple[Table, str]]:
+def alone() -> Iterator[tuple[Seats, str]]:
     with table() as seats, served(lambda _: a2a.a2a_routes(seats)) as url:
         yield seats, url
 
 
 @pytest.fixture
-def shared() -> Iterator[tuple[Table, str]]:
+def shared() -> Iterator[tuple[Seats, str]]:
     with table(seats=2) as seats, served(lambda _: a2a.a2a_routes(seats)) as url:
         yield seats, url
 
@@ -70,7 +70,7 @@ def reference() -> Session:
 
 
 @pytest.mark.slow
-def test_an_episode_over_protocol_1_0_ends_in_the_same_world_as_in_process(alone: tuple[Table, str]) -> None:
+def test_an_episode_over_protocol_1_0_ends_in_the_same_world_as_in_process(alone: tuple[Seats, str]) -> None:
     seats, url = alone
 
     async def play() -> int:
@@ -85,7 +85,7 @@ def test_an_episode_over_protocol_1_0_ends_in_the_same_world_as_in_process(alone
 
 
 @pytest.mark.slow
-def test_an_episode_over_the_0_3_transport_ends_in_the_same_world_as_in_process(alone: tuple[Table, str]) -> None:
+def test_an_episode_over_the_0_3_transport_ends_in_the_same_world_as_in_process(alone: tuple[Seats, str]) -> None:
     seats, url = alone
     card = a2a.agent_card(url)
     del card.supported_interfaces[0]  # an agent that knows 0.3 only
@@ -101,7 +101,7 @@ def test_an_episode_over_the_0_3_transport_ends_in_the_same_world_as_in_process(
 
 
 @pytest.mark.slow
-def test_an_episode_of_raw_0_3_requests_ends_in_the_same_world_as_in_process(alone: tuple[Table, str]) -> None:
+def test_an_episode_of_raw_0_3_requests_ends_in_the_same_world_as_in_process(alone: tuple[Seats, str]) -> None:
     seats, url = alone
 
     async def play() -> None:
@@ -130,7 +130,7 @@ def old_request(data: dict[str, Any], **message: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": body}}
 
 
-def test_json_text_is_answered_with_json_text(alone: tuple[Table, str]) -> None:
+def test_json_text_is_answered_with_json_text(alone: tuple[Seats, str]) -> None:
     _, url = alone
 
     async def ask() -> str:
@@ -147,7 +147,7 @@ def test_json_text_is_answered_with_json_text(alone: tuple[Table, str]) -> None:
     assert json.loads(asyncio.run(ask()))["result"]["balance"] == 10_000
 
 
-def test_the_card_names_both_versions_one_url_and_a_skill_for_every_method(alone: tuple[Table, str]) -> None:
+def test_the_card_names_both_versions_one_url_and_a_skill_for_every_method(alone: tuple[Seats, str]) -> None:
     _, url = alone
     card = httpx.get(url + "/.well-known/agent-card.json").json()
     versions = [(one["protocolBinding"], one["protocolVersion"], one["url"]) for one in card["supportedInterfaces"]]
@@ -167,7 +167,7 @@ def test_the_card_names_both_versions_one_url_and_a_skill_for_every_method(alone
     ],
 )  # fmt: skip
 def test_refusals_are_the_protocols_own_errors_with_our_type(
-    alone: tuple[Table, str], operation: str, params: dict[str, Any], error: type[errors.A2AError], kind: str
+    alone: tuple[Seats, str], operation: str, params: dict[str, Any], error: type[errors.A2AError], kind: str
 ) -> None:
     _, url = alone
 
@@ -196,7 +196,7 @@ def test_refusals_are_the_protocols_own_errors_with_our_type(
         {"operation": "buyShares", "params": {"marketId": "market-0", "outcome": "YES", "amount": math.inf}},
     ],
 )
-def test_a_message_that_says_no_operation_is_refused(alone: tuple[Table, str], data: dict[str, Any]) -> None:
+def test_a_message_that_says_no_operation_is_refused(alone: tuple[Seats, str], data: dict[str, Any]) -> None:
     _, url = alone
     content = json.dumps(old_request(data))  # which, unlike the client, takes infinity
     answer = httpx.post(url + a2a.PATH, content=content, headers={**ONE, "Content-Type": "application/json"}).json()
@@ -204,7 +204,7 @@ def test_a_message_that_says_no_operation_is_refused(alone: tuple[Table, str], d
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic token-of-one"}])
-def test_without_a_right_token_nothing_is_told(alone: tuple[Table, str], headers: dict[str, str]) -> None:
+def test_without_a_right_token_nothing_is_told(alone: tuple[Seats, str], headers: dict[str, str]) -> None:
     _, url = alone
     answer = httpx.post(url + a2a.PATH, json=old_request({"operation": "observe"}), headers=headers)
     assert answer.status_code == 401
@@ -222,7 +222,7 @@ def test_without_a_right_token_nothing_is_told(alone: tuple[Table, str], headers
 
 
 @pytest.mark.slow
-def test_a_token_never_reaches_another_seat(shared: tuple[Table, str]) -> None:
+def test_a_token_never_reaches_another_seat(shared: tuple[Seats, str]) -> None:
     seats, url = shared
     of_one = {"context": a2a.context_of(seats.places[0]), "task": a2a.task_of(seats.places[0])}
     foreign = (
@@ -240,7 +240,7 @@ def test_a_token_never_reaches_another_seat(shared: tuple[Table, str]) -> None:
     assert wrong.status_code == 401
 
 
-def test_the_episode_is_a_task_that_waits_for_input_and_completes(alone: tuple[Table, str]) -> None:
+def test_the_episode_is_a_task_that_waits_for_input_and_completes(alone: tuple[Seats, str]) -> None:
     seats, url = alone
     task_id, context_id = a2a.task_of(seats.places[0]), a2a.context_of(seats.places[0])
 
@@ -285,7 +285,7 @@ def test_a_deadline_that_has_passed_is_told_as_turn_over() -> None:
         assert "error" not in answer
 
 
-def test_what_is_not_offered_is_refused_in_the_protocols_words(alone: tuple[Table, str]) -> None:
+def test_what_is_not_offered_is_refused_in_the_protocols_words(alone: tuple[Seats, str]) -> None:
     _, url = alone
     new = {**ONE, "A2A-Version": "1.0"}
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"operation": "observe"}}]}
@@ -304,7 +304,7 @@ def test_what_is_not_offered_is_refused_in_the_protocols_words(alone: tuple[Tabl
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_a_stream_is_one_answer(alone: tuple[Table, str], streaming: bool) -> None:
+def test_a_stream_is_one_answer(alone: tuple[Seats, str], streaming: bool) -> None:
     _, url = alone
 
     async def ask() -> tuple[float, list[Any]]:
@@ -333,7 +333,7 @@ def test_a_fault_of_the_server_is_told_without_its_text() -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_without_end_is_not_read(alone: tuple[Table, str], chunked: bool) -> None:
+def test_a_body_without_end_is_not_read(alone: tuple[Seats, str], chunked: bool) -> None:
     _, url = alone
     content = b'{"jsonrpc": "2.0", "x": "' + b"y" * 2_000_000
     body = iter([content[:1_500_000], content[1_500_000:]]) if chunked else content
@@ -345,7 +345,7 @@ def test_a_body_without_end_is_not_read(alone: tuple[Table, str], chunked: bool)
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"jsonrpc": "2.0", "id": 1}', b"\xff\xfe"]
 )
-def test_what_is_no_request_is_answered_with_an_error(alone: tuple[Table, str], content: bytes) -> None:
+def test_what_is_no_request_is_answered_with_an_error(alone: tuple[Seats, str], content: bytes) -> None:
     _, url = alone
     answer = httpx.post(url + a2a.PATH, content=content, headers={**ONE, "Content-Type": "application/json"})
     assert answer.status_code == 200 and answer.json()["error"]["code"] < 0

@@ -24,10 +24,10 @@ from bakeoff.errors import StorageError, UsageError
 from bakeoff.workloads.market.rpc import RpcError
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.serve.disk_journal import DiskJournal, JournalHeld
-from bakeoff.workloads.market.serve.game import Clock, Game, Table
+from bakeoff.workloads.market.serve.game import Clock, Game, Seats
 from bakeoff.workloads.market.serve.results import Results, summaries, summary
 from bakeoff.workloads.market.world.world import World
-from market_games import SHORT, Client, assert_same_state, fresh_world, moves
+from workloads.market.games import SHORT, Client, assert_same_state, fresh_world, moves
 
 IDENTITY = {"scenario": SHORT.model_dump(mode="json"), "options": {"seats": 2}, "key": "00", "secret": "private"}
 
@@ -38,7 +38,7 @@ class Server:
     def __init__(self, path: Path, *, seats: int = 2, output: Path | None = None, **settings: Any) -> None:
         self.clock = Clock()
         self.game = Game(fresh_world(seats), clock=self.clock, record=output is not None, **settings)
-        self.table = Table([self.game])
+        self.table = Seats([self.game])
         self.results = Results(self.table, output) if output else None
         self.journal = DiskJournal(path)
         if self.journal.header is None:
@@ -402,7 +402,7 @@ def test_twenty_kills_under_load_lose_nothing_and_repeat_nothing(tmp_path: Path)
     assert server.zygote.stdout
     server.zygote.stdout.close()
     # The same game, in this process and without an interruption.
-    here = Table([Game(World.create(scenario, 5, seats=3, secret="a secret of the kill test, long enough"))])
+    here = Seats([Game(World.create(scenario, 5, seats=3, secret="a secret of the kill test, long enough"))])
     while not here.done:
         for place in here.places:
             for method, params in moves(place.call("observe")):

@@ -21,7 +21,7 @@ from bakeoff.workloads.market.serve import server as http_server
 from bakeoff.workloads.market.serve.fair import FairQueue
 from bakeoff.workloads.market.serve.game import Game
 from bakeoff.workloads.market.session import Session
-from market_games import Client, Running, fresh_world, request, serving
+from workloads.market.games import Client, Running, fresh_world, request, serving
 
 # -- turns
 

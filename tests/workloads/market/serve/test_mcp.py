@@ -19,16 +19,16 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from bakeoff.workloads.market.methods import METHODS
-from bakeoff.workloads.market.serve.game import Game, Place, Table
+from bakeoff.workloads.market.serve.game import Game, Place, Seats
 from bakeoff.workloads.market.serve.mcp import game_server, mcp_routes
 from bakeoff.workloads.market.session import Session
-from market_games import SEED, SHORT, assert_same_state, fresh_world, play_here, play_there, served, table
+from workloads.market.games import SEED, SHORT, assert_same_state, fresh_world, play_here, play_there, served, table
 
 ERAS = ["auto", "legacy"]
 
 
 @pytest.fixture
-def shared() -> Iterator[tuple[Table, str]]:
+def shared() -> Iterator[tuple[Seats, str]]:
     with table(seats=2) as seats, served(lambda _: mcp_routes(seats)) as url:
         yield seats, url + "/mcp"
 
@@ -133,7 +133,7 @@ async def told_here(game: Game) -> list[Any]:
     return heard
 
 
-def test_every_method_is_a_tool_with_its_own_schema(shared: tuple[Table, str]) -> None:
+def test_every_method_is_a_tool_with_its_own_schema(shared: tuple[Seats, str]) -> None:
     async def tools() -> dict[str, Any]:
         async with connected(shared[1], "token-of-one") as client:
             return {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -145,7 +145,7 @@ def test_every_method_is_a_tool_with_its_own_schema(shared: tuple[Table, str]) -
     assert found["observe"].annotations.read_only_hint and not found["buyShares"].annotations.read_only_hint
 
 
-def test_rules_and_scenario_are_resources(shared: tuple[Table, str]) -> None:
+def test_rules_and_scenario_are_resources(shared: tuple[Seats, str]) -> None:
     seats, url = shared
 
     async def read() -> tuple[str, str]:
@@ -180,7 +180,7 @@ def test_a_refusal_is_a_tool_error_with_our_type(name: str, arguments: dict[str,
     assert answer.is_error and answer.structured_content["error"]["data"]["type"] == kind
 
 
-def test_an_unknown_tool_is_an_error_of_the_protocol(shared: tuple[Table, str]) -> None:
+def test_an_unknown_tool_is_an_error_of_the_protocol(shared: tuple[Seats, str]) -> None:
     async def ask() -> None:
         async with connected(shared[1], "token-of-one") as client:
             with pytest.raises(MCPError, match="flyToTheMoon"):
@@ -190,7 +190,7 @@ def test_an_unknown_tool_is_an_error_of_the_protocol(shared: tuple[Table, str]) 
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}])
-def test_without_a_right_token_nothing_is_told(shared: tuple[Table, str], headers: dict[str, str]) -> None:
+def test_without_a_right_token_nothing_is_told(shared: tuple[Seats, str], headers: dict[str, str]) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     answer = httpx.post(shared[1], json=body, headers={**headers, "Accept": "application/json, text/event-stream"})
     assert answer.status_code == 401
@@ -198,7 +198,7 @@ def test_without_a_right_token_nothing_is_told(shared: tuple[Table, str], header
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_each_token_sits_in_its_own_seat(shared: tuple[Table, str], mode: str) -> None:
+def test_each_token_sits_in_its_own_seat(shared: tuple[Seats, str], mode: str) -> None:
     seats, url = shared
 
     async def play() -> list[Any]:
@@ -244,7 +244,7 @@ def test_a_client_that_thinks_too_long_misses_the_tick() -> None:
     assert game.seats[0].late >= 2
 
 
-def test_a_body_without_end_is_not_read(shared: tuple[Table, str]) -> None:
+def test_a_body_without_end_is_not_read(shared: tuple[Seats, str]) -> None:
     headers = {"Authorization": "Bearer token-of-one", "Content-Type": "application/json"}
     assert httpx.post(shared[1], content=b"x" * 2_000_000, headers=headers).status_code == 413
     assert httpx.post(shared[1], content=iter([b"x" * 600_000] * 3), headers=headers).status_code == 413

@@ -20,15 +20,15 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.testclient import TestClient
 
 from bakeoff.workloads.market.rpc import RpcError
-from bakeoff.workloads.market.serve.game import Table
+from bakeoff.workloads.market.serve.game import Seats
 from bakeoff.workloads.market.serve.server import OtherProtocols, listen, serve
-from market_games import assert_same_state, moves, play_there, table
+from workloads.market.games import assert_same_state, moves, play_there, table
 
 Answer = dict[str, Any] | None
 
 
 @contextmanager
-def on_a_port(seats: Table) -> Iterator[str]:
+def on_a_port(seats: Seats) -> Iterator[str]:
     bound, stop = listen("127.0.0.1", 0), threading.Event()
     thread = threading.Thread(target=serve, args=(seats, bound), kwargs={"stop": stop, "linger": 30.0}, daemon=True)
     thread.start()
@@ -99,7 +99,7 @@ def test_three_protocols_share_a_world_which_ends_as_it_does_in_process() -> Non
     assert_same_state(seats.games[0].world, here.games[0].world)
 
 
-def play_all_here(seats: Table) -> None:
+def play_all_here(seats: Seats) -> None:
     """The script in every seat. Orders are sealed, so it does not matter whose turn is played first."""
     while not seats.done:
         for place in reversed(seats.places):

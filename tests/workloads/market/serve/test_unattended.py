@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from bakeoff.workloads.market.cli.serve import serve
 from bakeoff.workloads.market.scenario import Scenario
 from bakeoff.workloads.market.serve.game import Game
-from market_games import fresh_world, serving
+from workloads.market.games import fresh_world, serving
 
 SERVE = [sys.executable, "-m", "bakeoff", "market", "serve", "--port", "0", "--json", "--linger", "0"]
 CROWD = ["--shared", "--seats", "64", "--tick-timeout", "0.05", "--join-timeout", "0", "--save-trajectories"]

@@ -355,11 +355,11 @@ def load(
 
 
 def in_process_warning(spec: str) -> str | None:
-    """What to tell the owner of a contest about an agent whose code runs beside the world; None for all others."""
+    """Return what to tell the owner of a contest about an agent whose code runs beside the world; None for all others."""
     if ":" not in spec or spec.partition(":")[0] in ("process", "cmd", "llm", "policy"):
         return None
     return (
-        f"warning: agent {spec} runs in the process that holds the world, so it can read the secret and everything that "
+        f"agent {spec} runs in the process that holds the world, so it can read the secret and everything that "
         f"will happen; if you do not trust it, name it process:{spec}"
     )
 

@@ -20,6 +20,7 @@ import os
 import select
 import shlex
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,6 +102,9 @@ class LinesAgent:
         named = tuple(f"{name}={value}" for name, value in (env or {}).items())
         self._access = replace(access, env=(*access.env, *named), hidden=hidden)
         self._program: Program | None = None
+        self._using = threading.Lock()
+        """Held while the pipes are used: the episode closes an agent that is still in a turn from another thread, and a
+        number that is free again may be any file or socket of this process."""
         self.broken: InfraError | None = None
         """Why there is no box for the program. It has not run then, so the episode says nothing about the agent."""
         usable_sandbox()  # a UsageError now, not a lost episode later
@@ -142,7 +146,8 @@ class LinesAgent:
 
     def close(self) -> None:
         """Send `end`, wait a moment, then kill the program and everything it started."""
-        program, self._program = self._program, None
+        with self._using:
+            program, self._program = self._program, None
         if program is None:
             return
         try:
@@ -258,41 +263,45 @@ class LinesAgent:
 
     def _wait(self, timeout: float | None) -> None:
         """Wait until there is something to read or room to write, at most `timeout` or `POLL` seconds."""
-        program = self._program
-        if program is None:
-            raise ProgramEnded("the program has ended")
-        reads = [program.stdout] if len(self._write) < MAX_UNREAD else []
-        writes = [program.stdin] if self._write else []
-        # Looked at before the select: what the program wrote before it exited is still read.
-        gone = program.gone
-        readable, writable, _ = select.select(reads, writes, [], POLL if timeout is None else min(timeout, POLL))
+        with self._using:
+            program = self._running_program()
+            reads = [program.stdout] if len(self._write) < MAX_UNREAD else []
+            writes = [program.stdin] if self._write else []
+            # Looked at before the select: what the program wrote before it exited is still read.
+            gone = program.gone
+            readable, writable, _ = select.select(reads, writes, [], POLL if timeout is None else min(timeout, POLL))
+            content = os.read(program.stdout, 1 << 16) if readable else b""
         if writable:
             self._flush()
         if readable:
-            content = os.read(program.stdout, 1 << 16)
             if not content:
-                raise self._ended("it closed its output")
+                raise self._ended(program, "it closed its output")
             self._read += content
         elif gone:  # a child that inherited the pipes keeps them open, so there is no end of file
-            raise self._ended("it is gone")
+            raise self._ended(program, "it is gone")
 
     def _flush(self) -> None:
         """Write as much of the queue as the pipe takes without blocking."""
-        program = self._program
-        if program is None:
-            raise ProgramEnded("the program has ended")
-        try:
-            while self._write:
-                del self._write[: os.write(program.stdin, self._write)]
-        except BlockingIOError:
-            pass  # the rest follows when the program has read
-        except BrokenPipeError:
-            raise self._ended("it closed its input") from None
+        with self._using:
+            program = self._running_program()
+            try:
+                while self._write:
+                    del self._write[: os.write(program.stdin, self._write)]
+                return
+            except BlockingIOError:
+                return  # the rest follows when the program has read
+            except BrokenPipeError:
+                pass
+        raise self._ended(program, "it closed its input")
 
-    def _ended(self, symptom: str) -> ProgramEnded:
+    def _running_program(self) -> Program:
+        """Return the program while it is open. Raises ProgramEnded when the agent was closed."""
+        if self._program is None:
+            raise ProgramEnded("the program has ended")
+        return self._program
+
+    def _ended(self, program: Program, symptom: str) -> ProgramEnded:
         """Note why the program ended (by its exit code, if it exits within `GRACE`) and return the error to raise."""
-        program = self._program
-        assert program
         if program.wait(GRACE):
             symptom = program.error or f"exit code {program.result.code if program.result else 1}"
         said = program.stderr.decode(errors="replace").strip()

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import (
     DEFAULT_PATH,
     UNSANDBOXED,
@@ -110,7 +110,7 @@ class Program:
         """Wait for its end, on a thread of its own."""
         try:
             self.result = self._box.run(argv, pipes=self._pipes)
-        except BakeoffError as error:
+        except Exception as error:
             self.error = f"cannot be started: {error}"
         finally:
             for end in self._pipes:

@@ -142,7 +142,7 @@ class ChosenWorld:
     secret: str
     """How results name the secret that drew it (`scenario.secret_label`)."""
     warning: str | None
-    """What to tell the owner about that secret."""
+    """The line that tells the owner about that secret."""
 
     def world(self, seats: int = 1, first_player: int = 1) -> World:
         """Return a new copy of the world at tick 0. Its seats are player-N, from `first_player` on."""
@@ -172,11 +172,12 @@ def chosen_world(options: Mapping[str, Any], *, draw: bool = False) -> ChosenWor
         if label != scenarios.PUBLISHED:  # else two worlds of different secrets would have one name
             identity += "-" + label.removeprefix("sha256:")[:8]
         key = scenarios.world_key(scenario, seed, secret)
-        return ChosenWorld(identity, scenario, key, label, scenarios.secret_warning(secret))
+        warning = scenarios.secret_warning(secret)
+        return ChosenWorld(identity, scenario, key, label, f"warning: {warning}" if warning else None)
     if scenario != scenarios.scenario() or options["secret_file"] is not None or options["demo"]:
         raise UsageError("--benchmark brings its own scenario: leave --duration, --regime, --secret-file ... out")
     from bakeoff.workloads.market.snapshot import load
 
     snapshot = load(options["benchmark"])
-    warning = scenarios.PUBLISHED_WARNING if snapshot.secret == scenarios.PUBLISHED else None
+    warning = f"warning: {scenarios.PUBLISHED_WARNING}" if snapshot.secret == scenarios.PUBLISHED else None
     return ChosenWorld(snapshot.id, snapshot.scenario, snapshot.key, snapshot.secret, warning)

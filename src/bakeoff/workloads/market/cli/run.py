@@ -81,7 +81,7 @@ def generate(seed: int, output: Path | None, force: bool, as_json: bool, **choic
     secret = named or draw_secret()
     written = snapshot.generate(scenario, seed, output, secret=secret, keep=named is None, force=force)
     if warning := secret_warning(secret):
-        click.echo(warning, err=as_json)
+        click.echo(f"warning: {warning}", err=as_json)
     if as_json:
         print_json(
             {
@@ -147,9 +147,11 @@ def run(
 
     directory = output or Path("benchmark-results") / str(time.time_ns() // 1_000_000)
     world = chosen_world(choice)
-    warnings = [world.warning] if world.warning else filter(None, map(in_process_warning, agents_named))
-    for warning in warnings:
-        click.echo(warning, err=as_json)
+    if world.warning:
+        click.echo(world.warning, err=as_json)
+    else:
+        for warning in filter(None, map(in_process_warning, agents_named)):
+            click.echo(f"warning: {warning}", err=as_json)
     private = [path for path in (choice["benchmark"], choice["secret_file"]) if path is not None]
     access = Access(mounts, env, network, (Path("benchmark-results"), directory, *private))
     seeds = range(choice["seed"], choice["seed"] + runs)

@@ -21,7 +21,7 @@ from bakeoff.workloads.market.cli import DIRECTORY, SECONDS, ChosenWorld, chosen
 
 if TYPE_CHECKING:
     from bakeoff.workloads.market.serve.disk_journal import DiskJournal
-    from bakeoff.workloads.market.serve.game import Game, Table
+    from bakeoff.workloads.market.serve.game import Game, Seats
     from bakeoff.workloads.market.world.world import World
 
 
@@ -59,7 +59,7 @@ def serve(as_json: bool, **options: Any) -> None:
     Exit code: 0 played to the end; 2 the call or a file is wrong; 130 interrupted (results so far are written).
     """
     from bakeoff.workloads.market.serve import server
-    from bakeoff.workloads.market.serve.game import Clock, Table
+    from bakeoff.workloads.market.serve.game import Clock, Seats
     from bakeoff.workloads.market.serve.results import Results, summaries
 
     output: Path | None = options["output"]
@@ -76,7 +76,7 @@ def serve(as_json: bool, **options: Any) -> None:
         worlds = [world.world(seats)] if options["shared"] else [world.world(first_player=n + 1) for n in range(seats)]
         clock = Clock()
         games = [_game(each, options, clock) for each in worlds]
-        table = Table(games, tokens or (journal.header or {}).get("tokens"))
+        table = Seats(games, tokens or (journal.header or {}).get("tokens"))
         if tokens is not None and (missing := table.tokens.keys() - tokens.keys()):
             raise UsageError(f"{token_file}: has no token for {min(missing)}")
         results = Results(table, output, world.secret) if output is not None else None
@@ -142,16 +142,17 @@ def _open_journal(world: ChosenWorld, options: dict[str, Any]) -> DiskJournal:
     """
     from bakeoff.records.layout import default_root
     from bakeoff.spec.identity import canonical_json
+    from bakeoff.workloads.market.scenario import PUBLISHED
     from bakeoff.workloads.market.serve.disk_journal import DiskJournal, JournalHeld
 
     identity, fresh = _identity(world, options), options["fresh"]
-    if options["benchmark"] is None and options["output"] is None and chosen_secret(options) is None:
-        del identity["key"], identity["secret"]  # drawn for this call; a journal has the one of its game
+    drawn = options["benchmark"] is None and options["output"] is None and chosen_secret(options) is None
+    if drawn:
+        del identity["key"], identity["secret"]  # a journal has those of its game
     if (path := options["journal"]) is not None or options["output"] is not None:
         journal = DiskJournal(path or options["output"] / "serve.journal", fresh=fresh)
     else:
-        known = {name: value for name, value in identity.items() if name not in ("key", "secret")}
-        call = [known, *(str(options[name]) for name in ("benchmark", "seed", "host", "port"))]
+        call = [identity, *(str(options[name]) for name in ("benchmark", "seed", "host", "port"))]
         name = hashlib.sha256(canonical_json(call).encode()).hexdigest()[:12]
         for number in itertools.count(1):
             try:
@@ -164,6 +165,8 @@ def _open_journal(world: ChosenWorld, options: dict[str, Any]) -> DiskJournal:
         try:
             if journal.header is not None:
                 journal.check(identity)
+                if drawn and journal.header["secret"] == PUBLISHED:
+                    raise UsageError(f"{journal.path} is a game of a published world: add --demo, or remove the file")
         except UsageError:
             if journal.played:
                 raise
@@ -201,7 +204,7 @@ def read_tokens(file: Path | None) -> dict[str, str] | None:
 
 
 def _announce(
-    table: Table, url: str, file: Path | None, secret: str, as_json: bool, resumed: Path | None = None
+    table: Seats, url: str, file: Path | None, secret: str, as_json: bool, resumed: Path | None = None
 ) -> None:
     """Print the address and the tokens, or write the tokens into a file that only its owner can read."""
     if file is not None and not file.exists():
@@ -242,7 +245,7 @@ def mcp(**options: Any) -> None:
     """
     import asyncio
 
-    from bakeoff.workloads.market.serve.game import Table
+    from bakeoff.workloads.market.serve.game import Seats
     from bakeoff.workloads.market.serve.mcp import serve_stdio
     from bakeoff.workloads.market.serve.results import Results
 
@@ -253,7 +256,7 @@ def mcp(**options: Any) -> None:
     if options["save_trajectories"] and output is None:
         raise UsageError("--save-trajectories needs --output DIR")
     game = _game(world.world(), options)
-    results = Results(Table([game]), output, world.secret) if output is not None else None
+    results = Results(Seats([game]), output, world.secret) if output is not None else None
 
     def write() -> None:
         if results is not None:

@@ -35,7 +35,7 @@ def equity(runs: Sequence[Played], source: str = "") -> Figure:
     tasks: dict[str, dict[str, list[Series]]] = {}
     extremes: dict[str, list[float]] = {}
     for task in tasks_of(runs)[:MAX_PANELS]:
-        units: dict[tuple[str, int], list[Series]] = {}
+        units: dict[tuple[str, int | None], list[Series]] = {}
         for run in runs:
             if run.task == task and run.equity is not None and np.isfinite(run.equity.values).all():
                 units.setdefault((run.arm, run.unit), []).append(curves.series(run.equity.ticks, run.equity.values))

@@ -43,7 +43,7 @@ class Played:
     agent: str
     """As the experiment or the command line names it."""
     task: str
-    unit: int
+    unit: int | None
     label: str
     """Distinguishes it from others of its arm and task."""
     status: str

@@ -30,7 +30,7 @@ from bakeoff.version import __version__
 from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, decode, encode, refusal
 from bakeoff.workloads.market.serve.fair import FairQueue
-from bakeoff.workloads.market.serve.game import Place, Table
+from bakeoff.workloads.market.serve.game import Place, Seats
 from bakeoff.workloads.market.serve.http import Authenticated, Call, call_now, internal_error, place_in
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ _ERRORS: dict[str, type[errors.A2AError]] = {
 _ONE_PART = 'send one part: {"operation": ..., "params": {...}} as data, or as JSON text'
 
 
-def a2a_routes(table: Table, call: Call = call_now, queue: FairQueue | None = None) -> list[Route]:
+def a2a_routes(table: Seats, call: Call = call_now, queue: FairQueue | None = None) -> list[Route]:
     """Return the routes of the agent card and of one endpoint that speaks both versions of the protocol.
 
     The card names the address at which it was requested.

@@ -250,7 +250,7 @@ class Place:
         return self.game.call(self.session.seat, method, params, key)
 
 
-class Table:
+class Seats:
     """All seats of one shared game, or of several separate ones. A token opens exactly one seat."""
 
     def __init__(self, games: Sequence[Game], tokens: Mapping[str, str] | None = None) -> None:

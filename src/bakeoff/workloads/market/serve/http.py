@@ -37,7 +37,7 @@ from bakeoff.workloads.market.methods import END_TURN, METHODS, PREFIX
 from bakeoff.workloads.market.rpc import RpcError, encode, failure, refusal
 from bakeoff.workloads.market.serve.disk_journal import DiskJournal
 from bakeoff.workloads.market.serve.fair import SLICE, FairQueue
-from bakeoff.workloads.market.serve.game import Game, Place, Table
+from bakeoff.workloads.market.serve.game import Game, Place, Seats
 
 PATHS = ("/api/a2a", "/")
 JOIN_TIMEOUT = 60.0
@@ -52,7 +52,7 @@ MOST_REQUESTS = 64
 _LARGE_BODY = 1 << 14
 """Bytes of a body from which on decoding it takes a turn."""
 _ANONYMOUS, _HEALTH = "anonymous", "health"
-"""Lanes of requests without a token. No seat has such a name (see `Table`)."""
+"""Lanes of requests without a token. No seat has such a name (see `Seats`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Made:
 class HttpTable:
     """A table of seats behind HTTP. `app` is the ASGI application; `finished` is set when every game is over."""
 
-    def __init__(self, table: Table, *, join_timeout: float = JOIN_TIMEOUT, journal: DiskJournal | None = None) -> None:
+    def __init__(self, table: Seats, *, join_timeout: float = JOIN_TIMEOUT, journal: DiskJournal | None = None) -> None:
         """Deadlines begin when every agent of a game has called once, or `join_timeout` seconds after the start."""
         self.table = table
         self.finished = asyncio.Event()
@@ -475,7 +475,7 @@ class BadRequest(Exception):
         return Response(encode(failure(None, self.error)), self.status, headers, media_type="application/json")
 
 
-def authenticate(table: Table, headers: Headers) -> Place:
+def authenticate(table: Seats, headers: Headers) -> Place:
     """Return the place whose token a request has. Raises BadRequest 401."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     try:
@@ -517,7 +517,7 @@ class Authenticated:
     answer begins. What the libraries of A2A and MCP do meanwhile costs more than the call.
     """
 
-    def __init__(self, app: ASGIApp, table: Table, queue: FairQueue | None = None) -> None:
+    def __init__(self, app: ASGIApp, table: Seats, queue: FairQueue | None = None) -> None:
         self._app = app
         self._table = table
         self._queue = queue

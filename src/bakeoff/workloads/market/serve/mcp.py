@@ -25,7 +25,7 @@ from bakeoff.workloads.market.methods import METHODS
 from bakeoff.workloads.market.rpc import RpcError, encode
 from bakeoff.workloads.market.scenario import rules_text
 from bakeoff.workloads.market.serve.fair import SLICE, FairQueue
-from bakeoff.workloads.market.serve.game import Game, Place, Table
+from bakeoff.workloads.market.serve.game import Game, Place, Seats
 from bakeoff.workloads.market.serve.http import Authenticated, Call, call_now, internal_error, place_in
 from bakeoff.workloads.market.session import Session
 
@@ -82,7 +82,7 @@ async def serve_stdio(game: Game, interrupted: Callable[[], object]) -> None:
         await server.run(reader, writer, server.create_initialization_options())
 
 
-def mcp_routes(table: Table, call: Call = call_now, queue: FairQueue | None = None) -> list[Route]:
+def mcp_routes(table: Seats, call: Call = call_now, queue: FairQueue | None = None) -> list[Route]:
     """Return the route `/mcp` for all seats of a table. Each request's token says whose it is.
 
     Every request is served by itself, so there is no MCP session that another agent could take over.

@@ -10,7 +10,7 @@ from typing import Any
 from bakeoff.records.rundir import TRAJECTORY as FILE
 from bakeoff.records.series import TrajectoryWriter
 from bakeoff.workloads.market.journal import Turn, step
-from bakeoff.workloads.market.serve.game import Place, Table
+from bakeoff.workloads.market.serve.game import Place, Seats
 
 
 def summary(place: Place) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def summary(place: Place) -> dict[str, Any]:
     }
 
 
-def summaries(table: Table) -> dict[str, Any]:
+def summaries(table: Seats) -> dict[str, Any]:
     """Return a row for each agent that has called, and the names of the seats that nobody has called from."""
     rows = [summary(place) for place in table.places if place.attendance.called]
     return {"agents": rows, "neverCalled": [place.name for place in table.places if not place.attendance.called]}
@@ -74,7 +74,7 @@ class Trajectory:
 class Results:
     """The results of a table in a directory. Created before the first call: trajectories grow while the games go on."""
 
-    def __init__(self, table: Table, directory: Path, secret: str = "private") -> None:
+    def __init__(self, table: Seats, directory: Path, secret: str = "private") -> None:
         """`secret` is how the secret that drew the world is named; see `scenario.secret_label`."""
         self._table = table
         self._directory = directory

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bakeoff.errors import UsageError
 from bakeoff.workloads.market.serve.disk_journal import DiskJournal
-from bakeoff.workloads.market.serve.game import Table
+from bakeoff.workloads.market.serve.game import Seats
 from bakeoff.workloads.market.serve.http import CONNECTION, JOIN_TIMEOUT, HttpTable
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(
-    table: Table,
+    table: Seats,
     bound: socket.socket,
     *,
     join_timeout: float = JOIN_TIMEOUT,
@@ -201,7 +201,7 @@ def serve(
     journal nothing is answered before it is on disk. Raises StorageError when the journal cannot be written.
 
         with listen("127.0.0.1", 8080) as bound:
-            serve(Table([Game(world)]), bound)
+            serve(Seats([Game(world)]), bound)
     """
 
     async def run() -> Served:
